@@ -1,7 +1,9 @@
-"""The command ``gpuload`` from its first line on: Ctrl-C ends it without a traceback also during its imports.
+"""The command ``gpuload`` from its first line on: Ctrl-C ends it without a traceback also during
+its imports.
 
-This module is not in the package: Python imports a package before its modules, and `gpuload` imports NumPy, in 0.1 s.
-``python -m gpuload`` begins with the package, which has the same in its first lines.
+This module is not in the package: Python imports a package before its modules, and `gpuload`
+imports NumPy, in 0.1 s. ``python -m gpuload`` begins with the package, which has the same in its
+first lines.
 """
 
 

@@ -1,17 +1,19 @@
-"""What does a bridge add to a batch? `python -m benchmarks.bridges [--rounds 40] [--only torch.tensors]`.
+"""What does a bridge add to a batch? `python -m benchmarks.bridges [--rounds 40] [--only
+torch.tensors]`.
 
-    data       rows of one NPY file in batches of 256, which is the shortest step that a loader has; training images,
-               cropped, flipped and normalised, in batches of 128, with their labels; JPEGs to random-resized-crop 224,
-               in batches of 64
+    data       rows of one NPY file in batches of 256, which is the shortest step that a loader has;
+               training images, cropped, flipped and normalised, in batches of 128, with their
+               labels; JPEGs to random-resized-crop 224, in batches of 64
     bridge     what hands the batches over; ``torch.dataset`` through a DataLoader
     alone      microseconds a batch of the loader's own NumPy arrays
     ratio      of the same loader through the bridge, to that
-    added      microseconds of processor time that the thread of the loop spends more on a batch through the bridge,
-               which differs less from run to run
+    added      microseconds of processor time that the thread of the loop spends more on a batch
+               through the bridge, which differs less from run to run
     own        what the framework's own call takes of that, for the arrays of a batch
 
-Each (data, bridge) runs in a process of its own, in which epochs alone and through the bridge take turns; a ratio
-is of two neighbours. The consumer drops each batch. Results go to `results/bridges.json` and `.md`.
+Each (data, bridge) runs in a process of its own, in which epochs alone and through the bridge take
+turns; a ratio is of two neighbours. The consumer drops each batch. Results go to
+`results/bridges.json` and `.md`.
 """
 
 from __future__ import annotations
@@ -94,7 +96,8 @@ def _measure(kind: str, bridge: str, options: argparse.Namespace) -> dict[str, A
 
 
 def sample(kind: str, bridge: str, folder: Path, rounds: int, most_records: int) -> dict[str, Any]:
-    """Return microseconds a batch of the loader alone and through a bridge, one of each for a round."""
+    """Return microseconds a batch of the loader alone and through a bridge, one of each for a
+    round."""
     loader = _loader(kind, folder, min(NUM_RECORDS[kind], most_records))
     through = BRIDGES[bridge](loader)
     times: dict[str, list[float]] = {

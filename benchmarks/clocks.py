@@ -1,17 +1,24 @@
-"""What does it cost that a loader measures itself? `python -m benchmarks.clocks [--pairs 30] [--seconds 0.02]`.
+"""What does it cost that a loader measures itself?
+`python -m benchmarks.clocks [--pairs 30] [--seconds 0.02]`.
 
-    work       what a loop over batches does; tiny rows are the worst case: nothing is there but what each batch costs
-    calls      how often the loop and the threads of the loader call each part of the measurement, for a batch
-    counted    these calls times what one of them takes here, as a share of the processor time of a batch
-    A/B        how much more processor time a batch takes with the measurement than without it: a loader, and one alike
-               whose counters do nothing, which exists in this program alone, are asked in turns for the batches of so
-               many seconds. Each such pair is one ratio, since two loaders that are alike differ, too, by where their
-               memory lies; here are the median of all pairs, and between which values it lies with 95 % (bootstrap)
-    A/A        the same for two loaders of which neither measures: what is not zero here is the error of A/B
+    work       what a loop over batches does; tiny rows are the worst case: nothing is there but
+    what each batch costs
+    calls      how often the loop and the threads of the loader call each part of the measurement,
+    for a batch
+    counted    these calls times what one of them takes here, as a share of the processor time of a
+    batch
+    A/B        how much more processor time a batch takes with the measurement than without it: a
+               loader, and one alike whose counters do nothing, which exists in this program alone,
+               are asked in turns for the batches of so many seconds. Each such pair is one ratio,
+               since two loaders that are alike differ, too, by where their memory lies; here are
+               the median of all pairs, and between which values it lies with 95 % (bootstrap)
+    A/A        the same for two loaders of which neither measures: what is not zero here is the
+               error of A/B
 
-Both loaders have as many threads and steps ahead as the first one chooses at its beginning. The clocks of the core
-stay on: two reads for a piece of 256 KiB and for an image, of 25 ns each. So does the clock that decides how many steps
-are done together: it is no measurement. Results go to `results/clocks.md`.
+Both loaders have as many threads and steps ahead as the first one chooses at its beginning. The
+clocks of the core stay on: two reads for a piece of 256 KiB and for an image, of 25 ns each. So
+does the clock that decides how many steps are done together: it is no measurement. Results go to
+`results/clocks.md`.
 """
 
 from __future__ import annotations
@@ -158,7 +165,8 @@ def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
 
 
 def counted_calls(loader: gl.Loader, seconds: float) -> tuple[Counter[str], int, float]:
-    """Return how often each part is called in a loop, for how many batches, and the processor time of one."""
+    """Return how often each part is called in a loop, for how many batches, and the processor time
+    of one."""
     calls: Counter[str] = Counter()
 
     def counting(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -223,7 +231,8 @@ def best(function: Callable[[], object], count: int = 20_000) -> float:
 
 
 def loop(loader: gl.Loader, seconds: float) -> tuple[int, float]:
-    """Return how many batches a loop of so many seconds takes, and the processor time of all threads."""
+    """Return how many batches a loop of so many seconds takes, and the processor time of all
+    threads."""
     number, count = 0, 0
     begin, begin_cpu = time.perf_counter(), time.process_time()
     while True:
@@ -242,7 +251,8 @@ def measure(name: str, work: Work, num_pairs: int, seconds: float) -> dict[str, 
         calls, num_batches, slow_s = counted_calls(loader, COUNTED_S)
     calls[DELIVERED] = num_batches
     cost, batch_s = costs(), median(times)
-    # Counting makes batches slower, so that there are more of the calls that come once in so many milliseconds.
+    # Counting makes batches slower, so that there are more of the calls that come once in so many
+    # milliseconds.
     per_batch = {
         part: calls[part] / num_batches * (batch_s / slow_s if part in BY_TIME else 1)
         for part in cost
@@ -257,7 +267,8 @@ def measure(name: str, work: Work, num_pairs: int, seconds: float) -> dict[str, 
 def compared(
     work: Work, kinds: Kinds, num_pairs: int, seconds: float
 ) -> tuple[list[float], list[float]]:
-    """Return for each pair of loaders the time of one to that of the other, and the seconds of a batch of the first.
+    """Return for each pair of loaders the time of one to that of the other, and the seconds of a
+    batch of the first.
 
     Args:
         work: makes both.

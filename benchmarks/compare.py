@@ -1,14 +1,20 @@
-"""Is today's tree as fast as another revision? `python -m benchmarks.compare REV [--only WORKS] [--rounds 5]`.
+"""Is today's tree as fast as another revision?
+`python -m benchmarks.compare REV [--only WORKS] [--rounds 5]`.
 
 REV      a git revision, or a folder that holds a package gpuload which is ready for use
-Turns    each work and each of its loops (`loops`) runs in a process with today's tree and directly after it in one with
-         REV's; in every second round REV's comes first. A ratio is taken within a round
-Code     today's `benchmarks` on both sides; a work that REV's gpuload cannot do fails there: leave it out by --only
-Ratio    how many times as fast today's tree is, also where seconds are measured: less than 1 is slower
-Places   `build/compare/COMMIT`, for the next call: `tree` has the files of REV; `tree/.venv` is made by REV's own
-         `make setup` if it asks for other packages than today's (minutes; EXTRA in the environment as for make); `site`
-         is made by pip if the packages are the same and something has to be compiled
-Status   1 if a work fell by more than a tenth in any figure, by the median of the rounds, or if one failed
+Turns    each work and each of its loops (`loops`) runs in a process with today's tree and directly
+         after it in one with REV's; in every second round REV's comes first. A ratio is taken
+         within a round
+Code     today's `benchmarks` on both sides; a work that REV's gpuload cannot do fails there: leave
+it out by --only
+Ratio    how many times as fast today's tree is, also where seconds are measured: less than 1 is
+slower
+Places   `build/compare/COMMIT`, for the next call: `tree` has the files of REV; `tree/.venv` is
+         made by REV's own `make setup` if it asks for other packages than today's (minutes; EXTRA
+         in the environment as for make); `site` is made by pip if the packages are the same and
+         something has to be compiled
+Status   1 if a work fell by more than a tenth in any figure, by the median of the rounds, or if one
+         failed
 """
 
 from __future__ import annotations
@@ -141,13 +147,15 @@ def _extract(commit: str, path: Path) -> None:
 
 
 def packages(tree: Path) -> tuple[str, str]:
-    """Return what an environment is made from: all of pyproject.toml before its settings of tools, and versions."""
+    """Return what an environment is made from: all of pyproject.toml before its settings of tools,
+    and versions."""
     asks = (tree / "pyproject.toml").read_text(encoding="utf-8").partition("\n[tool.")[0]
     return asks, (tree / "constraints.txt").read_text(encoding="utf-8")
 
 
 def check_core(folder: Path, tree: Path, remedy: str) -> None:
-    """End the program if a tree has a core to compile and it is not compiled, or older than its files."""
+    """End the program if a tree has a core to compile and it is not compiled, or older than its
+    files."""
     changed = [path.stat().st_mtime for path in (tree / PEER / "core" / "cpp").glob("*")]
     names = [
         folder / PEER / "core" / f"_native{suffix}"
@@ -167,14 +175,16 @@ def _git(*command: str) -> bytes:
 
 
 def _do(command: list[str]) -> None:
-    """Run a command that prepares a tree; what it prints goes to stderr, as stdout is for the table."""
+    """Run a command that prepares a tree; what it prints goes to stderr, as stdout is for the
+    table."""
     code = subprocess.run(command, stdout=2, check=False).returncode
     if code:
         sys.exit(f"{' '.join(command)}: exit status {code}")
 
 
 def works_of(only: list[str] | None) -> list[tuple[Question, str]]:
-    """Return the works, (question, variant): all, or those of these names, without those that need a GPU and have none.
+    """Return the works, (question, variant): all, or those of these names, without those that need
+    a GPU and have none.
 
     A name is a question's, npy_rows, or a work's as in the table, npy_rows/shuffled.
     """
@@ -204,7 +214,8 @@ def measure(
     settings: Settings,
     tell: Callable[[str], None],
 ) -> list[Sample]:
-    """Return the samples of all rounds: work, loop, round, side, and figures or why there are none."""
+    """Return the samples of all rounds: work, loop, round, side, and figures or why there are
+    none."""
     paths = {
         question.name: question.prepare(settings.data, settings.records(question))
         for question, _ in works
@@ -252,7 +263,8 @@ def run_loop(side: Side, task: dict[str, Any]) -> Sample:
             machine.drop(
                 [*machine.files_of(Path(task["path"])), *machine.files_of(side.caches / "files")]
             )
-        # Revisions before the compiled core keep in the first of these what they compile as they run.
+        # Revisions before the compiled core keep in the first of these what they compile as they
+        # run.
         folders = {"NUMBA_CACHE_DIR": str(kernels), "GPULOAD_CACHE": str(side.caches / "files")}
         out, problem = run_process(
             [side.python, "-m", "benchmarks.loops", json.dumps(task)], folders
@@ -263,7 +275,8 @@ def run_loop(side: Side, task: dict[str, Any]) -> Sample:
 
 @dataclass(frozen=True)
 class Row:
-    """What the table says of one figure of a work; a ratio is above 1 where today's tree is better."""
+    """What the table says of one figure of a work; a ratio is above 1 where today's tree is
+    better."""
 
     work: str
     figure: str

@@ -1,8 +1,10 @@
-"""How fast do the lines of a CSV file come as batches (10^6 lines, 8 floats and 2 integers, batches of 1,024)?
+"""How fast do the lines of a CSV file come as batches (10^6 lines, 8 floats and 2 integers, batches
+of 1,024)?
 
-Passes   who reads the whole file reads it in each pass, for it is larger than memory in the case that counts; `columns`
-         is the form of data that fits into memory, read once
-First    `gpuload_first` has no table when a pass begins: it opens the source, converts the file, and reads one pass
+Passes   who reads the whole file reads it in each pass, for it is larger than memory in the case
+         that counts; `columns` is the form of data that fits into memory, read once
+First    `gpuload_first` has no table when a pass begins: it opens the source, converts the file,
+and reads one pass
 Shuffle  all records in a new whole order each pass; tf.data has a buffer of 10,000 lines
 Limit    PyArrow's parse of the file by all cores; nothing is handed over
 """
@@ -68,7 +70,8 @@ def whole(read: Callable[[Work], Columns], *, each_pass: bool) -> Callable[[Work
 
 
 def gpuload(*, first: bool) -> Callable[[Work], Epoch]:
-    """The package measured, with its defaults; with the table, or without one at the beginning of each pass."""
+    """The package measured, with its defaults; with the table, or without one at the beginning of
+    each pass."""
 
     def build(work: Work) -> Epoch:
         import gpuload as gl

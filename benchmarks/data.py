@@ -64,7 +64,8 @@ def _write_files(path: Path, num_records: int) -> None:
 
 
 def npz_files(folder: Path, num_records: int) -> Path:
-    """Return the folders stored and deflated of NPZ files: a uint8 image of 3 x 64 x 64, of 16 levels, and a label."""
+    """Return the folders stored and deflated of NPZ files: a uint8 image of 3 x 64 x 64, of 16
+    levels, and a label."""
     return once(folder / f"npz-{num_records}", lambda path: _write_npz(path, num_records))
 
 
@@ -98,7 +99,8 @@ def _write_fixed(path: Path, num_records: int) -> None:
 
 
 def tfrecords(folder: Path, num_records: int) -> Path:
-    """Return a folder of 4 TFRecord shards of Examples (image bytes, a label, 4 floats), each with DALI's index."""
+    """Return a folder of 4 TFRecord shards of Examples (image bytes, a label, 4 floats), each with
+    DALI's index."""
     return once(
         folder / f"tfrecords-{num_records}", lambda path: _write_tfrecords(path, num_records)
     )
@@ -167,7 +169,8 @@ def _write_csv(path: Path, num_records: int) -> None:
 
 
 def jpegs(folder: Path, num_records: int) -> Path:
-    """Return a folder of JPEGs of about 500 x 375, pieces of scikit-learn's two sample photographs."""
+    """Return a folder of JPEGs of about 500 x 375, pieces of scikit-learn's two sample
+    photographs."""
     return once(folder / f"jpegs-{num_records}", lambda path: _write_jpegs(path, num_records))
 
 

@@ -1,13 +1,14 @@
-"""How fast do fixed-length image records come, augmented (60,000 in CIFAR-10's binary format, batches of 128)?
+"""How fast do fixed-length image records come, augmented (60,000 in CIFAR-10's binary format,
+batches of 128)?
 
-Work     label, and the image as float32 HWC: crop of 32 x 32 at a random place of the image padded by 4 zero pixels,
-         flip with p = 1/2, minus mean, over standard deviation
+Work     label, and the image as float32 HWC: crop of 32 x 32 at a random place of the image padded
+         by 4 zero pixels, flip with p = 1/2, minus mean, over standard deviation
 Limit    uint8 to float32 of every byte by all cores into buffers that stay in the cache
 Floor    one thread: a new order each pass, a batch gathered from the memory map, then `augment`
-Peers    torch and Grain run `augment` too (torch's own operators were slower); DALI and tf.data their own operators,
-         tf.data's fused by XLA
-Shuffle  each peer visits every record once a pass in a new whole order, but `tfdata`: its buffer of 10,000 records
-         is what tf.data has for data that is not in memory
+Peers    torch and Grain run `augment` too (torch's own operators were slower); DALI and tf.data
+         their own operators, tf.data's fused by XLA
+Shuffle  each peer visits every record once a pass in a new whole order, but `tfdata`: its buffer of
+         10,000 records is what tf.data has for data that is not in memory
 """
 
 from __future__ import annotations
@@ -46,10 +47,12 @@ _SHIFT = np.tile((-np.asarray(MEAN) / STD).astype(np.float32), SIDE)
 
 
 def augment(raw: Bytes, rng: np.random.Generator) -> Labelled:
-    """Return labels and augmented images of raw records: the fastest of ten NumPy and torch forms tried.
+    """Return labels and augmented images of raw records: the fastest of ten NumPy and torch forms
+    tried.
 
-    Crops are runs of 32 bytes while the image is CHW; one multiplication a channel then changes the layout, the type
-    and the scale together; rows of 96 values, not pixels of 3, keep NumPy's inner loop long.
+    Crops are runs of 32 bytes while the image is CHW; one multiplication a channel then changes the
+    layout, the type and the scale together; rows of 96 values, not pixels of 3, keep NumPy's inner
+    loop long.
     """
     count = len(raw)
     windows = np.lib.stride_tricks.sliding_window_view(pad(raw), (SIDE, SIDE), axis=(2, 3))
@@ -146,7 +149,8 @@ def dali(work: Work) -> Epoch:
 
 
 def tfdata(work: Work) -> Epoch:
-    """Streaming: records shuffled in a buffer of 10,000 and batched, then one function fused by XLA."""
+    """Streaming: records shuffled in a buffer of 10,000 and batched, then one function fused by
+    XLA."""
     import tensorflow as tf
 
     finish = _xla(work)
@@ -159,7 +163,8 @@ def tfdata(work: Work) -> Epoch:
 
 
 def tfdata_memory(work: Work) -> Epoch:
-    """All records in a tensor in memory: one permutation a pass, one gather a batch, then the same function."""
+    """All records in a tensor in memory: one permutation a pass, one gather a batch, then the same
+    function."""
     import tensorflow as tf
 
     finish, records = _xla(work), tf.constant(_records(work))
@@ -177,7 +182,8 @@ def tfdata_memory(work: Work) -> Epoch:
 
 
 def _xla(work: Work) -> Callable[[Any], Any]:
-    """Return the function of a batch of raw records: draws, then one gather that crops and flips, fused by XLA.
+    """Return the function of a batch of raw records: draws, then one gather that crops and flips,
+    fused by XLA.
 
     Only whole batches go through the compiled one: XLA compiles anew for each shape.
     """

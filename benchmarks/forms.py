@@ -1,4 +1,5 @@
-"""The peers' forms that several questions share: whole batches for torch, Grain and DALI; tensors of TensorFlow."""
+"""The peers' forms that several questions share: whole batches for torch, Grain and DALI; tensors
+of TensorFlow."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ def empty(*shape: int) -> NDArray[np.float32]:
 
 
 def handed(work: Work, epoch: Epoch) -> Epoch:
-    """Return the epoch as it is, or with each array as a tf.Tensor: by DLPack, a copy where memory is not aligned."""
+    """Return the epoch as it is, or with each array as a tf.Tensor: by DLPack, a copy where memory
+    is not aligned."""
     if not work.to_tf:
         return epoch
     import tensorflow as tf
@@ -67,7 +69,8 @@ def own_form(work: Work, loader: Any, *names: str) -> Epoch:
 
 
 def batches(work: Work, rng: np.random.Generator) -> list[Any]:
-    """Return a pass, batch by batch: record numbers of a new permutation, or slices where the pass is in order."""
+    """Return a pass, batch by batch: record numbers of a new permutation, or slices where the pass
+    is in order."""
     slices = [
         slice(start, start + work.batch_size)
         for start in range(0, work.num_records, work.batch_size)
@@ -78,7 +81,8 @@ def batches(work: Work, rng: np.random.Generator) -> list[Any]:
 
 
 def results_of(tasks: Iterable[Future[Any]], num_ahead: int) -> Iterator[Any]:
-    """Yield the results of tasks in their order; so many of them are begun before the first result is asked for."""
+    """Yield the results of tasks in their order; so many of them are begun before the first result
+    is asked for."""
     ahead: deque[Future[Any]] = deque()
     for task in tasks:
         ahead.append(task)
@@ -89,9 +93,11 @@ def results_of(tasks: Iterable[Future[Any]], num_ahead: int) -> Iterator[Any]:
 
 
 def torch_loader(work: Work, make: Make, num_workers: int = 0) -> Iterable[Any]:
-    """Return a DataLoader with automatic batching off: its sampler gives whole batches, `make` makes one.
+    """Return a DataLoader with automatic batching off: its sampler gives whole batches, `make`
+    makes one.
 
-    torch's own threads are off: they gain nothing here, and made its gather a tenth as fast once a core had other work.
+    torch's own threads are off: they gain nothing here, and made its gather a tenth as fast once a
+    core had other work.
     """
     import torch
     from torch.utils.data import DataLoader, Dataset
@@ -122,7 +128,8 @@ def grain_epoch(
     num_threads: int | None = None,
     batches_ahead: int = 4,
 ) -> Epoch:
-    """Return passes of Grain with batches of record numbers as the source, each made by one of its threads.
+    """Return passes of Grain with batches of record numbers as the source, each made by one of its
+    threads.
 
     Args:
         work: the work.
@@ -148,7 +155,8 @@ def grain_epoch(
 
 
 def dali_fed(pipe: Any, hand: Callable[..., Any]) -> Epoch:
-    """Return passes of a pipeline that external_source feeds; `hand` makes the batch of its outputs."""
+    """Return passes of a pipeline that external_source feeds; `hand` makes the batch of its
+    outputs."""
     pipe.build()
 
     def epoch() -> Iterator[Any]:
@@ -164,7 +172,8 @@ def dali_fed(pipe: Any, hand: Callable[..., Any]) -> Epoch:
 
 
 def dali_reading(pipe: Any, work: Work) -> Epoch:
-    """Return passes of a pipeline with a reader, which goes on into the next pass: so does the batch on the border."""
+    """Return passes of a pipeline with a reader, which goes on into the next pass: so does the
+    batch on the border."""
     pipe.build()
     spare: list[NDArray[Any]] = []
 

@@ -1,11 +1,14 @@
-"""How many records a second come from the cache on the card? `python -m benchmarks.gpu_cache --result FILE`.
+"""How many records a second come from the cache on the card?
+`python -m benchmarks.gpu_cache --result FILE`.
 
-Works   CIFAR-10 records, cropped, flipped, normalised, in batches of 256; and JPEGs, decoded and resized to 160 x 160
-        once, cropped at random to 144, flipped, normalised, in batches of 256
-Ways    as the loader is, and with ``loader.cache(device=True)``: its first epoch, which streams while the card's memory
-        is filled, and the epochs behind it
-Right   batches of an epoch with the cache, beside those of the CPU without one: equal to the last bit
-Beside  280,000 records/s: what a peer says of its loader whose data lies on the card, and which knows no exact resume
+Works   CIFAR-10 records, cropped, flipped, normalised, in batches of 256; and JPEGs, decoded and
+        resized to 160 x 160 once, cropped at random to 144, flipped, normalised, in batches of 256
+Ways    as the loader is, and with ``loader.cache(device=True)``: its first epoch, which streams
+        while the card's memory is filled, and the epochs behind it
+Right   batches of an epoch with the cache, beside those of the CPU without one: equal to the last
+bit
+Beside  280,000 records/s: what a peer says of its loader whose data lies on the card, and which
+        knows no exact resume
 """
 
 from __future__ import annotations
@@ -106,7 +109,8 @@ def _free_bytes() -> int:
 
 
 def _wrong(name: str, cached: Any, plain: Any) -> list[str]:
-    """Return what differs between batches of a later epoch with the cache and those of the CPU without one."""
+    """Return what differs between batches of a later epoch with the cache and those of the CPU
+    without one."""
     difference = Difference()
     with plain:
         pairs = zip(cached.epoch(2), plain.epoch(2), strict=True)

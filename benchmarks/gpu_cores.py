@@ -1,16 +1,18 @@
-"""How many images a second come to a GPU from so many cores? `python -m benchmarks.gpu_cores --result FILE`.
+"""How many images a second come to a GPU from so many cores?
+`python -m benchmarks.gpu_cores --result FILE`.
 
-Work    that of `gpu_jpeg`: JPEGs of about 500 x 375 to random-resized-crop 224, flip, normalised float32 on the GPU, in
-        batches of 64; the next two batches are taken while the GPU is busy with one
-Cores   2, 4, 8 and 16, as far as there are so many: all threads of the process may run on these alone
-        (sched_setaffinity), and each loader has as many threads or workers
-Peers   gpuload's three ways; the three pipelines of DALI that were the fastest in the part JPEG (``--jpeg``, its
-        results), else three of them; torchcodec, simplejpeg and tf.data, where they are installed. Each in a process
-        of its own, which begins with the most cores
-Lines   `LINES`: what a training on an H100 eats. How many cores a loader needs for it is taken from the line between
-        two measurements
-Plot    ``--plot REPORT.json --result FILE.png`` draws them from a report of `make gpu-test`, which does so by itself
-        where Matplotlib is installed
+Work    that of `gpu_jpeg`: JPEGs of about 500 x 375 to random-resized-crop 224, flip, normalised
+        float32 on the GPU, in batches of 64; the next two batches are taken while the GPU is busy
+        with one
+Cores   2, 4, 8 and 16, as far as there are so many: all threads of the process may run on these
+        alone (sched_setaffinity), and each loader has as many threads or workers
+Peers   gpuload's three ways; the three pipelines of DALI that were the fastest in the part JPEG
+        (``--jpeg``, its results), else three of them; torchcodec, simplejpeg and tf.data, where
+        they are installed. Each in a process of its own, which begins with the most cores
+Lines   `LINES`: what a training on an H100 eats. How many cores a loader needs for it is taken from
+        the line between two measurements
+Plot    ``--plot REPORT.json --result FILE.png`` draws them from a report of `make gpu-test`, which
+        does so by itself where Matplotlib is installed
 """
 
 from __future__ import annotations
@@ -54,7 +56,8 @@ MARK = "rate: "
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Write a row for each peer as soon as it was measured; the exit status is 1 if one of gpuload's ways failed."""
+    """Write a row for each peer as soon as it was measured; the exit status is 1 if one of
+    gpuload's ways failed."""
     options = _parser().parse_args(arguments)
     if options.peer:
         measure(options.peer, options.cores, options.smoke)
@@ -106,7 +109,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def best_of_dali(path: Path | None) -> tuple[str, ...]:
-    """Return the names of the three fastest pipelines of DALI in the results of `gpu_jpeg`; OF_DALI without them."""
+    """Return the names of the three fastest pipelines of DALI in the results of `gpu_jpeg`; OF_DALI
+    without them."""
     path = path if path is None or path.exists() else partial_path(path)
     if path is None or not path.exists():
         return OF_DALI
@@ -147,7 +151,8 @@ def measure(name: str, counts: Sequence[int], is_short: bool) -> None:
 
 
 def run_on(cores: Sequence[int]) -> None:
-    """Have all threads of this process, and those that they will start, run on these cores alone."""
+    """Have all threads of this process, and those that they will start, run on these cores
+    alone."""
     for thread in os.listdir("/proc/self/task"):
         try:
             os.sched_setaffinity(int(thread), cores)
@@ -225,7 +230,8 @@ def draw(rows: Sequence[Sequence[str]], path: Path) -> None:
 
 
 def cores_for(rates: dict[int, float], line: float) -> str:
-    """Return how many cores a rate takes, between two measurements on the line from the one to the other.
+    """Return how many cores a rate takes, between two measurements on the line from the one to the
+    other.
 
     {2: 1000, 4: 2000}    1,500: "3.0"    900: "at most 2"    3,000: "more than 4"
     """

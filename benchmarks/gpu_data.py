@@ -1,10 +1,12 @@
-"""Make the data of `make gpu-test`, once, by all cores: `python -m benchmarks.gpu_data --result FILE`.
+"""Make the data of `make gpu-test`, once, by all cores:
+`python -m benchmarks.gpu_data --result FILE`.
 
-It lies in one folder ($GPULOAD_BENCH_DATA, else build/bench-data), where every part finds it: 2,000 JPEGs of about
-500 x 375 and 200,000 rows and records of CIFAR-10's format. A part that needs what is not there makes it by itself.
+It lies in one folder ($GPULOAD_BENCH_DATA, else build/bench-data), where every part finds it: 2,000
+JPEGs of about 500 x 375 and 200,000 rows and records of CIFAR-10's format. A part that needs what
+is not there makes it by itself.
 
-The JPEGs are pieces of scikit-learn's photographs. Where it is not installed, and in short form, they are smooth shapes
-with some noise, which only need Pillow; the page names that.
+The JPEGs are pieces of scikit-learn's photographs. Where it is not installed, and in short form,
+they are smooth shapes with some noise, which only need Pillow; the page names that.
 """
 
 from __future__ import annotations

@@ -1,20 +1,23 @@
 """How fast do JPEGs come to a GPU, ready for training (2,000 of about 500 x 375, batches of 64)?
 
-Work     read the file, decode, cut a random box (area 0.08 to 1 of the image, proportions 3/4 to 4/3), resize it to
-         224 x 224 (linear), flip with p = 1/2, minus mean, over standard deviation: float32 NHWC on the GPU
+Work     read the file, decode, cut a random box (area 0.08 to 1 of the image, proportions 3/4 to
+         4/3), resize it to 224 x 224 (linear), flip with p = 1/2, minus mean, over standard
+         deviation: float32 NHWC on the GPU
 Variants shuffled, and in a loop whose step is a kernel of about 10 ms (shuffled-step)
-Limit    a pipeline of DALI as NVIDIA's examples write it, with its best settings: its own reader, its own draws,
-         decoded by nvJPEG and by the hardware decoder where there is one, three batches ahead, memory for the largest
-         image taken before. The faster one of two counts: boxes are decoded alone (`dali`), or whole images
-         (`dali_whole`), as nvImageCodec 0.9.0 is reported to end the process at a region on some cards. With a step,
-         the loop over data that lies on the GPU already
-Floor    a thread pool over simplejpeg and OpenCV on the host (`jpeg_training.threads`), then `cupy.asarray`
-Ways     of gpuload: `gpuload` decodes by DALI on the GPU, `gpuload_host` by the core on the host, with all that is
-         behind the flip in CuPy, `gpuload_dali_host` by the core with DALI behind it. `dali_host` is DALI's own decoder
-         on the host, of boxes alone
-Pixels   gpuload and DALI: antialias. `gpuload` and `dali_cuda` take no hardware decoder, whose pixels differ from those
-         of nvJPEG's kernels; `gpuload_hardware` and `dali_hardware` give it all images. torch, torchcodec, tf.data
-         and the floor: no antialias
+Limit    a pipeline of DALI as NVIDIA's examples write it, with its best settings: its own reader,
+         its own draws, decoded by nvJPEG and by the hardware decoder where there is one, three
+         batches ahead, memory for the largest image taken before. The faster one of two counts:
+         boxes are decoded alone (`dali`), or whole images (`dali_whole`), as nvImageCodec 0.9.0 is
+         reported to end the process at a region on some cards. With a step, the loop over data that
+         lies on the GPU already
+Floor    a thread pool over simplejpeg and OpenCV on the host (`jpeg_training.threads`), then
+`cupy.asarray`
+Ways     of gpuload: `gpuload` decodes by DALI on the GPU, `gpuload_host` by the core on the host,
+         with all that is behind the flip in CuPy, `gpuload_dali_host` by the core with DALI behind
+         it. `dali_host` is DALI's own decoder on the host, of boxes alone
+Pixels   gpuload and DALI: antialias. `gpuload` and `dali_cuda` take no hardware decoder, whose
+         pixels differ from those of nvJPEG's kernels; `gpuload_hardware` and `dali_hardware` give
+         it all images. torch, torchcodec, tf.data and the floor: no antialias
 Shuffle  each peer visits every image once a pass in a new whole order
 """
 
@@ -61,8 +64,9 @@ def dali(
 ) -> Callable[[Work], Epoch]:
     """readers.file, decoders.image_random_crop (mixed) and resize, crop_mirror_normalize.
 
-    ``is_whole``: decoders.image and random_resized_crop in place of the two, as some cards refuse regions.
-    ``on_host``: the decoder runs on the host, and images are uploaded as they come from it.
+    ``is_whole``: decoders.image and random_resized_crop in place of the two, as some cards refuse
+    regions. ``on_host``: the decoder runs on the host, and images are uploaded as they come from
+    it.
     """
 
     def build(work: Work) -> Epoch:
@@ -122,7 +126,8 @@ def _paths(work: Work) -> list[str]:
 
 
 def _passes(pipe: Any, work: Work) -> Epoch:
-    """Return passes of a pipeline whose reader goes on into the next pass: so does the batch on the border."""
+    """Return passes of a pipeline whose reader goes on into the next pass: so does the batch on the
+    border."""
     pipe.build()
     cupy = device.cupy()
     spare: list[Any] = []
@@ -210,7 +215,8 @@ def by_torchcodec() -> Callable[[str], Any]:
 
 
 def tfdata(work: Work) -> Epoch:
-    """decode_and_crop_jpeg with the fast inverse DCT and a resize an image; uint8 goes to the GPU, the rest by XLA."""
+    """decode_and_crop_jpeg with the fast inverse DCT and a resize an image; uint8 goes to the GPU,
+    the rest by XLA."""
     tf = gpu.tensorflow()
 
     def make(path: Any) -> Any:

@@ -1,13 +1,15 @@
-"""How far is a GPU from what each op means: `python -m benchmarks.gpu_parity WHAT --result FILE` (`make gpu-test`).
+"""How far is a GPU from what each op means: `python -m benchmarks.gpu_parity WHAT --result FILE`
+(`make gpu-test`).
 
 arrays    every case of every op's contract (tests/ops) by CuPy, beside its array form in NumPy
 dali      the same cases by DALI on the GPU
-decoders  JPEGs decoded by DALI on the GPU, for each share of the hardware decoder, beside libjpeg-turbo: the largest
-          and the mean difference, and whether pixels depend on the batch size. gpuload decodes with a share of 0
-          or 1: there pixels that depend on the batch, or a mean above ``gpuload.cli.demo_parity.MEAN_ON_GPU``, are a
-          failure
-regions   a region of a JPEG decoded alone on the GPU, beside the same cut of the whole image. gpuload does not do that
-          (``gpuload.ops.decode.REGIONS_ON_GPU``): here it is tried, in a process of its own
+decoders  JPEGs decoded by DALI on the GPU, for each share of the hardware decoder, beside
+          libjpeg-turbo: the largest and the mean difference, and whether pixels depend on the batch
+          size. gpuload decodes with a share of 0 or 1: there pixels that depend on the batch, or a
+          mean above ``gpuload.cli.demo_parity.MEAN_ON_GPU``, are a failure
+regions   a region of a JPEG decoded alone on the GPU, beside the same cut of the whole image.
+          gpuload does not do that (``gpuload.ops.value.decode.REGIONS_ON_GPU``): here it is tried,
+          in a process of its own
 """
 
 from __future__ import annotations
@@ -202,7 +204,8 @@ def decoders(num_jpegs: int) -> Result:
 
 
 def regions(num_jpegs: int) -> Result:
-    """Compare a region that is decoded alone with the cut of the whole image, in a process that it may end."""
+    """Compare a region that is decoded alone with the cut of the whole image, in a process that it
+    may end."""
     subject, beside = "a region decoded alone on the GPU", "the cut of the whole image"
     try:
         process = subprocess.run(

@@ -1,17 +1,22 @@
-"""Prove gpuload on a GPU, on one page: `python -m benchmarks.gpu_report [--part NAME ...] [--fresh]` (make gpu-test).
+"""Prove gpuload on a GPU, on one page:
+`python -m benchmarks.gpu_report [--part NAME ...] [--fresh]` (make gpu-test).
 
-Parts    ``PARTS``, first what is worth most. Each runs in a process of its own, at most as long as it states, and needs
-         no network. Those that only say right or wrong run side by side, as many as there are cores; those that measure
-         run one after the other. A part whose packages are not installed, or do not see the GPU, is left out, and the
-         page names it. Under GPULOAD_REQUIRE_GPU=1 a test that is skipped has failed.
-Time     ``BUDGET_S`` in all: a quarter of an hour without the start of a machine. A part that might not end within what
-         is left is not begun, and the page names it: a second call does it. What a part has measured before it is ended
-         stays.
-Page     benchmarks/results/gpu.md: machine, versions, targets, tests, parity, rates, waiting, what was left out or
-         failed. It is written anew after each part. Logs and results are in build/gpu-test.
-Resumed  A second call goes on with the missing parts, as long as commit, files, machine and versions are the same; else
-         it begins anew and says so. A part that failed is not missing: `--part NAME` runs it again.
-Lost GPU After a part that failed, the first part is run again. If the GPU no longer works, no further part begins.
+Parts    ``PARTS``, first what is worth most. Each runs in a process of its own, at most as long as
+         it states, and needs no network. Those that only say right or wrong run side by side, as
+         many as there are cores; those that measure run one after the other. A part whose packages
+         are not installed, or do not see the GPU, is left out, and the page names it. Under
+         GPULOAD_REQUIRE_GPU=1 a test that is skipped has failed.
+Time     ``BUDGET_S`` in all: a quarter of an hour without the start of a machine. A part that might
+         not end within what is left is not begun, and the page names it: a second call does it.
+         What a part has measured before it is ended stays.
+Page     benchmarks/results/gpu.md: machine, versions, targets, tests, parity, rates, waiting, what
+         was left out or failed. It is written anew after each part. Logs and results are in
+         build/gpu-test.
+Resumed  A second call goes on with the missing parts, as long as commit, files, machine and
+         versions are the same; else it begins anew and says so. A part that failed is not missing:
+         `--part NAME` runs it again.
+Lost GPU After a part that failed, the first part is run again. If the GPU no longer works, no
+further part begins.
 """
 
 from __future__ import annotations
@@ -135,9 +140,10 @@ class Part:
 
     Args:
         name: on the page and for ``--part``.
-        section: of the page; what it writes to its folder is ``tests.xml`` (tests), the JSON of a question, or
-            ``rows.json``, rows of the section's table (`gpu.write_rows`).
-        command: arguments of Python; ``{folder}`` stands for the part's folder, ``{work}`` for that of all parts.
+        section: of the page; what it writes to its folder is ``tests.xml`` (tests), the JSON of a
+            question, or ``rows.json``, rows of the section's table (`gpu.write_rows`).
+        command: arguments of Python; ``{folder}`` stands for the part's folder, ``{work}`` for that
+            of all parts.
         needs: packages; without one of them it is left out.
         limit_s: it is ended after this long, and has failed.
         is_alone: whether it measures, so that nothing may run beside it.
@@ -168,7 +174,8 @@ def files(
 def rows(
     section: str, name: str, *command: str, needs: tuple[str, ...] = (), limit_s: float = LIMIT_S
 ) -> Part:
-    """Return the part that writes rows of a section's table; of parity and of right or wrong it runs beside others."""
+    """Return the part that writes rows of a section's table; of parity and of right or wrong it
+    runs beside others."""
     words = ("-m", *command, "--result", "{folder}/rows.json")
     return Part(
         f"{section}: {name}",
@@ -280,7 +287,8 @@ def most_s(parts: Sequence[Part], num_cores: int) -> float:
 
 
 def groups(parts: Iterable[Part]) -> list[list[Part]]:
-    """Return what is done at the same time, in the order of the parts: one that measures, or several that do not."""
+    """Return what is done at the same time, in the order of the parts: one that measures, or
+    several that do not."""
     result: list[list[Part]] = []
     for is_alone, group in itertools.groupby(parts, lambda part: part.is_alone):
         members = list(group)
@@ -289,7 +297,8 @@ def groups(parts: Iterable[Part]) -> list[list[Part]]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Do the missing parts; the exit status is 0 if all passed, 1 if not or if parts are left, 2 without a GPU."""
+    """Do the missing parts; the exit status is 0 if all passed, 1 if not or if parts are left, 2
+    without a GPU."""
     options = _parser().parse_args(arguments)
     if problem := gpu.problem():
         print(
@@ -351,7 +360,8 @@ def go(
     tell: Tell,
     end: float = math.inf,
 ) -> int:
-    """Do the missing parts, or those named; say what failed and what is left, and return the exit status.
+    """Do the missing parts, or those named; say what failed and what is left, and return the exit
+    status.
 
     Args:
         parts: all parts, the one that says whether the GPU works first.
@@ -384,7 +394,8 @@ def go(
 def _do_group(
     group: Sequence[Part], parts: Sequence[Part], report: Report, *, tell: Tell, end: float
 ) -> bool:
-    """Do some parts at the same time, as many as there are cores; return False if the GPU is lost."""
+    """Do some parts at the same time, as many as there are cores; return False if the GPU is
+    lost."""
     waiting_parts, running, is_lost = deque(group), [], False
     try:
         while running or (waiting_parts and not is_lost):
@@ -589,7 +600,8 @@ def read_tests(folder: Path, part: Part) -> Outcome:
 
 
 def read_rows(folder: Path, part: Part) -> Outcome:
-    """Return the rows of a table: those a part wrote, or those of a question's results, as far as it came."""
+    """Return the rows of a table: those a part wrote, or those of a question's results, as far as
+    it came."""
     if part.section not in gpu.NAMES:
         return dict(json.loads((folder / "rows.json").read_text(encoding="utf-8")))
     path = folder / f"{part.section}.json"
@@ -672,7 +684,8 @@ class Report:
         return [part.name for part in parts if part.name not in self.outcomes]
 
     def add(self, part: Part, outcome: Outcome, parts: Sequence[Part]) -> None:
-        """Add what came of a part, or put it in place of what came of it before, and write the page."""
+        """Add what came of a part, or put it in place of what came of it before, and write the
+        page."""
         now = datetime.now(timezone.utc).isoformat(timespec="seconds")
         self.outcomes[part.name] = {**outcome, "date": now}
         self.write(parts)
@@ -690,7 +703,8 @@ class Report:
             )  # whoever is interrupted leaves the one or the other, and no half of one
 
     def draw(self) -> None:
-        """Draw images over cores beside the page, where they were measured and Matplotlib is installed."""
+        """Draw images over cores beside the page, where they were measured and Matplotlib is
+        installed."""
         rows = self.outcomes.get(gpu_cores.PART, {}).get("rows", ())
         if rows and not self.about["short"] and not missing(("matplotlib",)):
             gpu_cores.draw(rows, self.page.with_name("gpu_cores.png"))

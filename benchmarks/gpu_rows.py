@@ -1,12 +1,17 @@
-"""How fast do records of fixed size come to a GPU (200,000, shuffled, as CuPy arrays or tensors there)?
+"""How fast do records of fixed size come to a GPU (200,000, shuffled, as CuPy arrays or tensors
+there)?
 
 Variants  rows-256, rows-4096    rows of one NPY file, 784 x float32, in batches of 256 and of 4,096
-          fixed-256              CIFAR-10's binary format to label and float32 HWC image: crop of 32 x 32 at a random
-                                 place of the image padded by 4, flip with p = 1/2, minus mean, over standard deviation
+          fixed-256              CIFAR-10's binary format to label and float32 HWC image: crop of 32
+          x 32 at a random
+                                 place of the image padded by 4, flip with p = 1/2, minus mean, over
+                                 standard deviation
           ...-step               the same in a loop whose step is a kernel of about 2.5 ms
-Limit     the link: as many bytes from pinned memory; with a step, the loop over data that lies on the GPU already, so
-          that a share of 1 says: whatever the loader did was hidden behind the steps
-Floor     one thread: `take` from a memory map, in `fixed` with `fixed_images.augment`; then `cupy.asarray`
+Limit     the link: as many bytes from pinned memory; with a step, the loop over data that lies on
+          the GPU already, so that a share of 1 says: whatever the loader did was hidden behind the
+          steps
+Floor     one thread: `take` from a memory map, in `fixed` with `fixed_images.augment`; then
+`cupy.asarray`
 Peers     torch and tf.data take raw records to the GPU and augment there, as gpuload does
 Shuffle   each peer visits every record once a pass in a new whole order
 """
@@ -54,7 +59,8 @@ def kind_of(work: Work) -> str:
 
 
 def part_of(work: Work) -> Work:
-    """Return the work of a variant: its file and its batch size, which are not the same for all here."""
+    """Return the work of a variant: its file and its batch size, which are not the same for all
+    here."""
     return replace(
         work, path=work.path / FILES[kind_of(work)], batch_size=int(work.variant.split("-")[1])
     )
@@ -116,7 +122,8 @@ def _records(work: Work) -> NDArray[Any]:
 
 
 def torch(num_workers: int) -> Callable[[Work], Epoch]:
-    """DataLoader over whole batches, pinned; without workers NumPy gathers straight into pinned memory."""
+    """DataLoader over whole batches, pinned; without workers NumPy gathers straight into pinned
+    memory."""
 
     def build(work: Work) -> Epoch:
         import torch
@@ -166,7 +173,8 @@ def _torch_augment(torch: Any) -> Callable[[Any], Batch]:
 
 
 def tfdata(work: Work) -> Epoch:
-    """All records in a tensor on the host: one permutation a pass, one gather a batch, prefetch_to_device."""
+    """All records in a tensor on the host: one permutation a pass, one gather a batch,
+    prefetch_to_device."""
     tf = gpu.tensorflow()
     size, count = work.batch_size, work.num_records
     with tf.device("/cpu:0"):

@@ -1,15 +1,18 @@
-"""What share of a training step is spent waiting for data: `python -m benchmarks.gpu_waiting FRAMEWORK --result FILE`.
+"""What share of a training step is spent waiting for data:
+`python -m benchmarks.gpu_waiting FRAMEWORK --result FILE`.
 
-Step     cupy, torch, jax, tensorflow: some layers of one matrix product and tanh each on a batch that is on the GPU, as
-         many as take ``STEP_S`` there (CuPy: the kernel of `benchmarks.gpu`)
-         resnet50, vit_s, keras: a step of training: forwards, backwards, optimizer, in bfloat16. A ResNet-50 in
-         channels last, a compiled ViT-S/16 (torchvision), Keras' ResNet-50 on the backend of ``keras_backend``
-         The host looks at the result of a step two steps later, as a training loop does with its losses
-Waiting  1 - (seconds a step with one batch that stays on the GPU) / (seconds a step with the loader's batches). The
-         loop without a loader runs before and after the other, and the faster one counts. At most ``MOST_WAITING``
-Works    CIFAR-10 records, cropped, flipped, normalised, in batches of 256; JPEGs decoded, cropped at random, resized to
-         224 x 224, flipped, normalised, in batches of 64, and of 128 for the trainings: by decoding on the host, and
-         by DALI where it is there
+Step     cupy, torch, jax, tensorflow: some layers of one matrix product and tanh each on a batch
+         that is on the GPU, as many as take ``STEP_S`` there (CuPy: the kernel of `benchmarks.gpu`)
+         resnet50, vit_s, keras: a step of training: forwards, backwards, optimizer, in bfloat16. A
+         ResNet-50 in channels last, a compiled ViT-S/16 (torchvision), Keras' ResNet-50 on the
+         backend of ``keras_backend`` The host looks at the result of a step two steps later, as a
+         training loop does with its losses
+Waiting  1 - (seconds a step with one batch that stays on the GPU) / (seconds a step with the
+         loader's batches). The loop without a loader runs before and after the other, and the
+         faster one counts. At most ``MOST_WAITING``
+Works    CIFAR-10 records, cropped, flipped, normalised, in batches of 256; JPEGs decoded, cropped
+         at random, resized to 224 x 224, flipped, normalised, in batches of 64, and of 128 for the
+         trainings: by decoding on the host, and by DALI where it is there
 """
 
 from __future__ import annotations
@@ -101,7 +104,8 @@ def present_works(name: str) -> tuple[list[str], list[str]]:
 
 
 def measure(name: str, device: str, *, works: Iterable[str], is_short: bool) -> list[list[str]]:
-    """Return a row for each work: framework, work, milliseconds a step, share of waiting, share of next()."""
+    """Return a row for each work: framework, work, milliseconds a step, share of waiting, share of
+    next()."""
     return [row for row, _ in measured(name, device, works=works, is_short=is_short)]
 
 
@@ -338,7 +342,8 @@ def _torch_training(model: Any, optimizer: Any, device: str) -> Framework:
 
 
 def keras_backend() -> str:
-    """Return what Keras computes with: KERAS_BACKEND, else TensorFlow where it sees a GPU, else torch."""
+    """Return what Keras computes with: KERAS_BACKEND, else TensorFlow where it sees a GPU, else
+    torch."""
     on_tensorflow = missing(("torch",)) or not gpu.absent(["tensorflow"])
     return os.environ.get("KERAS_BACKEND") or ("tensorflow" if on_tensorflow else "torch")
 

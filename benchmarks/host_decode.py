@@ -1,13 +1,17 @@
-"""What does decoding on the host cost a machine, beside the loader for a CPU? `python -m benchmarks.host_decode`.
+"""What does decoding on the host cost a machine, beside the loader for a CPU?
+`python -m benchmarks.host_decode`.
 
-Work    JPEGs of about 500 x 375, decoded, cropped at random, resized to 224 x 224, flipped, and what each row adds, in
-        batches of 64, shuffled; or decoded alone, at sizes of their own
+Work    JPEGs of about 500 x 375, decoded, cropped at random, resized to 224 x 224, flipped, and
+        what each row adds, in batches of 64, shuffled; or decoded alone, at sizes of their own
 CPU     ``device="cpu"``: all ops on the host
-GPU     ``device="gpu", executor="array"``: the core decodes up to the flip, bytes are uploaded, CuPy does the rest
-Device  the real CuPy on the emulated GPU (`tests/emulated_gpu`), which copies nothing and runs no kernel here: what is
-        measured is the time of the host. No card was there; what a card does is on the page of `make gpu-test`
-Time    processor time of all threads of an epoch for an image, and wall time for a batch; both loaders in turns, the
-        least of the rounds counts, as whatever else the machine does only adds to it
+GPU     ``device="gpu", executor="array"``: the core decodes up to the flip, bytes are uploaded,
+CuPy does the rest
+Device  the real CuPy on the emulated GPU (`tests/emulated_gpu`), which copies nothing and runs no
+        kernel here: what is measured is the time of the host. No card was there; what a card does
+        is on the page of `make gpu-test`
+Time    processor time of all threads of an epoch for an image, and wall time for a batch; both
+        loaders in turns, the least of the rounds counts, as whatever else the machine does only
+        adds to it
 Calls   of CUDA for a batch, a mean over an epoch behind two that warm up
 """
 
@@ -75,7 +79,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def in_emulated_environment(arguments: Sequence[str]) -> int:
-    """Run this program by the Python that has CuPy, with the packages of this one beside its own."""
+    """Run this program by the Python that has CuPy, with the packages of this one beside its
+    own."""
     python = emulated_gpu.ENVIRONMENT / "bin" / "python"
     if not python.exists():
         print(f"there is no {python}: `make emulated-gpu` makes it, with CuPy", file=sys.stderr)
@@ -91,7 +96,8 @@ def in_emulated_environment(arguments: Sequence[str]) -> int:
 
 
 def _jpegs(is_short: bool) -> Path:
-    """Return the folder of JPEGs: pieces of photographs; in short form smooth shapes, which need Pillow alone."""
+    """Return the folder of JPEGs: pieces of photographs; in short form smooth shapes, which need
+    Pillow alone."""
     folder = Settings().data
     if not is_short:
         return data.jpegs(folder, NUM_IMAGES)

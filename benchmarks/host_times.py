@@ -1,10 +1,11 @@
 """What an op costs the host before a GPU gets to work: `python -m benchmarks.host_times`.
 
-The real CuPy runs on an emulated GPU that does nothing (`tests.emulated_gpu`, ``idle``), so that only the host's time
-is left, which is spent under the interpreter's lock. The environment is that of `make emulated-gpu`. Processor time of
-the calling thread, the least of many rounds, for a batch of 256 images of 224 x 224 x 3 bytes: the draw (`Op.draw`),
-and the op in its form for a batch (`Op.array_batch`). Of whole batches of many sizes it is all that the thread of
-batches and the caller do: upload, ops, the hand-over. ``--write`` writes `benchmarks/results/host_times.md`.
+The real CuPy runs on an emulated GPU that does nothing (`tests.emulated_gpu`, ``idle``), so that
+only the host's time is left, which is spent under the interpreter's lock. The environment is that
+of `make emulated-gpu`. Processor time of the calling thread, the least of many rounds, for a batch
+of 256 images of 224 x 224 x 3 bytes: the draw (`Op.draw`), and the op in its form for a batch
+(`Op.array_batch`). Of whole batches of many sizes it is all that the thread of batches and the
+caller do: upload, ops, the hand-over. ``--write`` writes `benchmarks/results/host_times.md`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from gpuload.pipeline.ring import aligned
 
 RESULT = Path(__file__).parent / "results" / "host_times.md"
 COUNT, SIDE, MOST_SIDE, ROUNDS = 256, 224, 500, 40
-# Microseconds an image, draw and batch, of images of one size and of many, in 771a91a, on the machine of the results.
+# Microseconds an image, draw and batch, of images of one size and of many, in 771a91a, on the
+# machine of the results.
 BEFORE = {
     "RandAugment()": (0.95, 11.5, 31.4), "TrivialAugmentWide()": (0.77, 7.1, 16.2), "AutoAugment()": (0.63, 10.1, 30.4),
     "TimmAugment('rand-m9-mstd0.5-inc1')": (0.40, 18.9, 38.4), "AugMix()": (0.27, 64.3, 136.4),
@@ -40,7 +42,8 @@ ROOM_BYTES = 1 << 20  # for what kernels read beside the images
 
 
 def least_us(call: Callable[[], Any]) -> float:
-    """Return the least processor time of a call in this thread, microseconds an image of its batch."""
+    """Return the least processor time of a call in this thread, microseconds an image of its
+    batch."""
     call()
     times = []
     for _ in range(ROUNDS):
@@ -74,7 +77,8 @@ def batches() -> tuple[Any, Any]:
 
 
 def many_sizes() -> tuple[Any, Any, int]:
-    """Return images of many sizes as workers leave them in a slot, the slot, and how many of its bytes they take."""
+    """Return images of many sizes as workers leave them in a slot, the slot, and how many of its
+    bytes they take."""
     from gpuload import device
     from gpuload.pipeline.step import ArrayPack
 
@@ -92,10 +96,11 @@ def many_sizes() -> tuple[Any, Any, int]:
 
 
 def measure_batch(ops: Sequence[Any]) -> float:
-    """Return the time of a whole batch of images of many sizes, from the slot to arrays, microseconds an image."""
+    """Return the time of a whole batch of images of many sizes, from the slot to arrays,
+    microseconds an image."""
     from gpuload import device
     from gpuload.executors.array.batches import ArrayBatchExecutor
-    from gpuload.ops.graph import compile_ops
+    from gpuload.graph.graph import compile_ops
     from gpuload.pipeline.epoch import lend
     from gpuload.spec import Field, Spec
 

@@ -1,13 +1,15 @@
 """How fast do JPEGs come, ready for training (2,000 of about 500 x 375, batches of 64)?
 
-Work     read the file, decode, cut a random box (area 0.08 to 1 of the image, proportions 3/4 to 4/3), resize it to
-         224 x 224 (linear), flip with p = 1/2, minus mean, over standard deviation: float32 NHWC
-Limit    libjpeg-turbo's decode of the same images alone by all cores, one process each, bytes in memory; two packages
-         of it are measured, the faster one is the limit
-Floor    a thread pool over simplejpeg and OpenCV, hand-written for this work: batches ahead, a task an image
-Pixels   gpuload: accurate decode, crop, resize with antialias as DALI (its default), and without where it says so
-         DALI: the same with its own readers and draws; it decodes the box only, as it can
-         tf.data: the fast inverse DCT (its default), decodes the box only, no antialias
+Work     read the file, decode, cut a random box (area 0.08 to 1 of the image, proportions 3/4 to
+         4/3), resize it to 224 x 224 (linear), flip with p = 1/2, minus mean, over standard
+         deviation: float32 NHWC
+Limit    libjpeg-turbo's decode of the same images alone by all cores, one process each, bytes in
+         memory; two packages of it are measured, the faster one is the limit
+Floor    a thread pool over simplejpeg and OpenCV, hand-written for this work: batches ahead, a task
+an image
+Pixels   gpuload: accurate decode, crop, resize with antialias as DALI (its default), and without
+         where it says so DALI: the same with its own readers and draws; it decodes the box only, as
+         it can tf.data: the fast inverse DCT (its default), decodes the box only, no antialias
          thread pool, torch, Grain: accurate decode of all, OpenCV's linear resize, no antialias
 Shuffle  each peer visits every image once a pass in a new whole order
 """
@@ -86,7 +88,8 @@ def resized(image: Image, rng: np.random.Generator) -> Image:
 
 
 def normalise(image: Image, out: NDArray[np.float32]) -> None:
-    """Write the image's values, scaled and shifted, to ``out``; rows of 672 values keep NumPy's inner loop long."""
+    """Write the image's values, scaled and shifted, to ``out``; rows of 672 values keep NumPy's
+    inner loop long."""
     rows = out.reshape(SIDE, SIDE * 3)
     np.multiply(image.reshape(SIDE, SIDE * 3), _SCALE, out=rows)
     rows += _SHIFT
@@ -116,7 +119,8 @@ def limit(make_decode: Callable[[], Callable[[bytes], Any]]) -> Callable[[Work],
 
 
 def into_one_buffer() -> Callable[[bytes], Any]:
-    """Return simplejpeg's decode into memory that is used again: new memory costs a third of the time."""
+    """Return simplejpeg's decode into memory that is used again: new memory costs a third of the
+    time."""
     import simplejpeg
 
     buffer = bytearray(MOST_PIXELS * 3)
@@ -156,7 +160,8 @@ def threads(work: Work) -> Epoch:
 
 
 def torch(work: Work) -> Epoch:
-    """DataLoader over whole batches, two workers; uint8 crosses to the main process, which normalises."""
+    """DataLoader over whole batches, two workers; uint8 crosses to the main process, which
+    normalises."""
     import torch
 
     paths = _paths(work)
@@ -226,7 +231,8 @@ def dali(antialias: bool) -> Callable[[Work], Epoch]:
 
 
 def tfdata(work: Work) -> Epoch:
-    """decode_and_crop_jpeg with the fast inverse DCT and a resize an image; flip and normalise a batch, by XLA."""
+    """decode_and_crop_jpeg with the fast inverse DCT and a resize an image; flip and normalise a
+    batch, by XLA."""
     import tensorflow as tf
 
     def make(path: Any) -> Any:

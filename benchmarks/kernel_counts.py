@@ -1,11 +1,14 @@
-"""Instructions and bytes of kernels, counted in what NVRTC makes of them: `python -m benchmarks.kernel_counts`.
+"""Instructions and bytes of kernels, counted in what NVRTC makes of them:
+`python -m benchmarks.kernel_counts`.
 
-No card is needed, and none was there: a count is no time, and a card decides. `benchmarks/results/kernel_counts.md` is
-written with ``--write``. The environment is that of `make emulated-gpu`.
+No card is needed, and none was there: a count is no time, and a card decides.
+`benchmarks/results/kernel_counts.md` is written with ``--write``. The environment is that of
+`make emulated-gpu`.
 
-Instructions  of one thread on the longest and on the shortest way through the kernel that stores a result, each loop
-              gone through once; by ``nvdisasm`` (``--nvdisasm PATH``, or of PATH), which CUDA and Triton bring along.
-              Without it the instructions in the kernel's text alone: 16 bytes each on sm_70 and later.
+Instructions  of one thread on the longest and on the shortest way through the kernel that stores a
+              result, each loop gone through once; by ``nvdisasm`` (``--nvdisasm PATH``, or of
+              PATH), which CUDA and Triton bring along. Without it the instructions in the kernel's
+              text alone: 16 bytes each on sm_70 and later.
 Loads         of global memory, by their widths in bits, in the kernel's text.
 """
 
@@ -74,7 +77,7 @@ class KernelText:
 
 def kernels() -> list[KernelText]:
     """Return the kernels of the page."""
-    from gpuload.ops import colour_cuda, cuda, edits_cuda, pixels
+    from gpuload.kernels import colour_cuda, cuda, edits_cuda, pixels
 
     uint8 = np.dtype(np.uint8)
     text = cuda.pixels("unsigned char", "unsigned char", 3, edits_cuda.COUNT)
@@ -99,7 +102,7 @@ def kernels() -> list[KernelText]:
 
 
 def _walk(after: str, channels: int, planes: bool) -> str:
-    from gpuload.ops import cuda
+    from gpuload.kernels import cuda
 
     return cuda.walk(
         "uint8", after, channels, planes=planes, normalizes=after != "uint8", words=0, wide=False
@@ -107,7 +110,7 @@ def _walk(after: str, channels: int, planes: bool) -> str:
 
 
 def _change(pixel: str) -> str:
-    from gpuload.ops import cuda
+    from gpuload.kernels import cuda
 
     return cuda.change("unsigned char", "unsigned char", (3, 3), pixel)
 
@@ -132,7 +135,8 @@ def _includes() -> list[str]:
 
 
 def text_bytes(cubin: bytes, function: str) -> int:
-    """Return the bytes of a kernel's instructions: the section ``.text.NAME`` of an ELF file of 64 bits."""
+    """Return the bytes of a kernel's instructions: the section ``.text.NAME`` of an ELF file of 64
+    bits."""
     (table,), (size, count, names) = (
         struct.unpack_from("<Q", cubin, 40),
         struct.unpack_from("<HHH", cubin, 58),
@@ -192,7 +196,8 @@ def _blocks(lines: list[tuple[str, str]]) -> list[Block]:
 
 
 def ways(blocks: list[Block]) -> tuple[int, int] | None:
-    """Return the instructions of the shortest and of the longest way to an end that stores; None if none does.
+    """Return the instructions of the shortest and of the longest way to an end that stores; None if
+    none does.
 
     Each loop is gone through once.
     """
@@ -223,7 +228,8 @@ def ways(blocks: list[Block]) -> tuple[int, int] | None:
 
 
 def _order(blocks: list[Block]) -> tuple[list[int], set[tuple[int, int]]]:
-    """Return the blocks that can be reached, each behind those that follow it, and the steps that lead back."""
+    """Return the blocks that can be reached, each behind those that follow it, and the steps that
+    lead back."""
     order: list[int] = []
     loops: set[tuple[int, int]] = set()
     is_open: dict[int, bool] = {0: True}
@@ -244,7 +250,8 @@ def _order(blocks: list[Block]) -> tuple[list[int], set[tuple[int, int]]]:
 
 
 def tap(blocks: list[Block]) -> str:
-    """Return the instructions for each byte that a loop of one block loads, the fewest; "" without such a loop."""
+    """Return the instructions for each byte that a loop of one block loads, the fewest; "" without
+    such a loop."""
     loops = [block for number, (block, following) in enumerate(blocks) if number in following]
     loads = [
         (len(block), sum(bool(re.search(r"\bLDG?\..*U8", line)) for line in block))

@@ -1,8 +1,10 @@
 """Does anything stay behind? `python -m benchmarks.leaks [--times 1000] [--only rows images]`.
 
     lane       what a batch goes through: an executor, and a bridge
-    deed       what is done a thousand times: a loader is made, used and dropped; an epoch; a batch is kept for a while
-    look       memory, threads, descriptors and maps of the process, after a collection, twenty times on the way
+    deed       what is done a thousand times: a loader is made, used and dropped; an epoch; a batch
+    is kept for a while
+    look       memory, threads, descriptors and maps of the process, after a collection, twenty
+               times on the way
 
 Each (lane, deed) runs in a process of its own, which did the deed fifty times before. Results go to
 `results/leaks.json`, with a table and a plot. The exit status is 1 if something grows.
@@ -46,8 +48,8 @@ NEEDS = {
     "tf.dataset": "tensorflow", "tf.plugin": "nvidia.dali_tf_plugin", "torch": "torch",
 }  # fmt: skip
 ROOT = Path(__file__).parents[1]
-# What may differ between the first and the last quarter: memory by what allocators keep at random, maps by the heaps
-# that glibc makes for threads. Of a thousand deeds each may leave 8 kB.
+# What may differ between the first and the last quarter: memory by what allocators keep at random,
+# maps by the heaps that glibc makes for threads. Of a thousand deeds each may leave 8 kB.
 MAY_GROW = {"memory MB": 8.0, "threads": 1, "descriptors": 0, "maps": 12}
 
 
@@ -332,7 +334,8 @@ def write(path: Path) -> None:
 
 
 def draw(results: dict[str, Any], path: Path) -> None:
-    """Draw what was seen on the way: a row of panels a deed, a panel for each thing that could grow."""
+    """Draw what was seen on the way: a row of panels a deed, a panel for each thing that could
+    grow."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

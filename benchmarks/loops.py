@@ -1,15 +1,16 @@
 """The loops of `compare` and `training`: one work by one peer, in a process of its own.
 
 passes   whole passes after a warm-up pass, as in `measure`: records/s
-steps    a loop with a step of 2 ms, as in training: batches/s, and the share of the time that next() takes. The step
-         sleeps, or keeps a core busy without the interpreter's lock, as a framework's step does
-fresh    a new process, nothing compiled before: seconds from before `import gpuload` to batch 1, 10 and 100, and to the
-         end of the first pass, and how many batches came in the first 2 s. All other packages, NumPy, TensorFlow and
-         those of a peer too, are imported before
+steps    a loop with a step of 2 ms, as in training: batches/s, and the share of the time that
+         next() takes. The step sleeps, or keeps a core busy without the interpreter's lock, as a
+         framework's step does
+fresh    a new process, nothing compiled before: seconds from before `import gpuload` to batch 1, 10
+         and 100, and to the end of the first pass, and how many batches came in the first 2 s. All
+         other packages, NumPy, TensorFlow and those of a peer too, are imported before
 cold     the same with cold files: the caller has dropped them from the page cache
 
-The code of the works is always today's; in `compare` only gpuload is the tree's, so that both trees do the same. Where
-the task names no peer, gpuload is the peer.
+The code of the works is always today's; in `compare` only gpuload is the tree's, so that both trees
+do the same. Where the task names no peer, gpuload is the peer.
 """
 
 from __future__ import annotations
@@ -127,7 +128,8 @@ def compiled_first() -> contextlib.AbstractContextManager[Any]:
 
 
 def first_batches(build: Callable[[Work], Epoch], work: Work) -> dict[str, float]:
-    """Return the seconds to some of the first batches and to the end of the first pass, and the batches at first."""
+    """Return the seconds to some of the first batches and to the end of the first pass, and the
+    batches at first."""
     begin = perf_counter()
     figures: dict[str, float] = {}
     at_first = 0
@@ -160,7 +162,8 @@ def steps(epoch: Epoch, step: Callable[[], object], seconds: float) -> tuple[flo
 
 
 def busy_step() -> Callable[[], None]:
-    """Return a step that computes in NumPy, which gives the interpreter's lock away, on one core."""
+    """Return a step that computes in NumPy, which gives the interpreter's lock away, on one
+    core."""
     items = np.ones(BUSY_ITEMS, np.float32)
 
     def step() -> None:

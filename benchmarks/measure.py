@@ -1,14 +1,16 @@
-"""Measure: every (peer, round) in a fresh process, peers interleaved in each round, all samples in one JSON.
+"""Measure: every (peer, round) in a fresh process, peers interleaved in each round, all samples in
+one JSON.
 
-One process   import the peer's packages; from here on anonymous memory is watched;
-              build the loader and take its first batch (cold first batch: build to batch);
-              finish that pass (warm-up);
-              then whole passes until ``seconds`` are over: records/s, and in each pass the time from making
-              an iterator of the now warm loader to its first batch.
+One process   import the peer's packages; from here on anonymous memory is watched; build the loader
+              and take its first batch (cold first batch: build to batch); finish that pass
+              (warm-up); then whole passes until ``seconds`` are over: records/s, and in each pass
+              the time from making an iterator of the now warm loader to its first batch.
 A round       every (variant, peer) once, beginning at another place in each round.
-Cold cache    a few batches instead of the warm-up pass, then the files' pages are dropped (posix_fadvise), and
-              building a new loader and one pass are timed together: what is read when a source is opened counts.
-Large         the same with a file larger than memory; a pass ends after LARGE_SECONDS if it is not done by then.
+Cold cache    a few batches instead of the warm-up pass, then the files' pages are dropped
+              (posix_fadvise), and building a new loader and one pass are timed together: what is
+              read when a source is opened counts.
+Large         the same with a file larger than memory; a pass ends after LARGE_SECONDS if it is not
+done by then.
 Smoke         little data, one pass; one process does all the work of the same packages.
 """
 
@@ -46,8 +48,8 @@ COLD_WARM_UP_BATCHES = 3
 TIMES_MEMORY = 1.5  # how large the data is that is larger than memory
 LARGE_SECONDS = 20.0
 
-# glibc's malloc keeps what is freed: an expert's setting, which makes the peers that allocate each batch up to twice
-# as fast. gpuload runs without it.
+# glibc's malloc keeps what is freed: an expert's setting, which makes the peers that allocate each
+# batch up to twice as fast. gpuload runs without it.
 PEERS_MALLOC = {
     "MALLOC_MMAP_THRESHOLD_": str(128 << 20),
     "MALLOC_TRIM_THRESHOLD_": str(1 << 30),
@@ -85,7 +87,8 @@ def measure(
 ) -> dict[str, Any]:
     """Run all rounds of a question and return its results, ready for JSON.
 
-    `tell` hears of each sample, and `save` takes the results as they are behind it: a run that is ended loses none.
+    `tell` hears of each sample, and `save` takes the results as they are behind it: a run that is
+    ended loses none.
     """
     jobs = [
         (variant, peer)
@@ -160,7 +163,8 @@ def _groups(question: Question, jobs: list[Job], settings: Settings) -> Iterable
 def _process(
     question: Question, jobs: list[Job], settings: Settings
 ) -> Iterator[tuple[str, str, Sample]]:
-    """Measure jobs, (variant, peer), in one fresh process; a job that fails gives a sample that says why."""
+    """Measure jobs, (variant, peer), in one fresh process; a job that fails gives a sample that
+    says why."""
     task = {
         "question": question.name,
         "jobs": jobs,
@@ -183,7 +187,8 @@ def _process(
 def run_process(
     command: list[str], variables: dict[str, str], timeout_s: float | None = TIMEOUT_S
 ) -> tuple[str, Sample]:
-    """Run a command; return its output and what to say where it is missing. Nothing that it started outlives it."""
+    """Run a command; return its output and what to say where it is missing. Nothing that it started
+    outlives it."""
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", **variables}
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as errors:
         process = subprocess.Popen(
@@ -206,7 +211,8 @@ _MARK = "sample: "
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Be one such process: measure the jobs told in JSON, print one marked line of JSON for each."""
+    """Be one such process: measure the jobs told in JSON, print one marked line of JSON for
+    each."""
     parser = argparse.ArgumentParser(
         prog="benchmarks.measure", description="used by benchmarks.run"
     )

@@ -1,10 +1,11 @@
-"""How fast do many NPY files of one record each come as batches (20,000 of float32 3 x 64 x 64, batches of 64)?
+"""How fast do many NPY files of one record each come as batches (20,000 of float32 3 x 64 x 64,
+batches of 64)?
 
 Limit    open, read and close each file into one reused buffer, one process a core
 Floor    one thread, np.load of each file
 Shuffle  each peer opens every file once a pass in a new whole order
-Headers  the peers skip the 128 bytes of a header unread, as an expert does who wrote the files; gpuload, DALI and
-         np.load read it
+Headers  the peers skip the 128 bytes of a header unread, as an expert does who wrote the files;
+         gpuload, DALI and np.load read it
 """
 
 from __future__ import annotations
@@ -129,7 +130,8 @@ def tfdata(work: Work) -> Epoch:
 
 
 def gpuload(work: Work, num_threads: int | None = None) -> Epoch:
-    """The package measured, with its defaults or in more threads than cores, for a disk that likes many requests."""
+    """The package measured, with its defaults or in more threads than cores, for a disk that likes
+    many requests."""
     import gpuload as gl
 
     source = gl.npy(str(work.path / "*.npy"), record="file")

@@ -1,14 +1,14 @@
 """How fast do rows of one NPY file come as batches (200,000 x 784 float32, batches of 256)?
 
-Variants  shuffled, sequential    handed over as NumPy arrays
-          shuffled-tf, sequential-tf    as tf.Tensors: without a copy where the peer can, else tf.convert_to_tensor
+Variants  shuffled, sequential    handed over as NumPy arrays shuffled-tf, sequential-tf    as
+          tf.Tensors: without a copy where the peer can, else tf.convert_to_tensor
 Limit     a copy of all bytes by all cores into buffers that stay in the cache
 Floor     one thread: a new order each pass, `take` from the memory map (in order: a slice's copy)
-Shuffle   each peer visits every record once a pass in a new whole order, but `tfdata_records`: its buffer of
-          10,000 records is what tf.data has for data that is not in memory; and `gpuload_blocks`, which mixes 16 blocks
-          of 1,024 records at a time
-Views     a view of data that lies in memory already, which NumPy, torch and tf.data give in order at no cost, is no
-          loading: every batch here is memory of its own
+Shuffle   each peer visits every record once a pass in a new whole order, but `tfdata_records`: its
+          buffer of 10,000 records is what tf.data has for data that is not in memory; and
+          `gpuload_blocks`, which mixes 16 blocks of 1,024 records at a time
+Views     a view of data that lies in memory already, which NumPy, torch and tf.data give in order
+          at no cost, is no loading: every batch here is memory of its own
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ Rows = NDArray[np.float32]
 
 
 def _rows(work: Work) -> Rows:
-    """Return all rows as a map; it is told of random access where reading around each page would spoil the cache."""
+    """Return all rows as a map; it is told of random access where reading around each page would
+    spoil the cache."""
     rows = np.load(
         work.path, mmap_mode="r" if work.cache == "large" else "c"
     )  # "c" is promised memory
@@ -74,7 +75,8 @@ def numpy(work: Work) -> Epoch:
 
 
 def torch(work: Work) -> Epoch:
-    """DataLoader over whole batches; NumPy gathers, faster than torch's index_select; tf.Tensors by DLPack."""
+    """DataLoader over whole batches; NumPy gathers, faster than torch's index_select; tf.Tensors by
+    DLPack."""
     rows = _rows(work)
     if not work.to_tf:
         loader = forms.torch_loader(work, lambda batch: _gather(rows, batch))
@@ -137,7 +139,8 @@ def dali(work: Work) -> Epoch:
 
 
 def tfdata_gather(work: Work) -> Epoch:
-    """tf.data, all data in memory: one permutation a pass, one gather a batch, one thread each gather."""
+    """tf.data, all data in memory: one permutation a pass, one gather a batch, one thread each
+    gather."""
     import tensorflow as tf
 
     rows, size, count = _in_memory(work), work.batch_size, work.num_records
@@ -156,7 +159,8 @@ def tfdata_gather(work: Work) -> Epoch:
 
 
 def tfdata_slices(work: Work) -> Epoch:
-    """tf.data, all data in memory: from_tensor_slices of whole batches (of rows, batched then, it is half as fast)."""
+    """tf.data, all data in memory: from_tensor_slices of whole batches (of rows, batched then, it
+    is half as fast)."""
     import tensorflow as tf
 
     rows, size = _in_memory(work), work.batch_size
@@ -179,7 +183,8 @@ def _in_memory(work: Work) -> Any:
 
 
 def tfdata_records(work: Work) -> Epoch:
-    """tf.data, streaming: FixedLengthRecordDataset, a shuffle buffer of 10,000, one decode_raw a batch."""
+    """tf.data, streaming: FixedLengthRecordDataset, a shuffle buffer of 10,000, one decode_raw a
+    batch."""
     import tensorflow as tf
 
     dataset = tf.data.FixedLengthRecordDataset(
@@ -196,7 +201,8 @@ def tfdata_records(work: Work) -> Epoch:
 
 
 def tfdata_pyfunc(work: Work) -> Epoch:
-    """tf.data, streaming: batches of indices, one numpy_function a batch that takes from the memory map."""
+    """tf.data, streaming: batches of indices, one numpy_function a batch that takes from the memory
+    map."""
     import tensorflow as tf
 
     rows, rng, size = _rows(work), np.random.default_rng(0), work.batch_size

@@ -1,11 +1,13 @@
 """Opening many files: `python -m benchmarks.opening`, by wildcards and folders, and by manifests.
 
 NPY      `--shards` files of one row; opened by a wildcard, and by the manifest that this wrote
-Images   `--images` files of a folder for each class of 1,000, hard links to a few files; opened as a folder, and by the
-         manifest; then a manifest of `--listed` files that are not there, since opening touches none of them. What more
-         files take is a straight line through these two figures
-Figures  seconds of wall clock in a process of its own, best and median of `--rounds`; memory is what the process holds
-         more behind the opening than before (VmRSS), a file. Files are in the cache of the system
+Images   `--images` files of a folder for each class of 1,000, hard links to a few files; opened as
+         a folder, and by the manifest; then a manifest of `--listed` files that are not there,
+         since opening touches none of them. What more files take is a straight line through these
+         two figures
+Figures  seconds of wall clock in a process of its own, best and median of `--rounds`; memory is
+         what the process holds more behind the opening than before (VmRSS), a file. Files are in
+         the cache of the system
 """
 
 from __future__ import annotations
@@ -82,7 +84,8 @@ def make_shards(folder: Path, count: int) -> None:
 
 
 def make_images(folder: Path, count: int) -> None:
-    """Write folders of image files; the files of a folder are links to one, which opening does not notice."""
+    """Write folders of image files; the files of a folder are links to one, which opening does not
+    notice."""
     for first in range(0, count, FOLDER_FILES):
         home = folder / f"class {first // FOLDER_FILES:05d}"
         home.mkdir(parents=True)

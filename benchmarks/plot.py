@@ -1,7 +1,9 @@
-"""Tables and plots, from the JSON of a run and from nothing else: `python -m benchmarks.plot [results/*.json]`.
+"""Tables and plots, from the JSON of a run and from nothing else:
+`python -m benchmarks.plot [results/*.json]`.
 
-A ratio is taken within a round and a variant; what is shown is the median of the rounds, with the lowest
-and the highest. Where a workload has several limits, the one with the fastest round is the limit.
+A ratio is taken within a round and a variant; what is shown is the median of the rounds, with the
+lowest and the highest. Where a workload has several limits, the one with the fastest round is the
+limit.
 """
 
 from __future__ import annotations
@@ -172,7 +174,8 @@ def _mb(number: float) -> str:
 
 
 def _times(upper: Row | None, lower: Row | None) -> str:
-    """Return 'n x', the median of the ratios to the limit divided; '-' where there is nothing to divide."""
+    """Return 'n x', the median of the ratios to the limit divided; '-' where there is nothing to
+    divide."""
     if upper is None or lower is None or upper is lower or not upper.ratio or not lower.ratio:
         return "-"
     return f"{upper.ratio / lower.ratio:.2f} x"
@@ -245,7 +248,8 @@ def write(path: Path) -> None:
 
 
 def overview(folder: Path) -> None:
-    """Draw gpuload and its three best peers: the first variant of each question, with a warm page cache."""
+    """Draw gpuload and its three best peers: the first variant of each question, with a warm page
+    cache."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

@@ -69,11 +69,12 @@ class Peer:
         build: makes the loader; what it returns makes one pass over the data.
         about: its form in one line, for the table's reader.
         needs: packages it cannot work without; missing, the peer is reported as absent.
-        uses: modules it loads by itself where they can be; imported before memory is measured, like ``needs``.
+        uses: modules it loads by itself where they can be; imported before memory is measured, like
+            ``needs``.
         variants: the variants it takes part in; empty for all.
         role: a limit and the floor are what others are compared with.
-        cache: the states of the page cache it is measured in: only a warm one is a question to those who hold all data
-            in memory, and others ask for more threads than there are cores.
+        cache: the states of the page cache it is measured in: only a warm one is a question to
+            those who hold all data in memory, and others ask for more threads than there are cores.
     """
 
     name: str
@@ -115,7 +116,8 @@ class Question:
         return next(peer for peer in self.peers if peer.name == name)
 
     def jobs(self, cache: str) -> list[tuple[str, Peer]]:
-        """Return what is measured in a round in a state of the cache: (variant, peer), variant by variant.
+        """Return what is measured in a round in a state of the cache: (variant, peer), variant by
+        variant.
 
         Handing over to TensorFlow is no question where storage is all that counts.
         """
@@ -128,7 +130,8 @@ class Question:
         ]
 
     def needs(self, variant: str, peer: Peer) -> tuple[str, ...]:
-        """Return the packages that a peer cannot do a variant without; a limit hands nothing over."""
+        """Return the packages that a peer cannot do a variant without; a limit hands nothing
+        over."""
         packages = ("tensorflow",) if is_to_tf(variant) and peer.role != "limit" else ()
         return tuple(dict.fromkeys(peer.needs + packages))
 
@@ -169,8 +172,9 @@ def _installed(name: str) -> bool:
 def touch(batch: Batch) -> int:
     """Do what every consumer does with a batch, and return its number of records.
 
-    Looks at each array in place (no copy: NumPy arrays, tf.Tensors, torch and DALI tensors on the host all
-    show their memory to NumPy) and reads its first and its last element, so that nothing is promised only.
+    Looks at each array in place (no copy: NumPy arrays, tf.Tensors, torch and DALI tensors on the
+    host all show their memory to NumPy) and reads its first and its last element, so that nothing
+    is promised only.
     """
     arrays = batch if isinstance(batch, tuple) else (batch,)
     for array in arrays:

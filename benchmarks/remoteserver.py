@@ -1,9 +1,11 @@
-"""A store on this machine, and the clients that are measured beside each other: nginx, which answers unsigned S3 GETs.
+"""A store on this machine, and the clients that are measured beside each other: nginx, which
+answers unsigned S3 GETs.
 
-Far       the variant ``...-20ms`` goes through a proxy that sends each answer on 20 ms later, as a store in the same
-          region does. It is written in Python and takes a tenth of a millisecond of processor time for a request.
-Clients   a client is a function ``ranges(names, begins, ends)`` that returns the bytes of many ranges; each is used as
-          its documentation says for many ranges at a time.
+Far       the variant ``...-20ms`` goes through a proxy that sends each answer on 20 ms later, as a
+          store in the same region does. It is written in Python and takes a tenth of a millisecond
+          of processor time for a request.
+Clients   a client is a function ``ranges(names, begins, ends)`` that returns the bytes of many
+          ranges; each is used as its documentation says for many ranges at a time.
 Cores     server, proxy and client share the cores of this machine.
 """
 

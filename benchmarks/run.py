@@ -1,4 +1,5 @@
-"""Run the benchmarks: `python -m benchmarks.run [--rounds 5] [--only npy_rows] [--cold | --large] [--smoke]`."""
+"""Run the benchmarks: `python -m benchmarks.run [--rounds 5] [--only npy_rows] [--cold | --large]
+[--smoke]`."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ from benchmarks.question import BY_NAME, NAMES, find
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measure, and write JSON, tables and plots; the exit status is 1 if a peer that is installed failed."""
+    """Measure, and write JSON, tables and plots; the exit status is 1 if a peer that is installed
+    failed."""
     options = _parser().parse_args(arguments)
     signal.signal(
         signal.SIGTERM, lambda *_: sys.exit(143)
@@ -52,7 +54,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def partial_path(path: Path) -> Path:
-    """Return where the results of a run are that goes on, or was ended: ``NAME.partial.json`` beside ``NAME.json``."""
+    """Return where the results of a run are that goes on, or was ended: ``NAME.partial.json``
+    beside ``NAME.json``."""
     return path.with_suffix(".partial.json")
 
 
@@ -68,7 +71,8 @@ def _say(line: str) -> None:
 
 
 def questions(only: list[str] | None, settings: Settings) -> list[str]:
-    """Return the questions to ask: those that can be asked, or those that were named; none about a GPU without one."""
+    """Return the questions to ask: those that can be asked, or those that were named; none about a
+    GPU without one."""
     able = [name for name in NAMES if settings.cache != "large" or find(name).record_bytes]
     able += gpu.NAMES if settings.cache == "warm" else ()
     unable = set(only or ()).difference(able, BY_NAME if settings.cache == "warm" else ())

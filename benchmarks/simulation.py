@@ -1,25 +1,30 @@
-"""A year of 10^12 records on 10^4 ranks, which are lost and added daily: `python -m benchmarks.simulation`.
+"""A year of 10^12 records on 10^4 ranks, which are lost and added daily:
+`python -m benchmarks.simulation`.
 
-What is simulated is the cluster: when nodes fail, when they come back, and how far each attempt to train comes. What
-the ranks do then is not: loaders save and load their states, and `Plan.span` says which records a step has.
+What is simulated is the cluster: when nodes fail, when they come back, and how far each attempt to
+train comes. What the ranks do then is not: loaders save and load their states, and `Plan.span` says
+which records a step has.
 
-Cluster    1,250 nodes of 8 ranks. Crashes come at random, 8 a day, and take a node along, or at times a rack of 16.
-           Repairs take half a day to two days. The training starts again at each crash, and once a day for the nodes
-           that are back
+Cluster    1,250 nodes of 8 ranks. Crashes come at random, 8 a day, and take a node along, or at
+           times a rack of 16. Repairs take half a day to two days. The training starts again at
+           each crash, and once a day for the nodes that are back
 Ranks      as many as divide the global batch, which stays the same; the others wait as spares
 Rollback   to the latest checkpoint that was written: a crash loses the steps since then, at most
-           ``checkpoint_steps + write_steps``, and these are trained again from the model of that checkpoint
-Reading    a rank reads whole windows of `gl.Blocks`, one window ahead in each lane of the order, and has none of them
-           after a restart; ranks that share a lane both read all of it. So this is the most that loaders ask for
+           ``checkpoint_steps + write_steps``, and these are trained again from the model of that
+           checkpoint
+Reading    a rank reads whole windows of `gl.Blocks`, one window ahead in each lane of the order,
+           and has none of them after a restart; ranks that share a lane both read all of it. So
+           this is the most that loaders ask for
 
-Checks, each of which ends the program if it fails:
-  seams    the committed steps of an epoch are intervals of its order; each begins where the one before ended, from
+Checks, each of which ends the program if it fails: seams    the committed steps of an epoch are
+  intervals of its order; each begins where the one before ended, from
            position 0 to the end: no position twice, none left out
-  ranks    of each number of ranks, all ranks together have the positions of a step, each once; of a step in the middle
-           of an epoch, and of the last, shorter one
-  records  of each epoch some records, drawn at random, and those at both ends of each interval: the inverse of the
-           order (which is here, and nowhere in gpuload) says at which position a record stands, so which rank has it
-           at which step of which attempt; and `Plan.span` of that rank and step has it
+  ranks    of each number of ranks, all ranks together have the positions of a step, each once; of a
+           step in the middle of an epoch, and of the last, shorter one
+  records  of each epoch some records, drawn at random, and those at both ends of each interval: the
+           inverse of the order (which is here, and nowhere in gpuload) says at which position a
+           record stands, so which rank has it at which step of which attempt; and `Plan.span` of
+           that rank and step has it
 """
 
 from __future__ import annotations
@@ -51,7 +56,8 @@ class Training:
     """What is trained on, by which cluster.
 
     Attributes:
-        blocks: the shuffle; the global batch is ``lanes * chunk`` records, whatever the number of ranks.
+        blocks: the shuffle; the global batch is ``lanes * chunk`` records, whatever the number of
+            ranks.
         checkpoint_steps: from one checkpoint to the next.
         write_steps: until a checkpoint is written, during which training goes on.
         restart_steps: which would be trained in the time that a restart takes.
@@ -92,7 +98,8 @@ class Training:
         return [count for count in range(1, most + 1) if self.global_batch % count == 0]
 
     def plan(self, num_ranks: int, rank: int = 0, *, shuffle: bool = True) -> Plan:
-        """Return the plan of a rank; without shuffling its records are the positions of the order."""
+        """Return the plan of a rank; without shuffling its records are the positions of the
+        order."""
         blocks = self.blocks if shuffle else False
         return Plan(
             self.num_records, self.global_batch // num_ranks, blocks, self.seed, rank, num_ranks
@@ -135,7 +142,8 @@ class Attempt(NamedTuple):
         num_healthy: ranks that could train.
         num_ranks: ranks that do.
         num_steps: until the end.
-        is_crash: it ends by a crash; else at a checkpoint, for nodes that were added or as the simulation ends.
+        is_crash: it ends by a crash; else at a checkpoint, for nodes that were added or as the
+            simulation ends.
     """
 
     day: int
@@ -192,7 +200,8 @@ class Leg(NamedTuple):
 
 
 def train(training: Training, num_days: int) -> Iterator[Leg]:
-    """Yield the legs of some days; each attempt begins with the state that the one before saved, as JSON."""
+    """Yield the legs of some days; each attempt begins with the state that the one before saved, as
+    JSON."""
     loader = lru_cache(maxsize=128)(training.loader)
     text = json.dumps(loader(1, 0).state_dict())
     for attempt in attempts(training, num_days):
@@ -232,7 +241,8 @@ def _legs(plan: Plan, attempt: Attempt, begin: Position, num_committed: int) -> 
 
 
 def num_read(training: Training, leg: Leg, *, steps_ahead: int = STEPS_AHEAD) -> int:
-    """Return how many records all ranks together read in a leg, lost steps and windows ahead with them."""
+    """Return how many records all ranks together read in a leg, lost steps and windows ahead with
+    them."""
     lanes, window, length = training.lanes, training.blocks.window_records, training.num_records
     begin = leg.begin.offset
     end = begin + (leg.num_steps + steps_ahead) * training.global_batch
@@ -251,7 +261,8 @@ def num_read(training: Training, leg: Leg, *, steps_ahead: int = STEPS_AHEAD) ->
 
 
 def _lane_places(lanes: order.Lanes, position: int) -> Numbers:
-    """Return for each lane the first of its places that is not before a position, int64 ``[lanes]``."""
+    """Return for each lane the first of its places that is not before a position, int64
+    ``[lanes]``."""
     numbers = np.arange(lanes.lanes)
     rows, within = divmod(min(position, lanes.whole), lanes.row)
     return (
@@ -296,7 +307,8 @@ def positions_of(training: Training, records: Numbers, epoch: int) -> Numbers:
 def _inverse(
     values: Numbers, length: int, seed: int, epoch: int, stream: int, numbers: Numbers = NUMBER_0
 ) -> Numbers:
-    """Return where values stand in the permutations of one length with these numbers: all rounds backwards."""
+    """Return where values stand in the permutations of one length with these numbers: all rounds
+    backwards."""
     words = rng.bits(
         order.num_rounds(length), seed=seed, epoch=epoch, records=numbers, stream=stream
     )
@@ -330,8 +342,8 @@ class Account:
     Attributes:
         epoch, offset: up to where the records are committed.
         legs: the committed ones of this epoch.
-        days: for each day the ranks that trained, least and most, the committed records, those read, the crashes, and
-            the steps that each of them lost.
+        days: for each day the ranks that trained, least and most, the committed records, those
+            read, the crashes, and the steps that each of them lost.
     """
 
     training: Training
@@ -395,7 +407,8 @@ def check_ranks(training: Training, num_ranks: int) -> None:
 
 
 def check_records(training: Training, legs: list[Leg], count: int) -> int:
-    """Check that records of an epoch are where the inverse of the order says; return how many were looked for.
+    """Check that records of an epoch are where the inverse of the order says; return how many were
+    looked for.
 
     Args:
         training: what is trained.

@@ -1,9 +1,12 @@
-"""How fast do tf.train.Examples come from TFRecord files (100,000 of 3,072 image bytes, a label, 4 floats; 4 shards)?
+"""How fast do tf.train.Examples come from TFRecord files (100,000 of 3,072 image bytes, a label, 4
+floats; 4 shards)?
 
 Limit    a copy of the shards' bytes by all cores into buffers that stay in the cache
-Checks   gpuload and tf.data verify the checksum of each record; DALI has no such check, and Grain's reader neither
-Shuffle  gpuload visits all records in a new whole order each pass; tf.data takes the shards side by side through a
-         buffer of 10,000 records, DALI through one of 10,000: what they have for such files
+Checks   gpuload and tf.data verify the checksum of each record; DALI has no such check, and Grain's
+reader neither
+Shuffle  gpuload visits all records in a new whole order each pass; tf.data takes the shards side by
+         side through a buffer of 10,000 records, DALI through one of 10,000: what they have for
+         such files
 """
 
 from __future__ import annotations
@@ -67,7 +70,8 @@ def gpuload(*, verify: bool) -> Callable[[Work], Epoch]:
 
 
 def tfdata(work: Work) -> Epoch:
-    """Shards side by side, a buffer of 10,000 serialized records, one parse_example and one decode_raw a batch."""
+    """Shards side by side, a buffer of 10,000 serialized records, one parse_example and one
+    decode_raw a batch."""
     import tensorflow as tf
 
     features = {

@@ -1,10 +1,14 @@
-"""What does training see of a loader beside its steady rate? `python -m benchmarks.training [--only WORKS]`.
+"""What does training see of a loader beside its steady rate?
+`python -m benchmarks.training [--only WORKS]`.
 
-Start    a new process whose packages are imported and whose files are in the page cache: seconds until the batches 1,
-         10 and 100 (gpuload's own import counts), and which share of its steady rate a peer delivers in the first 2 s
-Step     a loop with a step of 2 ms, which sleeps, or keeps a core busy: milliseconds a batch that next() takes
+Start    a new process whose packages are imported and whose files are in the page cache: seconds
+         until the batches 1, 10 and 100 (gpuload's own import counts), and which share of its
+         steady rate a peer delivers in the first 2 s
+Step     a loop with a step of 2 ms, which sleeps, or keeps a core busy: milliseconds a batch that
+next() takes
 Memory   most that a peer adds while it makes whole passes
-Peers    those of the questions, each as there, in turns; each figure is of a process of its own (`loops`, `measure`)
+Peers    those of the questions, each as there, in turns; each figure is of a process of its own
+         (`loops`, `measure`)
 """
 
 from __future__ import annotations
@@ -37,7 +41,8 @@ Figures = dict[str, float]
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measure, write JSON and tables, and print them; the exit status is 1 if a peer that is installed failed."""
+    """Measure, write JSON and tables, and print them; the exit status is 1 if a peer that is
+    installed failed."""
     options = _parser().parse_args(arguments)
     signal.signal(
         signal.SIGTERM, lambda *_: sys.exit(143)

@@ -1,11 +1,14 @@
-"""What several views of an image cost beside their parts, as DINO has them: `python -m benchmarks.views`.
+"""What several views of an image cost beside their parts, as DINO has them:
+`python -m benchmarks.views`.
 
-Works    `decoded`: each JPEG is decoded as a whole, and a corner of it is handed out. `views`: two global and eight
-         local ones are made of images of 500 x 375 in memory. `both`: the views of JPEGs, each of which is decoded
-         once. The views are the crops and flips of ``gl.recipes.dino()`` alone, or all that it has
-Figures  milliseconds an image, of the clock and of the processor (all threads), medians of `--rounds`; in each round
-         the works take turns in one process, each with a loader that has done an epoch before. Share is (decoded +
-         views) / both: 1 where making views behind a decoder costs no more than its parts
+Works    `decoded`: each JPEG is decoded as a whole, and a corner of it is handed out. `views`: two
+         global and eight local ones are made of images of 500 x 375 in memory. `both`: the views of
+         JPEGs, each of which is decoded once. The views are the crops and flips of
+         ``gl.recipes.dino()`` alone, or all that it has
+Figures  milliseconds an image, of the clock and of the processor (all threads), medians of
+         `--rounds`; in each round the works take turns in one process, each with a loader that has
+         done an epoch before. Share is (decoded + views) / both: 1 where making views behind a
+         decoder costs no more than its parts
 """
 
 from __future__ import annotations

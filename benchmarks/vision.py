@@ -1,4 +1,5 @@
-"""Makes torchvision importable beside torch for CPUs, also its wheel for CUDA, whose operators do not load there.
+"""Makes torchvision importable beside torch for CPUs, also its wheel for CUDA, whose operators do
+not load there.
 
 Transforms need none of these operators, only their names. Import this before torchvision.
 """

@@ -1,4 +1,5 @@
-"""A loop in JAX on arrays that share the loader's memory, with validation, and going on where a run was stopped.
+"""A loop in JAX on arrays that share the loader's memory, with validation, and going on where a run
+was stopped.
 
 python examples/jax_loop.py [folder]         run it again: it goes on
 """

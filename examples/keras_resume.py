@@ -1,4 +1,5 @@
-"""Keras with validation, and going on where a run was stopped: weights, optimizer and loader together.
+"""Keras with validation, and going on where a run was stopped: weights, optimizer and loader
+together.
 
 python examples/keras_resume.py [folder]         run it again: it goes on
 """

@@ -1,4 +1,5 @@
-"""A reader of one's own: records out of an SQLite table, by number, shuffled, split and resumed like any other.
+"""A reader of one's own: records out of an SQLite table, by number, shuffled, split and resumed
+like any other.
 
 python examples/own_source.py [folder]
 """
@@ -27,7 +28,8 @@ local = threading.local()  # a connection for each thread: the loader's threads 
 
 
 def read(indices):
-    """Return the rows with these numbers, the records along the first axis, in the order that is asked."""
+    """Return the rows with these numbers, the records along the first axis, in the order that is
+    asked."""
     if not hasattr(local, "connection"):
         local.connection = sqlite3.connect(database)
     x, label = np.empty((len(indices), 8), np.float32), np.empty(len(indices), np.int64)

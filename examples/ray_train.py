@@ -1,10 +1,12 @@
-"""Training with Ray Train: workers that die are started again, and go on from the checkpoint of model and loader.
+"""Training with Ray Train: workers that die are started again, and go on from the checkpoint of
+model and loader.
 
-python examples/ray_train.py [folder]            needs ray[train] and torch; two workers on this machine
+python examples/ray_train.py [folder]            needs ray[train] and torch; two workers on this
+                                                 machine
 
-The loader's state is saved in the checkpoint of the model, so that both are of the same step. The state is that of any
-number of workers: pass num_workers=(1, 8) for as many as there are nodes for. Here the checkpoint also counts how often
-each record was trained on.
+The loader's state is saved in the checkpoint of the model, so that both are of the same step. The
+state is that of any number of workers: pass num_workers=(1, 8) for as many as there are nodes for.
+Here the checkpoint also counts how often each record was trained on.
 """
 
 import json
@@ -60,7 +62,8 @@ def train(config):
 
 
 def report(model, optimizer, loader, loss, counts):
-    """Save the model and the loader together; all workers report, the first one has the checkpoint."""
+    """Save the model and the loader together; all workers report, the first one has the
+    checkpoint."""
     metrics = {
         "loss": float(loss.detach()),
         "epoch": loader.position.epoch,
@@ -81,7 +84,8 @@ def report(model, optimizer, loader, loss, counts):
 
 
 def trainer_of(folder, num_workers, epochs=2, max_failures=20):
-    """Return a trainer whose checkpoints lie in a folder that all nodes see; it goes on from the latest one there."""
+    """Return a trainer whose checkpoints lie in a folder that all nodes see; it goes on from the
+    latest one there."""
     return TorchTrainer(
         train,
         train_loop_config={"rows": str(folder / "rows.npy"), "epochs": epochs},

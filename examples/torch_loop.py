@@ -1,4 +1,5 @@
-"""A loop in PyTorch on tensors that share the loader's memory, with validation, and going on where a run was stopped.
+"""A loop in PyTorch on tensors that share the loader's memory, with validation, and going on where
+a run was stopped.
 
 python examples/torch_loop.py [folder]         run it again: it goes on
 """

@@ -1,12 +1,14 @@
-"""gpuload: records on disk to device tensors. A batch is a pure function of (source, ops, seed, epoch, step)."""
+"""gpuload: records on disk to device tensors. A batch is a pure function of (source, ops, seed,
+epoch, step)."""
 
 from __future__ import annotations
 
 import signal as _signal
 import sys as _sys
 
-# ``python -m gpuload`` imports this package before ``__main__``: from here on Ctrl-C ends it without a traceback. While
-# Python looks for ``__main__``, ``sys.argv`` begins with "-m" in place of its file.
+# ``python -m gpuload`` imports this package before ``__main__``: from here on Ctrl-C ends it
+# without a traceback. While Python looks for ``__main__``, ``sys.argv`` begins with "-m" in place
+# of its file.
 if (
     _sys.argv[:1] == ["-m"]
     and _sys.orig_argv[-len(_sys.argv) :][:1] in (["gpuload"], ["-mgpuload"])
@@ -23,7 +25,7 @@ from gpuload.errors import GpuloadError, PixelError
 from gpuload.lazy import attach as _attach
 from gpuload.loader import Loader
 from gpuload.open import open as open
-from gpuload.ops import numbers as draw
+from gpuload.ops.value import numbers as draw
 from gpuload.order import Blocks, Buckets
 from gpuload.ragged import Ragged
 from gpuload.sources.base import Source

@@ -1,16 +1,18 @@
 """Batch: the fields of a step as the user gets them, and their order by ``output=``.
 
-    images, labels = batch        iterating gives the parts of ``output=``, in its order, as of a tuple
+    images, labels = batch        iterating gives the parts of ``output=``, in its order, as of a
+    tuple
     batch[0], len(batch)          the first part, and how many there are
     batch["image"]                a field by its name, wherever it is in ``output=``
     batch.output                  the nest of ``output=`` itself, with arrays in place of names
 
-Without ``output=`` the parts are all fields, in the order of the source. Where it is one name, the part is that field;
-where it is a dict, a named tuple or a dataclass, the parts are its values. ``keys``, ``values`` and ``items`` are of
-the fields, so that ``dict(batch)`` and ``f(**batch)`` go by name.
+Without ``output=`` the parts are all fields, in the order of the source. Where it is one name, the
+part is that field; where it is a dict, a named tuple or a dataclass, the parts are its values.
+``keys``, ``values`` and ``items`` are of the fields, so that ``dict(batch)`` and ``f(**batch)`` go
+by name.
 
-A batch does not change for as long as anything refers to one of its arrays: a view, a slice, a DLPack capsule, a
-tensor.
+A batch does not change for as long as anything refers to one of its arrays: a view, a slice, a
+DLPack capsule, a tensor.
 """
 
 from __future__ import annotations
@@ -38,17 +40,20 @@ class BatchAttributeError(UnknownFieldError, AttributeError):
 class Batch:
     """The fields of one step: ``batch["image"]`` is an array with the records along the first axis.
 
-    A field whose shape varies from record to record is a `Ragged` if only its first axis does, else a list of arrays.
+    A field whose shape varies from record to record is a `Ragged` if only its first axis does, else
+    a list of arrays.
 
     Attributes:
-        output: the fields arranged as the loader's ``output=`` says; a dict of all fields without it.
-        records: int64 ``[n]``, which records these are; with ``on_error="replace"`` or ``"skip"`` a row of a damaged
-            record holds another one, whose number stands here.
-        valid: bool ``[n]``, False where a record only pads the batch, and with ``on_error="skip"`` where it stands in
-            the place of a damaged one. Such a row holds a whole record all the same.
+        output: the fields arranged as the loader's ``output=`` says; a dict of all fields without
+            it.
+        records: int64 ``[n]``, which records these are; with ``on_error="replace"`` or ``"skip"`` a
+            row of a damaged record holds another one, whose number stands here.
+        valid: bool ``[n]``, False where a record only pads the batch, and with ``on_error="skip"``
+            where it stands in the place of a damaged one. Such a row holds a whole record all the
+            same.
         epoch, step: which batch this is.
-        drawn: of a loader with ``drawn=True``: the draws of each op for the records, by op and name, on the host; see
-            ``Loader``.
+        drawn: of a loader with ``drawn=True``: the draws of each op for the records, by op and
+            name, on the host; see ``Loader``.
     """
 
     drawn: Mapping[str, Mapping[str, NDArray[Any]]]
@@ -66,8 +71,9 @@ class Batch:
     def synchronize(self) -> None:
         """Wait until the arrays of a batch on a GPU are there; on a CPU they always are.
 
-        CuPy, and readers that take the arrays by DLPack, need not call it: the stream that was CuPy's current one when
-        the batch was handed out waits by itself. It is for readers with an unknown stream, TensorFlow for one.
+        CuPy, and readers that take the arrays by DLPack, need not call it: the stream that was
+        CuPy's current one when the batch was handed out waits by itself. It is for readers with an
+        unknown stream, TensorFlow for one.
         """
         if self._event is not None:
             self._event.synchronize()
@@ -152,7 +158,8 @@ class Batch:
         return isinstance(name, str) and name in self._fields
 
     def with_fields(self, convert: Callable[[Any], Any]) -> Batch:
-        """Return the same batch with every field converted, to the tensors of a framework for instance.
+        """Return the same batch with every field converted, to the tensors of a framework for
+        instance.
 
         Raises:
             SpecError: there is no function to convert them.
@@ -243,12 +250,13 @@ def parts_of(nest: Output) -> list[Output]:
 
 
 def names_in(nest: Output, spec: Spec) -> tuple[str, ...]:
-    """Return the field names in a nest, each once, in order; all fields of the spec where the nest is None.
+    """Return the field names in a nest, each once, in order; all fields of the spec where the nest
+    is None.
 
     Raises:
         UnknownFieldError: a name is not a field.
-        SpecError: the nest holds something else than names, tuples, lists, dicts, named tuples and dataclasses, or
-            no name at all.
+        SpecError: the nest holds something else than names, tuples, lists, dicts, named tuples and
+            dataclasses, or no name at all.
     """
     if nest is None:
         return spec.names

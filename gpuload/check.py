@@ -3,17 +3,20 @@
     for bad in gpuload.check("photos"):                     a path, a wildcard, a list, or a source
         print(bad)
 
-Reads    all bytes of all fields, which verifies the checksums that the format has; texts are looked at;
-         encoded images are decoded whole, within the limits of ``gl.ops.Decode``, and JPEG files twice: their data may
-         end early where only the decoder of a region meets it. Of TFRecord files, named by path, the payloads are read,
-         and the images decoded that the first records have.
-Goes on  behind a damaged record, and behind a file that cannot be opened or read. A store that is busy, or answers
-         nothing, is an error: nothing is known about its objects.
-Kinds    a finding is damage, a file that cannot be opened, or a record or file of a kind that is not supported. That
-         one may be sound: other libraries may read it.
-Files    that cannot be opened together are opened in halves, down to the one at fault. Their records have no common
-         numbers then, so that a finding names file and record in ``where`` alone.
-Memory   some megabytes of records, and one decoded image, for each thread; the longest record where that is longer.
+Reads    all bytes of all fields, which verifies the checksums that the format has; texts are looked
+         at; encoded images are decoded whole, within the limits of ``gl.ops.Decode``, and JPEG
+         files twice: their data may end early where only the decoder of a region meets it. Of
+         TFRecord files, named by path, the payloads are read, and the images decoded that the first
+         records have.
+Goes on  behind a damaged record, and behind a file that cannot be opened or read. A store that is
+         busy, or answers nothing, is an error: nothing is known about its objects.
+Kinds    a finding is damage, a file that cannot be opened, or a record or file of a kind that is
+         not supported. That one may be sound: other libraries may read it.
+Files    that cannot be opened together are opened in halves, down to the one at fault. Their
+         records have no common numbers then, so that a finding names file and record in ``where``
+         alone.
+Memory   some megabytes of records, and one decoded image, for each thread; the longest record where
+         that is longer.
 """
 
 from __future__ import annotations
@@ -43,7 +46,7 @@ from gpuload.formats import FORMATS
 from gpuload.formats.base import ImagesIn, Salvage
 from gpuload.open import folders_or_files, open_folder, recognize, without_companions
 from gpuload.open import open as open_paths
-from gpuload.ops.decode import check_file
+from gpuload.ops.value.decode import check_file
 from gpuload.order import check_count
 from gpuload.progress import Progress
 from gpuload.redaction import printable, redact
@@ -73,17 +76,20 @@ Numbers = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Finding:
-    """A damaged record, a file that cannot be opened, or a record or file of a kind that is not supported.
+    """A damaged record, a file that cannot be opened, or a record or file of a kind that is not
+    supported.
 
     Attributes:
         where: the record, or the file, as errors name it.
         cause: the damage, in words.
         file: the file that holds it; None if it is in none, or in several.
-        record: its number in the source; None for a whole file, and where the files could not be opened together.
+        record: its number in the source; None for a whole file, and where the files could not be
+            opened together.
         offset_bytes: the byte of the file where the record begins, if that is known.
-        remedy: for a file that cannot be opened, or a kind that is not supported, as the error has it; no part of a
-            comparison.
-        is_supported: False for a record or file of a kind that is not supported, which may be sound.
+        remedy: for a file that cannot be opened, or a kind that is not supported, as the error has
+            it; no part of a comparison.
+        is_supported: False for a record or file of a kind that is not supported, which may be
+            sound.
     """
 
     where: str
@@ -107,7 +113,8 @@ class Findings(Iterator[Finding]):
 
     Attributes:
         num_records: the number of records that were read so far.
-        num_unopened: the number of files that could not be opened so far, of kinds that are supported.
+        num_unopened: the number of files that could not be opened so far, of kinds that are
+            supported.
         num_unsupported: the number of records and files so far of kinds that are not supported.
     """
 
@@ -228,7 +235,8 @@ class Findings(Iterator[Finding]):
     def _of_source(
         self, source: Source, *, is_whole: bool, images_in: ImagesIn | None = None
     ) -> Iterator[Finding]:
-        """Check a source; ``images_in`` returns the encoded images inside of the fields of a record."""
+        """Check a source; ``images_in`` returns the encoded images inside of the fields of a
+        record."""
         length = len(source)
         encoded_names = [field.name for field in source.spec if field.encoded]
 
@@ -271,10 +279,12 @@ class Findings(Iterator[Finding]):
 
 
 def check(given: Source | Paths, *, num_threads: int | None = None) -> Findings:
-    """Return the damage in a source or in files, as an iterator that reads on as it is asked for more.
+    """Return the damage in a source or in files, as an iterator that reads on as it is asked for
+    more.
 
     Args:
-        given: a source; or paths as for ``gl.open``: a path, a string with wildcards, a list of these, a folder.
+        given: a source; or paths as for ``gl.open``: a path, a string with wildcards, a list of
+            these, a folder.
         num_threads: that read and decode; by default the cores that this process may use.
 
     Raises:
@@ -300,12 +310,14 @@ def _check_present(names: list[str]) -> None:
 
 
 def _is_whole(folder: str) -> bool:
-    """Return True if a folder is of a format as a whole, so that its files mean nothing by themselves."""
+    """Return True if a folder is of a format as a whole, so that its files mean nothing by
+    themselves."""
     return any(form.folder is not None and form.folder.recognize(folder) for form in FORMATS)
 
 
 def _files_below(folder: str) -> list[str]:
-    """Return the files in a folder and its folders that formats take from there, or all files if there are none."""
+    """Return the files in a folder and its folders that formats take from there, or all files if
+    there are none."""
     below = sorted(_below(folder))
     if not below:
         raise MissingFileError(
@@ -333,7 +345,8 @@ def _below(folder: str) -> Iterator[str]:
 
 
 def _chunks(source: Source, numbers: Numbers) -> list[Numbers]:
-    """Return the numbers in pieces of a bounded number of records and, but for longer records, of bytes."""
+    """Return the numbers in pieces of a bounded number of records and, but for longer records, of
+    bytes."""
     sizes: Any = np.zeros(
         numbers.size, np.float64
     )  # a sum of sizes that files state must not overflow
@@ -378,7 +391,8 @@ def _look(
 def _of_record(
     source: Source, number: int, error: RecordError | FileError | RowError, is_whole: bool
 ) -> Finding:
-    """Return the finding for a record; for its whole file if that is gone, changed or unreadable."""
+    """Return the finding for a record; for its whole file if that is gone, changed or
+    unreadable."""
     location, origin = source.where(number), source.origin(number)
     if isinstance(error, DamagedBlockError):
         return Finding(
@@ -428,12 +442,14 @@ def _of_error(location: str, error: GpuloadError, file: str | None) -> Finding:
 
 
 def _is_unsupported(cause: str) -> bool:
-    """Return True for the cause of an error for a kind that is not supported: all such causes have these words."""
+    """Return True for the cause of an error for a kind that is not supported: all such causes have
+    these words."""
     return UNSUPPORTED in cause
 
 
 def _without(message: str, location: str, origin: tuple[str, int] | None) -> str:
-    """Return a message without the place at its beginning, which the finding has in another field."""
+    """Return a message without the place at its beginning, which the finding has in another
+    field."""
     if origin is not None and origin[1]:
         at = f", byte {origin[1]}"
     else:

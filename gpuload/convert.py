@@ -1,17 +1,20 @@
-"""Convert: the records of any source to files of another format, by threads, so that a conversion that ended goes on.
+"""Convert: the records of any source to files of another format, by threads, so that a conversion
+that ended goes on.
 
-    gl.convert(source, "out/train-{shard:05d}.tfrecord", num_shards=16)
-    gl.convert("data/*.npy", "out.npz")
-    gl.convert(source, "out/{field}-{shard}.npy", num_shards=2)         a file for each field
-    gl.convert(gl.images("photos"), "copy/", format="images")
-    gl.convert(loader, "out.npz")                                       the fields of its batches, behind its ops
+    gl.convert(source, "out/train-{shard:05d}.tfrecord", num_shards=16) gl.convert("data/*.npy",
+    "out.npz") gl.convert(source, "out/{field}-{shard}.npy", num_shards=2)         a file for each
+    field gl.convert(gl.images("photos"), "copy/", format="images")
+    gl.convert(loader, "out.npz")                                       the fields of its batches,
+                                                                        behind its ops
 
-Shards   shard i of k holds the records ``n * i // k`` to ``n * (i + 1) // k``, so the order of the records stays.
-Whole    A file is written under another name (``.part-`` and random digits), flushed, read back and compared with the
-         source, and renamed.
-Going on Finished files stand in a journal beside the files (`journal.py`), with all that they depend on: source,
-         format, arguments. The same call goes on behind them; another call is refused. The source's fingerprint tells
-         whether it is the same (`Source.fingerprint`); that of ``gl.records`` sees its ``version=`` alone.
+Shards   shard i of k holds the records ``n * i // k`` to ``n * (i + 1) // k``, so the order of the
+records stays.
+Whole    A file is written under another name (``.part-`` and random digits), flushed, read back and
+         compared with the source, and renamed.
+Going on Finished files stand in a journal beside the files (`journal.py`), with all that they
+         depend on: source, format, arguments. The same call goes on behind them; another call is
+         refused. The source's fingerprint tells whether it is the same (`Source.fingerprint`); that
+         of ``gl.records`` sees its ``version=`` alone.
 Memory   some tens of megabytes for each thread.
 """
 
@@ -88,30 +91,39 @@ def convert(
     record: str | None = None,
     epoch: int | None = None,
 ) -> Conversion:
-    """Write the records of a source to files; the same call goes on with a conversion that ended before its end.
+    """Write the records of a source to files; the same call goes on with a conversion that ended
+    before its end.
 
     Args:
-        source: a source, or the paths of files, which `gl.open` opens; or a loader: its fields, behind all
-            ops, of all records in the order of its source (`Loader.to_source`).
-        out: the file, with ``{shard}`` where there are several, and ``{field}`` for a file of each field:
-            ``"out/train-{shard:05d}-of-{num_shards:05d}.tfrecord"``. Of a folder of images the folder.
+        source: a source, or the paths of files, which `gl.open` opens; or a loader: its fields,
+            behind all ops, of all records in the order of its source (`Loader.to_source`).
+        out: the file, with ``{shard}`` where there are several, and ``{field}`` for a file of each
+            field: ``"out/train-{shard:05d}-of-{num_shards:05d}.tfrecord"``. Of a folder of images
+            the folder.
         num_shards: into how many files the records go; of a mix those of the first epoch.
-        format: ``"tfrecord"``, ``"npy"``, ``"npz"``, ``"fixed"`` or ``"images"``; by default that of the suffix.
-        raw: fields that a TFRecord holds as the bytes of their elements, for decode_raw and ``gl.Raw``.
-        tensors: fields that a TFRecord holds as serialized tensors, for parse_tensor and ``gl.Tensor``.
+        format: ``"tfrecord"``, ``"npy"``, ``"npz"``, ``"fixed"`` or ``"images"``; by default that
+            of the suffix.
+        raw: fields that a TFRecord holds as the bytes of their elements, for decode_raw and
+            ``gl.Raw``.
+        tensors: fields that a TFRecord holds as serialized tensors, for parse_tensor and
+            ``gl.Tensor``.
         num_threads: by default the cores that this process may use.
         verify: read every file back and compare it with the source before it gets its name.
-        overwrite: files of these names that are not this conversion's own are replaced, and those that the journal
-            of another conversion names are removed. Finished files of this very conversion are kept all the same.
-        allow_pickle: ``source`` is the path of NPY or NPZ files of Python objects that you trust: reading them runs
-            the code that their writer put there (`formats/npy/pickles.py`).
-        record: of files of Python objects: ``"file"``: each file is one record; ``"row"``: each item of a file is one.
-            By default the content of a file decides: a dict or a tuple is one record, an array of dicts has many.
+        overwrite: files of these names that are not this conversion's own are replaced, and those
+            that the journal of another conversion names are removed. Finished files of this very
+            conversion are kept all the same.
+        allow_pickle: ``source`` is the path of NPY or NPZ files of Python objects that you trust:
+            reading them runs the code that their writer put there (`formats/npy/pickles.py`).
+        record: of files of Python objects: ``"file"``: each file is one record; ``"row"``: each
+            item of a file is one. By default the content of a file decides: a dict or a tuple is
+            one record, an array of dicts has many.
         epoch: of a loader with random ops: whose draws are written.
 
     Raises:
-        SpecError: an argument does not fit, or a format cannot hold a field; the remedy names one that can.
-        FileError: files are there already, another process writes them, the disk is full, or cannot be written.
+        SpecError: an argument does not fit, or a format cannot hold a field; the remedy names one
+            that can.
+        FileError: files are there already, another process writes them, the disk is full, or cannot
+            be written.
         RecordError: a record cannot be read, or a file does not hold it when it is read back.
     """
     if num_shards is None:
@@ -180,7 +192,8 @@ def _open_source(
 
 
 def _check_paths(source: object) -> None:
-    """Raise ``SpecError`` for a value that is neither a source nor paths, with the form that works."""
+    """Raise ``SpecError`` for a value that is neither a source nor paths, with the form that
+    works."""
     if isinstance(source, (str, os.PathLike)):
         return
     if isinstance(source, (list, tuple)):
@@ -251,10 +264,12 @@ class Part:
 
 
 def plan_parts(source: Source, out: str | os.PathLike[str], records_per_file: int) -> list[Part]:
-    """Return the files of a conversion, each with ``records_per_file`` records, the last one with the rest.
+    """Return the files of a conversion, each with ``records_per_file`` records, the last one with
+    the rest.
 
     Raises:
-        SpecError: ``source`` is none, or has no records, or ``out`` has no ``{shard}``, or anything else in braces.
+        SpecError: ``source`` is none, or has no records, or ``out`` has no ``{shard}``, or anything
+            else in braces.
         FileError: files are there that a wildcard would read with these.
     """
     if not isinstance(source, Source) or not len(source):
@@ -288,7 +303,8 @@ def plan_parts(source: Source, out: str | os.PathLike[str], records_per_file: in
 def convert_part(
     source: Source, path: str, begin: int, end: int, options: Mapping[str, Any]
 ) -> Conversion:
-    """Write the file of a part; a file that is whole is kept, and what a killed call left is removed."""
+    """Write the file of a part; a file that is whole is kept, and what a killed call left is
+    removed."""
     folder, name = os.path.split(path)
     pattern = name.replace("{", "{{").replace("}", "}}")
     return convert(source[begin:end], os.path.join(folder, pattern), **options)
@@ -337,7 +353,8 @@ def _checked_path(out: str | os.PathLike[str]) -> str:
 
 
 def _format(path: str, name: str | None) -> tuple[Format, MakeWriter]:
-    """Return the format to write, that of a name or of the suffix of the path, and a function that makes its writer."""
+    """Return the format to write, that of a name or of the suffix of the path, and a function that
+    makes its writer."""
     formats = {form.name: (form, form.writer) for form in FORMATS if form.writer is not None}
     if name is not None:
         if not isinstance(name, str) or name not in formats:
@@ -367,10 +384,12 @@ def _format(path: str, name: str | None) -> tuple[Format, MakeWriter]:
 def _writer_options(
     form: Format, source: Source, options: Mapping[str, Sequence[str]]
 ) -> dict[str, Sequence[str]]:
-    """Return the arguments for the writer of a format: lists of fields, each of which is held in one way.
+    """Return the arguments for the writer of a format: lists of fields, each of which is held in
+    one way.
 
     Raises:
-        SpecError: the format does not take one that lists fields, or it is no list, or a field stands in two.
+        SpecError: the format does not take one that lists fields, or it is no list, or a field
+            stands in two.
         UnknownFieldError: there is no such field.
     """
     for name, fields in options.items():
@@ -406,7 +425,8 @@ def _writer_options(
 
 
 def _check_fields(form: Format, writer: Writer, spec: Spec) -> None:
-    """Raise ``SpecError`` if a format cannot hold one of the fields; names the call of a format that holds all."""
+    """Raise ``SpecError`` if a format cannot hold one of the fields; names the call of a format
+    that holds all."""
     try:
         check_fields(form.name, writer, spec)
     except SpecError as error:
@@ -482,7 +502,8 @@ def _placeholders(path: str, pattern: str) -> set[str]:
 
 
 def _file_part(name: str, placeholders: set[str]) -> str:
-    """Return the name of a field as a part of a file name; raises ``SpecError`` if it cannot be one."""
+    """Return the name of a field as a part of a file name; raises ``SpecError`` if it cannot be
+    one."""
     if "field" in placeholders:
         check_name(name)
     if "field" in placeholders and (set(name) & set("/\\\0") or name.startswith(".")):
@@ -495,7 +516,8 @@ def _file_part(name: str, placeholders: set[str]) -> str:
 
 
 def _check_names(files: Sequence[_File], pattern: str, by_field: Sequence[tuple[str, ...]]) -> None:
-    """Refuse two files of one name, and names that a wildcard would sort in another order than the records."""
+    """Refuse two files of one name, and names that a wildcard would sort in another order than the
+    records."""
     paths = [file.path for file in files]
     if len(set(paths)) < len(paths):
         raise SpecError(
@@ -532,7 +554,8 @@ class _Work:
         self._tick: Callable[[int], None] = lambda count: None
 
     def run(self, function: Callable[[_File], None], files: Sequence[_File]) -> None:
-        """Call a function for each file, in threads; the first error ends the others at their next records."""
+        """Call a function for each file, in threads; the first error ends the others at their next
+        records."""
         total = sum(file.end - file.begin for file in files) * (2 if self.verify else 1)
         num_done = 0
         with Progress("writing and reading back" if self.verify else "writing") as progress:
@@ -665,7 +688,8 @@ def _call(
 def _write_file(
     file: _File, writer: Writer, work: _Work, beside: Mapping[str, bytes], part_suffix: str
 ) -> None:
-    """Write one file under another name, compare it, and give it its name, after the small files beside it."""
+    """Write one file under another name, compare it, and give it its name, after the small files
+    beside it."""
     part = file.path + part_suffix
     parts = {part: file.path}
     try:
@@ -675,13 +699,14 @@ def _write_file(
                 _compare(part, file, writer, work)
             for suffix, content in beside.items():
                 small_part = f"{file.path}{suffix}{part_suffix}"
-                # The file itself is renamed last: when it is there, what it needs beside it is there.
+                # The file itself is renamed last: when it is there, what it needs beside it is
+                # there.
                 parts = {small_part: file.path + suffix, **parts}
                 with open(small_part, "xb") as small:
                     small.write(content)
             for part_path, final in parts.items():
-                # Before it has its name: after a crash of the machine a name must not stand for bytes that were still
-                # in memory.
+                # Before it has its name: after a crash of the machine a name must not stand for
+                # bytes that were still in memory.
                 _flush(part_path)
                 os.replace(part_path, final)
     finally:
@@ -692,7 +717,8 @@ def _write_file(
 
 @contextmanager
 def _writing(path: str) -> Iterator[None]:
-    """Name the path if the system refuses to write; an error of the user's own reader is raised as itself."""
+    """Name the path if the system refuses to write; an error of the user's own reader is raised as
+    itself."""
     try:
         yield
     except SourceReadError as read_error:
@@ -713,7 +739,8 @@ def _compare(path: str, file: _File, writer: Writer, work: _Work) -> None:
 
 
 def _flush(path: str) -> None:
-    # fsync is of the file: what the format's writer wrote by a descriptor of its own goes to the disk, too.
+    # fsync is of the file: what the format's writer wrote by a descriptor of its own goes to the
+    # disk, too.
     descriptor = os.open(path, os.O_RDWR)
     try:
         os.fsync(descriptor)
@@ -722,7 +749,8 @@ def _flush(path: str) -> None:
 
 
 def _stem(pattern: str) -> str:
-    """Return the name of a pattern's journal, a different one for each pattern: ``train-SHARD.npy``."""
+    """Return the name of a pattern's journal, a different one for each pattern:
+    ``train-SHARD.npy``."""
     return re.sub(r"\{(\w+)[^{}]*\}", lambda match: match[1].upper(), pattern)
 
 
@@ -734,7 +762,8 @@ def _open_journal(
 ) -> None:
     """Have the journal tell of this conversion: go on with it, or begin anew.
 
-    A journal of another conversion is ended, and with ``overwrite`` the files that it finished are removed.
+    A journal of another conversion is ended, and with ``overwrite`` the files that it finished are
+    removed.
 
     Raises:
         FileError: files of another conversion are there, and ``overwrite`` is False.
@@ -754,7 +783,8 @@ def _open_journal(
             cause=f"another conversion made it, as {journal.path} says: {journal.differences(about)}",
             remedy="choose another name, remove these files, or pass overwrite=True, which removes them",
         )
-    # Before the journal begins anew: after a crash in between it still names the files that are left.
+    # Before the journal begins anew: after a crash in between it still names the files that are
+    # left.
     for name in present:
         path = os.path.join(folder, os.path.basename(name))
         if journal.is_finished(name, path):
@@ -807,7 +837,8 @@ def _refuse_beside(files: Sequence[tuple[_File, Mapping[str, bytes]]]) -> None:
 
 
 def _refuse_strays(path: str, files: Sequence[_File]) -> None:
-    """Raise ``FileError`` for shards beyond those that are written: a wildcard would read them with these."""
+    """Raise ``FileError`` for shards beyond those that are written: a wildcard would read them with
+    these."""
     folder, pattern = os.path.split(path)
     if "{shard" not in pattern:
         return
@@ -873,7 +904,8 @@ def _to_folder(work: _Work, path: str, name: str, writer: FolderWriter) -> Conve
         )
         goes_on = journal.is_of({**about, "replaces": True} if replaces else about)
         if os.path.lexists(folder):
-            # It may have been killed when the folder had its name, before it could say that it is finished.
+            # It may have been killed when the folder had its name, before it could say that it is
+            # finished.
             whole = {piece.path for piece in pieces} <= set(journal.names())
             is_complete = goes_on and whole and not os.path.lexists(folder + journal.part_suffix())
             if os.path.isdir(folder) and (
@@ -893,8 +925,8 @@ def _to_folder(work: _Work, path: str, name: str, writer: FolderWriter) -> Conve
         if not goes_on:
             with _writing(folder):
                 journal.remove_parts()
-            # With a note that an old folder is to be replaced: a call that goes on after a kill finds it there, and may
-            # remove it.
+            # With a note that an old folder is to be replaced: a call that goes on after a kill
+            # finds it there, and may remove it.
             journal.begin({**about, "replaces": True} if os.path.lexists(folder) else about)
         part = folder + journal.part_suffix()
         if os.path.isdir(part):

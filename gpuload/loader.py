@@ -2,13 +2,15 @@
 
     for batch in loader: ...        from the loader's position to the end of its epoch
 
-A loader has a position: an epoch, and a step of it. A `for` goes from there to the end of the epoch; the position
-moves with each batch that is delivered, and with the last one to the next epoch. So the first `for` is epoch 0, the
-next is epoch 1, and a loop that was left goes on where it was left. ``loader.epoch(n)`` is epoch n from its beginning,
-and moves nothing. A saved state is the position.
+A loader has a position: an epoch, and a step of it. A `for` goes from there to the end of the
+epoch; the position moves with each batch that is delivered, and with the last one to the next
+epoch. So the first `for` is epoch 0, the next is epoch 1, and a loop that was left goes on where it
+was left. ``loader.epoch(n)`` is epoch n from its beginning, and moves nothing. A saved state is the
+position.
 
-Iterators of the same loader, and several loaders, may be alive at once; each has its own threads, and begins at the
-position that the loader has at that moment. The position is that of the iterator that was asked last.
+Iterators of the same loader, and several loaders, may be alive at once; each has its own threads,
+and begins at the position that the loader has at that moment. The position is that of the iterator
+that was asked last.
 """
 
 from __future__ import annotations
@@ -34,9 +36,9 @@ from gpuload.errors import DeviceError, GpuloadError, RecordIndexError, SpecErro
 from gpuload.executors import choose
 from gpuload.executors.base import BatchExecutor, RowExecutor
 from gpuload.executors.decoding import DEVICE, HOST
-from gpuload.ops.advice import advice
+from gpuload.graph.advice import advice
+from gpuload.graph.graph import Graph, check_mixes, compile_ops
 from gpuload.ops.base import Op, labels, streams
-from gpuload.ops.graph import Graph, check_mixes, compile_ops
 from gpuload.order import MAX_LENGTH, Blocks, Buckets, Plan, Position, check_count, check_flag
 from gpuload.pipeline.card import card_line, check_card, no_card
 from gpuload.pipeline.damage import ON_ERROR, BadRecord, Damage
@@ -66,7 +68,7 @@ MOST_THREADS = (
 )
 audit_setting = lazy.function("gpuload.pipeline.audit", "setting_of")
 make_auditor = lazy.function("gpuload.pipeline.audit", "auditor_of")
-with_checks = lazy.function("gpuload.ops.levels", "with_checks")
+with_checks = lazy.function("gpuload.graph.levels", "with_checks")
 log = logging.getLogger("gpuload")
 # The warnings about ops that a loader gave from which another is made: these are not given again.
 _advice: ContextVar[frozenset[str]] = ContextVar("advice", default=frozenset())
@@ -79,50 +81,63 @@ class Loader:
         source: where records come from; the caller keeps it, and closes it.
         batch_size: records of a batch on this shard.
         ops: the transforms of the records, in order.
-        output: a field name, or tuples, lists and dicts of them; ``batch.output`` is so arranged, and only these
-            fields are made. None: all fields.
-        shuffle: True for the whole data set, ``gl.Blocks(...)`` for slow storage, ``gl.Buckets(...)`` for batches of
-            similar length, False for the order of the source.
+        output: a field name, or tuples, lists and dicts of them; ``batch.output`` is so arranged,
+            and only these fields are made. None: all fields.
+        shuffle: True for the whole data set, ``gl.Blocks(...)`` for slow storage,
+            ``gl.Buckets(...)`` for batches of similar length, False for the order of the source.
         seed: 0 to 2**64 - 1.
         shard_id: the number of this process among all that train together; 0 is the first.
         num_shards: how many processes there are; the global order does not depend on it.
-        last_batch: ``"partial"``: the last records are dealt out evenly; ``"drop"``: they are left out; ``"pad"``:
-            batches are filled up with records that are not ``valid``. The number of steps is the same on every shard.
+        last_batch: ``"partial"``: the last records are dealt out evenly; ``"drop"``: they are left
+            out; ``"pad"``: batches are filled up with records that are not ``valid``. The number of
+            steps is the same on every shard.
         device: ``"auto"``, ``"cpu"``, ``"gpu"`` or ``"gpu:N"``.
-        executor: ``"array"`` runs the ops by NumPy and the core on a CPU, by CuPy on a GPU; ``"dali"`` in DALI.
-            ``"auto"`` is ``"array"``, but where DALI decodes the images or an op needs it.
-        decode: where images are decoded for a GPU. ``"host"``: by the core in the workers, up to the op that gives them
-            one size; bytes are uploaded, and the other ops run on the GPU. The pixels are those of a CPU. ``"device"``:
-            by DALI on the GPU, with pixels of its own. ``"auto"``: on the device with ``executor="dali"``, on the host
-            with ``executor="array"``; with ``executor="auto"`` on the host if the core decodes for these ops, one of
-            them gives one size, and there are at least 3 cores for each GPU, or if DALI is not installed or has no
-            decoder for these files on a GPU. ``describe()`` says which, and why; a state keeps it. On a CPU images are
-            decoded by the core, or with ``executor="dali"`` by DALI, unless ``"host"`` asks for the core.
-        num_threads: threads that read and work; by default the cores this process may use, as far as its affinity, its
-            control groups (containers, schedulers) and ``OMP_NUM_THREADS`` say, to begin with. Then measurements
-            decide: there are more threads where reading waits for storage, and fewer where threads wait for Python's
-            lock, if batches come faster so. ``describe()`` says what was chosen. A number that is passed stays.
-        prefetch: steps that are worked on ahead; by default one large one, or more that are small, to begin with. Then
-            there are more where batches do not all take the same time. A number that is passed stays.
-        on_error: for a record that is damaged, or that an op cannot take. ``"raise"``: its step raises an
-            error that names it. ``"replace"``: another record stands in its place, chosen by (seed, epoch, record), so
-            that all runs, shards and executors agree; ``batch.records`` says which. ``"skip"``: the same, and
-            ``batch.valid`` is False for the row. Files that are missing, changed or unreadable are always errors.
-        max_bad: the share of the source's records, from 0 to 1, that may be damaged before an error stops the loader.
-        drawn: ``batch.drawn`` has the draws: for each op, under its class and its number among the ops of that
-            class, the arrays of its draw, ``batch.drawn["RandomCrop/0"]["start"]``, with a row for each record. To log
-            it, to undo it, or to test it.
-        quarantine: a file to which a line of JSON is appended for each damaged record that ``bad_records`` gets.
-        direct: True has rows of a GPU read straight from their files into its memory, by kvikio (GPUDirect Storage),
-            without a copy on the host. ``describe()`` says which way they go; where it is by the host after all, that
-            is logged. For large records, or ``shuffle=gl.Blocks(...)``, of NPY and fixed-record files.
-        trace: a file that tells what each thread did when, ``"trace.json"`` for https://ui.perfetto.dev. It is
-            written when an epoch ends and when the loader is closed, and has 200,000 events at most.
-        audit: the share of the records, from 0 to 1, that are made again by the array forms of the ops on the CPU and
-            compared with the rows of the batch before it is handed out, as far as the ops allow differences: 1e-3 for
-            one in a thousand. Which, depends on (seed, epoch, record). A difference is a ``gl.PixelError`` at its step.
-            ``"count"``, or a share with it, ``(0.01, "count")``, counts them in ``stats()`` instead. None: only the
-            first batches where images are decoded on a GPU by a decoder that is not known there yet. 0: none.
+        executor: ``"array"`` runs the ops by NumPy and the core on a CPU, by CuPy on a GPU;
+            ``"dali"`` in DALI. ``"auto"`` is ``"array"``, but where DALI decodes the images or an
+            op needs it.
+        decode: where images are decoded for a GPU. ``"host"``: by the core in the workers, up to
+            the op that gives them one size; bytes are uploaded, and the other ops run on the GPU.
+            The pixels are those of a CPU. ``"device"``: by DALI on the GPU, with pixels of its own.
+            ``"auto"``: on the device with ``executor="dali"``, on the host with
+            ``executor="array"``; with ``executor="auto"`` on the host if the core decodes for these
+            ops, one of them gives one size, and there are at least 3 cores for each GPU, or if DALI
+            is not installed or has no decoder for these files on a GPU. ``describe()`` says which,
+            and why; a state keeps it. On a CPU images are decoded by the core, or with
+            ``executor="dali"`` by DALI, unless ``"host"`` asks for the core.
+        num_threads: threads that read and work; by default the cores this process may use, as far
+            as its affinity, its control groups (containers, schedulers) and ``OMP_NUM_THREADS``
+            say, to begin with. Then measurements decide: there are more threads where reading waits
+            for storage, and fewer where threads wait for Python's lock, if batches come faster so.
+            ``describe()`` says what was chosen. A number that is passed stays.
+        prefetch: steps that are worked on ahead; by default one large one, or more that are small,
+            to begin with. Then there are more where batches do not all take the same time. A number
+            that is passed stays.
+        on_error: for a record that is damaged, or that an op cannot take. ``"raise"``: its step
+            raises an error that names it. ``"replace"``: another record stands in its place, chosen
+            by (seed, epoch, record), so that all runs, shards and executors agree;
+            ``batch.records`` says which. ``"skip"``: the same, and ``batch.valid`` is False for the
+            row. Files that are missing, changed or unreadable are always errors.
+        max_bad: the share of the source's records, from 0 to 1, that may be damaged before an error
+            stops the loader.
+        drawn: ``batch.drawn`` has the draws: for each op, under its class and its number among the
+            ops of that class, the arrays of its draw, ``batch.drawn["RandomCrop/0"]["start"]``,
+            with a row for each record. To log it, to undo it, or to test it.
+        quarantine: a file to which a line of JSON is appended for each damaged record that
+            ``bad_records`` gets.
+        direct: True has rows of a GPU read straight from their files into its memory, by kvikio
+            (GPUDirect Storage), without a copy on the host. ``describe()`` says which way they go;
+            where it is by the host after all, that is logged. For large records, or
+            ``shuffle=gl.Blocks(...)``, of NPY and fixed-record files.
+        trace: a file that tells what each thread did when, ``"trace.json"`` for
+            https://ui.perfetto.dev. It is written when an epoch ends and when the loader is closed,
+            and has 200,000 events at most.
+        audit: the share of the records, from 0 to 1, that are made again by the array forms of the
+            ops on the CPU and compared with the rows of the batch before it is handed out, as far
+            as the ops allow differences: 1e-3 for one in a thousand. Which, depends on (seed,
+            epoch, record). A difference is a ``gl.PixelError`` at its step. ``"count"``, or a share
+            with it, ``(0.01, "count")``, counts them in ``stats()`` instead. None: only the first
+            batches where images are decoded on a GPU by a decoder that is not known there yet. 0:
+            none.
 
     Raises:
         SpecError, UnknownFieldError: an argument, an op or a field does not fit.
@@ -155,8 +170,8 @@ class Loader:
         trace: str | os.PathLike[str] | None = None,
         audit: float | str | tuple[float, str] | None = None,
     ) -> None:
-        # First of all: at this line ``locals()`` are just the arguments, of which ``replace`` and a pickle make a
-        # loader anew.
+        # First of all: at this line ``locals()`` are just the arguments, of which ``replace`` and a
+        # pickle make a loader anew.
         arguments = {name: value for name, value in locals().items() if name != "self"}
         self._arguments, self.source, self.output = arguments, source, output
         _check(source, device=device, executor=executor, decode=decode)
@@ -218,7 +233,8 @@ class Loader:
         )
         self._past = _Past()
         self._warned = set[str]()
-        # Weak: each epoch may be fed to something new, and whoever takes the batches keeps the session.
+        # Weak: each epoch may be fed to something new, and whoever takes the batches keeps the
+        # session.
         self._feeds = weakref.WeakSet[Session]()
         # Of iterators that began before a state had images decoded elsewhere.
         self._earlier_sessions = weakref.WeakSet[Session]()
@@ -234,7 +250,8 @@ class Loader:
         core.warn_if_missing()
 
     def _make_session(self, choice: choose.Choice) -> Session:
-        """Return the session of a choice, with the executor of the place that its recipe is for; the loader has it now.
+        """Return the session of a choice, with the executor of the place that its recipe is for;
+        the loader has it now.
 
         Where it raises an error, nothing has changed.
         """
@@ -314,7 +331,8 @@ class Loader:
         return session
 
     def _choice_request(self, executor: str, decode: str) -> choose.ExecutorRequest:
-        """Return what is asked for; of the machine and the files only what the choice may depend on."""
+        """Return what is asked for; of the machine and the files only what the choice may depend
+        on."""
         decodes = any(op.codec for op in self._whole_graph.ops)
         if self.device == "cpu" or not decodes or (executor, decode) != ("auto", "auto"):
             return choose.ExecutorRequest(executor, decode)
@@ -359,7 +377,8 @@ class Loader:
 
     @property
     def position(self) -> Position:
-        """Where the loader is: epoch and step of the next batch; the end of an epoch is the beginning of the next."""
+        """Where the loader is: epoch and step of the next batch; the end of an epoch is the
+        beginning of the next."""
         return self._plan.normalize(self._place.cursor.state_position)
 
     def __iter__(self) -> Epoch:
@@ -372,20 +391,25 @@ class Loader:
         return self._place.begin(self._plan)
 
     def epoch(self, number: int) -> Epoch:
-        """Return an iterator over an epoch from its beginning; the loader's position stays where it is."""
+        """Return an iterator over an epoch from its beginning; the loader's position stays where it
+        is."""
         return Epoch(
             self._session, self.output, Cursor(Position(rng.checked_word(number, "epoch")))
         )
 
     def ahead(self, feed: Session | None = None, *, warns: bool = False) -> Epoch:
-        """Return an iterator from the position on, for a reader that runs ahead of the training, as ``tf.data`` may.
+        """Return an iterator from the position on, for a reader that runs ahead of the training, as
+        ``tf.data`` may.
 
-        The position stays where it is until the last batch of the epoch is delivered, and then moves to the next epoch.
-        So an iterator that only looks at a batch costs nothing; but the state does not follow it, see ``state_dict``.
+        The position stays where it is until the last batch of the epoch is delivered, and then
+        moves to the next epoch. So an iterator that only looks at a batch costs nothing; but the
+        state does not follow it, see ``state_dict``.
 
         Args:
-            feed: the session of ``feed``, for batches that are not run here; ``batch.output`` is then a dict.
-            warns: log once that batches come again which an iterator had that was left in mid-epoch.
+            feed: the session of ``feed``, for batches that are not run here; ``batch.output`` is
+                then a dict.
+            warns: log once that batches come again which an iterator had that was left in
+                mid-epoch.
         """
         self._past.endless = False
         return self._read_ahead(feed, "end", warns=warns)
@@ -393,17 +417,20 @@ class Loader:
     def stream(
         self, feed: Session | None = None, *, num_between: int | None = 0, endless: bool = False
     ) -> Epoch:
-        """Return an iterator from the position on, for a reader that takes a batch only to train on it.
+        """Return an iterator from the position on, for a reader that takes a batch only to train on
+        it.
 
-        The position moves with each batch from the second on, so that the next iterator goes on behind them. An
-        iterator that takes a single batch only looks: the position stays, unless that batch is the whole epoch.
+        The position moves with each batch from the second on, so that the next iterator goes on
+        behind them. An iterator that takes a single batch only looks: the position stays, unless
+        that batch is the whole epoch.
 
         Args:
             feed: as of ``ahead``.
-            num_between: so many batches are read ahead; the position stays so many behind. When the iterator ends, all
-                of them count as taken. None: ``has_taken`` of the iterator is called with how many were taken.
-            endless: epochs follow each other in one loop, in which only the very first batch may be one to look at.
-                That the iterator goes on in mid-epoch is not logged.
+            num_between: so many batches are read ahead; the position stays so many behind. When the
+                iterator ends, all of them count as taken. None: ``has_taken`` of the iterator is
+                called with how many were taken.
+            endless: epochs follow each other in one loop, in which only the very first batch may be
+                one to look at. That the iterator goes on in mid-epoch is not logged.
         """
         follows = endless and self._past.has_ended_endless(self._place)
         self._past.endless = endless
@@ -414,7 +441,8 @@ class Loader:
     def _read_ahead(
         self, feed: Session | None, moves: Moves, num_between: int | None = 0, *, warns: bool
     ) -> Epoch:
-        """Return an iterator for a framework that reads ahead; see `Epoch` for ``moves`` and ``num_between``."""
+        """Return an iterator for a framework that reads ahead; see `Epoch` for ``moves`` and
+        ``num_between``."""
         self._warn_of_peek()
         cursor = self._begin()
         if warns:
@@ -426,10 +454,12 @@ class Loader:
         return batches
 
     def feed(self, make: Callable[[], BatchExecutor], names: tuple[str, ...]) -> Session:
-        """Return a session that makes batches ready on the host for ``_feed_graph``, run elsewhere; see ``ahead``.
+        """Return a session that makes batches ready on the host for ``_feed_graph``, run elsewhere;
+        see ``ahead``.
 
         Args:
-            make: makes the object in the place of an executor, which returns the fields of these batches.
+            make: makes the object in the place of an executor, which returns the fields of these
+                batches.
             names: these fields.
 
         The caller keeps it: a loader may be fed to something new in each epoch.
@@ -486,22 +516,26 @@ class Loader:
 
     @property
     def _feed_graph(self) -> Graph:
-        """The ops that ``feed`` leaves to be run elsewhere, on the device: those behind the ops on the host."""
+        """The ops that ``feed`` leaves to be run elsewhere, on the device: those behind the ops on
+        the host."""
         return choose.part_behind(self._graph, self._feed_places())
 
     def _feed_places(self) -> tuple[int, ...]:
-        """Return the places of the ops that run on the host before a feed; on a CPU only as ``decode="host"`` asks."""
+        """Return the places of the ops that run on the host before a feed; on a CPU only as
+        ``decode="host"`` asks."""
         if self.device == "cpu" and self._request.decode != HOST:
             return ()
         choice = self._choice._replace(executor="dali")  # none of the others runs in the workers
         return choose.split_ops(self._graph, choice, self.device)[0]
 
     def go_to(self, position: Position) -> None:
-        """Go on from a position that ``position`` or ``after`` gave; iterators that are there stay where they are."""
+        """Go on from a position that ``position`` or ``after`` gave; iterators that are there stay
+        where they are."""
         self._place.go_to(_checked_position(position))
 
     def follow(self, batches: Epoch) -> None:
-        """Take an iterator of a loader with the same steps for the one that reads ahead of this loader; it moves it."""
+        """Take an iterator of a loader with the same steps for the one that reads ahead of this
+        loader; it moves it."""
         self._ahead = weakref.ref(batches.take_along(self._place))
 
     def num_ready(self) -> int:
@@ -528,15 +562,18 @@ class Loader:
         self._lines[name] = line
 
     def manual_epoch(self) -> Epoch:
-        """Return an iterator from the position on, for a reader that runs ahead and knows which batches were trained.
+        """Return an iterator from the position on, for a reader that runs ahead and knows which
+        batches were trained.
 
-        The position changes only by ``move`` of the iterator, so that the state is always that of the training.
+        The position changes only by ``move`` of the iterator, so that the state is always that of
+        the training.
         """
         return Epoch(self._session, self.output, self._begin(), self._place, "manual")
 
     @cached_property
     def _identity(self) -> dict[str, Any]:
-        """The fields that a state is compared by; computed at the first use, because the fingerprint reads data."""
+        """The fields that a state is compared by; computed at the first use, because the
+        fingerprint reads data."""
         raw, ops = self.source.raw, (*self.source.ops, *self.ops)
         if any(field.is_marked for field in raw.spec):
             marks = compile_ops(raw.spec, ops).marks
@@ -546,7 +583,8 @@ class Loader:
         return state.identity(raw.fingerprint(), ops, self._plan, marks, changed)
 
     def _label_mixers(self) -> list[int]:
-        """Return the places of the ops that mix labels, and did not mix them in earlier versions."""
+        """Return the places of the ops that mix labels, and did not mix them in earlier
+        versions."""
         if not any(op.mixes for op in self.ops):
             return []
         graph = compile_ops(self.source.spec, self.ops, before=self.source.ops)
@@ -563,7 +601,8 @@ class Loader:
         return self.batch_of(self._plan.at(Position(rng.checked_word(epoch, "epoch")), step))
 
     def batch_of(self, position: Position) -> Batch:
-        """Return the batch of a position that ``position`` or ``after`` gave, made anew as by ``batch_at``."""
+        """Return the batch of a position that ``position`` or ``after`` gave, made anew as by
+        ``batch_at``."""
         try:
             return to_batch(
                 self._session,
@@ -575,7 +614,8 @@ class Loader:
             raise raisable(error)  # noqa: B904  it is the same error, or has it as its cause
 
     def steps_of(self, records: Sequence[int], epoch: int = 0) -> list[int]:
-        """Return at which steps of an epoch some records come, so that ``batch_at(step, epoch)`` has them.
+        """Return at which steps of an epoch some records come, so that ``batch_at(step, epoch)``
+        has them.
 
         Args:
             records: numbers of records, from 0.
@@ -596,9 +636,11 @@ class Loader:
         return self._plan.steps_of(numbers, rng.checked_word(epoch, "epoch"))
 
     def peek(self) -> Batch:
-        """Return the batch that a loop would begin with, and move nothing: to look at shapes, or to build a model.
+        """Return the batch that a loop would begin with, and move nothing: to look at shapes, or to
+        build a model.
 
-        ``next(iter(loader))`` takes the batch away from the next loop. Made anew as by ``batch_at``, in this thread.
+        ``next(iter(loader))`` takes the batch away from the next loop. Made anew as by
+        ``batch_at``, in this thread.
 
         Raises:
             RecordIndexError: the source has no records.
@@ -612,13 +654,16 @@ class Loader:
         return self.batch_of(self.position)
 
     def state_dict(self, epoch: int | None = None, step: int = 0) -> dict[str, Any]:
-        """Return where the run is, as a dict for JSON: the position, which is that of the next batch to be delivered.
+        """Return where the run is, as a dict for JSON: the position, which is that of the next
+        batch to be delivered.
 
-        If something between the loader and the training reads ahead (``tf.data``, Keras), the loader cannot know
-        which batches were trained. The caller knows, and says it: ``state_dict(epoch, step)``.
+        If something between the loader and the training reads ahead (``tf.data``, Keras), the
+        loader cannot know which batches were trained. The caller knows, and says it:
+        ``state_dict(epoch, step)``.
 
         Args:
-            epoch: the state of this epoch instead, before its ``step``; counted as ``batch.epoch`` and ``batch.step``.
+            epoch: the state of this epoch instead, before its ``step``; counted as ``batch.epoch``
+                and ``batch.step``.
             step: from 0 to ``len(loader)``, which is the beginning of the next epoch.
 
         Raises:
@@ -654,7 +699,8 @@ class Loader:
         return self._choice.decode
 
     def _base(self, epoch: int) -> Position:
-        """Return where an epoch's steps are counted from: a run may have gone on with another batch size."""
+        """Return where an epoch's steps are counted from: a run may have gone on with another batch
+        size."""
         start = self._place.cursor.start
         is_other = start.offset != min(len(self.source), start.step * self._plan.global_batch)
         if is_other and start.epoch == epoch:
@@ -662,7 +708,8 @@ class Loader:
         return Position(epoch)
 
     def delivery_position(self) -> Position:
-        """Return up to where batches were delivered, also to an iterator that reads ahead (``ahead``)."""
+        """Return up to where batches were delivered, also to an iterator that reads ahead
+        (``ahead``)."""
         if self._ahead is None:
             ahead = None
         else:
@@ -672,7 +719,8 @@ class Loader:
         return self._plan.normalize(ahead.position)
 
     def after(self, position: Position, num_steps: int) -> Position:
-        """Return where a run is that has gone so many steps from a position on, over any number of epochs.
+        """Return where a run is that has gone so many steps from a position on, over any number of
+        epochs.
 
         Args:
             position: that ``position`` or ``after`` gave.
@@ -715,7 +763,8 @@ class Loader:
         )
 
     def _warn_of_peek(self) -> None:
-        """Say once that an epoch begins with its second batch, as a loop has taken the first one alone."""
+        """Say once that an epoch begins with its second batch, as a loop has taken the first one
+        alone."""
         cursor = self._place.cursor
         if (cursor.start.step, cursor.state_position.step) == (0, 1) and len(self) > 1:
             self._warn_once(
@@ -727,7 +776,8 @@ class Loader:
             )
 
     def _warn_of_past(self, position: Position, *, goes_on: bool) -> None:
-        """Say once where a dataset goes on in mid-epoch, or where batches come again that were perhaps trained on."""
+        """Say once where a dataset goes on in mid-epoch, or where batches come again that were
+        perhaps trained on."""
         past, text = self._past, "an iterator of the dataset begins at epoch %d, step %d of %d, "
         place = (position.epoch, position.step, len(self))
         if goes_on and position.step and past.has_moved(self._place):
@@ -767,25 +817,30 @@ class Loader:
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         """Go on where a state was saved, with any number of shards and any batch size.
 
-        Iterators that were made before go on there, too. Those that read ahead of the training (of ``tf.data``, of
-        DALI) raise an error when they are asked for the next batch, if they have delivered one before.
+        Iterators that were made before go on there, too. Those that read ahead of the training (of
+        ``tf.data``, of DALI) raise an error when they are asked for the next batch, if they have
+        delivered one before.
 
         Raises:
-            StateError: the state is of other data, ops, shuffle or seed; the message shows the difference.
+            StateError: the state is of other data, ops, shuffle or seed; the message shows the
+                difference.
 
-        Where ``executor=`` and ``decode=`` are "auto", images are decoded from here on where the run of the state has
-        them decoded, for their pixels' sake. Where that cannot be, a warning says so.
+        Where ``executor=`` and ``decode=`` are "auto", images are decoded from here on where the
+        run of the state has them decoded, for their pixels' sake. Where that cannot be, a warning
+        says so.
         """
         position = state.load(saved, self._plan, self._identity)
         place = state.place_of_run(saved)
         if not place:
             self._warn_of_earlier_state()
         self._decode_at(place)
-        # A cursor with an origin of its own, by which iterators that began before notice that a state was loaded.
+        # A cursor with an origin of its own, by which iterators that began before notice that a
+        # state was loaded.
         self._place.cursor = Cursor(position)
 
     def _warn_of_earlier_state(self) -> None:
-        """Log that a state does not say where its run had images decoded, if that may not be where they are here."""
+        """Log that a state does not say where its run had images decoded, if that may not be where
+        they are here."""
         if self.device == "cpu" or self._choice.decode != HOST:
             return
         _, behind = choose.split_ops(self._graph, self._choice._replace(decode=DEVICE), self.device)
@@ -797,7 +852,8 @@ class Loader:
             )
 
     def _decode_at(self, place: str) -> None:
-        """Have images decoded where the run of a state has them decoded; where that cannot be, say so.
+        """Have images decoded where the run of a state has them decoded; where that cannot be, say
+        so.
 
         Args:
             place: ``"host"`` or ``"device"``; "" for a state that does not say.
@@ -819,7 +875,8 @@ class Loader:
         )
 
     def _change_place(self, place: str) -> tuple[str, str] | None:
-        """Have images decoded on the host or on the device from now on; return why they cannot be, and the remedy."""
+        """Have images decoded on the host or on the device from now on; return why they cannot be,
+        and the remedy."""
         if not self._choice.decode:
             return (
                 "the source has kept images that were decoded",
@@ -868,8 +925,8 @@ class Loader:
                 cause="Loader has no such argument",
                 remedy=f"use {sorted(self._arguments)}",
             )
-        # A context variable, and no attribute: the warnings come inside of ``__init__``, and other threads make
-        # loaders, too.
+        # A context variable, and no attribute: the warnings come inside of ``__init__``, and other
+        # threads make loaders, too.
         token = _advice.set(self._advice)
         try:
             return Loader(**{**self._arguments, **changes})
@@ -877,10 +934,12 @@ class Loader:
             _advice.reset(token)
 
     def to_source(self, epoch: int | None = None) -> Source:
-        """Return the content of batches as a source: the records of this loader's source, in its order, behind all ops.
+        """Return the content of batches as a source: the records of this loader's source, in its
+        order, behind all ops.
 
-        It has the fields that ``output=`` names. Records are made when they are read, and not kept: ``gl.convert``
-        writes them to files, ``cache`` of the source keeps them. A damaged record is an error with any ``on_error``.
+        It has the fields that ``output=`` names. Records are made when they are read, and not kept:
+        ``gl.convert`` writes them to files, ``cache`` of the source keeps them. A damaged record is
+        an error with any ``on_error``.
 
         Args:
             epoch: whose random draws the records have; needed where an op is random.
@@ -919,36 +978,41 @@ class Loader:
         path: str | os.PathLike[str] | None = None,
         device: bool = False,
     ) -> Loader:
-        """Return a loader that has done the work before the first random op: decoding and resizing, say.
+        """Return a loader that has done the work before the first random op: decoding and resizing,
+        say.
 
             loader.cache(memory="2GB")          kept in memory, if it takes no more than that
-            loader.cache(path="cache/train")    in files below a folder, which are found there the next time
+            loader.cache(path="cache/train")    in files below a folder, which are found there the
+            next time
             loader.cache(device=True)           in the memory of the GPU, as far as it fits
 
-        All records go through these ops now, with progress, and are kept as ``source.cache`` keeps them. The ops from
-        the first random one on are run and drawn anew in each epoch. The batches are those of this loader, bit for bit,
-        and the states of both can be loaded into either. The loader that is returned is at the beginning of epoch 0;
-        its ``source`` holds the values kept, its ``ops`` are the remaining ones.
+        All records go through these ops now, with progress, and are kept as ``source.cache`` keeps
+        them. The ops from the first random one on are run and drawn anew in each epoch. The batches
+        are those of this loader, bit for bit, and the states of both can be loaded into either. The
+        loader that is returned is at the beginning of epoch 0; its ``source`` holds the values
+        kept, its ``ops`` are the remaining ones.
 
-        Files of before are refused where the data, the ops, or the code of a function in ``gl.ops.Python`` are others;
-        functions that this one calls are not compared.
+        Files of before are refused where the data, the ops, or the code of a function in
+        ``gl.ops.Python`` are others; functions that this one calls are not compared.
 
-        With ``device=True`` no record is read now: the first epoch reads, decodes and uploads as without it, and what
-        was uploaded stays on the GPU. Then a batch of such records costs the host some hundred bytes of addresses and
-        draws. Records that do not fit are read and uploaded in each epoch; ``describe()`` says how many. Where ops
-        before the first random one run on the GPU, as crops and ``Normalize`` do, their input is kept, and they run
-        in the kernel of each batch. ``close`` frees the memory.
+        With ``device=True`` no record is read now: the first epoch reads, decodes and uploads as
+        without it, and what was uploaded stays on the GPU. Then a batch of such records costs the
+        host some hundred bytes of addresses and draws. Records that do not fit are read and
+        uploaded in each epoch; ``describe()`` says how many. Where ops before the first random one
+        run on the GPU, as crops and ``Normalize`` do, their input is kept, and they run in the
+        kernel of each batch. ``close`` frees the memory.
 
         Args:
-            memory: the most bytes that the values may take, or a text such as ``"2GB"``; with ``device=True`` of the
-                GPU's memory, by default half of what is free.
+            memory: the most bytes that the values may take, or a text such as ``"2GB"``; with
+                ``device=True`` of the GPU's memory, by default half of what is free.
             path: a folder for this loader's source and ops alone.
             device: True for the memory of the GPU that this loader is on.
 
         Raises:
-            SpecError: neither or both are given; the source is a mix; with ``device=True``: images have sizes of their
-                own before the first random op.
-            TooLargeError: the values take more bytes; says how many. The GPU has not so many that are free.
+            SpecError: neither or both are given; the source is a mix; with ``device=True``: images
+                have sizes of their own before the first random op.
+            TooLargeError: the values take more bytes; says how many. The GPU has not so many that
+                are free.
             DeviceError: the ops run on a GPU or in DALI here, whose pixels may differ.
             FileError: the folder holds a cache of other data or ops, or cannot be written.
             RecordError: a record is damaged, with any ``on_error``.
@@ -976,11 +1040,12 @@ class Loader:
         return self.replace(source=source, ops=self.ops[len(ops) :])
 
     def _num_done_once(self, ops: Sequence[Op]) -> int:
-        """Return how many ops, from the first on, are done once for a cache on the GPU: by the array executor, here.
+        """Return how many ops, from the first on, are done once for a cache on the GPU: by the
+        array executor, here.
 
-        Those that this loader runs on the host; and where the array executor runs the others on the GPU, those that
-        make the same numbers there, whole numbers say. Crops, flips and the like at their end are not among them: they
-        cost nothing in the kernel of each batch.
+        Those that this loader runs on the host; and where the array executor runs the others on the
+        GPU, those that make the same numbers there, whole numbers say. Crops, flips and the like at
+        their end are not among them: they cost nothing in the kernel of each batch.
 
         Raises:
             DeviceError: DALI decodes the images here.
@@ -1009,7 +1074,8 @@ class Loader:
     def _behind(
         self, ops: Sequence[Op], names: Sequence[str], epoch: int = 0, *, on_gpu: bool = False
     ) -> Source:
-        """Return the results of some ops for all records, as a source; ``on_gpu``: the GPU makes the same numbers.
+        """Return the results of some ops for all records, as a source; ``on_gpu``: the GPU makes
+        the same numbers.
 
         Raises:
             DeviceError: another executor than that of the source would run them here.
@@ -1028,14 +1094,17 @@ class Loader:
         return OpsSource(self.source, ops, names, self.seed, epoch)
 
     def stats(self) -> Stats:
-        """Return counters and the time of each stage; ``print(loader.stats())`` explains them, and says what to change.
+        """Return counters and the time of each stage; ``print(loader.stats())`` explains them, and
+        says what to change.
 
-        ``loader.stats() - before`` are those since ``before = loader.stats()``, and ``.bottleneck()`` is the sentence.
+        ``loader.stats() - before`` are those since ``before = loader.stats()``, and
+        ``.bottleneck()`` is the sentence.
         """
         return self._session.counters.stats(self._facts, _stats_page)
 
     def _facts(self) -> Facts:
-        """Return what counters do not know; some files are looked at, as the system has their sizes."""
+        """Return what counters do not know; some files are looked at, as the system has their
+        sizes."""
         source, shapes = (
             self.source,
             [field.fixed_shape for field in self.spec_out if field.has_rows],
@@ -1087,9 +1156,11 @@ class Loader:
         return "more cores (num_threads=), or a GPU"
 
     def bad_records(self) -> list[BadRecord]:
-        """Return the damaged records that this loader met, each once: number, place, file, byte, cause, epoch and step.
+        """Return the damaged records that this loader met, each once: number, place, file, byte,
+        cause, epoch and step.
 
-        They are kept where ``on_error`` is ``"replace"`` or ``"skip"``; steps that are made ahead count, too.
+        They are kept where ``on_error`` is ``"replace"`` or ``"skip"``; steps that are made ahead
+        count, too.
         """
         if self._damage is None:
             return []
@@ -1156,7 +1227,8 @@ class Loader:
         }
 
     def close(self) -> None:
-        """Stop the threads of all iterators and free the executors; the source stays open. Twice is allowed."""
+        """Stop the threads of all iterators and free the executors; the source stays open. Twice is
+        allowed."""
         for session in (self._session, *self._feeds, *self._earlier_sessions):
             session.close()
         # Behind the threads, whose last events belong to it.
@@ -1167,7 +1239,8 @@ class Loader:
         return outline(self._title(), map(str, self.spec_out), self._place_text(), separator=";")
 
     def _repr_html_(self) -> str:
-        """Return the table that a notebook shows: the fields of batches, the ops and the choices. No record is read."""
+        """Return the table that a notebook shows: the fields of batches, the ops and the choices.
+        No record is read."""
         tables = signalsafe.import_package("gpuload.display.tables")
         notes = {"position": self._place_text(), **self._choices()}
         notes |= {
@@ -1195,7 +1268,8 @@ class Loader:
         return f"epoch {self.position.epoch}, step {self.position.step} of {len(self)}{closed}"
 
     def __str__(self) -> str:
-        """Return a text that names ``dataset``: Keras shows it in its error where ``model.fit`` gets a loader."""
+        """Return a text that names ``dataset``: Keras shows it in its error where ``model.fit``
+        gets a loader."""
         return f"{self!r}: read it by `for batch in loader`; model.fit takes gpuload.bridges.tensorflow.dataset(loader)"
 
     if not TYPE_CHECKING:  # type checkers know the attributes from the class
@@ -1243,7 +1317,8 @@ def _mark_ranges() -> None:
 
 
 def _own_file_bytes(source: Source) -> float:
-    """Return the mean size of the files of some records; 0.0 if these have no file of their own each."""
+    """Return the mean size of the files of some records; 0.0 if these have no file of their own
+    each."""
     numbers = _sample(source)
     paths = [place[0] for number in numbers if (place := source.origin(number)) is not None]
     if len(set(paths)) < max(len(numbers), 2) or len(source.file_paths()) < len(source):
@@ -1281,7 +1356,8 @@ class _Past:
         self._cursor, self._end, self._moves = batches.cursor, batches.loader_cursor, moves
 
     def has_ended_endless(self, place: Place) -> bool:
-        """Return whether the latest iterator is one epoch of an endless loop, which goes on behind it now."""
+        """Return whether the latest iterator is one epoch of an endless loop, which goes on behind
+        it now."""
         return self.endless and self._cursor.is_over and self.has_moved(place)
 
     def has_moved(self, place: Place) -> bool:
@@ -1289,7 +1365,8 @@ class _Past:
         return place.cursor is self._end
 
     def num_repeated(self, position: Position) -> int:
-        """Return how many batches the latest iterator delivered, if it was left and began at the same position."""
+        """Return how many batches the latest iterator delivered, if it was left and began at the
+        same position."""
         start, num_delivered = (
             self._cursor.start,
             self._cursor.position.step - self._cursor.start.step,
@@ -1302,14 +1379,16 @@ class _Past:
         return num_delivered
 
     def num_peeks(self, position: Position) -> int:
-        """Return how many of the latest iterators, all from the same position, took a single batch."""
+        """Return how many of the latest iterators, all from the same position, took a single
+        batch."""
         if self.num_repeated(position) == 1:
             return self._num_before + 1
         return 0
 
 
 def _again(arguments: dict[str, Any], position: Position, place: str) -> Loader:
-    """Return the loader that was pickled; ``place`` is where a state has it decode images, "" if none does."""
+    """Return the loader that was pickled; ``place`` is where a state has it decode images, "" if
+    none does."""
     loader = Loader(**arguments)
     loader._decode_at(place)
     loader._place.cursor = Cursor(position)
@@ -1327,7 +1406,8 @@ def _no_records_of(source: Source) -> str | None:
 
 
 def _requests_of(source: Source, plan: Plan) -> str | None:
-    """Return a line about the requests that a whole shuffle of remote records costs; None if no other way has fewer."""
+    """Return a line about the requests that a whole shuffle of remote records costs; None if no
+    other way has fewer."""
     paths = source.file_paths()
     if (
         plan.shuffle is not True
@@ -1345,7 +1425,8 @@ def _requests_of(source: Source, plan: Plan) -> str | None:
 
 
 def _blocks_of(source: Source, plan: Plan) -> str | None:
-    """Return a line about the records that a whole shuffle decodes in vain; None if each can be read alone."""
+    """Return a line about the records that a whole shuffle decodes in vain; None if each can be
+    read alone."""
     if plan.shuffle is not True or not len(source):
         return None
     block_records = max(share.leaf.block_records for share in source.resolve(np.zeros(1, np.int64)))
@@ -1358,7 +1439,8 @@ def _blocks_of(source: Source, plan: Plan) -> str | None:
 
 
 def _with_lengths(shuffle: bool | Blocks | Buckets, source: Source) -> bool | Blocks | Buckets:
-    """Return the kind of shuffle, with the lengths of all records in place of the name of a field."""
+    """Return the kind of shuffle, with the lengths of all records in place of the name of a
+    field."""
     if not isinstance(shuffle, Buckets):
         return shuffle
     if source.endless:

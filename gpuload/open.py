@@ -6,9 +6,10 @@ by description   a file beside the file describes it; this decides
 by bytes         a magic, or a length with its checksum; also of the content of a compressed file
 by text          the whole beginning is text of that form
 
-Names and suffixes count in three cases alone: for the description beside a file, for the files of a folder, and for
-text: ``.yaml`` and the like are no tables, also if all their lines have the same number of commas. A file that no
-format recognizes, or two formats do, is refused; the error shows its first bytes and the calls to choose from.
+Names and suffixes count in three cases alone: for the description beside a file, for the files of a
+folder, and for text: ``.yaml`` and the like are no tables, also if all their lines have the same
+number of commas. A file that no format recognizes, or two formats do, is refused; the error shows
+its first bytes and the calls to choose from.
 """
 
 from __future__ import annotations
@@ -61,17 +62,21 @@ log = logging.getLogger("gpuload")
 
 
 def open(paths: Paths) -> Source:
-    """Return the source of files, whose format is recognized by their bytes; the log says which it is.
+    """Return the source of files, whose format is recognized by their bytes; the log says which it
+    is.
 
     Args:
-        paths: a path, a string with wildcards, or a list of these, whose files all are of one format; or a folder of
-            image files, with a folder for each class, or with a table ``labels.csv`` of file and label, or neither; or
-            a folder that holds files with one suffix, and nothing else; or a folder of Parquet, Arrow or CSV, as Spark,
-            Hive and `datasets` write them; or folders of a format that consists of such
-            (Zarr), and wildcards for them; or a manifest (``Source.index``), which opens the source that was indexed.
+        paths: a path, a string with wildcards, or a list of these, whose files all are of one
+            format; or a folder of image files, with a folder for each class, or with a table
+            ``labels.csv`` of file and label, or neither; or a folder that holds files with one
+            suffix, and nothing else; or a folder of Parquet, Arrow or CSV, as Spark, Hive and
+            `datasets` write them; or folders of a format that consists of such (Zarr), and
+            wildcards for them; or a manifest (``Source.index``), which opens the source that was
+            indexed.
 
     Raises:
-        FormatError: the bytes are of no format that is known, or of two; the remedy names the calls to choose from.
+        FormatError: the bytes are of no format that is known, or of two; the remedy names the calls
+            to choose from.
         SpecError: the files are of different formats.
         FileError: a file is missing or cannot be read.
     """
@@ -79,7 +84,8 @@ def open(paths: Paths) -> Source:
 
 
 def open_with_title(paths: Paths) -> tuple[Source, str, str]:
-    """Return the source of files, what they are in words, and the call that opens such files: ``"gl.npy"``.
+    """Return the source of files, what they are in words, and the call that opens such files:
+    ``"gl.npy"``.
 
     The arguments and errors are those of ``open``.
     """
@@ -112,7 +118,8 @@ def open_with_title(paths: Paths) -> tuple[Source, str, str]:
 
 
 def folders_or_files(paths: Paths) -> tuple[Format | None, list[str]]:
-    """Return what paths and wildcards mean: folders, and the format of which all of them are; or None, and files.
+    """Return what paths and wildcards mean: folders, and the format of which all of them are; or
+    None, and files.
 
     Raises:
         FileError, SpecError: as ``expand``.
@@ -229,7 +236,8 @@ def _files_of(folder: str, error: MissingFileError) -> list[str]:
     """Return the files of a folder, all with one suffix and with no folder among them.
 
     Raises:
-        MissingFileError: they have several, or there is none; ``error`` says what a folder would need otherwise.
+        MissingFileError: they have several, or there is none; ``error`` says what a folder would
+            need otherwise.
     """
     if is_remote(folder):
         raise error
@@ -264,7 +272,8 @@ def _files_of(folder: str, error: MissingFileError) -> list[str]:
 
 
 def without_companions(paths: list[str]) -> list[str]:
-    """Return the files of a folder without those that gpuload put beside them: journals, manifests, descriptions.
+    """Return the files of a folder without those that gpuload put beside them: journals, manifests,
+    descriptions.
 
     If there are no others, all are returned.
     """
@@ -388,9 +397,11 @@ def _names() -> str:
 
 
 def _advice(name: str, extra: str, args: tuple[Any, ...], arguments: dict[str, Any]) -> str:
-    """Return the remedy for an argument that a call of `gl` does not have; "" if no format has it either.
+    """Return the remedy for an argument that a call of `gl` does not have; "" if no format has it
+    either.
 
-    If it is an argument of the format by which `gl.open` would open the files, the remedy is the call of that format.
+    If it is an argument of the format by which `gl.open` would open the files, the remedy is the
+    call of that format.
 
     Args:
         name: of the function that was called: ``"gl.open"``.
@@ -425,7 +436,8 @@ def _advice(name: str, extra: str, args: tuple[Any, ...], arguments: dict[str, A
 
 
 def _argument_of(form: str, name: str) -> str:
-    """Return the argument of a format's function that has this name, or one that means the same; "" if it has none."""
+    """Return the argument of a format's function that has this name, or one that means the same; ""
+    if it has none."""
     names = list(inspect.signature(getattr(sys.modules["gpuload"], form)).parameters)[1:]
     if name in names:
         return name
@@ -433,7 +445,8 @@ def _argument_of(form: str, name: str) -> str:
 
 
 def _opener_of(paths: Any) -> tuple[str, Mapping[str, Any]]:
-    """Return the name of the format by which `gl.open` opens files, and the arguments that it passes; "" if none."""
+    """Return the name of the format by which `gl.open` opens files, and the arguments that it
+    passes; "" if none."""
     with contextlib.suppress(GpuloadError):
         folder = as_folder(paths)
         if folder is not None:

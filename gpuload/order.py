@@ -1,8 +1,9 @@
-"""Order: which record, at which step of which epoch, on which shard. Pure: no files, no state, O(1) memory.
+"""Order: which record, at which step of which epoch, on which shard. Pure: no files, no state, O(1)
+memory.
 
-The global order of an epoch is a list of positions 0 .. length - 1, each holding one record. It depends on the length,
-the seed, the epoch and the kind of shuffle alone. At each step the shards together take the next
-``num_shards * batch_size`` positions, shard by shard:
+The global order of an epoch is a list of positions 0 .. length - 1, each holding one record. It
+depends on the length, the seed, the epoch and the kind of shuffle alone. At each step the shards
+together take the next ``num_shards * batch_size`` positions, shard by shard:
 
     10 records, batch_size 2, 2 shards      step 0            step 1            step 2
     last_batch "partial"      shard 0       [0 1]             [4 5]             [8]
@@ -11,7 +12,8 @@ the seed, the epoch and the kind of shuffle alone. At each step the shards toget
     last_batch "pad"          shard 0       [0 1]             [4 5]             [8 9]
                               shard 1       [2 3]             [6 7]             [0 1], both not valid
 
-So a run goes on where it stopped with another batch size or number of shards: the position is all there is to know.
+So a run goes on where it stopped with another batch size or number of shards: the position is all
+there is to know.
 """
 
 from __future__ import annotations
@@ -59,27 +61,31 @@ PIECE_RECORDS = 1 << 20  # of an epoch, that are gone through at a time to find 
 class Blocks:
     """Shuffle blocks of neighbouring records, then the records within each window of blocks.
 
-    For cold disks and object stores: reads stay near each other. The same promise as the whole shuffle, but records
-    only mix within ``block_records * window_blocks`` of one another. Where blocks begin is drawn anew each epoch.
+    For cold disks and object stores: reads stay near each other. The same promise as the whole
+    shuffle, but records only mix within ``block_records * window_blocks`` of one another. Where
+    blocks begin is drawn anew each epoch.
 
-    At each step the shards take neighbouring positions, so many shards share each window, and each of them reads blocks
-    of which it uses little. Where shards do not share a cache, ``lanes`` avoids that: the order then interleaves so
-    many sequences of windows, ``chunk`` positions at a time, and each shard stays on lanes of its own:
+    At each step the shards take neighbouring positions, so many shards share each window, and each
+    of them reads blocks of which it uses little. Where shards do not share a cache, ``lanes``
+    avoids that: the order then interleaves so many sequences of windows, ``chunk`` positions at a
+    time, and each shard stays on lanes of its own:
 
         13 records, lanes=3, chunk=2            lane 0: a b c d     lane 1: e f g h     lane 2: i j k l     left: m
         the order                               a b  e f  i j   c d  g h  k l   m
         3 shards, batch_size 2, take at step 0  shard 0: a b    shard 1: e f    shard 2: i j
                                      at step 1           c d             g h             k l
 
-    This needs ``num_shards * batch_size == lanes * chunk``, and ``num_shards`` that divides ``lanes``. So begin with
-    ``lanes=num_shards, chunk=batch_size``; the run may then go on with half as many shards of twice the batch size.
-    With any other numbers the order is the same, but the shards share windows again.
+    This needs ``num_shards * batch_size == lanes * chunk``, and ``num_shards`` that divides
+    ``lanes``. So begin with ``lanes=num_shards, chunk=batch_size``; the run may then go on with
+    half as many shards of twice the batch size. With any other numbers the order is the same, but
+    the shards share windows again.
 
     Args:
         block_records: neighbouring records that stay in one window.
         window_blocks: blocks whose records are mixed with each other.
         lanes: sequences that the order interleaves.
-        chunk: positions that are taken from a lane at a time; without meaning where there is one lane.
+        chunk: positions that are taken from a lane at a time; without meaning where there is one
+            lane.
 
     Raises:
         SpecError: a number is not a whole number of at least 1, or there are lanes without a chunk.
@@ -124,26 +130,31 @@ class Blocks:
 
 @dataclass(frozen=True, eq=False)
 class Buckets:
-    """Shuffle all records, so that those of similar length come together: batches with little padding.
+    """Shuffle all records, so that those of similar length come together: batches with little
+    padding.
 
-    The shuffled order of an epoch is cut into windows of ``chunk * window_chunks`` records. In each window records are
-    sorted by length and cut into chunks, and the chunks are shuffled; records that fill no chunk stay at the end::
+    The shuffled order of an epoch is cut into windows of ``chunk * window_chunks`` records. In each
+    window records are sorted by length and cut into chunks, and the chunks are shuffled; records
+    that fill no chunk stay at the end::
 
         9 records, chunk=2, window_chunks=4
         shuffled, as lengths      5 1 9 3 5 2 8 1 | 4
         sorted, and cut           1 1  2 3  5 5  8 9 | 4
         the order                 5 5  1 1  8 9  2 3 | 4
 
-    Records of one length come in the order of the shuffle. With ``chunk=num_shards * batch_size`` all shards have
-    similar lengths at each step, with ``chunk=batch_size`` each shard has its own. The order does not depend on the
-    batch size; with one that does not divide ``chunk`` some batches have records of two chunks.
+    Records of one length come in the order of the shuffle. With ``chunk=num_shards * batch_size``
+    all shards have similar lengths at each step, with ``chunk=batch_size`` each shard has its own.
+    The order does not depend on the batch size; with one that does not divide ``chunk`` some
+    batches have records of two chunks.
 
     Args:
-        by: the field whose records differ in length, counted along the first axis; or the lengths of all records, whole
-            numbers ``[len(source)]``. They are kept, 8 bytes a record. Of a field they are found out when a loader is
-            made, from where the records lie if that tells it, else by reading the field once.
+        by: the field whose records differ in length, counted along the first axis; or the lengths
+            of all records, whole numbers ``[len(source)]``. They are kept, 8 bytes a record. Of a
+            field they are found out when a loader is made, from where the records lie if that tells
+            it, else by reading the field once.
         chunk: records of similar length.
-        window_chunks: in how many chunks records are sorted. More of them mean less padding, and less randomness.
+        window_chunks: in how many chunks records are sorted. More of them mean less padding, and
+            less randomness.
 
     Raises:
         SpecError: a number is not a whole number of at least 1, or the lengths are no lengths.
@@ -216,7 +227,8 @@ class Buckets:
 
 @lru_cache(maxsize=8)
 def _bucket_window(buckets: Buckets, length: int, seed: int, epoch: int, window: int) -> Positions:
-    """Return ``Buckets.order_of_window``: the steps of a window follow one another, and share it."""
+    """Return ``Buckets.order_of_window``: the steps of a window follow one another, and share
+    it."""
     return buckets.order_of_window(length, seed, epoch, window)
 
 
@@ -224,9 +236,10 @@ def _bucket_window(buckets: Buckets, length: int, seed: int, epoch: int, window:
 class Permutation:
     """A keyed permutation of 0 .. length - 1 that is computed, not stored.
 
-    A Feistel network over pairs (a, b), position = a * low + b with high * low >= length, whose rounds add a keyed
-    hash of one half to the other, modulo its range; a result beyond ``length`` is permuted again ("cycle walking",
-    Black and Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002).
+    A Feistel network over pairs (a, b), position = a * low + b with high * low >= length, whose
+    rounds add a keyed hash of one half to the other, modulo its range; a result beyond ``length``
+    is permuted again ("cycle walking", Black and Rogaway, "Ciphers with arbitrary finite domains",
+    CT-RSA 2002).
     """
 
     length: int
@@ -243,7 +256,8 @@ class Permutation:
         return max(1, -(-self.length // self.low))
 
     def at(self, positions: Positions) -> Positions:
-        """Return the records at these positions, int64 ``[N]``; each position must lie in 0 .. length - 1."""
+        """Return the records at these positions, int64 ``[N]``; each position must lie in 0 ..
+        length - 1."""
         keys = self._keys
         if core.native is not None:
             out = np.empty(positions.size, np.int64)
@@ -275,12 +289,14 @@ class Permutation:
 
 
 def permute(positions: Positions, length: int, words: NDArray[np.uint64]) -> Positions:
-    """Return the elements at positions of permutations of one length, each position with the keys of its permutation.
+    """Return the elements at positions of permutations of one length, each position with the keys
+    of its permutation.
 
     Args:
         positions: int64 ``[N]``, each in 0 .. length - 1.
         length: of each of the permutations.
-        words: uint64 ``[N, num_rounds(length)]``: the upper and lower halves of each word are the keys of a round.
+        words: uint64 ``[N, num_rounds(length)]``: the upper and lower halves of each word are the
+            keys of a round.
     """
     permutation_of_length = Permutation(length, ())
     keys = np.stack([words.T >> np.uint64(32), words.T & np.uint64(0xFFFFFFFF)], axis=1).astype(
@@ -316,8 +332,9 @@ class Position:
     Attributes:
         epoch: which pass over the source.
         step: which step of the epoch is the next.
-        offset: of the global order of the epoch, where that step begins. It is ``step * global_batch`` only as long as
-            the epoch was not gone on with another batch size or number of shards.
+        offset: of the global order of the epoch, where that step begins. It is
+            ``step * global_batch`` only as long as the epoch was not gone on with another batch
+            size or number of shards.
     """
 
     epoch: int = 0
@@ -331,9 +348,10 @@ class Groups(NamedTuple):
     Attributes:
         records: int64 ``[n]``.
         valid: bool ``[n]``, False where a record only pads a batch, or is there as a partner alone.
-        batches: for each step how many rows come before its batch, are its batch, and come behind it.
-        partners: int32 ``[n, size - 1]``, how many rows further the partners of each row are: in pairs -1, 1, or
-            0 for a row without one.
+        batches: for each step how many rows come before its batch, are its batch, and come behind
+            it.
+        partners: int32 ``[n, size - 1]``, how many rows further the partners of each row are: in
+            pairs -1, 1, or 0 for a row without one.
     """
 
     records: Positions
@@ -393,7 +411,8 @@ class Plan:
             )
 
     def _ranks_remedy(self) -> str:
-        """Return what to pass for a rank that there is not: with one shard, the number of them is missing, too."""
+        """Return what to pass for a rank that there is not: with one shard, the number of them is
+        missing, too."""
         if self.num_shards > 1 or not is_whole(self.shard_id) or self.shard_id >= MAX_LENGTH:
             return "pass the rank of this process"
         rank = int(self.shard_id)
@@ -406,17 +425,20 @@ class Plan:
 
     @cached_property
     def most_records(self) -> int:
-        """The most records that a step has on this shard: not ``batch_size`` where there are not so many."""
+        """The most records that a step has on this shard: not ``batch_size`` where there are not so
+        many."""
         if self.last_batch == "pad":
             return self.batch_size
         return max(1, min(self.batch_size, -(-self.length // self.num_shards)))
 
     def most_rows(self, size: int) -> int:
-        """Return the most rows of a step: those of a batch, and the partners that it lacks in groups of ``size``."""
+        """Return the most rows of a step: those of a batch, and the partners that it lacks in
+        groups of ``size``."""
         return self.most_records + 2 * (size - 1)
 
     def end(self, position: Position = Position()) -> int:
-        """Return the step behind the last one of an epoch that goes on at ``position``; the same on every shard."""
+        """Return the step behind the last one of an epoch that goes on at ``position``; the same on
+        every shard."""
         left = self.length - position.offset
         whole, rest = divmod(left, self.global_batch)
         return position.step + whole + (rest > 0 and self.last_batch != "drop")
@@ -452,7 +474,8 @@ class Plan:
         return position
 
     def start_at(self, epoch: int, offset: int) -> Position:
-        """Return how an epoch goes on at an offset that any number of shards and batch size may have reached."""
+        """Return how an epoch goes on at an offset that any number of shards and batch size may
+        have reached."""
         return Position(epoch, -(-offset // self.global_batch), offset)
 
     def span(
@@ -465,7 +488,8 @@ class Plan:
             num_steps: how many follow one another; one call for all is cheaper than one for each.
 
         Returns:
-            The records, int64 ``[n]``; which of them are valid, bool ``[n]``; and how many each of the steps has.
+            The records, int64 ``[n]``; which of them are valid, bool ``[n]``; and how many each of
+            the steps has.
 
         Raises:
             RecordIndexError: the epoch has no such step.
@@ -492,10 +516,11 @@ class Plan:
     def span_of_groups(self, position: Position, size: int, num_steps: int = 1) -> Groups:
         """Return the same for ops that mix records, with the partners of each record.
 
-        The partners of position p of the global order are p xor 1, and in groups of four p xor 2 and p xor 3; where
-        the epoch has no such position, there is none. So they depend on the epoch alone, and groups lie in one batch
-        wherever its size, and the position where it begins, are multiples of theirs. At other steps the partners that
-        are missing come in front of the batch, or behind it:
+        The partners of position p of the global order are p xor 1, and in groups of four p xor 2
+        and p xor 3; where the epoch has no such position, there is none. So they depend on the
+        epoch alone, and groups lie in one batch wherever its size, and the position where it
+        begins, are multiples of theirs. At other steps the partners that are missing come in front
+        of the batch, or behind it:
 
             7 records, batch_size 3     batches     0 1 2       3 4 5             6
                                         pairs       0 1 2 (3)   (2) 3 4 5         6
@@ -530,7 +555,8 @@ class Plan:
     def steps_of(self, records: Sequence[int], epoch: int = 0) -> list[int]:
         """Return at which steps of an epoch some records come, on this shard.
 
-        Without shuffling this is a division; else the records of the epoch are gone through until all were met.
+        Without shuffling this is a division; else the records of the epoch are gone through until
+        all were met.
 
         Raises:
             RecordIndexError: the shard does not have one of them in this epoch.
@@ -563,7 +589,8 @@ class Plan:
         return [steps[record] for record in records]
 
     def _positions(self, first: int) -> tuple[Positions, NDArray[np.bool_]]:
-        """Return this shard's positions of the step that begins at global position ``first``, and which are valid."""
+        """Return this shard's positions of the step that begins at global position ``first``, and
+        which are valid."""
         left = self.length - first
         if left >= self.global_batch:
             begin = first + self.shard_id * self.batch_size
@@ -584,7 +611,8 @@ class Plan:
             ) from None
 
     def _last(self, first: int, left: int) -> tuple[int, int, int]:
-        """Return this shard's part of the last records: where it begins, how many it holds, and the size of its batch.
+        """Return this shard's part of the last records: where it begins, how many it holds, and the
+        size of its batch.
 
         Args:
             first: the global position of the first of these records.
@@ -611,22 +639,23 @@ class Plan:
         )
 
     def ahead(self, start: Position, step: int, *, num_steps: int = 1) -> Positions:
-        """Return which records storage should be asked for when this shard begins a step, int64 in ascending order.
+        """Return which records storage should be asked for when this shard begins a step, int64 in
+        ascending order.
 
-        Windows of ``gl.Blocks`` are asked for as a whole and in ascending order, which storage reads faster than the
-        records of one step after the other. Each is asked for once in an epoch, one window before it is needed, and
-        at least one step before:
+        Windows of ``gl.Blocks`` are asked for as a whole and in ascending order, which storage
+        reads faster than the records of one step after the other. Each is asked for once in an
+        epoch, one window before it is needed, and at least one step before:
 
             windows a, b, c ... of 4 records        step              0      1      2      3      4      5
             batch_size 2, start at step 0           takes of          a      a      b      b      c      c
                                                     is asked for      a b    -      c      -      d      -
 
-        With lanes the same holds in each lane of this shard. Of a window that begins before ``start``, records taken
-        before are not asked for.
+        With lanes the same holds in each lane of this shard. Of a window that begins before
+        ``start``, records taken before are not asked for.
 
-        Nothing is asked for where there are no blocks; where more than MOST_SHARDS shards share a window, so that each
-        takes little of it; and where a shard needs windows of more than MOST_AHEAD records, or of more than MOST_LANES
-        lanes, at a time.
+        Nothing is asked for where there are no blocks; where more than MOST_SHARDS shards share a
+        window, so that each takes little of it; and where a shard needs windows of more than
+        MOST_AHEAD records, or of more than MOST_LANES lanes, at a time.
 
         Args:
             start: where the epoch was begun, or gone on with.
@@ -663,7 +692,8 @@ class Plan:
         return 1
 
     def _horizon(self, step: int, start: Position) -> int:
-        """Return the position up to which storage has been asked when a step has begun: a window further in each lane.
+        """Return the position up to which storage has been asked when a step has begun: a window
+        further in each lane.
 
         Where a step takes more than that, it is one step further.
         """
@@ -672,7 +702,8 @@ class Plan:
         )
 
     def _readahead_end(self, lane: int, horizon: int, start: Position) -> int:
-        """Return the place in a lane up to which storage has been asked: where the window of the horizon ends."""
+        """Return the place in a lane up to which storage has been asked: where the window of the
+        horizon ends."""
         first, horizon_place = (
             self._lanes.first_place(lane, start.offset),
             self._lanes.first_place(lane, horizon),
@@ -683,7 +714,8 @@ class Plan:
         return min(end_of_window, self._lanes.first_place(lane, self.length))
 
     def _in_windows(self, places: Positions, start: Position) -> tuple[Positions, ...]:
-        """Return of the records at these places those that steps take, in windows of which this shard takes enough."""
+        """Return of the records at these places those that steps take, in windows of which this
+        shard takes enough."""
         if not isinstance(self.shuffle, Blocks):
             return ()
         positions = self._lanes.positions(places)
@@ -717,9 +749,11 @@ class Plan:
 
 @dataclass(frozen=True)
 class Lanes:
-    """How an order interleaves sequences of places, ``chunk`` positions at a time; the remainder stays in order.
+    """How an order interleaves sequences of places, ``chunk`` positions at a time; the remainder
+    stays in order.
 
-    A place is where a record stands after blocks were shuffled; a position is where it stands in the order:
+    A place is where a record stands after blocks were shuffled; a position is where it stands in
+    the order:
 
         13 places, 3 lanes, chunk 2     position     0  1  2  3  4  5  6  7  8  9 10 11 12
                                         place        0  1  4  5  8  9  2  3  6  7 10 11 12
@@ -766,7 +800,8 @@ class Lanes:
         return np.where(places < self.whole, positions, places)
 
     def first_place(self, lane: int, position: int) -> int:
-        """Return the first place of a lane that does not stand before a position, or where the lane ends."""
+        """Return the first place of a lane that does not stand before a position, or where the lane
+        ends."""
         if lane == self.lanes:
             return max(position, self.whole)
         rows, within = divmod(min(position, self.whole), self.row)
@@ -779,10 +814,11 @@ class Lanes:
 
 @lru_cache(maxsize=64)
 def _lanes_of(plan: Plan, position: int) -> tuple[int, ...]:
-    """Return the lanes whose windows a shard asks for if it begins at a position, and last the remainder behind them.
+    """Return the lanes whose windows a shard asks for if it begins at a position, and last the
+    remainder behind them.
 
-    The batches of a shard begin ``global_batch`` apart. So modulo a row they begin ``gcd(global_batch, row)`` apart,
-    all round, and each covers some lanes.
+    The batches of a shard begin ``global_batch`` apart. So modulo a row they begin
+    ``gcd(global_batch, row)`` apart, all round, and each covers some lanes.
     """
     if not isinstance(plan.shuffle, Blocks):
         return ()
@@ -808,17 +844,20 @@ def _lanes_of(plan: Plan, position: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Split:
-    """One of two parts of the records 0 .. length - 1, chosen at random, in their original order; without storing it.
+    """One of two parts of the records 0 .. length - 1, chosen at random, in their original order;
+    without storing it.
 
-    The records are cut into as many cells as the rarer part has records, of nearly equal size; a cell holds one record
-    of the rarer part, at a random place, and for the rest records of the other:
+    The records are cut into as many cells as the rarer part has records, of nearly equal size; a
+    cell holds one record of the rarer part, at a random place, and for the rest records of the
+    other:
 
         length 11, count 3      cells [0 1 2 3] [4 5 6 7] [8 9 10]      the first part, say      1  7  8
                                                                         the second part          0 2 3  4 5 6  9 10
 
-    So both parts are spread evenly over the source, and a reader of one part reads neighbours. The choice depends on
-    length, count, seed and number alone: cell c takes the first word of ``rng.bits``, epoch ``number``, record c, in a
-    stream of its own, modulo its size, which is exact to size / 2**64.
+    So both parts are spread evenly over the source, and a reader of one part reads neighbours. The
+    choice depends on length, count, seed and number alone: cell c takes the first word of
+    ``rng.bits``, epoch ``number``, record c, in a stream of its own, modulo its size, which is
+    exact to size / 2**64.
 
     Args:
         length: of the source.
@@ -854,7 +893,8 @@ class Split:
         return self.count
 
     def at(self, positions: Positions) -> Positions:
-        """Return the records at these positions of the part, int64 ``[N]``; each must lie in 0 .. len(part) - 1."""
+        """Return the records at these positions of the part, int64 ``[N]``; each must lie in 0 ..
+        len(part) - 1."""
         first_is_rarer = self.count <= self.length - self.count
         if first_is_rarer:
             num_cells = self.count
@@ -916,10 +956,11 @@ def _in_blocks(places: Positions, length: int, blocks: Blocks, seed: int, epoch:
 def block_records(
     places: Positions, length: int, blocks: Blocks, seed: int, epoch: int
 ) -> Positions:
-    """Return the records at these places where blocks are shuffled, and the records within a window are not.
+    """Return the records at these places where blocks are shuffled, and the records within a window
+    are not.
 
-    Whole blocks are permuted, the remainder is the last block; the records are first turned round by a drawn distance,
-    so that each epoch has other blocks and another remainder.
+    Whole blocks are permuted, the remainder is the last block; the records are first turned round
+    by a drawn distance, so that each epoch has other blocks and another remainder.
     """
     size = blocks.block_records
     rotation = int(
@@ -937,7 +978,8 @@ def block_records(
 def _mix(
     half: NDArray[np.uint32], keys: NDArray[np.uint32], modulus: np.uint32
 ) -> NDArray[np.uint32]:
-    """Return a keyed hash of a half, in 0 .. modulus - 1: multiply and xor-shift, then the upper bits of a product."""
+    """Return a keyed hash of a half, in 0 .. modulus - 1: multiply and xor-shift, then the upper
+    bits of a product."""
     h = (half ^ keys[0]) * np.uint32(0x9E3779B1)
     h = ((h ^ (h >> np.uint32(15))) + keys[1]) * np.uint32(0x85EBCA77)
     h = (h ^ (h >> np.uint32(13))) * np.uint32(0xC2B2AE3D)
@@ -956,7 +998,8 @@ def _added(
 
 
 def _keep(plan: Blocks | Buckets | Plan | Split, name: str, value: object) -> None:
-    """Keep a checked argument of a frozen dataclass: a NumPy integer as an int, which repr and JSON know."""
+    """Keep a checked argument of a frozen dataclass: a NumPy integer as an int, which repr and JSON
+    know."""
     object.__setattr__(plan, name, value)
 
 

@@ -2,13 +2,16 @@
 
     gpuload: reading headers: 412,000 of 1,300,000 files, 98,100/s, 0:09 left [######--------------]
 
-When      From AFTER_S on, at most every EVERY_S. Each text is written over the one before it, the last one is wiped.
-Where     On the terminal of ``sys.stderr``, and in a notebook below its cell. Nothing is written to a pipe or a file,
-          nothing by a job in the background of its shell, and nothing under ``GPULOAD_PROGRESS=0``.
+When      From AFTER_S on, at most every EVERY_S. Each text is written over the one before it, the
+last one is wiped.
+Where     On the terminal of ``sys.stderr``, and in a notebook below its cell. Nothing is written to
+          a pipe or a file, nothing by a job in the background of its shell, and nothing under
+          ``GPULOAD_PROGRESS=0``.
 Rate      and remaining time are those of the mean rate since the first ``show``.
-Log       Has a line after AFTER_S that names the work, and at the end one with its duration, for any ``sys.stderr``.
-Threads   All may show the same progress. If another thread writes now, this one does not; no lock is waited for, so
-          that no signal handler hangs, nor a child that was forked meanwhile.
+Log       Has a line after AFTER_S that names the work, and at the end one with its duration, for
+any ``sys.stderr``.
+Threads   All may show the same progress. If another thread writes now, this one does not; no lock
+          is waited for, so that no signal handler hangs, nor a child that was forked meanwhile.
 Cost      A look at the clock for each ``show``, below a microsecond.
 """
 
@@ -62,7 +65,8 @@ class Progress:
         return self._start_s is not None
 
     def show(self, how_far: int = 0, of: int = 0, things: str = "") -> None:
-        """Show the progress, if it is due; ``of=0`` if the total is not known, ``things`` is the unit of both."""
+        """Show the progress, if it is due; ``of=0`` if the total is not known, ``things`` is the
+        unit of both."""
         if self._is_due(how_far):
             self._tell(how_far, of, things)
 
@@ -115,7 +119,8 @@ class Progress:
 
 
 def _pace(num_done: int, seconds: float, num_left: int) -> str:
-    """Return the rate, and the remaining time where the total is known; "" as long as nothing is done."""
+    """Return the rate, and the remaining time where the total is known; "" as long as nothing is
+    done."""
     if num_done <= 0 or seconds <= 0:
         return ""
     rate = num_done / seconds
@@ -159,9 +164,11 @@ def _draw(text: str, pace: str, share: float | None) -> None:
 
 
 def _fit_line(terminal: int, text: str, pace: str, share: float | None) -> str:
-    """Return text, pace and a bar as a line that is shorter than the terminal is wide; a longer one would stay there.
+    """Return text, pace and a bar as a line that is shorter than the terminal is wide; a longer one
+    would stay there.
 
-    A narrow terminal shows the beginning of the text, the whole pace, and no bar; for the arguments see `_draw`.
+    A narrow terminal shows the beginning of the text, the whole pace, and no bar; for the arguments
+    see `_draw`.
     """
     num_columns = _num_columns(terminal) - 1
     line = f"gpuload: {text}"
@@ -197,7 +204,8 @@ def _draw_below_cell(text: str, share: float | None) -> None:
 
 
 def _terminal() -> int | None:
-    """Return the descriptor of the terminal that stderr is; None if it is none, or is not ours to write to."""
+    """Return the descriptor of the terminal that stderr is; None if it is none, or is not ours to
+    write to."""
     if os.environ.get(SWITCH, "").strip() == "0":
         return None
     try:
@@ -225,6 +233,7 @@ def _num_columns(terminal: int) -> int:
 
 
 def _write(terminal: int, text: str) -> None:
-    """Write by the system alone: the locks of ``sys.stderr`` may be held where this thread was interrupted."""
+    """Write by the system alone: the locks of ``sys.stderr`` may be held where this thread was
+    interrupted."""
     with contextlib.suppress(OSError):  # the terminal was closed, or takes nothing now
         os.write(terminal, text.encode("ascii", "replace"))

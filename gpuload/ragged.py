@@ -2,10 +2,11 @@
 
     lengths 2, 0, 3      payload [a b c d e]      offsets [0 2 2 5]
 
-It is the layout of Apache Arrow's lists (Arrow columnar format, "Variable-size List Layout") with int64 offsets. The
-payload is a NumPy array on the host or a CuPy array on a GPU; the offsets are always NumPy arrays on the host, because
-cutting the payload needs them there. A field is ragged where only its first axis varies (`spec.Field.ragged`);
-where several axes vary, a list of arrays stands in its place.
+It is the layout of Apache Arrow's lists (Arrow columnar format, "Variable-size List Layout") with
+int64 offsets. The payload is a NumPy array on the host or a CuPy array on a GPU; the offsets are
+always NumPy arrays on the host, because cutting the payload needs them there. A field is ragged
+where only its first axis varies (`spec.Field.ragged`); where several axes vary, a list of arrays
+stands in its place.
 """
 
 from __future__ import annotations
@@ -25,15 +26,17 @@ Offsets = NDArray[np.int64]
 class Ragged:
     """Values of varying length: a sequence of arrays that share one payload.
 
-    ``ragged[i]`` is value i, a view of the payload; ``ragged[a:b]`` is the ragged of some values, without a copy.
+    ``ragged[i]`` is value i, a view of the payload; ``ragged[a:b]`` is the ragged of some values,
+    without a copy.
 
     Args:
         payload: ``[total, *shape]``: the values one after the other.
-        offsets: int64 ``[N + 1]``, ascending: value i is ``payload[offsets[i]:offsets[i + 1]]``. The first need not be
-            0, nor the last the length of the payload.
+        offsets: int64 ``[N + 1]``, ascending: value i is ``payload[offsets[i]:offsets[i + 1]]``.
+            The first need not be 0, nor the last the length of the payload.
 
     Raises:
-        SpecError: the payload is no array, or the offsets are not one axis of ascending int64 numbers inside it.
+        SpecError: the payload is no array, or the offsets are not one axis of ascending int64
+            numbers inside it.
     """
 
     __slots__ = ("offsets", "payload")
@@ -68,10 +71,12 @@ class Ragged:
     def of(
         cls, values: Sequence[NDArray[Any]], dtype: np.dtype[Any], shape: tuple[int, ...] = ()
     ) -> Ragged:
-        """Return arrays ``[length_i, *shape]`` of one dtype as a ragged, copied one after the other.
+        """Return arrays ``[length_i, *shape]`` of one dtype as a ragged, copied one after the
+        other.
 
         Raises:
-            SpecError: they cannot be joined, or, where there are none, no array has such a dtype and shape.
+            SpecError: they cannot be joined, or, where there are none, no array has such a dtype
+                and shape.
         """
         try:
             lengths = np.array([len(value) for value in values], np.int64)
@@ -108,7 +113,8 @@ class Ragged:
         return int(self.flat.nbytes + self.offsets.nbytes)
 
     def to_dense(self, length: int | None = None, value: Any = 0, *, truncate: bool = False) -> Any:
-        """Return the values as one array ``[N, length, *shape]``, filled up behind each value; on the payload's device.
+        """Return the values as one array ``[N, length, *shape]``, filled up behind each value; on
+        the payload's device.
 
         Args:
             length: of each row; that of the longest value if left out.
@@ -116,8 +122,8 @@ class Ragged:
             truncate: cut values that are longer than ``length``, which are an error else.
 
         Raises:
-            SpecError: a value is longer than ``length``, or ``length`` is no whole number; or the dtype does not hold
-                ``value``.
+            SpecError: a value is longer than ``length``, or ``length`` is no whole number; or the
+                dtype does not hold ``value``.
         """
         longest = int(self.lengths.max(initial=0))
         if length is not None and (
@@ -163,7 +169,8 @@ class Ragged:
             ) from None
 
     def with_payload(self, flat: Any) -> Ragged:
-        """Return a ragged of the same lengths with other values: ``flat`` is in place of ``self.flat``."""
+        """Return a ragged of the same lengths with other values: ``flat`` is in place of
+        ``self.flat``."""
         return Ragged(flat, self.offsets - self.offsets[0])
 
     def __len__(self) -> int:
@@ -205,7 +212,8 @@ class Ragged:
 
 
 def dense(xp: Any, ragged: Ragged, length: int, value: Any) -> Any:
-    """Return the values of a ragged as ``[N, length, *shape]``, cut or filled up behind with ``value``.
+    """Return the values of a ragged as ``[N, length, *shape]``, cut or filled up behind with
+    ``value``.
 
     Args:
         xp: the array library of the payload.
@@ -218,14 +226,16 @@ def dense(xp: Any, ragged: Ragged, length: int, value: Any) -> Any:
     if not len(flat) or not length:
         return xp.full(shape, value, dtype=flat.dtype)
     inside = place < ragged.lengths[:, None]
-    # Element 0 stands where a row is filled up: an index has to lie inside, and the mask replaces what it takes.
+    # Element 0 stands where a row is filled up: an index has to lie inside, and the mask replaces
+    # what it takes.
     index = np.where(inside, (ragged.offsets[:-1] - ragged.offsets[0])[:, None] + place, 0)
     mask = xp.asarray(inside.reshape(*inside.shape, *(1,) * (len(shape) - 2)))
     return xp.where(mask, flat[xp.asarray(index)], xp.asarray(value, dtype=flat.dtype))
 
 
 def holds(dtype: np.dtype[Any], value: Any) -> bool:
-    """Return True if a dtype holds a value exactly: a number, up to the rounding of floats, or a text."""
+    """Return True if a dtype holds a value exactly: a number, up to the rounding of floats, or a
+    text."""
     if dtype.kind in "OSU":
         kinds = bytes if dtype.kind == "S" else str if dtype.kind == "U" else (str, bytes)
         return isinstance(value, kinds) and (
@@ -257,14 +267,16 @@ def _namespace(payload: Any) -> Any:
 
 
 def offsets_of(lengths: NDArray[np.int64]) -> Offsets:
-    """Return the offsets of values of these lengths that lie one after the other, int64 ``[N + 1]``."""
+    """Return the offsets of values of these lengths that lie one after the other, int64
+    ``[N + 1]``."""
     offsets = np.zeros(lengths.size + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     return offsets
 
 
 def concatenate(parts: Sequence[Ragged]) -> Ragged:
-    """Return the values of several raggeds of one kind, one after the other; of a single one without a copy."""
+    """Return the values of several raggeds of one kind, one after the other; of a single one
+    without a copy."""
     if len(parts) == 1:
         return parts[0]
     payload = np.concatenate([part.flat for part in parts])
@@ -272,7 +284,8 @@ def concatenate(parts: Sequence[Ragged]) -> Ragged:
 
 
 def num_bytes(values: Any) -> int:
-    """Return the bytes of the values of a field: an array, values of varying length, or a list of arrays."""
+    """Return the bytes of the values of a field: an array, values of varying length, or a list of
+    arrays."""
     if isinstance(values, list):
         return sum(array.nbytes for array in values)
     return int(values.nbytes)

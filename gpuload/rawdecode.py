@@ -2,8 +2,9 @@
 
 In     uint8 ``[N, record_bytes]`` and the ``Layout`` that says where the fields lie in a record.
 Out    for each field ``[N, *shape]``, native byte order, C order within a record.
-Views  where the stored bytes are those of the result, no byte is copied: on NumPy at any alignment and stride, on
-       CuPy (which has neither) where a field fills the record or its numbers are bytes. Anything else is one pass.
+Views  where the stored bytes are those of the result, no byte is copied: on NumPy at any alignment
+       and stride, on CuPy (which has neither) where a field fills the record or its numbers are
+       bytes. Anything else is one pass.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ def decode(xp: ModuleType, raw: Array, layout: Layout) -> dict[str, Array]:
         layout: of the fields in a record.
 
     Raises:
-        SpecError: ``raw`` is no such array, or CuPy cannot hold a field, which is for the host alone.
+        SpecError: ``raw`` is no such array, or CuPy cannot hold a field, which is for the host
+            alone.
     """
     _check(raw, layout)
     decode_part = _on_host if xp is np else _by_bytes
@@ -41,7 +43,8 @@ def decode(xp: ModuleType, raw: Array, layout: Layout) -> dict[str, Array]:
 
 
 def makes_views(layout: Layout) -> bool:
-    """Return True if ``decode`` on CuPy makes views alone of records that lie side by side, and queues no work."""
+    """Return True if ``decode`` on CuPy makes views alone of records that lie side by side, and
+    queues no work."""
     return all(
         part.dtype.itemsize == 1
         or (part.num_bytes == layout.record_bytes and part.is_native and part.is_c_order)
@@ -51,7 +54,8 @@ def makes_views(layout: Layout) -> bool:
 
 
 def decode_into(raw: NDArray[np.uint8], layout: Layout, out: Mapping[str, NDArray[Any]]) -> None:
-    """Write the fields of raw records into arrays that are there already, in one pass; fields not in ``out`` are left.
+    """Write the fields of raw records into arrays that are there already, in one pass; fields not
+    in ``out`` are left.
 
     Args:
         raw: uint8 ``[N, record_bytes]``; the last axis is contiguous.
@@ -65,7 +69,8 @@ def decode_into(raw: NDArray[np.uint8], layout: Layout, out: Mapping[str, NDArra
 
 
 def view_part(raw: NDArray[np.uint8], part: Part) -> NDArray[Any]:
-    """Return a view of one field of raw records, ``[N, *shape]``, with its stored byte order and strides."""
+    """Return a view of one field of raw records, ``[N, *shape]``, with its stored byte order and
+    strides."""
     shape = (len(raw), *part.field.fixed_shape)
     if 0 in shape or not part.dtype.itemsize:
         return np.ndarray(shape, part.dtype)
@@ -80,7 +85,8 @@ def view_part(raw: NDArray[np.uint8], part: Part) -> NDArray[Any]:
 
 
 def check_text(values: Any) -> None:
-    """Raise ``RowError`` if a record holds text with a number that is no character; Python cannot make a str of it.
+    """Raise ``RowError`` if a record holds text with a number that is no character; Python cannot
+    make a str of it.
 
     Args:
         values: of dtype U, ``[N, ...]``, a ``Ragged`` or a list of arrays.
@@ -117,7 +123,8 @@ def _on_host(xp: ModuleType, raw: NDArray[np.uint8], part: Part) -> NDArray[Any]
 
 
 def _by_bytes(xp: ModuleType, raw: Array, part: Part) -> Array:
-    """Return a field by copies of bytes, for libraries without big-endian and unaligned arrays; ``xp`` may be NumPy."""
+    """Return a field by copies of bytes, for libraries without big-endian and unaligned arrays;
+    ``xp`` may be NumPy."""
     if part.field.host_only:
         raise SpecError(
             f"field {part.field.name!r} of {part.field.dtype} on the GPU",

@@ -1,13 +1,16 @@
 """Redaction: texts for people, without secrets and without characters that steer a terminal.
 
-Secrets     ``redact`` takes them out of a text: logins of URLs, values in the query of a web address (presigned links
-            carry their rights there), words such as ``AccountKey=...``, and the values of the variables of the
-            environment that hold credentials. ``***`` stands in their place.
-Characters  ``printable`` writes control characters, those that turn the direction of a line, and halves of surrogate
-            pairs as Python's ``repr`` does: a name from elsewhere cannot clear the screen, nor pretend to be a line.
-Users       `GpuloadError`, notes, the log (the filter at the end), what the commands print, the progress line, and the
-            ``repr`` of sources and of ``gl.Remote``. Names keep their value for programs: ``error.what`` and ``--json``
-            are without secrets, and have the characters of the name.
+Secrets     ``redact`` takes them out of a text: logins of URLs, values in the query of a web
+            address (presigned links carry their rights there), words such as ``AccountKey=...``,
+            and the values of the variables of the environment that hold credentials. ``***`` stands
+            in their place.
+Characters  ``printable`` writes control characters, those that turn the direction of a line, and
+            halves of surrogate pairs as Python's ``repr`` does: a name from elsewhere cannot clear
+            the screen, nor pretend to be a line.
+Users       `GpuloadError`, notes, the log (the filter at the end), what the commands print, the
+            progress line, and the ``repr`` of sources and of ``gl.Remote``. Names keep their value
+            for programs: ``error.what`` and ``--json`` are without secrets, and have the characters
+            of the name.
 
 Source  Signatures: https://docs.aws.amazon.com/AmazonS3/latest/API/sigv4-query-string-auth.html,
         https://cloud.google.com/storage/docs/authentication/signatures,
@@ -21,11 +24,13 @@ import os
 import re
 
 HIDDEN = "***"
-# Texts, which `re` compiles at their first use: most programs meet no secret, and importing gpuload is to be quick.
-# Slashes may be missing, too many, or escaped as in JSON: the text may have a URL that was mistyped. The time of each
-# pattern grows with a text's length, not with its square: names in files are texts of others, and may be long.
+# Texts, which `re` compiles at their first use: most programs meet no secret, and importing gpuload
+# is to be quick. Slashes may be missing, too many, or escaped as in JSON: the text may have a URL
+# that was mistyped. The time of each pattern grows with a text's length, not with its square: names
+# in files are texts of others, and may be long.
 LOGIN = r"(?i)((?<![a-z0-9+.-])[a-z0-9+.-]+://|https?:(?:\\?/){1,3})([^/\s?#'\"<>]{0,999})@"
-# A slash or question mark in a password ends the server's name too early; digits alone behind the colon are a port.
+# A slash or question mark in a password ends the server's name too early; digits alone behind the
+# colon are a port.
 RAGGED_LOGIN = r"(://)([^/@\s:'\"<>]{0,999}:(?!\d+(?:[/?#]|$))[^\s'\"<>]{0,999})@"
 ENCODED_LOGIN = r"(?i)(%3a%2f%2f)[^\s/'\"<>]{1,999}?(%40)"
 PROXY_LOGIN = r"(?<![\w/.@:-])[^\s:/@'\"<>=]+:[^\s:/@'\"<>]+@(?=[\w.-]+:\d{2,5}(?!\w))"  # user:password@proxy:3128
@@ -102,7 +107,8 @@ STEERING_LINES = f"(?!\n){STEERING}"
 
 
 def message(text: str) -> str:
-    """Return a text without secrets and without characters that steer a terminal; line breaks stay."""
+    """Return a text without secrets and without characters that steer a terminal; line breaks
+    stay."""
     return printable(redact(text), lines=True)
 
 

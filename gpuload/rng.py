@@ -1,13 +1,16 @@
 """Random numbers as a pure function of (seed, epoch, record, stream), whole batches at once.
 
-Philox 4x64-10 of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3" (SC 2011), with the words
-side by side and never added: key = (seed, stream), counter = (block, record, epoch, 0). Equal bit for bit to
+Philox 4x64-10 of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3" (SC
+2011), with the words side by side and never added: key = (seed, stream), counter = (block, record,
+epoch, 0). Equal bit for bit to
 
-    numpy.random.Generator(numpy.random.Philox(counter=[0, record, epoch, 0], key=[seed, stream])).random(k)
+    numpy.random.Generator(numpy.random.Philox(counter=[0, record, epoch, 0], key=[seed,
+    stream])).random(k)
 
 (with both lists as uint64 arrays)
 
-NumPy raises the counter before it makes a block, so block j (numbers 4j .. 4j + 3) has the counter word j + 1.
+NumPy raises the counter before it makes a block, so block j (numbers 4j .. 4j + 3) has the counter
+word j + 1.
 """
 
 from __future__ import annotations
@@ -65,8 +68,8 @@ def bits(count: int, *, seed: int, epoch: int, records: NDArray[np.int64], strea
 
 def _bits(count: int, *, seed: int, epoch: int, records: NDArray[np.int64], stream: int) -> WORDS:
     """Return the same words by NumPy: the definition."""
-    # A block has four words; those that are not asked for are made and left out, so that word k never depends on
-    # ``count``.
+    # A block has four words; those that are not asked for are made and left out, so that word k
+    # never depends on ``count``.
     blocks = _round_up(count) // 4
     block = np.tile(np.arange(1, blocks + 1, dtype=np.uint64), records.size)
     record = np.repeat(records.astype(np.uint64), blocks)
@@ -92,7 +95,8 @@ def below(words: WORDS, count: int) -> NDArray[np.int64]:
 def philox(
     counter: tuple[WORDS, WORDS, WORDS, WORDS], key: tuple[int, int]
 ) -> tuple[WORDS, WORDS, WORDS, WORDS]:
-    """Return the Philox 4x64-10 blocks of counters ``[M]`` each under one key, four words ``[M]`` each."""
+    """Return the Philox 4x64-10 blocks of counters ``[M]`` each under one key, four words ``[M]``
+    each."""
     c0, c1, c2, c3 = counter
     k0, k1 = checked_word(key[0], "seed"), checked_word(key[1], "stream")
     for _ in range(ROUNDS):

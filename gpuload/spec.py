@@ -1,7 +1,7 @@
 """Field, Spec and Layout: the description of records that rooms pass on.
 
-A ``Field`` describes the value of a record under a name; a ``Spec`` is the fields of a record; a ``Layout`` says where
-the fields of a fixed-size record lie in its raw bytes.
+A ``Field`` describes the value of a record under a name; a ``Spec`` is the fields of a record; a
+``Layout`` says where the fields of a fixed-size record lie in its raw bytes.
 """
 
 from __future__ import annotations
@@ -54,18 +54,24 @@ class Field:
     Attributes:
         name: the field's name.
         dtype: dtype of its elements, native byte order; ``object`` for text of any length.
-        shape: shape in one record; ``None`` for an axis that varies; ``None`` as a whole where the rank varies.
+        shape: shape in one record; ``None`` for an axis that varies; ``None`` as a whole where the
+            rank varies.
         encoded: True if the bytes (uint8, shape ``(None,)``) are an encoded image file.
-        axes: what each axis is, ``"HWC"`` say, or ``""`` where that is not known; ``"DHWC"`` are slices of an image.
-        text: ``"str"`` or ``"bytes"`` where the elements are such objects, of any length (dtype ``object``); else
-            ``""``. Text of a fixed length (dtypes ``U20`` and ``S20``) is no text in this sense.
-        kind: what the values are of the image beside them, one of ``KINDS``: its ``"mask"``; ``"masks"`` of objects in
-            it, ``[number, height, width]``; boxes (``"xyxy"``: left, top, right, bottom; ``"xywh"``: left, top, width,
-            height; ``"cxcywh"``: centre, width, height) or points (``"xy"``), in pixels, or ``"normalized xyxy"`` in
-            parts of width and height; ``""`` where that is not known. ``source.mark`` says it.
-        rows_of: the name of the field of boxes of which each has a row here: labels, say; or ``""``.
-        zone: ``"UTC"`` of times that are stored with a time zone, whichever it is; ``"local"`` of those that are stored
-            without one; ``""`` where the format does not say it. Fields are equal without it.
+        axes: what each axis is, ``"HWC"`` say, or ``""`` where that is not known; ``"DHWC"`` are
+            slices of an image.
+        text: ``"str"`` or ``"bytes"`` where the elements are such objects, of any length (dtype
+            ``object``); else ``""``. Text of a fixed length (dtypes ``U20`` and ``S20``) is no text
+            in this sense.
+        kind: what the values are of the image beside them, one of ``KINDS``: its ``"mask"``;
+            ``"masks"`` of objects in it, ``[number, height, width]``; boxes (``"xyxy"``: left, top,
+            right, bottom; ``"xywh"``: left, top, width, height; ``"cxcywh"``: centre, width,
+            height) or points (``"xy"``), in pixels, or ``"normalized xyxy"`` in parts of width and
+            height; ``""`` where that is not known. ``source.mark`` says it.
+        rows_of: the name of the field of boxes of which each has a row here: labels, say; or
+            ``""``.
+        zone: ``"UTC"`` of times that are stored with a time zone, whichever it is; ``"local"`` of
+            those that are stored without one; ``""`` where the format does not say it. Fields are
+            equal without it.
 
     Raises:
         SpecError: an attribute is of another kind, or two of them contradict each other.
@@ -185,12 +191,14 @@ class Field:
 
     @cached_property
     def ragged(self) -> bool:
-        """True if only the first axis varies, so that a batch is one `Ragged`: encoded files, texts, sequences."""
+        """True if only the first axis varies, so that a batch is one `Ragged`: encoded files,
+        texts, sequences."""
         return self.shape is not None and self.shape[:1] == (None,) and None not in self.shape[1:]
 
     @cached_property
     def stored(self) -> Field:
-        """The field as leaves read it and caches keep it: of text the bytes, uint8 ``(None,)``, as `strings` has it."""
+        """The field as leaves read it and caches keep it: of text the bytes, uint8 ``(None,)``, as
+        `strings` has it."""
         if self.text:
             return replace(self, dtype=ENCODED_BYTES[0], shape=ENCODED_BYTES[1], axes="", text="")
         return self
@@ -207,12 +215,14 @@ class Field:
 
     @property
     def is_marked(self) -> bool:
-        """True if the field belongs to an image beside it: its mask, boxes, points, or rows that go with boxes."""
+        """True if the field belongs to an image beside it: its mask, boxes, points, or rows that go
+        with boxes."""
         return bool(self.kind or self.rows_of)
 
     @property
     def is_volume(self) -> bool:
-        """True if the field holds slices of an image along its first axis: it is marked so, or it has four axes."""
+        """True if the field holds slices of an image along its first axis: it is marked so, or it
+        has four axes."""
         if self.shape is None or self.encoded:
             return False
         return self.axes in VOLUMES or (
@@ -228,7 +238,8 @@ class Field:
 
     @property
     def is_channels_first(self) -> bool:
-        """True if the three axes are CHW, or not known and of at most 4 channels before an axis that is longer."""
+        """True if the three axes are CHW, or not known and of at most 4 channels before an axis
+        that is longer."""
         if self.axes or self.shape is None or len(self.shape) != 3:
             return self.axes == "CHW"
         first, _, last = self.shape
@@ -238,24 +249,28 @@ class Field:
 
     @property
     def unmarked(self) -> Field:
-        """The field without its mark: an array like any other, no mask, box or point of an image."""
+        """The field without its mark: an array like any other, no mask, box or point of an
+        image."""
         if self.is_marked:
             return self.with_(kind="", rows_of="")
         return self
 
     @property
     def mark(self) -> str:
-        """The text by which ``source.mark`` says ``kind`` and ``rows_of``: ``"xy with boxes"``, say."""
+        """The text by which ``source.mark`` says ``kind`` and ``rows_of``: ``"xy with boxes"``,
+        say."""
         return " ".join(filter(None, [self.kind, self.rows_of and f"with {self.rows_of}"]))
 
     @property
     def has_rows(self) -> bool:
-        """True if every record has the same number of bytes, so that a batch is rows of raw memory."""
+        """True if every record has the same number of bytes, so that a batch is rows of raw
+        memory."""
         return self.uniform and not self.text
 
     @property
     def host_only(self) -> bool:
-        """True for bytes, text, datetimes and long doubles, which stay on the host on any device."""
+        """True for bytes, text, datetimes and long doubles, which stay on the host on any
+        device."""
         if self.dtype.kind == "c":
             real_bytes = self.dtype.itemsize // 2
         else:
@@ -399,7 +414,8 @@ class Spec:
         return Spec(tuple(by_name.get(field.name, field) for field in self.fields))
 
     def including(self, *fields: Field) -> Spec:
-        """Return the spec with the fields of the same names replaced, and new ones behind the others."""
+        """Return the spec with the fields of the same names replaced, and new ones behind the
+        others."""
         return Spec(
             (*self.fields, *(field for field in fields if field.name not in self))
         ).replacing(*fields)
@@ -437,7 +453,8 @@ def outline(
     separator: str,
     max_fields: int = MOST_FIELDS,
 ) -> str:
-    """Return ``<title, fields, rest>``, for ``repr``: in one line, or a line each where that one line would be wide.
+    """Return ``<title, fields, rest>``, for ``repr``: in one line, or a line each where that one
+    line would be wide.
 
     Args:
         title: what it is.
@@ -465,8 +482,8 @@ class Part:
         dtype: the dtype as stored, with its byte order.
         offset_bytes: of its first byte in the record.
         fortran: True if the stored elements are in Fortran (first axis fastest) order.
-        strides_bytes: for elements that do not lie side by side (one field of an array of structures): the bytes from
-            one to the next along each axis of the field's shape.
+        strides_bytes: for elements that do not lie side by side (one field of an array of
+            structures): the bytes from one to the next along each axis of the field's shape.
     """
 
     field: Field
@@ -522,7 +539,8 @@ class Part:
 def element_strides(
     shape: tuple[int, ...], item_bytes: int, *, fortran: bool = False
 ) -> tuple[int, ...]:
-    """Return the bytes from one element to the next along each axis, of elements that lie side by side."""
+    """Return the bytes from one element to the next along each axis, of elements that lie side by
+    side."""
     lengths = shape if fortran else shape[::-1]
     steps = tuple(item_bytes * math.prod(lengths[:axis]) for axis in range(len(lengths)))
     return steps if fortran else steps[::-1]
@@ -530,18 +548,21 @@ def element_strides(
 
 @dataclass(frozen=True)
 class Layout:
-    """The places of the fields of a fixed-size raw record: ``record_bytes`` bytes, cut into ``parts``."""
+    """The places of the fields of a fixed-size raw record: ``record_bytes`` bytes, cut into
+    ``parts``."""
 
     record_bytes: int
     parts: tuple[Part, ...]
 
     @cached_property
     def is_direct(self) -> bool:
-        """True if the raw bytes of a batch already are its one field, so that they need no decoding at all."""
+        """True if the raw bytes of a batch already are its one field, so that they need no decoding
+        at all."""
         return len(self.parts) == 1 and self.parts[0].is_native and self._fills_record()
 
     def same_bytes(self, layout: Layout) -> bool:
-        """Return True if records of both layouts have the same bytes; the names of their fields may differ."""
+        """Return True if records of both layouts have the same bytes; the names of their fields may
+        differ."""
         if self is layout:
             return True
         if self.record_bytes != layout.record_bytes or len(self.parts) != len(layout.parts):
@@ -578,8 +599,8 @@ def list_of_names(
 ) -> tuple[str, ...]:
     """Return an argument that names fields, columns or arrays, in their order.
 
-    It may be a list, a tuple, the keys of a dict, an array of NumPy or an index of pandas. A set has no order, and an
-    iterator may have no end, so that these are refused.
+    It may be a list, a tuple, the keys of a dict, an array of NumPy or an index of pandas. A set
+    has no order, and an iterator may have no end, so that these are refused.
 
     Args:
         title: of the argument in errors, ``"fields"``.
@@ -630,7 +651,8 @@ def is_name(value: Any) -> bool:
 
 
 def dtype_of(argument: DTypeLike) -> np.dtype[Any]:
-    """Return the dtype of an argument, as NumPy does; None, which NumPy takes for float64, is a ``TypeError``.
+    """Return the dtype of an argument, as NumPy does; None, which NumPy takes for float64, is a
+    ``TypeError``.
 
     Raises:
         TypeError, ValueError, SyntaxError: NumPy does not take it.

@@ -1,19 +1,24 @@
-"""State: the position of a run as a small JSON, and the check that a saved one belongs to this loader.
+"""State: the position of a run as a small JSON, and the check that a saved one belongs to this
+loader.
 
-A state is the position behind the batches that were *delivered*, not behind those that were read ahead, so a run that
-was killed goes on with the next batch. It holds a position in the global order, so it fits any number of shards and any
-batch size; everything else that decides about the content of a batch must be the same, and is compared.
+A state is the position behind the batches that were *delivered*, not behind those that were read
+ahead, so a run that was killed goes on with the next batch. It holds a position in the global
+order, so it fits any number of shards and any batch size; everything else that decides about the
+content of a batch must be the same, and is compared.
 
-    {"version": 2, "epoch": 3, "step": 120, "position": 30720, "source": "5a6bf0a9cdd6de1d", "records": 50000,
-     "seed": 7, "shuffle": "True", "ops": ["RandomCrop(height=32, width=32, pad=4)", "RandomFlip()"]}
+    {"version": 2, "epoch": 3, "step": 120, "position": 30720, "source": "5a6bf0a9cdd6de1d",
+     "records": 50000, "seed": 7, "shuffle": "True", "ops": ["RandomCrop(height=32, width=32,
+     pad=4)", "RandomFlip()"]}
 
-Decode      Where ops decode images, ``"decode"`` says where the run has them decoded: ``"host"`` or ``"device"``, whose
-            pixels differ a little. It is not compared: a loader that chooses goes on there, another one says so.
-Versions    2: the text of an op has the arguments that differ from their defaults. So an op may get another argument
-            in a later version: if its default changes nothing, states saved before are still accepted. The fingerprint
-            of a source depends on the data. Version 1 had the ``repr`` of ops, and names and sizes for sources; it was
-            never released.
-Golden      states of each version lie in tests/golden/states for ever: this module must load all of them.
+Decode      Where ops decode images, ``"decode"`` says where the run has them decoded: ``"host"`` or
+            ``"device"``, whose pixels differ a little. It is not compared: a loader that chooses
+            goes on there, another one says so.
+Versions    2: the text of an op has the arguments that differ from their defaults. So an op may get
+            another argument in a later version: if its default changes nothing, states saved before
+            are still accepted. The fingerprint of a source depends on the data. Version 1 had the
+            ``repr`` of ops, and names and sizes for sources; it was never released.
+Golden      states of each version lie in tests/golden/states for ever: this module must load all of
+            them.
 """
 
 from __future__ import annotations
@@ -56,9 +61,10 @@ def identity(
         fingerprint: of the source.
         ops: the ops.
         plan: the order.
-        marks: of fields that ops act on for that reason, ``"boxes='xyxy'"``; "" where there are none.
-        changed: the places of ops that have another meaning than in earlier versions, and only for some fields, so that
-            the op itself does not say it.
+        marks: of fields that ops act on for that reason, ``"boxes='xyxy'"``; "" where there are
+            none.
+        changed: the places of ops that have another meaning than in earlier versions, and only for
+            some fields, so that the op itself does not say it.
     """
     texts = [canonical_text(op) for op in ops]
     for place in changed:
@@ -97,7 +103,8 @@ def save(
 
 
 def place_of_run(state: Mapping[str, Any]) -> str:
-    """Return where the run of a state has images decoded, ``"host"`` or ``"device"``; "" where it does not say.
+    """Return where the run of a state has images decoded, ``"host"`` or ``"device"``; "" where it
+    does not say.
 
     Raises:
         StateError: the state names another place.
@@ -116,7 +123,8 @@ def load(state: object, plan: Plan, identity_fields: Mapping[str, Any]) -> Posit
     """Return the position at which a state goes on under this plan.
 
     Raises:
-        StateError: it is no state, of another version, or of other data, seed or ops; the message shows the difference.
+        StateError: it is no state, of another version, or of other data, seed or ops; the message
+            shows the difference.
     """
     fields = _of_this_version(state)
     differing = [name for name in IDENTITY if fields.get(name) != identity_fields[name]]
@@ -145,9 +153,9 @@ def load(state: object, plan: Plan, identity_fields: Mapping[str, Any]) -> Posit
 def canonical_text(value: object) -> str:
     """Return a text of a value that is the same in every process, and for equal values the same.
 
-    The text of a dataclass (ops, `Blocks`) has the arguments that differ from their defaults, and the ``meaning`` of an
-    op from 2 on. The text of a function has its module and its name, not its code; that of an object of any other kind
-    has the class.
+    The text of a dataclass (ops, `Blocks`) has the arguments that differ from their defaults, and
+    the ``meaning`` of an op from 2 on. The text of a function has its module and its name, not its
+    code; that of an object of any other kind has the class.
     """
     if isinstance(value, np.generic):
         value = value.item()
@@ -226,7 +234,8 @@ def _is_default(value: object, default: object) -> bool:
 
 
 def _changed_ops(saved_ops: object, ops: Sequence[str]) -> list[str]:
-    """Return the ops whose meanings, and nothing else, are not those of a saved state: their texts of today."""
+    """Return the ops whose meanings, and nothing else, are not those of a saved state: their texts
+    of today."""
     if not isinstance(saved_ops, list) or [str(text) for text in saved_ops] != [
         MEANING.sub("", text) for text in ops
     ]:
@@ -258,7 +267,8 @@ def _of_this_version(state: object) -> dict[str, Any]:
 
 
 def _plain(value: object) -> object:
-    """Return a value as JSON has it: a checkpoint may turn numbers and lists into NumPy values and tuples."""
+    """Return a value as JSON has it: a checkpoint may turn numbers and lists into NumPy values and
+    tuples."""
     if isinstance(value, (np.generic, np.ndarray)):
         value = value.tolist()
     if isinstance(value, tuple):
@@ -267,7 +277,8 @@ def _plain(value: object) -> object:
 
 
 def _count(state: Mapping[str, Any], name: str, maximum: int) -> int:
-    """Return an entry of a state; raises ``StateError`` if it is no whole number from 0 to ``maximum``."""
+    """Return an entry of a state; raises ``StateError`` if it is no whole number from 0 to
+    ``maximum``."""
     value = state.get(name)
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= maximum:
         return value

@@ -1,12 +1,14 @@
-"""Strings: text of any length, between the bytes in which leaves keep it and the objects that are handed out.
+"""Strings: text of any length, between the bytes in which leaves keep it and the objects that are
+handed out.
 
     field             bytes of a record (`Field.stored`: uint8, one axis that varies)        a batch
     str ()            the bytes of the text                                                 objects [N]
     str (3,)          3 | length of each text | the bytes of all                            objects [N, 3]
     str (None,)       how many there are | length of each text | the bytes of all           Ragged of objects
 
-Numbers are int64 in this machine's byte order. So text lies in slots, caches and composed sources as encoded images
-do, as one `Ragged` of bytes, and Python's objects are made once: where a step is read.
+Numbers are int64 in this machine's byte order. So text lies in slots, caches and composed sources
+as encoded images do, as one `Ragged` of bytes, and Python's objects are made once: where a step is
+read.
 
 ``"str"`` is UTF-8 and checked; ``"bytes"`` has the bytes of the file, as ``tf.string`` has them.
 """
@@ -33,7 +35,8 @@ LATIN = 'pass the encoding of the file where the source takes one, or read it as
 
 
 def unpack(field: Field, raw: Any) -> NDArray[Any] | Ragged:
-    """Return the texts of some records as objects: an array ``[N, *shape]``, or a `Ragged` of objects.
+    """Return the texts of some records as objects: an array ``[N, *shape]``, or a `Ragged` of
+    objects.
 
     Args:
         field: it.
@@ -63,7 +66,8 @@ def unpack(field: Field, raw: Any) -> NDArray[Any] | Ragged:
 def _heads(
     field: Field, payload: Bytes, begins: Int64s, ends: Int64s
 ) -> tuple[Int64s, Int64s, Int64s]:
-    """Return the number of texts of each record, the length of each text, and the place of each record's first text.
+    """Return the number of texts of each record, the length of each text, and the place of each
+    record's first text.
 
     Raises:
         RowError: the numbers of a record do not go together.
@@ -114,7 +118,8 @@ def _inner(field: Field) -> tuple[int, ...]:
 def _objects(
     field: Field, payload: Bytes, begins: Int64s, lengths: Int64s, rows: Int64s | None
 ) -> NDArray[Any]:
-    """Return texts as an array of objects; ``rows`` are the records that they are of, None: each has one."""
+    """Return texts as an array of objects; ``rows`` are the records that they are of, None: each
+    has one."""
     objects = np.empty(begins.size, object)
     data = payload.tobytes()
     spans = zip(begins.tolist(), (begins + lengths).tolist(), strict=True)

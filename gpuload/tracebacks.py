@@ -1,8 +1,10 @@
-"""Tracebacks: an error of gpuload shows the frames of the user, and of ours the call and the place that raised it.
+"""Tracebacks: an error of gpuload shows the frames of the user, and of ours the call and the place
+that raised it.
 
-A call whose arguments do not fit is an error of gpuload, too: it names the arguments that there are.
-The frames between help only the authors of gpuload: with ``GPULOAD_DEBUG=1`` in the environment all frames are shown.
-Only errors of gpuload are cut; an exception of the user's own function keeps all of its frames.
+A call whose arguments do not fit is an error of gpuload, too: it names the arguments that there
+are. The frames between help only the authors of gpuload: with ``GPULOAD_DEBUG=1`` in the
+environment all frames are shown. Only errors of gpuload are cut; an exception of the user's own
+function keeps all of its frames.
 """
 
 from __future__ import annotations
@@ -41,14 +43,16 @@ def take_advice(adviser: Advice) -> None:
     """Take the function that is asked for the remedy for an argument that a call does not have.
 
     Args:
-        adviser: returns the remedy, or "" if it knows none. It is given the name of the function that was called, the
-            name of the argument, and all arguments of the call, by place and by name.
+        adviser: returns the remedy, or "" if it knows none. It is given the name of the function
+            that was called, the name of the argument, and all arguments of the call, by place and
+            by name.
     """
     _advisers[:] = [adviser]
 
 
 def trim_frames(error: ErrorType) -> ErrorType:
-    """Return the error; of our frames in its traceback, if it is one of gpuload, the innermost alone is left."""
+    """Return the error; of our frames in its traceback, if it is one of gpuload, the innermost
+    alone is left."""
     if not isinstance(error, GpuloadError) or os.environ.get(DEBUG, "0") not in ("", "0"):
         return error
     entries, entry = [], error.__traceback__
@@ -94,7 +98,8 @@ def public(function: Call) -> Call:
 def _wrong_call(
     function: Callable[..., Any], args: tuple[Any, ...], arguments: dict[str, Any]
 ) -> CallError | None:
-    """Return the error for arguments that do not fit a function, or a class; None if they fit, or for a method."""
+    """Return the error for arguments that do not fit a function, or a class; None if they fit, or
+    for a method."""
     is_class = function.__name__ == "__init__"
     if not is_class and "." in function.__qualname__.rpartition("<locals>.")[2]:
         return None
@@ -159,10 +164,12 @@ def _rooms(modules: list[str]) -> list[str]:
 
 
 def published(value: Any, package: str) -> Any:
-    """Return a value as users of a package have it: a function is public, and so is how a class is made.
+    """Return a value as users of a package have it: a function is public, and so is how a class is
+    made.
 
     Args:
-        value: a function, a class, which is changed itself, or something else, which stays as it is.
+        value: a function, a class, which is changed itself, or something else, which stays as it
+            is.
         package: where users, and pickle, find it.
     """
     if inspect.isfunction(value):

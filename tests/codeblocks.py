@@ -1,9 +1,11 @@
 """The Python in Markdown pages, and how it is run: what a page shows is what happens.
 
     <!-- test: rows -->       the block is run, and the blocks of one name share what they define
-    <!-- file: table.py -->   the block is written to that file, which later blocks import; pytest runs ``test_*.py``
+    <!-- file: table.py -->   the block is written to that file, which later blocks import; pytest
+    runs ``test_*.py``
 
-Such a comment stands above the block. A block of ``text`` that directly follows one of Python is what that prints.
+Such a comment stands above the block. A block of ``text`` that directly follows one of Python is
+what that prints.
 """
 
 from __future__ import annotations
@@ -58,7 +60,8 @@ def without_comment(page: Path) -> int:
 
 
 def run(page: Path, blocks: list[Block], names: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Run blocks in the working folder ``folder``, where their files are written; returns what they defined."""
+    """Run blocks in the working folder ``folder``, where their files are written; returns what they
+    defined."""
     for block in blocks:
         if block.kind == "file":
             (folder / block.name).write_text(block.code, encoding="utf-8")

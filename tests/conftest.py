@@ -1,4 +1,5 @@
-"""What holds for all tests: a gpu test without a GPU says why it did not run, and no test reaches a network."""
+"""What holds for all tests: a gpu test without a GPU says why it did not run, and no test reaches a
+network."""
 
 from __future__ import annotations
 
@@ -25,15 +26,18 @@ from tests import environments, processes, remedies, samples, temporary
 pytest.register_assert_rewrite("gpuload.testing")
 remedies.note_errors()
 
-# A shell has what it starts in the background (`make test &`) ignore Ctrl-C, and so do the processes that tests start.
+# A shell has what it starts in the background (`make test &`) ignore Ctrl-C, and so do the
+# processes that tests start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Read by TensorFlow when it is first imported: say errors only, and leave GPU memory to DALI and CuPy.
+# Read by TensorFlow when it is first imported: say errors only, and leave GPU memory to DALI and
+# CuPy.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
 
-# The same examples in every run: what passed once passes again. `pytest --hypothesis-profile=deep` looks for new ones.
+# The same examples in every run: what passed once passes again. `pytest --hypothesis-profile=deep`
+# looks for new ones.
 settings.register_profile(
     "ci",
     max_examples=50,
@@ -87,7 +91,8 @@ def gpuload_wheel(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest
 
 @pytest.fixture
 def tmp_path(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
-    """Return a new folder; pytest's fixture reads the names of all folders before, which takes 3 ms after thousands."""
+    """Return a new folder; pytest's fixture reads the names of all folders before, which takes 3 ms
+    after thousands."""
     return _new_folder(tmp_path_factory.getbasetemp(), request)
 
 
@@ -152,7 +157,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def _num_processes(text: str) -> int:
-    """Return a number of processes; "auto" is one more than the cores, at most 4: while a test waits, one runs."""
+    """Return a number of processes; "auto" is one more than the cores, at most 4: while a test
+    waits, one runs."""
     return min(num_cores() + 1, 4) if text == "auto" else int(text)
 
 
@@ -166,7 +172,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Write why tests were skipped, a line for each reason; pytest writes one for each place (``-rs``)."""
+    """Write why tests were skipped, a line for each reason; pytest writes one for each place
+    (``-rs``)."""
     reports = terminalreporter.stats.get("skipped", [])
     reasons = Counter(
         report.longrepr[2] for report in reports if isinstance(report.longrepr, tuple)
@@ -177,7 +184,8 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Any:
-    """Collect without garbage collection: a third of the time would go into collections that find next to nothing."""
+    """Collect without garbage collection: a third of the time would go into collections that find
+    next to nothing."""
     gc.disable()
     try:
         return (yield)
@@ -211,8 +219,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> bool:
     """Have faulthandler end the run when the time is over, with the stack of every thread.
 
-    It does so also while C code holds the interpreter's lock. Its timer is a thread, which takes time to start and to
-    end. So one timer serves all tests of 10 s, and is up to 10 s of 120 late.
+    It does so also while C code holds the interpreter's lock. Its timer is a thread, which takes
+    time to start and to end. So one timer serves all tests of 10 s, and is up to 10 s of 120 late.
     """
     global _timer_end_s
     now_s, slack_s = time.monotonic(), settings.timeout / 12
@@ -252,7 +260,8 @@ def _stop_timer() -> None:
 
 
 def _freeze_modules(file: str) -> None:
-    """Before each file, leave out of garbage collection what is there: with all packages a collection takes 0.3 s.
+    """Before each file, leave out of garbage collection what is there: with all packages a
+    collection takes 0.3 s.
 
     So is what a test before has imported.
     """

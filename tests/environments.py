@@ -1,4 +1,5 @@
-"""Virtual environments in which a test installs and runs, and the wheel of gpuload; nothing is downloaded."""
+"""Virtual environments in which a test installs and runs, and the wheel of gpuload; nothing is
+downloaded."""
 
 from __future__ import annotations
 
@@ -17,8 +18,9 @@ import pytest
 ROOT = Path(__file__).parents[1]
 INSTALL = ROOT / "docker" / "install.sh"
 
-# What gpuload needs to read and decode. These are this environment's own files, so that pip may only be asked to
-# install there what needs no change of them: gpuload's wheel, without its dependencies.
+# What gpuload needs to read and decode. These are this environment's own files, so that pip may
+# only be asked to install there what needs no change of them: gpuload's wheel, without its
+# dependencies.
 NUMPY = ("numpy", r"numpy\.libs")
 COMMAND = ("click", "rich", "markdown_it", "mdurl", "pygments")  # of the command line
 NEEDED = (*NUMPY, *COMMAND, "PIL", "pillow", r"pillow\.libs", "pyarrow", r"pyarrow\.libs")
@@ -47,7 +49,8 @@ class Environment(NamedTuple):
     def run(
         self, *command: str | Path, cwd: Path | None = None, **variables: str
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command without a network, without pip's settings of this machine, and with a home of its own."""
+        """Run a command without a network, without pip's settings of this machine, and with a home
+        of its own."""
         visible = {name: value for name, value in os.environ.items() if not name.startswith(HIDDEN)}
         home = {"HOME": str(self.folder), "PIP_CONFIG_FILE": os.devnull, "PIP_NO_INDEX": "1"}
         return subprocess.run(
@@ -108,7 +111,8 @@ def environment(folder: Path, *linked: str) -> Environment:
 
 
 def skip_without(machine: Environment, *names: str) -> None:
-    """Skip a test where pip would have to download something: a package in the version of constraints.txt."""
+    """Skip a test where pip would have to download something: a package in the version of
+    constraints.txt."""
     for name in names:
         pinned = re.findall(
             rf"^{name}==(\S+)", (ROOT / "constraints.txt").read_text(), re.MULTILINE
@@ -127,7 +131,8 @@ def builder(folder: Path) -> Environment:
 
 
 def gpuload_wheel(folder: Path) -> Path:
-    """Return gpuload's wheel, built once in a folder that processes share; skip the test where it cannot be built."""
+    """Return gpuload's wheel, built once in a folder that processes share; skip the test where it
+    cannot be built."""
     wheels = folder / "wheels"
     with (folder / "wheels.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -1,12 +1,16 @@
 """The gallery of ops in `docs/ops.md`: a picture of each, made by ``gl.preview``.
 
-``python -m tests.gallery [NAME ...]`` makes the pictures (of these ops alone) and writes the part of the page.
+``python -m tests.gallery [NAME ...]`` makes the pictures (of these ops alone) and writes the part
+of the page.
 
-Photos    four with free licences from `tests/golden`, see `docs/images/ops/ORIGIN.md`, brought to one size.
-Picture   the photo as it is stored, and behind the op in epochs 0, 1 and 2 (once if nothing is random). Where the op
-          moves pixels, boxes, points and mask go with the photo; the mask is below it, and epoch 2 is left out.
-Ops       are the examples of their docstrings, or those of ``PROGRAMS``, for photos are larger than the images that
-          examples are for. ``WITHOUT`` has the ops without a picture, and why they have none.
+Photos    four with free licences from `tests/golden`, see `docs/images/ops/ORIGIN.md`, brought to
+one size.
+Picture   the photo as it is stored, and behind the op in epochs 0, 1 and 2 (once if nothing is
+          random). Where the op moves pixels, boxes, points and mask go with the photo; the mask is
+          below it, and epoch 2 is left out.
+Ops       are the examples of their docstrings, or those of ``PROGRAMS``, for photos are larger than
+          the images that examples are for. ``WITHOUT`` has the ops without a picture, and why they
+          have none.
 """
 
 from __future__ import annotations
@@ -43,7 +47,8 @@ PHOTOS = (
     "image_formats/webp/Pillow/flower.webp",
     "images/libjpeg-turbo/testorig.jpg",
 )
-# Of the first photo, in its pixels: two boxes with labels, points, and the outline of what its mask covers.
+# Of the first photo, in its pixels: two boxes with labels, points, and the outline of what its mask
+# covers.
 BOXES = ((18, 14, 87, 106), (50, 14, 81, 49))
 LABELS = ("cat", "face")
 POINTS = ((58, 34), (72, 34), (64, 41))

@@ -1,7 +1,8 @@
 """The house rules as checks on source text: what each module of the package may import and use.
 
-Each check takes the modules of a package and returns one line for every violation, file and line first. Nothing is
-imported: the text is parsed, so that imports inside functions count, as do those of packages that are not installed.
+Each check takes the modules of a package and returns one line for every violation, file and line
+first. Nothing is imported: the text is parsed, so that imports inside functions count, as do those
+of packages that are not installed.
 """
 
 from __future__ import annotations
@@ -26,8 +27,10 @@ LINES = (
     ("loader",),
     ("pipeline", "formats", "journal"),
     ("sources", "executors", "state", "recipes"),
+    ("graph",),
     ("ops", "order", "batch", "rawdecode", "strings"),
     ("display",),
+    ("kernels",),
     ("storage", "images"),
     ("spec", "rng", "device", "ragged", "lazy"),
     ("signalsafe", "stats", "tracebacks"),
@@ -57,7 +60,7 @@ OWNERS = {
     "isal": ("storage/inflate.py",),
     "jax": ("bridges/jax.py",),
     "keras": ("bridges/keras.py", "bridges/tensorflow/*", "cli/demo*"),
-    "ml_dtypes": ("ops/cast.py", "formats/npy/source.py"),
+    "ml_dtypes": ("ops/value/cast.py", "formats/npy/source.py"),
     "pyarrow": (
         "formats/csv/parse.py",
         "formats/columnar.py",
@@ -85,7 +88,8 @@ OWNERS = {
     "zarr": ("formats/zarr/*",),
 }
 
-# What reads files takes the exceptions of libraries from one function, which knows those of signal handlers apart.
+# What reads files takes the exceptions of libraries from one function, which knows those of signal
+# handlers apart.
 LIBRARY_ROOMS = ("formats", "images", "sources")
 BROAD_ERRORS = {"BaseException", "Exception", "ERRORS", "ArrowException"}
 PASS_ON = "gpuload.signalsafe.pass_on"
@@ -104,6 +108,8 @@ PURE = (
     "ragged.py",
     "images/head.py",
     "images/heads/*",
+    "graph/*",
+    "kernels/*",
     "ops/*",
     "pipeline/settings.py",
 )
@@ -159,7 +165,8 @@ FORMAT_BASES = tuple(
     f"{PACKAGE}.formats.{name}" for name in ("FORMATS", "base", "writing", "foreign")
 )
 
-# An import in the main thread may be broken off by a signal handler, and leave Python's lock of imports locked.
+# An import in the main thread may be broken off by a signal handler, and leave Python's lock of
+# imports locked.
 IMPORT_PACKAGE = "gpuload.signalsafe.import_package"
 LAZY, LAZY_FUNCTION = (
     "lazy.py",
@@ -169,7 +176,8 @@ IMPORTERS = ("importlib.import_module", "builtins.__import__", IMPORT_PACKAGE, L
 # A command ends on Ctrl-C, so it may import by itself; contracts are tests.
 IMPORT_THEMSELVES = ("cli/*", "testing/*")
 
-# Words that say nothing of the thing that they name: participles, pronouns, adverbs. No name ends in one of them.
+# Words that say nothing of the thing that they name: participles, pronouns, adverbs. No name ends
+# in one of them.
 PARTICIPLES = (
     "asked began begun came checked chosen coded come converted copied counted cut damaged decoded delivered "
     "described done drawn dropped encoded ended failed filled finished folded found given got held joined kept "
@@ -186,8 +194,8 @@ PRONOUNS = (
 )
 NO_NAMES = frozenset((PARTICIPLES + PRONOUNS).split())
 WORD = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])")
-# Names that the documentation has (hooks of sources and leaves), or that a file has because they are public, or are
-# part of saved fingerprints.
+# Names that the documentation has (hooks of sources and leaves), or that a file has because they
+# are public, or are part of saved fingerprints.
 DOCUMENTED = {"_where", "how", "__all__"}
 PUBLIC = {
     "bridges/common.py": {"saved"},
@@ -206,7 +214,7 @@ PUBLIC = {
     "device.py": {"done"},  # of CuPy's events, too
     "errors.py": {"what"},
     "loader.py": {"drawn", "saved"},
-    "ops/crop.py": {"pad_if_needed"},
+    "ops/crop/crop.py": {"pad_if_needed"},
     "pipeline/damage.py": {"where"},
     "pipeline/tray.py": {"put"},  # the verb, as of queues
     "spec.py": {"encoded", "stored"},
@@ -245,7 +253,8 @@ BUILTINS = ("open", "input", "eval", "exec", "compile", "print", "__import__")
 
 @dataclass(frozen=True)
 class Module:
-    """One source file of the package: ``path`` is relative to the package, ``formats/npy/source.py``."""
+    """One source file of the package: ``path`` is relative to the package,
+    ``formats/npy/source.py``."""
 
     path: str
     text: str
@@ -260,7 +269,8 @@ class Module:
 
     @property
     def room(self) -> str:
-        """The first part of the path: a folder's name or a file's; ``__init__`` is the package itself."""
+        """The first part of the path: a folder's name or a file's; ``__init__`` is the package
+        itself."""
         first = PurePosixPath(self.path).parts[0].removesuffix(".py")
         return ENTRY.get(first, first)
 
@@ -271,7 +281,8 @@ class Module:
 
     @cached_property
     def uses(self) -> list[tuple[int, str]]:
-        """Line and dotted name of every import, and of every name or attribute that leads to one or to a builtin."""
+        """Line and dotted name of every import, and of every name or attribute that leads to one or
+        to a builtin."""
         parts = [node for node in self.nodes if isinstance(node, ast.Name | ast.Attribute)]
         return sorted(
             {(node.lineno, name) for node in parts if (name := self._dotted(node))}
@@ -280,7 +291,8 @@ class Module:
 
     @cached_property
     def bindings(self) -> list[tuple[int, str]]:
-        """Line and name of each variable, argument, attribute, function and class that the module binds."""
+        """Line and name of each variable, argument, attribute, function and class that the module
+        binds."""
         return [(line, name) for node in self.nodes for line, name in _bound(node)]
 
     @cached_property
@@ -346,7 +358,8 @@ def _bound(node: ast.AST) -> Iterator[tuple[int, str]]:
 
 
 def _literal_start(node: ast.expr) -> str:
-    """Return a string constant, or what an f-string begins with; "?" for what only the running program knows."""
+    """Return a string constant, or what an f-string begins with; "?" for what only the running
+    program knows."""
     first = node.values[0] if isinstance(node, ast.JoinedStr) else node
     return str(first.value).rstrip(".") if isinstance(first, ast.Constant) else "?"
 
@@ -376,7 +389,8 @@ def imports_go_downwards(modules: list[Module]) -> Iterator[str]:
 
 
 def _room_of_import(name: str) -> str | None:
-    """Return the room that a dotted name lies in, ``__init__`` for the package's own names, None for other packages."""
+    """Return the room that a dotted name lies in, ``__init__`` for the package's own names, None
+    for other packages."""
     package, _, rest = name.partition(".")
     if package != PACKAGE:
         return None
@@ -386,7 +400,8 @@ def _room_of_import(name: str) -> str | None:
 
 
 def modules_import_in_no_circle(modules: list[Module]) -> Iterator[str]:
-    """No module leads back to itself by imports, also within a room, and also by imports for type checkers alone."""
+    """No module leads back to itself by imports, also within a room, and also by imports for type
+    checkers alone."""
     names = {_dotted_name(module.path): module for module in modules}
     leads = {name: sorted(_imported_modules(module, names)) for name, module in names.items()}
     safe_names: set[str] = set()
@@ -412,7 +427,8 @@ def _imported_modules(module: Module, names: dict[str, Module]) -> set[str]:
             target = name if name in names else name.rpartition(".")[0]
             targets.add(target)
             if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.JoinedStr):
-                # The end of the name is known to the running program alone: it may be any module of that package.
+                # The end of the name is known to the running program alone: it may be any module of
+                # that package.
                 targets.update(other for other in names if other.rpartition(".")[0] == name)
     return targets & names.keys() - {_dotted_name(module.path)}
 
@@ -441,7 +457,8 @@ def _circle(
 
 
 def loops_over_formats_name_none(modules: list[Module]) -> Iterator[str]:
-    """What opens, checks and converts files of any format imports no format, but for the door to pickles."""
+    """What opens, checks and converts files of any format imports no format, but for the door to
+    pickles."""
     for module in modules:
         if module.path not in FORMAT_LOOPS:
             continue
@@ -468,7 +485,8 @@ def packages_have_one_importer(modules: list[Module]) -> Iterator[str]:
 
 
 def packages_are_imported_safely(modules: list[Module]) -> Iterator[str]:
-    """Packages, and modules that functions need, are imported by ``signalsafe``, where no signal handler runs.
+    """Packages, and modules that functions need, are imported by ``signalsafe``, where no signal
+    handler runs.
 
     This holds for modules of gpuload, too: `gpuload.lazy` imports many at their first use.
     """
@@ -496,8 +514,8 @@ def packages_are_imported_safely(modules: list[Module]) -> Iterator[str]:
 def calls_of_libraries_have_one_wrapper(modules: list[Module]) -> Iterator[str]:
     """What reads files catches all exceptions of a library by ``signalsafe.call_library`` alone.
 
-    An ``except`` around the call would also catch what a signal handler raises, and call it damage. It may stand where
-    it passes that on, or where it ends by raising the same exception again.
+    An ``except`` around the call would also catch what a signal handler raises, and call it damage.
+    It may stand where it passes that on, or where it ends by raising the same exception again.
     """
     for module in modules:
         if module.room not in LIBRARY_ROOMS:
@@ -562,7 +580,8 @@ def nothing_is_unpickled_or_executed(modules: list[Module]) -> Iterator[str]:
 
 
 def only_the_command_line_prints(modules: list[Module]) -> Iterator[str]:
-    """The library does not print; the one line of progress on a terminal has a module of its own."""
+    """The library does not print; the one line of progress on a terminal has a module of its
+    own."""
     for module in modules:
         if module.room != "cli" and module.path != PROGRESS:
             yield from _forbidden(module, PRINTS, "only the command line prints")
@@ -585,7 +604,8 @@ def modules_say_what_they_are(modules: list[Module]) -> Iterator[str]:
 
 
 def names_are_nouns_and_verbs(modules: list[Module]) -> Iterator[str]:
-    """No variable, argument, attribute, function or class has a name that ends in a participle or a pronoun."""
+    """No variable, argument, attribute, function or class has a name that ends in a participle or a
+    pronoun."""
     for module in modules:
         for line, name in module.bindings:
             if _is_no_name(name, NO_NAMES) and name not in PUBLIC.get(module.path, ()):
@@ -611,7 +631,8 @@ def read_scripts(root: Path) -> list[Module]:
 
 @cache
 def _is_no_name(name: str, no_names: frozenset[str]) -> bool:
-    """Return True if the last word of a name is in a set, but for flags, counts, tests and documented names."""
+    """Return True if the last word of a name is in a set, but for flags, counts, tests and
+    documented names."""
     words = [word.lower() for word in WORD.findall(name)]
     is_free = not words or name in DOCUMENTED or words[0] in (*FLAGS, "test")
     return not is_free and words[-1] in no_names
@@ -634,7 +655,8 @@ CHECKS = (
 
 
 def public_names(init: Module) -> tuple[list[str], set[str]]:
-    """Return what ``__all__`` lists and the names without an underscore that ``__init__.py`` binds."""
+    """Return what ``__all__`` lists and the names without an underscore that ``__init__.py``
+    binds."""
     listed: list[str] = []
     bound: set[str] = set()
     branches = [

@@ -27,7 +27,8 @@ def jpeg(height: int = 16, width: int = 24, mode: str = "RGB", **options: Any) -
 
 
 def jpeg_of_scans(height: int, width: int, num_scans: int) -> bytes:
-    """Return a progressive gray JPEG of one level: each scan after the first has a bit for a block of 64 pixels."""
+    """Return a progressive gray JPEG of one level: each scan after the first has a bit for a block
+    of 64 pixels."""
     bits = bytes(
         -(-(-(-height // 8) * -(-width // 8)) // 8)
     )  # code 0 for each block: no difference, or its end
@@ -57,7 +58,8 @@ def inserted(data: bytes, *parts: bytes) -> bytes:
 
 
 def find_segment(data: bytes, markers: range | tuple[int, ...]) -> int:
-    """Return where the first segment with one of these markers begins in the header of a JPEG file."""
+    """Return where the first segment with one of these markers begins in the header of a JPEG
+    file."""
     place = 2
     while data[place + 1] not in markers:
         place += 2 + int.from_bytes(data[place + 2 : place + 4], "big")
@@ -125,7 +127,8 @@ def tiff(
     pieces: list[bytes] | None = None,
     pack: Any = bytes,
 ) -> bytes:
-    """Return a TIFF of random bits; ``tags`` are further or other ones, type and values, and None leaves one out."""
+    """Return a TIFF of random bits; ``tags`` are further or other ones, type and values, and None
+    leaves one out."""
     rows, planes = rows or height, channels if planar else 1
     row_bytes = -(-width * (channels // planes) * bits // 8)
     if pieces is None:

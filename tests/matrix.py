@@ -1,16 +1,19 @@
-"""The matrix of Pythons and NumPys: gpuload's wheel, built, installed and used in a fresh environment of each.
+"""The matrix of Pythons and NumPys: gpuload's wheel, built, installed and used in a fresh
+environment of each.
 
-    python -m tests.matrix                               each Python from 3.10 to 3.13 that is here, NumPy 1.26 and 2
-    python -m tests.matrix --python 3.12 --numpy 1.26    one of them
-    python -m tests.matrix --extras images csv jax       and each of these extras in an environment of its own
-    python -m tests.matrix --builds cuda12 emulated      and builds for CUDA beside one another, without a GPU
-    python -m tests.matrix --tests tests/ops -x          and tests of the checkout, by pytest with these arguments
+    python -m tests.matrix                               each Python from 3.10 to 3.13 that is here,
+    NumPy 1.26 and 2 python -m tests.matrix --python 3.12 --numpy 1.26    one of them python -m
+    tests.matrix --extras images csv jax       and each of these extras in an environment of its own
+    python -m tests.matrix --builds cuda12 emulated      and builds for CUDA beside one another,
+    without a GPU python -m tests.matrix --tests tests/ops -x          and tests of the checkout, by
+    pytest with these arguments
 
-In each cell the smoke test runs with the compiled core and without it, and mypy and pyright check a user's program
-against the wheel. Packages come from the index of pip, as wheels alone; a cell whose packages do not exist is named and
-left out. ``cuda12`` is TensorFlow, DALI and CuPy in one process; ``emulated`` is CuPy on the emulated GPU with torch
-and torchvision of one build beside it. The environments are below build/matrix. A wheel is built again when a file of
-gpuload is newer; that of Python 3.12 is for all later ones, too.
+In each cell the smoke test runs with the compiled core and without it, and mypy and pyright check a
+user's program against the wheel. Packages come from the index of pip, as wheels alone; a cell whose
+packages do not exist is named and left out. ``cuda12`` is TensorFlow, DALI and CuPy in one process;
+``emulated`` is CuPy on the emulated GPU with torch and torchvision of one build beside it. The
+environments are below build/matrix. A wheel is built again when a file of gpuload is newer; that of
+Python 3.12 is for all later ones, too.
 """
 
 from __future__ import annotations
@@ -64,7 +67,8 @@ BUILD_FILES = (
 )
 PLUGIN = "nvidia-dali-tf-plugin-cuda120==2.4.*"  # DALI's for TensorFlow, which is compiled for the one that is there
 TREE_LEFT_OUT = ("_native*", "__pycache__", "build", ".*", "*.egg-info")
-# On the emulated GPU, with warnings as errors (pyproject.toml): the lane, and streams that other libraries name.
+# On the emulated GPU, with warnings as errors (pyproject.toml): the lane, and streams that other
+# libraries name.
 EMULATED_TESTS = (
     "tests/test_lane.py", "tests/bridges/test_cupy.py", "tests/emulated_gpu/test_streams.py",
     "tests/emulated_gpu/test_kernels.py",
@@ -78,7 +82,8 @@ TEST_PACKAGES = (
     "nanobind==3.1.0",
     "setuptools",
 )
-# Each comment of the user's program that silences a mistake has to be needed, as under mypy --strict.
+# Each comment of the user's program that silences a mistake has to be needed, as under mypy
+# --strict.
 PYRIGHT_SETTINGS = {"typeCheckingMode": "strict", "reportUnnecessaryTypeIgnoreComment": "error"}
 
 
@@ -87,7 +92,8 @@ class CellError(Exception):
 
 
 def interpreter(version: str) -> str | None:
-    """Return the program of a Python, ``"3.12"``, from the path, pyenv or uv; None if none of them has it."""
+    """Return the program of a Python, ``"3.12"``, from the path, pyenv or uv; None if none of them
+    has it."""
     programs = [
         shutil.which(f"python{version}"),
         *map(str, Path.home().glob(f".pyenv/versions/{version}.*/bin/python")),
@@ -175,7 +181,8 @@ def install(python: Path, *packages: str | Path, constraints: bool = False) -> N
 
 @functools.cache
 def pyright() -> Path:
-    """Return the program of pyright in an environment of its own: that of basedpyright, whose wheels bring node."""
+    """Return the program of pyright in an environment of its own: that of basedpyright, whose
+    wheels bring node."""
     program = environment(sys.executable, "pyright")
     install(program, "basedpyright>=1.31")
     return program.with_name("basedpyright")
@@ -228,7 +235,8 @@ def check_cuda12(python: str, version: str) -> str:
 
 
 def check_emulated(python: str, version: str) -> str:
-    """Run tests of the emulated GPU beside torch and torchvision of one build for CUDA; returns what ran."""
+    """Run tests of the emulated GPU beside torch and torchvision of one build for CUDA; returns
+    what ran."""
     wheel, program = build_wheel(python, version), environment(python, f"{version}-emulated")
     torchvision = [
         word for word in makefile_words("TORCH_PACKAGES") if word.startswith("torchvision")
@@ -270,7 +278,8 @@ BUILDS = {"cuda12": check_cuda12, "emulated": check_emulated}
 
 
 def check_extra(python: str, version: str, extra: str) -> str:
-    """Install the wheel with an extra, in the versions of constraints.txt, and use it; returns what ran."""
+    """Install the wheel with an extra, in the versions of constraints.txt, and use it; returns what
+    ran."""
     wheel, program = build_wheel(python, version), environment(python, f"{version}-{extra}")
     install(program, f"{wheel}[{extra}]", constraints=True)
     if extra in BRIDGES:

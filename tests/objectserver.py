@@ -1,4 +1,5 @@
-"""A web server with ranges and ETags, whose faults a test plans: what object stores and proxies do on a bad day.
+"""A web server with ranges and ETags, whose faults a test plans: what object stores and proxies do
+on a bad day.
 
 It answers as stores do whose clients read and list objects:
 
@@ -47,15 +48,17 @@ class ObjectServer:
         url: of the server.
         objects: the content of each path, which begins with a slash.
         versions: the content of earlier versions, by path and version.
-        fault: called with the number of a request (from 0) and its path; returns "" for an honest answer, ``"503"`` or
-            another status, also with the code that its body names, ``"503 SlowDown"``, ``"reset"`` (the connection
-            breaks before the answer), ``"cut"`` (it breaks in the middle), ``"short"`` (fewer bytes than were asked
-            for, in a whole answer), ``"whole"`` (the range is ignored), ``"stale"`` (the content of ``stale``).
+        fault: called with the number of a request (from 0) and its path; returns "" for an honest
+            answer, ``"503"`` or another status, also with the code that its body names,
+            ``"503 SlowDown"``, ``"reset"`` (the connection breaks before the answer), ``"cut"`` (it
+            breaks in the middle), ``"short"`` (fewer bytes than were asked for, in a whole answer),
+            ``"whole"`` (the range is ignored), ``"stale"`` (the content of ``stale``).
         stale: what a proxy that keeps old answers has, by path.
         error_headers: of answers that are errors.
         delay_s: before each answer.
         drip_s: before each of 12 parts of an answer.
-        headers_instead: of answers that are no errors, in place of others; None: the header is left out.
+        headers_instead: of answers that are no errors, in place of others; None: the header is left
+            out.
         page_keys: how many objects an answer to a listing has at most.
         sends_tags: False for a server without ETags.
         requests: method, path with its query, and range of each request.

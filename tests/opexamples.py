@@ -16,8 +16,8 @@ import numpy as np
 
 import gpuload as gl
 from gpuload.errors import SpecError
+from gpuload.graph.graph import compile_ops
 from gpuload.ops.base import Op
-from gpuload.ops.graph import compile_ops
 from gpuload.spec import Field, Spec
 from tests.codeblocks import ROOT
 
@@ -94,7 +94,8 @@ def read_boxes(numbers: Any) -> dict[str, Any]:
 
 
 def dtypes_taken(name: str) -> str:
-    """Return which of `DTYPES` an op takes as images of three channels, as text; of others what they take."""
+    """Return which of `DTYPES` an op takes as images of three channels, as text; of others what
+    they take."""
     if name in ELSE:
         return ELSE[name]
     dtypes = []
@@ -111,7 +112,8 @@ def dtypes_taken(name: str) -> str:
 
 
 def table() -> str:
-    """Return the table of all ops in Markdown: the example, the first sentence of each docstring, and dtypes."""
+    """Return the table of all ops in Markdown: the example, the first sentence of each docstring,
+    and dtypes."""
     lines = ["| op | does | dtypes |", "|---|---|---|"]
     for name in NAMES:
         text = (

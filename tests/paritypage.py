@@ -1,6 +1,8 @@
-"""The tables of `docs/parity.md`, from what `gpuload parity` compares: ``python -m tests.paritypage`` writes them.
+"""The tables of `docs/parity.md`, from what `gpuload parity` compares:
+``python -m tests.paritypage`` writes them.
 
-With ``--device gpu`` they have the executors on a GPU, too; with torch, torchvision and timm the column of these.
+With ``--device gpu`` they have the executors on a GPU, too; with torch, torchvision and timm the
+column of these.
 """
 
 from __future__ import annotations

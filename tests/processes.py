@@ -1,18 +1,21 @@
-"""Tests in several processes that are forked when the tests are collected: ``pytest --processes auto``.
+"""Tests in several processes that are forked when the tests are collected:
+``pytest --processes auto``.
 
-    collect ──fork──┬──▶ process 0    takes a group of tests, runs each, sends its reports, takes the next group ...
-                    └──▶ process 1    ...
+    collect ──fork──┬──▶ process 0    takes a group of tests, runs each, sends its reports, takes
+                    the next group ... └──▶ process 1    ...
     the first process shows the reports
 
-pytest-xdist collects in each process, and each imports TensorFlow, JAX and DALI for that: half a minute of processor
-time for 20,000 tests. Here it is spent once.
+pytest-xdist collects in each process, and each imports TensorFlow, JAX and DALI for that: half a
+minute of processor time for 20,000 tests. Here it is spent once.
 
-A fork is safe here: the libraries whose threads run by then (OpenBLAS and jemalloc) start them again in a child,
-nothing has used a GPU before a test runs, and no file is open, whose place all processes would share.
+A fork is safe here: the libraries whose threads run by then (OpenBLAS and jemalloc) start them
+again in a child, nothing has used a GPU before a test runs, and no file is open, whose place all
+processes would share.
 
-The queue is a pipe with the numbers of all groups. The kernel hands each number to one process, and a reader finds the
-end of the pipe when no number is left. A group is a few tests of one file, in their order. A process takes the next
-group before it runs the last test of a group: pytest then knows which fixtures go on.
+The queue is a pipe with the numbers of all groups. The kernel hands each number to one process, and
+a reader finds the end of the pipe when no number is left. A group is a few tests of one file, in
+their order. A process takes the next group before it runs the last test of a group: pytest then
+knows which fixtures go on.
 
 A process that dies fails the test that it ran, and the tests of its groups that did not run.
 """
@@ -127,7 +130,8 @@ def _open_files() -> list[str]:
 def _groups(items: Sequence[pytest.Item]) -> Iterator[Sequence[int]]:
     """Yield places of tests, a few of one file at a time.
 
-    The groups of a file have about as many tests: two tests that were left over would make the file's fixtures again.
+    The groups of a file have about as many tests: two tests that were left over would make the
+    file's fixtures again.
     """
     for _, places in itertools.groupby(range(len(items)), lambda place: items[place].path):
         rest = list(places)
@@ -214,7 +218,8 @@ def _group_numbers(queue: int) -> Iterator[int]:
 
 
 def _prepare(config: pytest.Config, number: int) -> _Reports:
-    """Give a process what it must not share: files that capture output, a temporary folder; returns its reports."""
+    """Give a process what it must not share: files that capture output, a temporary folder; returns
+    its reports."""
     _keep_memory()
     plugins = config.pluginmanager
     capture = plugins.getplugin("capturemanager")
@@ -235,7 +240,8 @@ def _prepare(config: pytest.Config, number: int) -> _Reports:
 def _keep_memory() -> None:
     """Have malloc keep the memory of large arrays that are gone, for the next ones.
 
-    By default it gives them back to the system, which fills each page with zeros when it gives it out again.
+    By default it gives them back to the system, which fills each page with zeros when it gives it
+    out again.
     """
     with contextlib.suppress(AttributeError, OSError):  # it is a function of glibc's
         libc = ctypes.CDLL(None)
@@ -244,7 +250,8 @@ def _keep_memory() -> None:
 
 
 class _Reports:
-    """Keeps reports until the test has ended; of a test that passed that of its call, none of its fixtures."""
+    """Keeps reports until the test has ended; of a test that passed that of its call, none of its
+    fixtures."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config

@@ -1,7 +1,9 @@
-"""Remedies as data: the calls and commands that the text of a remedy names, and whether they could be typed.
+"""Remedies as data: the calls and commands that the text of a remedy names, and whether they could
+be typed.
 
-`snippets` finds them: what begins with ``gl.``, a bridge's usual name or an op, with its arguments, and the commands of
-a shell. `fault` says why one could not be typed: a name, an argument, an extra, a verb or an option that there is not.
+`snippets` finds them: what begins with ``gl.``, a bridge's usual name or an op, with its arguments,
+and the commands of a shell. `fault` says why one could not be typed: a name, an argument, an extra,
+a verb or an option that there is not.
 """
 
 from __future__ import annotations
@@ -201,7 +203,8 @@ def _fault_of_verb(snippet: str) -> str | None:
 
 
 def static() -> Iterator[tuple[str, str]]:
-    """Yield place and text of each string that a remedy may be made of, with … for what is filled in."""
+    """Yield place and text of each string that a remedy may be made of, with … for what is filled
+    in."""
     for path in sorted((Path(__file__).parents[1] / "gpuload").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             for keyword in getattr(node, "keywords", []) if isinstance(node, ast.Call) else []:

@@ -1,43 +1,49 @@
-"""A GPU that is simulated, strictly: the small surface of CuPy that gpuload uses, for tests on machines without a GPU.
+"""A GPU that is simulated, strictly: the small surface of CuPy that gpuload uses, for tests on
+machines without a GPU.
 
-Model
-    Work       Copies and kernels are queued on streams and do not run. They run when the host waits (``synchronize``,
-               ``get``, ``bool``), a little when it looks (``Event.done``), and when a test says so (``sim.run``). Which
-               stream comes next is drawn from a seed; only the order within a stream and the order that events make
-               are kept.
-    Order      Every piece of work knows all work that is certain to have run before it: earlier work of its stream,
-               what its stream was told to wait for, and what the host had seen finished when it was queued (a vector
-               clock: for each stream the number of its last such work). Work that reads memory must be behind the work
-               that wrote it, and work that writes memory behind all that used it. If not, it is a ``Fault`` at once,
-               even if this run would by luck have had the right order.
-    Memory     is poison (0xA5) and undefined until work has written it; work that reads an undefined byte is a fault.
-               Memory goes back to CuPy's pool when its last array is gone, and the pool gives it at once to the next
-               work of the stream that it was allocated on. So giving it back is a write by that stream: it is a fault
-               if another stream may still read the memory. When that write has run, the memory is poison again.
-    Host       An upload by ``set`` reads the host memory when it runs, and it is a fault if that changed meanwhile.
-               Pinned memory that is dropped becomes poison. A download with ``blocking=False`` leaves poison in the
-               host memory until it has run. ``asarray`` of a host array copies it at once, as CuPy does.
+Model Work       Copies and kernels are queued on streams and do not run. They run when the host
+    waits (``synchronize``,
+               ``get``, ``bool``), a little when it looks (``Event.done``), and when a test says so
+               (``sim.run``). Which stream comes next is drawn from a seed; only the order within a
+               stream and the order that events make are kept.
+    Order      Every piece of work knows all work that is certain to have run before it: earlier
+               work of its stream, what its stream was told to wait for, and what the host had seen
+               finished when it was queued (a vector clock: for each stream the number of its last
+               such work). Work that reads memory must be behind the work that wrote it, and work
+               that writes memory behind all that used it. If not, it is a ``Fault`` at once, even
+               if this run would by luck have had the right order.
+    Memory     is poison (0xA5) and undefined until work has written it; work that reads an
+               undefined byte is a fault. Memory goes back to CuPy's pool when its last array is
+               gone, and the pool gives it at once to the next work of the stream that it was
+               allocated on. So giving it back is a write by that stream: it is a fault if another
+               stream may still read the memory. When that write has run, the memory is poison
+               again.
+    Host       An upload by ``set`` reads the host memory when it runs, and it is a fault if that
+               changed meanwhile. Pinned memory that is dropped becomes poison. A download with
+               ``blocking=False`` leaves poison in the host memory until it has run. ``asarray`` of
+               a host array copies it at once, as CuPy does.
     NumPy      No function of NumPy takes a device array, and no operator mixes the two.
-    DLPack     Exports the memory as it is: who did not wait sees poison. The capsule says that it is host memory, so
-               that libraries without a GPU take it.
-    Trace      ``sim.trace`` has all work: name, stream, thread, when it was queued and when it ran, in ticks of one
-               clock; ``sim.note`` adds a tick of the test's own. ``sim.host_waits`` has every wait of the host.
+    DLPack     Exports the memory as it is: who did not wait sees poison. The capsule says that it
+               is host memory, so that libraries without a GPU take it.
+    Trace      ``sim.trace`` has all work: name, stream, thread, when it was queued and when it ran,
+               in ticks of one clock; ``sim.note`` adds a tick of the test's own. ``sim.host_waits``
+               has every wait of the host.
 
-Beside
-    ``tests/emulated_gpu`` has the real CuPy and knows what this cannot: CuPy's own behaviour, kernels, several devices,
-    calls that fail. This stays beside it, whole. It needs NumPy alone, and the emulated GPU needs CuPy, 0.7 GB of
-    packages, g++ and x86-64 in an environment and processes of their own, which few checkouts have. It knows of each
-    byte whether it was written, and of each reader whether it was ordered: there a missing order shows only if late
-    work meets it. Tests that run on both (test_lane, test_device, test_cupy) take a tenth of a second of processor time
-    each on either, so that moving them would save nothing, and what only those need here is a few lines.
+Beside ``tests/emulated_gpu`` has the real CuPy and knows what this cannot: CuPy's own behaviour,
+    kernels, several devices, calls that fail. This stays beside it, whole. It needs NumPy alone,
+    and the emulated GPU needs CuPy, 0.7 GB of packages, g++ and x86-64 in an environment and
+    processes of their own, which few checkouts have. It knows of each byte whether it was written,
+    and of each reader whether it was ordered: there a missing order shows only if late work meets
+    it. Tests that run on both (test_lane, test_device, test_cupy) take a tenth of a second of
+    processor time each on either, so that moving them would save nothing, and what only those need
+    here is a few lines.
 
-Use
-    ``install`` puts it behind ``gpuload.device``, so that ``device="gpu:0"`` works. At the end of a test call
-    ``finish``: it runs all that is left, and raises the first fault that nobody saw. ``expect_fault`` is for tests that
-    make one.
+Use ``install`` puts it behind ``gpuload.device``, so that ``device="gpu:0"`` works. At the end of a
+    test call ``finish``: it runs all that is left, and raises the first fault that nobody saw.
+    ``expect_fault`` is for tests that make one.
 
-Names and behaviour are those of CuPy 13 and 14. A name that is missing here is missing on purpose until somebody has
-looked it up in CuPy.
+Names and behaviour are those of CuPy 13 and 14. A name that is missing here is missing on purpose
+until somebody has looked it up in CuPy.
 """
 
 from __future__ import annotations
@@ -93,7 +99,8 @@ class Work:
 
 @dataclass(frozen=True)
 class HostWait:
-    """A call that waits. ``blocked`` is False if all it waits for had run; ``stack`` has the calls, innermost last."""
+    """A call that waits. ``blocked`` is False if all it waits for had run; ``stack`` has the calls,
+    innermost last."""
 
     what: str
     thread: str
@@ -180,7 +187,8 @@ class Simulation:
 
     @contextlib.contextmanager
     def expect_fault(self, match: str) -> Iterator[None]:
-        """Check that the block, or work that it queued, makes a fault whose text holds ``match``."""
+        """Check that the block, or work that it queued, makes a fault whose text holds
+        ``match``."""
         with contextlib.suppress(Fault):
             yield
         while self._ready():
@@ -202,7 +210,8 @@ class Simulation:
         self, name: str, run: Callable[[], None], *, reads: Sequence[Chunk] = (), writes: Sequence[Chunk] = (),
         stream: Any = None,
     ) -> Work:  # fmt: skip
-        """Queue work on a stream, the current one by default; a fault if its memory is not ready for it."""
+        """Queue work on a stream, the current one by default; a fault if its memory is not ready
+        for it."""
         with self._lock:
             self._settle()
             return self._queue(
@@ -355,7 +364,8 @@ class Simulation:
         self._dropped.append(chunk)
 
     def pin(self, num_bytes: int) -> Any:
-        """Return pinned memory, an object with a buffer; when it is freed the memory becomes poison."""
+        """Return pinned memory, an object with a buffer; when it is freed the memory becomes
+        poison."""
         block = _aligned(num_bytes)
         self._pinned.append(block)
 
@@ -378,7 +388,8 @@ class Simulation:
         return host
 
     def _settle(self) -> None:
-        """Give back what finalizers dropped; before anything else happens, so that it counts as done when dropped."""
+        """Give back what finalizers dropped; before anything else happens, so that it counts as
+        done when dropped."""
         while self._dropped:
             chunk = self._dropped.popleft()
 
@@ -420,7 +431,8 @@ class Simulation:
 
 
 class _IdlePages(deque[Any]):
-    """Pinned memory that nobody uses: it holds poison, and a device that writes to it is at fault."""
+    """Pinned memory that nobody uses: it holds poison, and a device that writes to it is at
+    fault."""
 
     def __init__(self, sim: Simulation) -> None:
         super().__init__()
@@ -450,7 +462,8 @@ def install(monkeypatch: Any, seed: int = 0) -> Simulation:
 
 
 class Array:
-    """A device array. ``_view`` is a NumPy view of its memory, of which only shape, dtype and strides are used here."""
+    """A device array. ``_view`` is a NumPy view of its memory, of which only shape, dtype and
+    strides are used here."""
 
     sim: Simulation  # set by the subclass that `_cupy` makes
     __array_ufunc__ = (
@@ -514,7 +527,8 @@ class Array:
     def get(
         self, stream: Any = None, order: str = "C", out: Any = None, blocking: bool = True
     ) -> Any:
-        """Return a copy on the host; without ``blocking`` it is there when the stream has come so far."""
+        """Return a copy on the host; without ``blocking`` it is there when the stream has come so
+        far."""
         host = np.empty(self.shape, self.dtype) if out is None else out
         if host.shape != self.shape or host.dtype != self.dtype or not host.flags.c_contiguous:
             raise ValueError("out has another shape or dtype, or is not contiguous")
@@ -537,7 +551,8 @@ class Array:
         return host
 
     def set(self, arr: Any, stream: Any = None) -> None:
-        """Queue a copy of a host array into this one; the host memory is read when the copy runs."""
+        """Queue a copy of a host array into this one; the host memory is read when the copy
+        runs."""
         if not isinstance(arr, np.ndarray):
             raise TypeError("Only numpy.ndarray can be set to cupy.ndarray")
         if arr.dtype != self.dtype or arr.shape != self.shape:
@@ -745,7 +760,8 @@ for _name in ("neg", "pos", "abs", "invert"):
 
 
 class _Export:
-    """Gives NumPy the memory of an array, and keeps the array alive for as long as NumPy uses it."""
+    """Gives NumPy the memory of an array, and keeps the array alive for as long as NumPy uses
+    it."""
 
     def __init__(self, array: Array) -> None:
         self.array = array
@@ -766,7 +782,8 @@ class MemoryPointer:
 
 
 class PooledMemory:
-    """Memory out of the pool of the stream that is current, which goes back there when it is dropped."""
+    """Memory out of the pool of the stream that is current, which goes back there when it is
+    dropped."""
 
     def __init__(self, sim: Simulation, num_bytes: int) -> None:
         self._sim, self.chunk = sim, sim.allocate(num_bytes)
@@ -789,7 +806,8 @@ INDEXED = (
 def _launch(
     sim: Simulation, name: str, function: Callable[..., Any], *arguments: Any, out: Any = None
 ) -> Any:
-    """Queue a kernel that computes a NumPy function; shape and dtype of the result are known at once."""
+    """Queue a kernel that computes a NumPy function; shape and dtype of the result are known at
+    once."""
     inputs: list[Array] = []
 
     def as_input(array: Array) -> Any:
@@ -823,7 +841,8 @@ def _launch(
 
 
 def _mapped(argument: Any, function: Callable[[Array], Any]) -> Any:
-    """Return an argument with every device array replaced; raises TypeError for an array of the host."""
+    """Return an argument with every device array replaced; raises TypeError for an array of the
+    host."""
     if isinstance(argument, Array):
         return function(argument)
     if isinstance(argument, list | tuple):
@@ -834,7 +853,8 @@ def _mapped(argument: Any, function: Callable[[Array], Any]) -> Any:
 
 
 def _layout(sim: Simulation, result: np.ndarray[Any, Any]) -> dict[str, Any]:
-    """Return memory and strides for a result that keeps the order of its inputs' axes, as NumPy and CuPy do."""
+    """Return memory and strides for a result that keeps the order of its inputs' axes, as NumPy and
+    CuPy do."""
     if result.flags.c_contiguous:
         return {}
     return {"memptr": MemoryPointer(PooledMemory(sim, result.nbytes), 0), "strides": result.strides}
@@ -1102,7 +1122,8 @@ def _cuda(sim: Simulation) -> Any:
             sim.wait(sim.device_clock(), "Device.synchronize")
 
     def get_elapsed_time(begin: Any, end: Any) -> float:
-        """Return milliseconds; CUDA knows them for events with timing that have passed, here each is 1 apart."""
+        """Return milliseconds; CUDA knows them for events with timing that have passed, here each
+        is 1 apart."""
         if not (begin.is_timed and end.is_timed):
             raise CUDARuntimeError("cudaErrorInvalidResourceHandle: an event without timing")
         if not (begin.done and end.done):

@@ -1,10 +1,12 @@
-"""Smoke test of an installed gpuload: shuffled records, read with the compiled core and without it, are the same.
+"""Smoke test of an installed gpuload: shuffled records, read with the compiled core and without it,
+are the same.
 
     python smoke.py compiled | numpy
 
-It reads rows of NPY files and fixed-length records, and compares each batch with the records by NumPy alone. Then it
-reads them again in a process with GPULOAD_CORE=0, and compares bit for bit. The argument says what gpuload has to run
-in. It needs gpuload and NumPy alone, and writes into a temporary folder; `make wheels` runs it on each wheel.
+It reads rows of NPY files and fixed-length records, and compares each batch with the records by
+NumPy alone. Then it reads them again in a process with GPULOAD_CORE=0, and compares bit for bit.
+The argument says what gpuload has to run in. It needs gpuload and NumPy alone, and writes into a
+temporary folder; `make wheels` runs it on each wheel.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The benchmarks: every peer that is installed does its work, at a tiny size, and the results can be shown."""
+"""The benchmarks: every peer that is installed does its work, at a tiny size, and the results can
+be shown."""
 
 import contextlib
 import gc

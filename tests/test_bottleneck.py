@@ -1,8 +1,8 @@
 """The sentence about a slow loop names the cause that was planted, and its remedy.
 
-Each cause is real: a library in front of libc makes the disk slow, files are small, images large, the process may run
-on one core alone. It takes ten times as long as all else, or waits until it has taken most of the loop, or is measured
-in processor time, so that a loaded machine changes nothing.
+Each cause is real: a library in front of libc makes the disk slow, files are small, images large,
+the process may run on one core alone. It takes ten times as long as all else, or waits until it has
+taken most of the loop, or is measured in processor time, so that a loaded machine changes nothing.
 """
 
 from __future__ import annotations
@@ -159,7 +159,8 @@ def test_to_a_loader_that_chooses_the_number_of_threads_none_is_named():
 
 
 def test_the_time_in_which_threads_had_no_core_hides_no_cause():
-    """Another program has the cores: each thread that wakes up waits for one, far longer than for the disk."""
+    """Another program has the cores: each thread that wakes up waits for one, far longer than for
+    the disk."""
     counts = {
         "loop_s": 10.0,
         "wait_s": 9.0,
@@ -371,7 +372,8 @@ def test_a_slow_consumer_is_named():
 
 
 def test_memory_that_is_not_page_locked_is_named(monkeypatch: pytest.MonkeyPatch):
-    """The loader works on the CPU of a machine with a GPU, where a copy from ordinary memory is slow."""
+    """The loader works on the CPU of a machine with a GPU, where a copy from ordinary memory is
+    slow."""
     sim = simdevice.install(monkeypatch, seed=1)
     upload = devices.upload
 

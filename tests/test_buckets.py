@@ -42,7 +42,8 @@ def test_the_shards_together_visit_every_record_once_in_equally_many_steps(
 
 
 def test_the_order_is_that_of_the_docstring():
-    """Worked by hand of what the permutations say: windows sorted, cut, and their chunks in the order of a turn."""
+    """Worked by hand of what the permutations say: windows sorted, cut, and their chunks in the
+    order of a turn."""
     lengths = LENGTHS[:20]
     plan, shuffled = (
         Plan(20, 20, Buckets(lengths, chunk=3, window_chunks=2), seed=5),

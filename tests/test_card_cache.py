@@ -1,4 +1,5 @@
-"""What stays in the GPU's memory: the batches are those of a loader without it, and no record is read twice."""
+"""What stays in the GPU's memory: the batches are those of a loader without it, and no record is
+read twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Check: every damaged record of every kind of file is listed, with its place, and nothing that is sound."""
+"""Check: every damaged record of every kind of file is listed, with its place, and nothing that is
+sound."""
 
 from __future__ import annotations
 

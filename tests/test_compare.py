@@ -1,4 +1,5 @@
-"""benchmarks.compare: a tree that became slower is found, and nothing else is measured than what the table says."""
+"""benchmarks.compare: a tree that became slower is found, and nothing else is measured than what
+the table says."""
 
 import os
 import shutil
@@ -33,7 +34,8 @@ def small(tmp_path):
 
 @pytest.fixture
 def repository(tmp_path, monkeypatch):
-    """A repository in place of ours: one commit with the package as it is, which pip need not build."""
+    """A repository in place of ours: one commit with the package as it is, which pip need not
+    build."""
     root = tmp_path / "repository"
     ignore = shutil.ignore_patterns("__pycache__", "cpp")
     shutil.copytree(ROOT / "gpuload", root / "gpuload", ignore=ignore)

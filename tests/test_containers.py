@@ -1,7 +1,8 @@
-"""The images: what the Dockerfile, the script that installs and the Compose file say, do and refuse.
+"""The images: what the Dockerfile, the script that installs and the Compose file say, do and
+refuse.
 
-No container is built here, and nothing is downloaded. The script runs in virtual environments that see the packages of
-this one, or packages that are made up; pip may ask no index.
+No container is built here, and nothing is downloaded. The script runs in virtual environments that
+see the packages of this one, or packages that are made up; pip may ask no index.
 """
 
 from __future__ import annotations
@@ -163,7 +164,8 @@ def test_packages_lie_in_layers_that_do_not_depend_on_the_source(name):
 
 
 def is_in_context(path: str) -> bool:
-    """Return True if a file of the checkout is sent to the builder; the last pattern that fits says so."""
+    """Return True if a file of the checkout is sent to the builder; the last pattern that fits says
+    so."""
     is_ignored = True
     for line in (DOCKER / "Dockerfile.dockerignore").read_text().splitlines():
         pattern = line.removeprefix("!")

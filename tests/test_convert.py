@@ -1,4 +1,5 @@
-"""Conversions: what is there afterwards, whatever happens in between; real processes are killed and run out of disk."""
+"""Conversions: what is there afterwards, whatever happens in between; real processes are killed and
+run out of disk."""
 
 from __future__ import annotations
 
@@ -73,7 +74,8 @@ print(made.num_kept)
 
 
 def run(out, *, at=0, do="pass", threads=2, more=(), limit=None, status=0):
-    """Convert in another process, which does something at one of its reads; returns what it printed."""
+    """Convert in another process, which does something at one of its reads; returns what it
+    printed."""
     text = SCRIPT.format(at=at, do=do, out=str(out), threads=threads, more=dict(more))
     if limit is None:
         run_result = forkserver.run(text)
@@ -164,7 +166,8 @@ def test_a_file_that_may_not_grow_is_an_error_with_its_name_and_nothing_half_is_
 
 
 def small_disk(folder):
-    """Return what runs a command with a disk of 64 KiB at a folder; None where this system does not let us."""
+    """Return what runs a command with a disk of 64 KiB at a folder; None where this system does not
+    let us."""
     command = [
         "unshare",
         "--mount",

@@ -1,4 +1,5 @@
-"""A notebook shows sources, loaders and batches as tables: whole, escaped, bounded in size, and never as an error."""
+"""A notebook shows sources, loaders and batches as tables: whole, escaped, bounded in size, and
+never as an error."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ SCRIPT = "<script>alert('x')</script>"
 
 
 class Page(HTMLParser):
-    """Checks that each tag is closed, and that nothing is loaded or run; has cells as texts, pictures as arrays."""
+    """Checks that each tag is closed, and that nothing is loaded or run; has cells as texts,
+    pictures as arrays."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -71,7 +73,8 @@ def page(thing):
 
 
 def weight(selector):
-    """Return how a browser weighs a selector without ids: by its classes, then by its names of elements."""
+    """Return how a browser weighs a selector without ids: by its classes, then by its names of
+    elements."""
     name = r"(?<![.\w-])[a-z]+(?![\w(-])"
     return len(re.findall(r"\.[\w-]+", selector)), len(
         re.findall(name, selector.replace("(td,th)", " td"))

@@ -1,6 +1,8 @@
-"""DLIO with gpuload as its data loader (`benchmarks/dlio`): each record of an epoch once, and the table's arithmetic.
+"""DLIO with gpuload as its data loader (`benchmarks/dlio`): each record of an epoch once, and the
+table's arithmetic.
 
-The loader's tests need dlio-benchmark, which `make dlio` installs into an environment of its own, and runs them there.
+The loader's tests need dlio-benchmark, which `make dlio` installs into an environment of its own,
+and runs them there.
 """
 
 from __future__ import annotations
@@ -43,8 +45,8 @@ def test_a_utilisation_that_never_suffices_has_no_number() -> None:
 def test_a_loader_at_the_rate_that_an_accelerator_needs_is_estimated_to_feed_it_at_full_use() -> (
     None
 ):
-    # 7 records a step of 0.323 s are 21.67 records/s for an accelerator that never waits; at 0.9 of that it still has
-    # enough.
+    # 7 records a step of 0.323 s are 21.67 records/s for an accelerator that never waits; at 0.9 of
+    # that it still has enough.
     assert search.estimate(21.671827, 7, 0.323, 1.0) == pytest.approx(1.0)
     assert search.estimate(21.671827, 7, 0.323, 0.9) == pytest.approx(1 / 0.9)
 
@@ -136,7 +138,8 @@ NUM_FILES, SIDE = 11, 24
 
 
 def write_files(folder: Path, format_name: str) -> list[str]:
-    """Write files as DLIO's generators lay them out, whose record i is i times 20 everywhere; return their paths."""
+    """Write files as DLIO's generators lay them out, whose record i is i times 20 everywhere;
+    return their paths."""
     from PIL import Image
 
     paths = [
@@ -174,8 +177,8 @@ def dlio_loader(
 ) -> Any:  # fmt: skip
     """Return the loader that DLIO makes of a configuration, on one of several ranks.
 
-    The one thing that is not DLIO's own is the rank: it would be that of an MPI process, and is told as DLIO tells it
-    to the worker processes of a rank.
+    The one thing that is not DLIO's own is the rank: it would be that of an MPI process, and is
+    told as DLIO tells it to the worker processes of a rank.
     """
     from dlio_benchmark.common.enumerations import DatasetType, FormatType
     from dlio_benchmark.utils.config import ConfigArguments, LoadConfig

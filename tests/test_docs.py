@@ -1,4 +1,5 @@
-"""The pages of docs/: their code runs, prints what they say, and passes the contracts that it is written for."""
+"""The pages of docs/: their code runs, prints what they say, and passes the contracts that it is
+written for."""
 
 from __future__ import annotations
 

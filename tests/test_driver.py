@@ -11,13 +11,14 @@ from gpuload import device, driver, ops
 from gpuload.errors import DeviceError, MissingPackageError
 from gpuload.executors import choose
 from gpuload.executors.dali import executor
-from gpuload.ops.graph import compile_ops
+from gpuload.graph.graph import compile_ops
 from gpuload.spec import Field, Spec
 from gpuload.testing.ops import uniform
 
 
 def plant(monkeypatch, version, failure=0):
-    """Put a library in the place of the driver's; ``version`` None stands for a machine without one."""
+    """Put a library in the place of the driver's; ``version`` None stands for a machine without
+    one."""
 
     def ask(pointer):
         pointer._obj.value = version

@@ -1,4 +1,5 @@
-"""The programs of docs/first-programs run as they stand there, in a folder with files like those that they name."""
+"""The programs of docs/first-programs run as they stand there, in a folder with files like those
+that they name."""
 
 from __future__ import annotations
 

@@ -53,7 +53,8 @@ def test_a_picture_is_the_one_that_the_command_makes(name):
 
 
 def test_boxes_go_with_the_photo():
-    """Mirrored photos have their boxes mirrored: the pictures of the box's colour are where they should be."""
+    """Mirrored photos have their boxes mirrored: the pictures of the box's colour are where they
+    should be."""
     stored, *flips = [cell.pictures[0][1] for cell in gallery.cells("RandomFlip")]
     mirror = stored[:, ::-1]
     kinds = {

@@ -1,4 +1,5 @@
-"""A gpu test runs where a GPU is, is skipped with a reason where none is, and fails there if a GPU is required."""
+"""A gpu test runs where a GPU is, is skipped with a reason where none is, and fails there if a GPU
+is required."""
 
 from __future__ import annotations
 

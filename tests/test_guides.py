@@ -1,4 +1,5 @@
-"""The guides by what people have (docs/guides) run, with real files of tests/golden under names of their own."""
+"""The guides by what people have (docs/guides) run, with real files of tests/golden under names of
+their own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Images decoded on the host for a GPU: its batches are those of the CPU, and a state keeps where they are decoded."""
+"""Images decoded on the host for a GPU: its batches are those of the CPU, and a state keeps where
+they are decoded."""
 
 from __future__ import annotations
 
@@ -26,10 +27,12 @@ from tests.opexamples import NAMES, beside_boxes, example
 
 Image = pytest.importorskip("PIL.Image")
 COUNT = 10
-# Behind kernels a compiler may round once where NumPy rounds twice: of values up to 4 that is the last bit of float32.
+# Behind kernels a compiler may round once where NumPy rounds twice: of values up to 4 that is the
+# last bit of float32.
 FLOAT_BOUND = 2e-6
 LARGE = gl.ops.ScaleJitter(24, scale=(0.5, 1.5))  # its example makes images of megapixels
-# Views of one image that has a size, an op each. Those that are left out act on files, boxes, labels and texts.
+# Views of one image that has a size, an op each. Those that are left out act on files, boxes,
+# labels and texts.
 PLACES = {
     "Decode": "image",
     "OneHot": "label",
@@ -395,7 +398,8 @@ def test_dali_goes_on_behind_images_that_the_core_has_decoded(chain, array_chain
 class DeviceDecoder:
     """Stands for DALI: pixels that differ from those of the host by one; on a GPU they are there.
 
-    It runs what DALI would run by NumPy, whose results a test can tell from those of the core by their last bit.
+    It runs what DALI would run by NumPy, whose results a test can tell from those of the core by
+    their last bit.
     """
 
     kind, name, any_length, bundles = "batches", "dali", False, False
@@ -432,7 +436,8 @@ class DeviceDecoder:
 
 @pytest.fixture(params=["sim", pytest.param("cupy", marks=pytest.mark.gpu)])
 def dali(request, monkeypatch):
-    """Have a DALI that a test can tell from the core; returns a function that sets the cores for each GPU."""
+    """Have a DALI that a test can tell from the core; returns a function that sets the cores for
+    each GPU."""
     sim, make = None, choose.make
     if request.param == "sim":
         sim = simdevice.install(monkeypatch, seed=1)

@@ -1,4 +1,5 @@
-"""Image files through the loader: the same pixels on both executors, and errors that name the file."""
+"""Image files through the loader: the same pixels on both executors, and errors that name the
+file."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""A lane on a GPU: nothing is read too early, overwritten too early or freed too early, and nobody waits for it.
+"""A lane on a GPU: nothing is read too early, overwritten too early or freed too early, and nobody
+waits for it.
 
-Each test that is not about the simulation runs on the simulated GPU and, where there is one, on a real one. There a
-kernel that takes its time stands in front of what must not be overtaken.
+Each test that is not about the simulation runs on the simulated GPU and, where there is one, on a
+real one. There a kernel that takes its time stands in front of what must not be overtaken.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ class Real:
         self._spin((1,), (1,), (np.int64(75_000_000),))
 
     def free_all_blocks(self):
-        """Free what CuPy's pool keeps; of several free blocks of one size CuPy 13 takes one after the other."""
+        """Free what CuPy's pool keeps; of several free blocks of one size CuPy 13 takes one after
+        the other."""
         self.cupy.get_default_memory_pool().free_all_blocks()
 
 
@@ -297,7 +299,8 @@ class TestLentMemory:
         assert lane.bytes == 0
 
     def test_of_somebody_else_goes_only_when_it_was_read(self, gpu, lane):
-        """Memory that is not CuPy's (DALI's) is not ordered by our stream, so the host has to see that it was read."""
+        """Memory that is not CuPy's (DALI's) is not ordered by our stream, so the host has to see
+        that it was read."""
         dropped = threading.Event()
 
         class Owner:

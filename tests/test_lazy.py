@@ -1,4 +1,5 @@
-"""Names that are imported at their first use: which there are, and that they are as if they had been there before."""
+"""Names that are imported at their first use: which there are, and that they are as if they had
+been there before."""
 
 from __future__ import annotations
 
@@ -55,7 +56,8 @@ def check(side):
 
 @pytest.fixture
 def shapes(tmp_path, monkeypatch):
-    """Return a package with lazy names, and an event: its module waits for it in the middle of its import."""
+    """Return a package with lazy names, and an event: its module waits for it in the middle of its
+    import."""
     event = threading.Event()
     event.set()
     folder = tmp_path / "shapes"
@@ -236,7 +238,8 @@ def test_a_lazy_function_takes_the_arguments_of_the_function_that_it_stands_for(
 
 
 def _run(code, folder):
-    """Return the words of each line that a program prints in a process that has imported nothing."""
+    """Return the words of each line that a program prints in a process that has imported
+    nothing."""
     command = [
         sys.executable,
         "-c",

@@ -1,4 +1,5 @@
-"""What a loader's ops make, kept or written: batches, draws and states are those of the loader without it."""
+"""What a loader's ops make, kept or written: batches, draws and states are those of the loader
+without it."""
 
 from __future__ import annotations
 

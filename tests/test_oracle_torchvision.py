@@ -1,4 +1,5 @@
-"""The oracle of torchvision, beside stand-ins of torch and torchvision: which operators it declares."""
+"""The oracle of torchvision, beside stand-ins of torch and torchvision: which operators it
+declares."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ assert "nms" in torch.operators
 
 
 class Torch(SimpleNamespace):
-    """torch, as far as the oracle asks: a second registration of an operator is an error, in place of the end."""
+    """torch, as far as the oracle asks: a second registration of an operator is an error, in place
+    of the end."""
 
     def __init__(self, *, loads: bool) -> None:
         super().__init__(

@@ -1,4 +1,5 @@
-"""The order is a uniform permutation, computed without memory, and ignores batch size and number of shards."""
+"""The order is a uniform permutation, computed without memory, and ignores batch size and number of
+shards."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ BEGIN = Position()
 
 
 def batch(plan, step, epoch=0, start=BEGIN):
-    """The records of a step, and which are valid; counted from the epoch's beginning unless it was begun elsewhere."""
+    """The records of a step, and which are valid; counted from the epoch's beginning unless it was
+    begun elsewhere."""
     records, valid, _ = plan.span(plan.at(replace(start, epoch=epoch), step))
     return records, valid
 
@@ -369,7 +371,8 @@ def test_lanes_that_make_no_sense_are_refused_by_name(arguments):
 
 
 def fetched(plan, steps, *, page=64, cached=640, epoch=0):
-    """The records read by a shard that keeps the pages of 64 records which it used last, for each that it takes."""
+    """The records read by a shard that keeps the pages of 64 records which it used last, for each
+    that it takes."""
     cache, num_read, num_taken = OrderedDict(), 0, 0
     for step in steps:
         records, _ = batch(plan, step, epoch)
@@ -538,8 +541,9 @@ def test_with_lanes_each_of_many_shards_asks_for_its_own_windows(factor, positio
             num_taken + sum(records.size for records in batches),
         )
 
-    # Where a run goes on one position after the beginning of a chunk, one record of each batch lies in a neighbour's
-    # lane. What is left after the lanes is shared by all shards, and the last step may not be a whole one.
+    # Where a run goes on one position after the beginning of a chunk, one record of each batch lies
+    # in a neighbour's lane. What is left after the lanes is shared by all shards, and the last step
+    # may not be a whole one.
     aside = num_taken // (12 * factor) if position % 12 else 0
     assert num_missed <= aside + 2 * 192
     assert (

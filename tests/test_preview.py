@@ -140,7 +140,8 @@ def test_a_picture_has_records_below_one_another_and_epochs_side_by_side(tmp_pat
 
 
 def places_of(picture, part):
-    """Return the rows and columns where a picture has a part that occurs in it, in its first column of cells."""
+    """Return the rows and columns where a picture has a part that occurs in it, in its first column
+    of cells."""
     corner = (picture[:, :240] == part[0, 0]).all(axis=2)
     hits = [
         (y, x)

@@ -1,4 +1,5 @@
-"""What takes more than a second is one line on a terminal, nothing in a pipe, and always in the log."""
+"""What takes more than a second is one line on a terminal, nothing in a pipe, and always in the
+log."""
 
 from __future__ import annotations
 

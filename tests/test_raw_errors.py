@@ -1,4 +1,5 @@
-"""Sizes and kinds that NumPy or Python refuse with an error of their own are refused by one of ours with a remedy."""
+"""Sizes and kinds that NumPy or Python refuse with an error of their own are refused by one of ours
+with a remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The code of the README, and of the pages to which its parts go, runs; their tables name what is there."""
+"""The code of the README, and of the pages to which its parts go, runs; their tables name what is
+there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Recipes: what they print makes them again, they run, and evaluation is what torchvision and timm make of images."""
+"""Recipes: what they print makes them again, they run, and evaluation is what torchvision and timm
+make of images."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ def test_what_a_remedy_says_works_when_it_is_typed(tmp_path, wrong, named, right
 
 
 def test_a_module_of_ops_is_no_op_and_says_so():
-    from gpuload.ops import flip
+    from gpuload.ops.geometry import flip
 
     with pytest.raises(GpuloadError, match=r"gl\.ops\.flip is a module") as error:
         flip()

@@ -1,4 +1,5 @@
-"""`make test` runs a sample of the cases of each test, in which each value of each parameter occurs."""
+"""`make test` runs a sample of the cases of each test, in which each value of each parameter
+occurs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A signal handler that raises breaks off the caller and not the work, and the next call goes on from there."""
+"""A signal handler that raises breaks off the caller and not the work, and the next call goes on
+from there."""
 
 from __future__ import annotations
 
@@ -316,8 +317,9 @@ def run_undisturbed(first_use):
         pytest.param("PIL", CODEC, 0.005, id="codec"),
         pytest.param("nvidia.dali", DALI, 0.005, id="dali, often"),
         pytest.param("nvidia.dali", DALI, 0.2, id="dali"),
-        # Here the main thread has to import a module of ours itself. Few interrupts fall into that: Python 3.11 leaves
-        # the lock of all imports locked for ever when one does so between two lines of importlib._get_module_lock.
+        # Here the main thread has to import a module of ours itself. Few interrupts fall into that:
+        # Python 3.11 leaves the lock of all imports locked for ever when one does so between two
+        # lines of importlib._get_module_lock.
         pytest.param("tensorflow", TENSORFLOW, 0.4, id="tensorflow", marks=pytest.mark.slow),
         pytest.param(
             "tensorflow",

@@ -1,4 +1,5 @@
-"""The simulated GPU catches what a real one does wrong only now and then; and lets pass what is right."""
+"""The simulated GPU catches what a real one does wrong only now and then; and lets pass what is
+right."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""A training on ranks that are lost and added (`benchmarks/simulation.py`): each record of each epoch once.
+"""A training on ranks that are lost and added (`benchmarks/simulation.py`): each record of each
+epoch once.
 
-Here few records, of which every one is counted; the trillion is in the slow tests and in the program.
+Here few records, of which every one is counted; the trillion is in the slow tests and in the
+program.
 """
 
 from __future__ import annotations

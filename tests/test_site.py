@@ -1,4 +1,5 @@
-"""The documentation site: it builds without a warning, links lead somewhere, and it takes nothing from elsewhere."""
+"""The documentation site: it builds without a warning, links lead somewhere, and it takes nothing
+from elsewhere."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ pytest.importorskip("mkdocstrings_handlers.python")
 
 
 def build(folder, *, whole):
-    """Build the site in a process of its own, ``whole`` with docstrings, the index of the search, and coloured code."""
+    """Build the site in a process of its own, ``whole`` with docstrings, the index of the search,
+    and coloured code."""
     command = [
         sys.executable,
         "-m",
@@ -70,7 +72,8 @@ class Links(HTMLParser):
 
 
 def broken_links(folder):
-    """Return the links and files of the pages below ``folder`` that lead nowhere, and what is loaded from elsewhere."""
+    """Return the links and files of the pages below ``folder`` that lead nowhere, and what is
+    loaded from elsewhere."""
     pages = {page.resolve(): Links(page) for page in folder.rglob("*.html")}
     problems = []
     for page, parts in pages.items():
@@ -125,7 +128,8 @@ PAGES.reduce((before, page) => before.then(() => measure(page)), Promise.resolve
 
 
 def too_wide(folder, pixels):
-    """Return the pages that have to be scrolled sideways in a window of so many pixels; none without Chromium."""
+    """Return the pages that have to be scrolled sideways in a window of so many pixels; none
+    without Chromium."""
     browser = shutil.which("chromium") or shutil.which("google-chrome")
     if not browser:
         return []
@@ -160,7 +164,8 @@ def too_wide(folder, pixels):
 
 
 def flat_list(html):
-    """Return the end of a paragraph in which a list or a table stands as text; ``""`` where there is none.
+    """Return the end of a paragraph in which a list or a table stands as text; ``""`` where there
+    is none.
 
     Python-Markdown wants an empty line before a list, which a code host does not.
     """

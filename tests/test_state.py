@@ -1,4 +1,5 @@
-"""States: a text of every value that stays the same, and every state that was ever saved is loaded."""
+"""States: a text of every value that stays the same, and every state that was ever saved is
+loaded."""
 
 from __future__ import annotations
 
@@ -186,7 +187,8 @@ def test_a_state_of_files_that_changed_is_not_saved(tmp_path):
         load.state_dict()
 
 
-# The states below were saved by the version that their names say; none is ever changed, and every op is in one of them.
+# The states below were saved by the version that their names say; none is ever changed, and every
+# op is in one of them.
 
 
 def ops_of_states(paths):
@@ -317,7 +319,8 @@ def test_each_loader_and_each_op_is_in_a_kept_state_of_this_version(tmp_path):
 
 
 def write_states(folder):
-    """Write the states of this version; `python -m tests.test_state` does it, for names that are not there yet."""
+    """Write the states of this version; `python -m tests.test_state` does it, for names that are
+    not there yet."""
     with tempfile.TemporaryDirectory() as data:
         for name, loader in golden_loaders(Path(data)).items():
             path = folder / f"{state.VERSION}_{name}.json"

@@ -1,4 +1,5 @@
-"""No thread of gpuload runs when Python's end freezes what is left; a process uses the cores that it was given."""
+"""No thread of gpuload runs when Python's end freezes what is left; a process uses the cores that
+it was given."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ from tests.threads import until
 
 
 def started(count=1, target=None):
-    """Threads that do what they are told to, until they are told None; and the queue that tells them."""
+    """Threads that do what they are told to, until they are told None; and the queue that tells
+    them."""
     tasks = SimpleQueue()
 
     def work():
@@ -422,7 +424,8 @@ def test_each_ends_when_a_signal_handler_raises():
     assert begun.qsize() == process.qsize() < 500
 
 
-# --- the end of a script, in processes of their own: the hooks of this one have been registered long ago
+# --- the end of a script, in processes of their own: the hooks of this one have been registered
+# long ago
 
 SCRIPT = """
 import os, signal, sys, threading, time
@@ -584,7 +587,8 @@ sys.exit(os.waitstatus_to_exitcode(status))
 
 @pytest.fixture
 def system(tmp_path, monkeypatch):
-    """Write what a system tells; returns a function of the cores by affinity, the process's groups and their limits."""
+    """Write what a system tells; returns a function of the cores by affinity, the process's groups
+    and their limits."""
 
     def tell(allowed, groups="", limits=None, requests=None):
         (tmp_path / "cgroup").write_text(groups)

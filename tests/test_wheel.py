@@ -1,4 +1,5 @@
-"""The wheel is used where there is no compiler; the sdist is installed there, and gpuload says what is slow and why."""
+"""The wheel is used where there is no compiler; the sdist is installed there, and gpuload says what
+is slow and why."""
 
 from __future__ import annotations
 
@@ -161,7 +162,8 @@ extern "C" __attribute__((visibility("default"))) const char* PyInit__native() {
 
 
 def stub_tree(folder: Path) -> Path:
-    """Copy what gpuload is built from, with one file in place of the core's: it is compiled in a moment."""
+    """Copy what gpuload is built from, with one file in place of the core's: it is compiled in a
+    moment."""
     tree = source_tree(folder)
     for path in (tree / "gpuload" / "core" / "cpp").iterdir():
         path.unlink()
@@ -185,7 +187,8 @@ def test_a_core_of_other_files_is_built_again_whatever_their_times_are(machine, 
 
 
 def test_no_wheel_holds_a_core_that_another_machine_built_in_the_same_folder(machine, tmp_path):
-    """As where cibuildwheel copies a checkout into its container, with all that lies in its build folder."""
+    """As where cibuildwheel copies a checkout into its container, with all that lies in its build
+    folder."""
     tree = stub_tree(tmp_path / "source")
     build = (machine.python, "setup.py", "-q", "bdist_wheel", "--dist-dir", tmp_path)
     assert machine.run(*build, cwd=tree, GPULOAD_CORE="1").returncode == 0

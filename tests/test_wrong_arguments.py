@@ -1,8 +1,10 @@
-"""What a user may give by mistake to a loader, a batch and what describes them: it is taken, or refused with a remedy.
+"""What a user may give by mistake to a loader, a batch and what describes them: it is taken, or
+refused with a remedy.
 
-Every argument is given every value of VALUES. Each call says which of them it takes; of the others it says why not and
-what to do instead, and what it says to type is typed here. `sources/test_arguments.py` does the same for sources, and
-`ops/test_arguments.py` for ops. The name of an argument that a function does not have is Python's own ``TypeError``.
+Every argument is given every value of VALUES. Each call says which of them it takes; of the others
+it says why not and what to do instead, and what it says to type is typed here.
+`sources/test_arguments.py` does the same for sources, and `ops/test_arguments.py` for ops. The name
+of an argument that a function does not have is Python's own ``TypeError``.
 """
 
 from __future__ import annotations
@@ -265,7 +267,8 @@ VALUE = r"'[^']*'|\([^)]*\)|\[[^]]*\]|\w+"
 
 
 def check_what_it_says_to_type(remedy, argument, call):
-    """Evaluate the code in a remedy, and call again with the values that it says an argument may have."""
+    """Evaluate the code in a remedy, and call again with the values that it says an argument may
+    have."""
     saved_state = json.dumps(loader_of().state_dict())
     names = {
         "gl": gl,

@@ -1,7 +1,8 @@
-"""A user's program, which mypy and pyright check against an installed wheel: what gpuload's types promise.
+"""A user's program, which mypy and pyright check against an installed wheel: what gpuload's types
+promise.
 
-It is never run. Each ``type: ignore`` stands where a mistake has to be found: without types it would be unused, which
-is an error, too.
+It is never run. Each ``type: ignore`` stands where a mistake has to be found: without types it
+would be unused, which is an error, too.
 """
 
 from __future__ import annotations

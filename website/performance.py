@@ -1,6 +1,7 @@
 """The plots and tables of ``docs/performance.md``, from the tables in ``benchmarks/results``.
 
-``python -m website.performance`` writes the plots into ``docs/assets/performance`` and the tables into the page.
+``python -m website.performance`` writes the plots into ``docs/assets/performance`` and the tables
+into the page.
 """
 
 from __future__ import annotations
@@ -76,7 +77,8 @@ COLUMNS = {  # of the table of a training: the unit, and whether less is better
 
 @dataclass(frozen=True)
 class Rate:
-    """What a loader reached of what the machine can do at all: the median of the rounds, the lowest, the highest."""
+    """What a loader reached of what the machine can do at all: the median of the rounds, the
+    lowest, the highest."""
 
     peer: str
     median: float
@@ -111,7 +113,8 @@ def variants(table: str) -> list[str]:
 
 
 def plot(table: str, variant: str) -> str:
-    """Return the picture of one part of a table: a bar for each loader, with the range of its rounds."""
+    """Return the picture of one part of a table: a bar for each loader, with the range of its
+    rounds."""
     bars = [rate for rate in rates(table, variant) if not rate.is_limit]
     longest = max([1.0, *(rate.highest for rate in bars)])
     scale = BAR_WIDTH / longest

@@ -1,4 +1,5 @@
-"""The picture of the promise: eight records in one order, however they are divided. Its numbers come from loaders.
+"""The picture of the promise: eight records in one order, however they are divided. Its numbers
+come from loaders.
 
 ``python -m website.promise_picture`` writes ``docs/assets/promise.svg``.
 """

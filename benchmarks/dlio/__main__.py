@@ -1,14 +1,19 @@
-"""How many accelerators does a loader feed? `python -m benchmarks.dlio [--only WORKLOADS] [--rounds N] [--full]`.
+"""How many accelerators does a loader feed? `python -m benchmarks.dlio [--only WORKLOADS] [--rounds
+N] [--full]`.
 
-Work     the trainings of `workloads.py`, by DLIO's own program: MPI, epochs, steps, a sleep in the place of each
-         computation, and the accelerator utilisation (AU) that DLIO computes itself. A process for each loader and
-         round (`train.py`)
-Demand   one rank with a step that is k times as short asks for as many records a second as k accelerators do. So k is
-         found to a tenth (`search.py`), also where a core feeds less than one accelerator
-Loaders  gpuload, DLIO's own, and DLIO's synthetic one, which reads nothing: what DLIO and this machine can do at all
-Turns    the loaders of a workload take turns in each round, beginning with another one; ratios are within a round
+Work     the trainings of `workloads.py`, by DLIO's own program: MPI, epochs, steps, a sleep in the
+         place of each computation, and the accelerator utilisation (AU) that DLIO computes itself.
+         A process for each loader and round (`train.py`)
+Demand   one rank with a step that is k times as short asks for as many records a second as k
+         accelerators do. So k is found to a tenth (`search.py`), also where a core feeds less than
+         one accelerator
+Loaders  gpuload, DLIO's own, and DLIO's synthetic one, which reads nothing: what DLIO and this
+machine can do at all
+Turns    the loaders of a workload take turns in each round, beginning with another one; ratios are
+within a round
 Results  of each workload, beside those of earlier runs for the others
-Cache    the files are in the page cache: what is measured is what a loader costs the cores, not the storage
+Cache    the files are in the page cache: what is measured is what a loader costs the cores, not the
+         storage
 """
 
 from __future__ import annotations
@@ -40,7 +45,8 @@ TFRECORD2IDX = Path(__file__).resolve().parent / "bin" / "tfrecord2idx"
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Make the files, measure, write JSON and table, and print the table; 1 if a loader that DLIO has failed."""
+    """Make the files, measure, write JSON and table, and print the table; 1 if a loader that DLIO
+    has failed."""
     options = _parser().parse_args(arguments)
     if util.find_spec("dlio_benchmark") is None:
         sys.exit(
@@ -114,7 +120,8 @@ def make_files(workload: Workload, size: Size, folder: Path) -> Path:
 def measure_round(
     workload: Workload, size: Size, folder: Path, loaders: tuple[str, ...], number: int, ranks: int
 ) -> list[dict[str, Any]]:
-    """Return a sample of each loader that DLIO has for a workload: the loaders take turns, each round another first."""
+    """Return a sample of each loader that DLIO has for a workload: the loaders take turns, each
+    round another first."""
     present = [name for name in loaders if name not in workload.absent]
     turn = number % len(present)
     return [
@@ -143,7 +150,8 @@ def _sample(
 
 
 def _run(task: Task, ranks: int, timeout_s: float | None) -> tuple[str, dict[str, Any]]:
-    """Do a task with so many ranks; return its output, and what to say if something is missing there."""
+    """Do a task with so many ranks; return its output, and what to say if something is missing
+    there."""
     command = [sys.executable, "-m", "benchmarks.dlio.train", task.to_json()]
     if ranks > 1:
         command = [str(BIN / "mpiexec"), "-n", str(ranks), *command]

@@ -60,7 +60,8 @@ def table(work: dict[str, Any]) -> list[str]:
 
 
 def ratios(samples: Sequence[dict[str, Any]], loader: str) -> list[float]:
-    """Return how many times as many accelerators gpuload feeds as a loader, in each round that has both."""
+    """Return how many times as many accelerators gpuload feeds as a loader, in each round that has
+    both."""
     by_round = {
         (sample["loader"], sample["round"]): sample["accelerators"]
         for sample in samples
@@ -100,7 +101,8 @@ def _cells(
 
 
 def _core_ms(tries: Sequence[dict[str, Any]]) -> float:
-    """Return the processor time of a record in these runs; the run before them imported what DLIO imports late."""
+    """Return the processor time of a record in these runs; the run before them imported what DLIO
+    imports late."""
     return sum(run["core_s"] for run in tries) * 1e3 / sum(run["records"] for run in tries)
 
 
@@ -115,7 +117,8 @@ def _is_known(sample: dict[str, Any]) -> bool:
 
 
 def _by_loader(samples: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    """Return the samples of each loader: gpuload first, the synthetic one last, the others as they are sorted."""
+    """Return the samples of each loader: gpuload first, the synthetic one last, the others as they
+    are sorted."""
     names = sorted(
         {sample["loader"] for sample in samples},
         key=lambda name: (name != GPULOAD, name == SYNTHETIC, name),

@@ -1,4 +1,5 @@
-"""How many accelerators a loader feeds, from measurements of their utilisation. Arithmetic alone."""
+"""How many accelerators a loader feeds, from measurements of their utilisation. Arithmetic
+alone."""
 
 from __future__ import annotations
 
@@ -12,8 +13,8 @@ MOST_TRIES = 20
 def estimate(records_per_s: float, batch_size: int, full_step_s: float, required: float) -> float:
     """Return how many accelerators a loader of this rate should feed.
 
-    ``full_step_s`` is the time of a step for one accelerator. If every step waits for the loader, it takes
-    ``batch_size / records_per_s``, of which ``full_step_s / accelerators`` is computation.
+    ``full_step_s`` is the time of a step for one accelerator. If every step waits for the loader,
+    it takes ``batch_size / records_per_s``, of which ``full_step_s / accelerators`` is computation.
     """
     return full_step_s * records_per_s / (batch_size * required)
 
@@ -21,10 +22,11 @@ def estimate(records_per_s: float, batch_size: int, full_step_s: float, required
 def most_accelerators(
     utilisation: Callable[[float], float], start: float, required: float
 ) -> float | None:
-    """Return the largest power of ``STEP`` at which utilisation was at least ``required``, and at the next was not.
+    """Return the largest power of ``STEP`` at which utilisation was at least ``required``, and at
+    the next was not.
 
-    A loader that is waited for at each step gives ``k`` accelerators a utilisation that is inversely proportional to
-    ``k``: so each measurement says where to measure next.
+    A loader that is waited for at each step gives ``k`` accelerators a utilisation that is
+    inversely proportional to ``k``: so each measurement says where to measure next.
 
     Args:
         utilisation: measures it, 0 to 1, at a number of accelerators.

@@ -1,7 +1,9 @@
-"""A process that lets DLIO train with one loader, again and again: `python -m benchmarks.dlio.train TASK`.
+"""A process that lets DLIO train with one loader, again and again:
+`python -m benchmarks.dlio.train TASK`.
 
-DLIO's classes do what its command does, with one configuration after the other: so the packages are imported once.
-With several ranks each does the same: DLIO computes the mean utilisation on each of them, and so all search alike.
+DLIO's classes do what its command does, with one configuration after the other: so the packages are
+imported once. With several ranks each does the same: DLIO computes the mean utilisation on each of
+them, and so all search alike.
 """
 
 from __future__ import annotations
@@ -83,7 +85,8 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def search_accelerators(task: Task) -> dict[str, Any]:
-    """Return how many accelerators a loader feeds, with all that was measured on the way, or how it failed."""
+    """Return how many accelerators a loader feeds, with all that was measured on the way, or how it
+    failed."""
     from dlio_benchmark.utils.utility import DLIOMPI
 
     workload, ranks = workloads.find(task.workload), DLIOMPI.get_instance().size()
@@ -139,7 +142,8 @@ def search_accelerators(task: Task) -> dict[str, Any]:
 
 
 def core_s() -> float:
-    """Return the seconds that all cores together have worked for this process, for those it started, and for theirs."""
+    """Return the seconds that all cores together have worked for this process, for those it
+    started, and for theirs."""
     import psutil
 
     total = 0.0
@@ -183,7 +187,8 @@ def run(config: dict[str, Any]) -> dict[str, Any]:
 def _let_labels_wrap() -> None:
     """Let DLIO's loader for DALI make the label ``np.uint8([record])`` of any record.
 
-    NumPy 2 refuses a number above 255 there, and so the loader fails; in NumPy 1, for which it was written, it wraps.
+    NumPy 2 refuses a number above 255 there, and so the loader fails; in NumPy 1, for which it was
+    written, it wraps.
     """
     from types import SimpleNamespace
 

@@ -1,15 +1,17 @@
-"""Batches for ``fit``, ``evaluate`` and ``predict`` of Keras 3 on JAX and torch; TensorFlow has `bridges.tensorflow`.
+"""Batches for ``fit``, ``evaluate`` and ``predict`` of Keras 3 on JAX and torch; TensorFlow has
+`bridges.tensorflow`.
 
     model.fit(PyDataset(loader), epochs=3, shuffle=False)
 
-Position each batch takes the loader along, and each epoch of Keras is the next ``len(loader)`` batches. Keras reads no
-         batch ahead on these backends, so in a callback ``loader.state_dict()`` is behind the last one trained.
-Look     Keras takes a first batch to build a model, and begins again. So an epoch of Keras that ends behind its first
-         batch counts as a look: the next one begins with the same batch.
-Order    is the loader's. Keras' own ``shuffle=True``, its default, draws the order of batches anew, by Python's random
-         numbers: it is refused where it shows.
-Memory   the batches are arrays of NumPy, which Keras copies to its device; on a GPU of torch or JAX a loop of one's own
-         over ``tensors(loader)`` needs no such copy.
+Position each batch takes the loader along, and each epoch of Keras is the next ``len(loader)``
+         batches. Keras reads no batch ahead on these backends, so in a callback
+         ``loader.state_dict()`` is behind the last one trained.
+Look     Keras takes a first batch to build a model, and begins again. So an epoch of Keras that
+         ends behind its first batch counts as a look: the next one begins with the same batch.
+Order    is the loader's. Keras' own ``shuffle=True``, its default, draws the order of batches anew,
+         by Python's random numbers: it is refused where it shows.
+Memory   the batches are arrays of NumPy, which Keras copies to its device; on a GPU of torch or JAX
+         a loop of one's own over ``tensors(loader)`` needs no such copy.
 """
 
 from __future__ import annotations
@@ -40,14 +42,16 @@ class PyDataset(keras.utils.PyDataset):  # type: ignore[misc]
     """A loader as a ``keras.utils.PyDataset``; an element is a batch.
 
     Args:
-        loader: on the CPU; its ``output=`` is what Keras takes: ``("image", "label")`` for inputs and targets, a third
-            one for the weights of samples, dicts in place of names for models of several inputs.
+        loader: on the CPU; its ``output=`` is what Keras takes: ``("image", "label")`` for inputs
+            and targets, a third one for the weights of samples, dicts in place of names for models
+            of several inputs.
 
     Attributes:
         loader: whose batches they are.
 
     Raises:
-        SpecError: Keras computes with TensorFlow, the loader is on a GPU, or a field has no tensor form.
+        SpecError: Keras computes with TensorFlow, the loader is on a GPU, or a field has no tensor
+            form.
     """
 
     @public
@@ -95,7 +99,8 @@ class PyDataset(keras.utils.PyDataset):  # type: ignore[misc]
                 "repeated or resumed; the loader shuffles by itself, all records",
                 remedy="pass shuffle=False to fit(), and shuffle=True to gl.Loader",
             )
-        # The position tells whether a state was loaded in between: then the batch of the look is not the next one.
+        # The position tells whether a state was loaded in between: then the batch of the look is
+        # not the next one.
         if index == 0 and self._look is not None and self._look[0] == self.loader.position:
             return self._look[1].output
         if index:

@@ -1,16 +1,20 @@
-"""Ray: records of a source for Ray Data, conversions by the workers of a cluster, and the rank in Ray Train.
+"""Ray: records of a source for Ray Data, conversions by the workers of a cluster, and the rank in
+Ray Train.
 
-    data = ray.data.read_datasource(glray.datasource(source))
-    glray.convert(source, "/shared/out/train-{shard:05d}.npy", records_per_shard=100_000)
-    loader = gl.Loader(source, 512 // ranks, shuffle=True, seed=7, **gl.shard("ray"))          in a worker of Ray Train
+    data = ray.data.read_datasource(glray.datasource(source)) glray.convert(source,
+    "/shared/out/train-{shard:05d}.npy", records_per_shard=100_000) loader = gl.Loader(source, 512
+    // ranks, shuffle=True, seed=7, **gl.shard("ray"))          in a worker of Ray Train
 
-Pickles  A source goes to a worker as the call that opened it (`sources/filesource.py`), and is opened again there. So
-         paths mean the same on every node, or an error names the node. A source in memory (``gl.arrays``) goes whole.
-Again    Ray calls a task again if its worker or its node dies. Both kinds of tasks may be called any number of times: a
-         read gives the same records, and a conversion goes on behind what is finished. A node that is only cut off
-         from the others may still write: the next task waits for it, IN_USE_S at most, and an unfinished file never
-         gets the name of a finished one (`journal.py`).
-Order    Of a dataset of Ray the order is Ray's. What promises an order, and an exact resume, is a loader.
+Pickles  A source goes to a worker as the call that opened it (`sources/filesource.py`), and is
+         opened again there. So paths mean the same on every node, or an error names the node. A
+         source in memory (``gl.arrays``) goes whole.
+Again    Ray calls a task again if its worker or its node dies. Both kinds of tasks may be called
+         any number of times: a read gives the same records, and a conversion goes on behind what is
+         finished. A node that is only cut off from the others may still write: the next task waits
+         for it, IN_USE_S at most, and an unfinished file never gets the name of a finished one
+         (`journal.py`).
+Order    Of a dataset of Ray the order is Ray's. What promises an order, and an exact resume, is a
+loader.
 Source   https://docs.ray.io/en/latest/data/api/doc/ray.data.Datasource.html, and Ray 2.60.
 """
 
@@ -70,17 +74,18 @@ def process_rank() -> tuple[int, int] | None:
 
 @public
 def datasource(source: Source) -> Any:
-    """Return a ``ray.data.Datasource`` of the records of a source, in slices, each of which a task reads.
+    """Return a ``ray.data.Datasource`` of the records of a source, in slices, each of which a task
+    reads.
 
-    Columns are the fields: numbers and arrays of one shape as NumPy arrays, those of varying shape and the bytes of
-    encoded images as objects of that kind, text as text.
+    Columns are the fields: numbers and arrays of one shape as NumPy arrays, those of varying shape
+    and the bytes of encoded images as objects of that kind, text as text.
 
     Args:
         source: any source; the workers open it again (see the module).
 
     Raises:
-        SpecError: it is no source, Ray has no column for a field, or it reads links that hold a password or a
-            signature.
+        SpecError: it is no source, Ray has no column for a field, or it reads links that hold a
+            password or a signature.
     """
     if not isinstance(source, Source):
         raise SpecError(
@@ -106,7 +111,8 @@ def datasource(source: Source) -> Any:
 
 
 def _check_links(source: Source) -> None:
-    """Refuse a source of links that hold a password or a signature: pickles of Ray do not have these.
+    """Refuse a source of links that hold a password or a signature: pickles of Ray do not have
+    these.
 
     Raises:
         SpecError: there is such a link.
@@ -221,15 +227,16 @@ def convert(
     overwrite: bool = False,
     num_cpus: float = 1,
 ) -> Conversion:
-    """Write the records of a source to files by the workers of a Ray cluster, each file by a task; return the result.
+    """Write the records of a source to files by the workers of a Ray cluster, each file by a task;
+    return the result.
 
-    The same call goes on with a conversion that ended before its end: files that are whole are not written again. A
-    task is called again if its worker or node dies.
+    The same call goes on with a conversion that ended before its end: files that are whole are not
+    written again. A task is called again if its worker or node dies.
 
     Args:
         source: any source; the workers open it again (see the module).
-        out: the files, with ``{shard}``: ``"/shared/train-{shard:05d}.npy"``. The path means the same folder on every
-            node.
+        out: the files, with ``{shard}``: ``"/shared/train-{shard:05d}.npy"``. The path means the
+            same folder on every node.
         records_per_shard: of each file; the last one may have fewer.
         format: as of ``gl.convert``; by default that of the suffix.
         verify: each file is read back and compared before it gets its name.
@@ -272,7 +279,8 @@ def convert(
                 part = waiting.pop(reference)
                 results[part.path] = _result(reference, part.path)
     finally:
-        # An error or Ctrl-C: files that tasks have finished stay, and the next call goes on behind them.
+        # An error or Ctrl-C: files that tasks have finished stay, and the next call goes on behind
+        # them.
         for reference in waiting:
             ray.cancel(reference)
     conversions = [results[part.path] for part in parts]
@@ -300,7 +308,8 @@ def _convert_part(
 
 
 def _result(reference: Any, path: str) -> Conversion:
-    """Return the result of a task; an error of gpuload is raised as itself, one of Ray's with its file."""
+    """Return the result of a task; an error of gpuload is raised as itself, one of Ray's with its
+    file."""
     try:
         result: Conversion = ray.get(reference)
         return result

@@ -1,8 +1,10 @@
-"""The command line, ``gpuload VERB``: one verb a module, errors are messages, exit statuses are in `STATUSES`.
+"""The command line, ``gpuload VERB``: one verb a module, errors are messages, exit statuses are in
+`STATUSES`.
 
-To add a verb: one module ``gpuload/cli/NAME.py`` with a ``command``, made by ``@verb`` (`base.py` shows how), one line
-in `VERBS`, and its lines in ``docs/command-line.md``. A module is imported when its verb is called. The options --json
-and --debug, messages, exit statuses and completion come from here. Long work shows progress by `gpuload.progress`.
+To add a verb: one module ``gpuload/cli/NAME.py`` with a ``command``, made by ``@verb`` (`base.py`
+shows how), one line in `VERBS`, and its lines in ``docs/command-line.md``. A module is imported
+when its verb is called. The options --json and --debug, messages, exit statuses and completion come
+from here. Long work shows progress by `gpuload.progress`.
 """
 
 from __future__ import annotations
@@ -72,8 +74,8 @@ class Verbs(click.Group):
         """Return a verb; None if there is none of that name."""
         if cmd_name not in VERBS:
             return None
-        # Only the verb that is called is imported: some need a second for their packages, and each completion in a
-        # shell starts this program anew.
+        # Only the verb that is called is imported: some need a second for their packages, and each
+        # completion in a shell starts this program anew.
         command: click.Command = importlib.import_module(f"gpuload.cli.{cmd_name}").command
         command.name, command.short_help = cmd_name, VERBS[cmd_name]
         return command
@@ -111,7 +113,8 @@ class Verbs(click.Group):
 def group() -> None:
     """Records on disk to device tensors for training.
 
-    Start with: gpuload inspect PATH, then gpuload doctor. Each verb has its own help: gpuload inspect --help.
+    Start with: gpuload inspect PATH, then gpuload doctor. Each verb has its own help: gpuload
+    inspect --help.
     """
 
 
@@ -121,11 +124,13 @@ common_options(group)
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a verb and return the exit status, one of `STATUSES`.
 
-    Ctrl-C raises KeyboardInterrupt while the verb runs, and only once. Before the verb, after it, and from the first
-    Ctrl-C on, the system ends the process without a word. So Ctrl-C shows a traceback at no moment.
+    Ctrl-C raises KeyboardInterrupt while the verb runs, and only once. Before the verb, after it,
+    and from the first Ctrl-C on, the system ends the process without a word. So Ctrl-C shows a
+    traceback at no moment.
 
     Args:
-        argv: the words behind ``gpuload``; None for those of this process, which ends after this call.
+        argv: the words behind ``gpuload``; None for those of this process, which ends after this
+            call.
     """
     try:
         if argv is not None:
@@ -142,16 +147,18 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def end_at_interrupt() -> None:
-    """Let Ctrl-C end this process at once; a program that ignores it, or handles it in a way of its own, still does."""
+    """Let Ctrl-C end this process at once; a program that ignores it, or handles it in a way of its
+    own, still does."""
     if signal.getsignal(signal.SIGINT) in (signal.default_int_handler, _interrupt):
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _raise_at_interrupt() -> None:
-    """Let the first Ctrl-C raise KeyboardInterrupt in the main thread, and the second one end the process at once."""
+    """Let the first Ctrl-C raise KeyboardInterrupt in the main thread, and the second one end the
+    process at once."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
-        # Python drops an exception in a finalizer or a callback of C, and with it the Ctrl-C that happened to arrive
-        # there.
+        # Python drops an exception in a finalizer or a callback of C, and with it the Ctrl-C that
+        # happened to arrive there.
         sys.unraisablehook = _report
         signal.signal(signal.SIGINT, _interrupt)
 
@@ -163,7 +170,8 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def _report(unraisable: sys.UnraisableHookArgs) -> None:
-    """Report an exception that Python can raise nowhere, as one in a finalizer; end the process if it is Ctrl-C."""
+    """Report an exception that Python can raise nowhere, as one in a finalizer; end the process if
+    it is Ctrl-C."""
     if unraisable.exc_type is KeyboardInterrupt:
         signal.raise_signal(signal.SIGINT)
     sys.__unraisablehook__(unraisable)
@@ -174,7 +182,8 @@ def _main(words: list[str], is_process: bool = False) -> int:
 
     Args:
         words: the words behind ``gpuload``.
-        is_process: whether they are those of this process, which a shell may have started for completions.
+        is_process: whether they are those of this process, which a shell may have started for
+            completions.
     """
     output = Output()
     try:
@@ -225,15 +234,16 @@ def _fail(error: BaseException, output: Output, words: list[str]) -> int:
 
 
 def _in_python(remedy: str, words: list[str]) -> str:
-    """Return the lines to type for a remedy that opens files by a call in Python; "" for another remedy."""
+    """Return the lines to type for a remedy that opens files by a call in Python; "" for another
+    remedy."""
     from gpuload.formats import FORMATS
 
     if any(call in remedy for call in UNLISTED):
         return ""
     # Formats without `call` open no manifest: the advice would not help there.
     forms = {form.name: form for form in FORMATS if form.call is not None}
-    # With its arguments: gl.npz(..., record="file"); a name alone is one of several calls to choose from. A call with a
-    # path of its own opens other files than those of the verb.
+    # With its arguments: gl.npz(..., record="file"); a name alone is one of several calls to choose
+    # from. A call with a path of its own opens other files than those of the verb.
     whole_path = r"""\(['"](?:/|\w+://)"""
     calls = re.findall(
         rf"\bgl\.({'|'.join(forms)})\b(?!{whole_path})(\((?:\.\.\.|paths?)(?:, ((?:[^()]|\([^()]*\))*))?\))?",
@@ -259,7 +269,8 @@ def _in_python(remedy: str, words: list[str]) -> str:
 
 
 def _manifest_words(words: list[str]) -> tuple[list[str], str, list[str]]:
-    """Return the paths that a verb reads, a manifest of them, and the command that reads that; none for `index`."""
+    """Return the paths that a verb reads, a manifest of them, and the command that reads that; none
+    for `index`."""
     place = next(place for place, word in enumerate(words) if word in VERBS)
     verb: click.Command = importlib.import_module(f"gpuload.cli.{words[place]}").command
     options = verb.make_context(
@@ -334,7 +345,8 @@ def _print_all_characters() -> None:
 
 
 def _leave_full_stdout() -> None:
-    """Drop text that cannot be written to stdout: Python would try again at its end, and print an error."""
+    """Drop text that cannot be written to stdout: Python would try again at its end, and print an
+    error."""
     try:
         if sys.stdout is not None:
             sys.stdout.flush()
@@ -345,6 +357,6 @@ def _leave_full_stdout() -> None:
 def _leave_stdout() -> None:
     """Have nothing more written to stdout."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
-        # Under Python's own stream: what is still in its buffer is flushed when the interpreter ends, and must go
-        # somewhere.
+        # Under Python's own stream: what is still in its buffer is flushed when the interpreter
+        # ends, and must go somewhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,4 +1,5 @@
-"""The parts that all verbs share: `verb` makes a command of a function, and `Output` prints its results.
+"""The parts that all verbs share: `verb` makes a command of a function, and `Output` prints its
+results.
 
     @verb
     @click.argument("path", metavar="PATH")
@@ -8,9 +9,10 @@
         output.result(num_records=len(source))           for programs: the document of --json
         return 0                                         the exit status
 
-People    read lines, on stdout; `Output.draw` takes parts of Rich: tables, styled text. Rich is imported there, so
-          that verbs which only print lines start without it.
-Programs  read one JSON document on stdout, and nothing else is there: remarks and messages are on stderr.
+People    read lines, on stdout; `Output.draw` takes parts of Rich: tables, styled text. Rich is
+          imported there, so that verbs which only print lines start without it.
+Programs  read one JSON document on stdout, and nothing else is there: remarks and messages are on
+stderr.
 Errors    are raised; `gpuload.cli.main` makes messages and exit statuses of them.
 """
 
@@ -83,7 +85,8 @@ class Output:
         """Print parts of Rich, or texts, for people on stdout; nothing under --json.
 
         Args:
-            parts: of Rich, whose texts `message` made fit for a terminal; or texts, in which nothing is markup.
+            parts: of Rich, whose texts `message` made fit for a terminal; or texts, in which
+                nothing is markup.
             is_wrapped: False for lines that must stay whole, as those of a program.
         """
         if not self.is_json:
@@ -113,7 +116,8 @@ class Output:
 
     @cached_property
     def console(self) -> Any:
-        """Rich's console on stdout, in which no text is markup; 80 columns wide where stdout is no terminal."""
+        """Rich's console on stdout, in which no text is markup; 80 columns wide where stdout is no
+        terminal."""
         from rich.console import Console
 
         is_terminal = sys.stdout is not None and sys.stdout.isatty()
@@ -125,7 +129,8 @@ class Output:
 
 
 def wrapped(text: str, stream: TextIO) -> str:
-    """Return lines that fit the terminal, if a stream is one; the text behind ``cause:`` has its own margin."""
+    """Return lines that fit the terminal, if a stream is one; the text behind ``cause:`` has its
+    own margin."""
     try:
         columns = os.get_terminal_size(stream.fileno()).columns or COLUMNS
     except (OSError, ValueError, AttributeError):
@@ -162,7 +167,8 @@ def _without_secrets(value: Any) -> Any:
 
 
 def verb(run: Run[Options]) -> click.Command:
-    """Return the command that calls a function with the output and its options; its docstring is the help."""
+    """Return the command that calls a function with the output and its options; its docstring is
+    the help."""
     command = click.command(context_settings=HELP)(click.pass_obj(run))
     return common_options(command)
 
@@ -185,7 +191,8 @@ def _flag(name: str, attribute: str, text: str) -> click.Option:
             if attribute == "is_debug":
                 show_log()
 
-    # Eager: click heeds it before it checks the values of other options, whose errors then come as it says.
+    # Eager: click heeds it before it checks the values of other options, whose errors then come as
+    # it says.
     return click.Option(
         [name, attribute],
         is_flag=True,

@@ -1,15 +1,18 @@
-"""``gpuload bench PATH``: how fast files come as batches, which stage takes the time, and which change helps most.
+"""``gpuload bench PATH``: how fast files come as batches, which stage takes the time, and which
+change helps most.
 
     gpuload bench train.npy                                     rows, shuffled, for five seconds
     gpuload bench photos --ops augment:train_ops --step-ms 40   beside training steps of 40 ms
-    gpuload bench photos --against tfdata,torch                 beside plain loaders of these on the same files
+    gpuload bench photos --against tfdata,torch                 beside plain loaders of these on the
+    same files
 
-Images on a machine with a GPU have ways: who decodes them, and where. These are measured beside one another, and it
-says which one to write.
+Images on a machine with a GPU have ways: who decodes them, and where. These are measured beside one
+another, and it says which one to write.
 
-First the limits of the machine are measured on these files: reading from storage in order and in random order (the
-system is asked to forget a part of the files before that), copying memory, decoding images alone, copying to a GPU.
-Then a loop takes batches, and the time of each stage stands beside these limits.
+First the limits of the machine are measured on these files: reading from storage in order and in
+random order (the system is asked to forget a part of the files before that), copying memory,
+decoding images alone, copying to a GPU. Then a loop takes batches, and the time of each stage
+stands beside these limits.
 
 Exit status 0, or 2 if the files cannot be read.
 """
@@ -141,10 +144,11 @@ def command(
     output: Output, paths: tuple[str, ...], ops_name: str | None, batch_size: int, step_ms: float, seconds: float,
     num_threads: int | None, device: str, in_order: bool, on_error: str, against: str,
 ) -> int:  # fmt: skip
-    """Measure how fast files come as batches. Name the slowest stage, and the change that helps most.
+    """Measure how fast files come as batches. Name the slowest stage, and the change that helps
+    most.
 
-    PATH: files of one format, wildcards in quotes, or a folder of them. Without --ops records are only read;
-    images are decoded and resized to 224 x 224.
+    PATH: files of one format, wildcards in quotes, or a folder of them. Without --ops records are
+    only read; images are decoded and resized to 224 x 224.
     """
     peers, user_ops = _peers(against), find_ops(ops_name) if ops_name else None
     source = gl.open(paths[0] if len(paths) == 1 else list(paths))
@@ -156,8 +160,8 @@ def command(
     progress = Progress("measuring the machine, then loops")
     with progress, _own_option(), gl.Loader(source, batch_size, ops=ops, **options) as loader:
         progress.show()
-        # The limits come first: of files that a loader has mapped the system keeps the pages in its cache, whatever it
-        # is advised, and storage would look fast.
+        # The limits come first: of files that a loader has mapped the system keeps the pages in its
+        # cache, whatever it is advised, and storage would look fast.
         limits = measure_limits(
             source, on_gpu=loader.device != "cpu", seconds=min(1.0, seconds / 5)
         )
@@ -174,7 +178,8 @@ def command(
     rates: dict[str, float | str] = {}
     if peers:
         with gl.Loader(source, batch_size, ops=plain, **options) as loader:
-            # With the plain ops and no pause, as the peers do it: a user's ops are not part of the comparison.
+            # With the plain ops and no pause, as the peers do it: a user's ops are not part of the
+            # comparison.
             rates["gpuload"] = measure_loop(loader, seconds, 0.0).rate("records")
         for peer in peers:
             rates[peer] = measure_peer(peer, source, batch_size, not in_order, seconds)
@@ -295,7 +300,8 @@ def plain_words(source: Source) -> tuple[str, str]:
 
 @contextmanager
 def _own_option() -> Iterator[None]:
-    """Name the option of this verb, in place of the argument of a loader, in the remedy for a damaged record."""
+    """Name the option of this verb, in place of the argument of a loader, in the remedy for a
+    damaged record."""
     try:
         yield
     except RecordError as error:
@@ -314,9 +320,11 @@ def plain_ops(source: Source) -> list[Op]:
 def measure_loop(
     loader: gl.Loader, seconds: float, step_s: float, show: Callable[[], None] = lambda: None
 ) -> Run:
-    """Return the measurement of a loop over batches that sleeps, and calls ``show``, between two of them.
+    """Return the measurement of a loop over batches that sleeps, and calls ``show``, between two of
+    them.
 
-    Where the batches lie on the host of a machine with a GPU, each is copied there, as a training would copy it.
+    Where the batches lie on the host of a machine with a GPU, each is copied there, as a training
+    would copy it.
     """
     training_device = devices.choose("auto")[0]
     uploads = loader.device == "cpu" and training_device != "cpu"
@@ -327,7 +335,8 @@ def measure_loop(
         for batch in loader.epoch(epoch):
             now = time.perf_counter()
             first_batch_s = first_batch_s or now - begin
-            # A counter keeps the sum since the loader began: what the warm-up added is taken off again.
+            # A counter keeps the sum since the loader began: what the warm-up added is taken off
+            # again.
             if not before and now - begin > WARM_UP * seconds:
                 before, start, core_start = loader.stats(), now, time.process_time()
             if before and now - start > seconds:
@@ -370,7 +379,8 @@ def _count(number: int, noun: str) -> str:
 
 
 def limit_lines(limits: Limits, beside: Iterable[Sequence[StageLimit]]) -> list[str]:
-    """Return lines that explain limits beside stages, and the limits that stand beside none, a line each."""
+    """Return lines that explain limits beside stages, and the limits that stand beside none, a line
+    each."""
     names = {limit.name for stage in beside for limit in stage}
     lines = [text for name, text in EXPLANATIONS.items() if name in names]
     for name, (text, scale, unit) in REST.items():

@@ -1,8 +1,11 @@
-"""The limits of a machine with the user's files, measured: storage, memory, image decoding, copies to a GPU.
+"""The limits of a machine with the user's files, measured: storage, memory, image decoding, copies
+to a GPU.
 
-Storage   The system is asked to forget up to SAMPLE_BYTES of the files before (posix_fadvise), so that they come from
-          storage and not from the page cache. Files that it keeps all the same are read faster than any storage.
-Threads   A disk may be fastest for one reader, a store in a network for many: the better of both counts.
+Storage   The system is asked to forget up to SAMPLE_BYTES of the files before (posix_fadvise), so
+          that they come from storage and not from the page cache. Files that it keeps all the same
+          are read faster than any storage.
+Threads   A disk may be fastest for one reader, a store in a network for many: the better of both
+          counts.
 """
 
 from __future__ import annotations
@@ -33,7 +36,8 @@ FORGET = getattr(os, "POSIX_FADV_DONTNEED", None)
 
 
 def measure_limits(source: Source, *, on_gpu: bool, seconds: float) -> Limits:
-    """Return the limits, each measured for so many seconds at most; of an object store none is measured."""
+    """Return the limits, each measured for so many seconds at most; of an object store none is
+    measured."""
     files = [
         path
         for path in source.file_paths()[:MOST_FILES]
@@ -92,10 +96,12 @@ def _storage_rate(pieces: list[tuple[str, int, int]], seconds: float) -> float:
 
 
 def _rate(pieces: list[tuple[str, int, int]], seconds: float, num_threads: int) -> float:
-    """Return the bytes per second of reading pieces, which the system has forgotten before, by some threads."""
+    """Return the bytes per second of reading pieces, which the system has forgotten before, by some
+    threads."""
     for path in dict.fromkeys(path for path, _, _ in pieces):
         with _open_file(path) as file, contextlib.suppress(OSError):
-            # Pages that are not yet written to storage, or that a program maps, stay: that is advice and no order.
+            # Pages that are not yet written to storage, or that a program maps, stay: that is
+            # advice and no order.
             os.posix_fadvise(file, 0, 0, FORGET or 0)
     next_pieces, begin = iter(pieces), time.perf_counter()  # next() is one step of the interpreter
 
@@ -139,7 +145,8 @@ def _copy_rate(seconds: float) -> float:
 
 
 def _decode_rate(source: Source, seconds: float) -> float:
-    """Return how many images of the source one thread decodes in a second; 0.0 where it has none."""
+    """Return how many images of the source one thread decodes in a second; 0.0 where it has
+    none."""
     names = [field.name for field in source.spec if field.encoded]
     if not names or not len(source):
         return 0.0
@@ -161,7 +168,8 @@ def _decode_rate(source: Source, seconds: float) -> float:
 
 
 def _is_sound(image: NDArray[np.uint8]) -> bool:
-    """Return True if an image can be decoded; the loop over batches says what is wrong with the others."""
+    """Return True if an image can be decoded; the loop over batches says what is wrong with the
+    others."""
     try:
         decode.decode(image, head.read(image), "RGB")
     except (HeadError, decode.ImageError):
@@ -170,7 +178,8 @@ def _is_sound(image: NDArray[np.uint8]) -> bool:
 
 
 def _upload_rates(seconds: float) -> tuple[float, float]:
-    """Return the bytes per second of copies to the GPU: from page-locked memory, from other memory."""
+    """Return the bytes per second of copies to the GPU: from page-locked memory, from other
+    memory."""
 
     def rate(host: NDArray[np.uint8]) -> float:
         def upload() -> None:

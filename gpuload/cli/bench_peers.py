@@ -1,7 +1,9 @@
 """Plain loaders of other libraries on the same files, as their documentation writes them.
 
-tfdata   NPY rows as one tensor in memory, shuffled whole; images by tf.io; TFRecords without parsing
-torch    NPY rows from a map, by a DataLoader over batches of records; images by Pillow; as many workers as cores
+tfdata   NPY rows as one tensor in memory, shuffled whole; images by tf.io; TFRecords without
+parsing
+torch    NPY rows from a map, by a DataLoader over batches of records; images by Pillow; as many
+         workers as cores
 """
 
 from __future__ import annotations
@@ -97,8 +99,9 @@ def _torch(source: Source, batch_size: int, shuffled: bool) -> Loop | None:
     if dataset is None:
         return None
     loader = torch_data.DataLoader(
-        # Spawned, as this process has threads of loaders, and a fork may inherit their locks for ever; kept, as
-        # otherwise each epoch would start processes anew, and that would be measured.
+        # Spawned, as this process has threads of loaders, and a fork may inherit their locks for
+        # ever; kept, as otherwise each epoch would start processes anew, and that would be
+        # measured.
         dataset, batch_size, shuffle=shuffled, num_workers=threads.num_cores(), multiprocessing_context="spawn",
         collate_fn=None if _are_images(source) else _stack, persistent_workers=True,
     )  # fmt: skip

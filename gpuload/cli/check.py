@@ -1,7 +1,8 @@
-"""``gpuload check PATH``: reads all records, and lists those that are damaged; see ``gpuload.check``.
+"""``gpuload check PATH``: reads all records, and lists those that are damaged; see
+``gpuload.check``.
 
-Exit status 0 if all is read and sound; 1 if something is damaged, cannot be opened, or is of a kind that is not
-supported, so that a loader would not read it; 2 if there is no such path.
+Exit status 0 if all is read and sound; 1 if something is damaged, cannot be opened, or is of a kind
+that is not supported, so that a loader would not read it; 2 if there is no such path.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ from gpuload.cli.base import PATH, Output, verb
 def command(output: Output, paths: tuple[str, ...], num_threads: int | None) -> int:
     """Read all records of files, and list the damaged ones.
 
-    PATH: files of one format, wildcards in quotes, or a folder of them. Checksums are verified, and images decoded.
-    The exit status is 1 if a record is damaged, a file cannot be opened, or one of them is of a kind that is not
-    supported (it may be sound); 0 if all is read.
+    PATH: files of one format, wildcards in quotes, or a folder of them. Checksums are verified, and
+    images decoded. The exit status is 1 if a record is damaged, a file cannot be opened, or one of
+    them is of a kind that is not supported (it may be sound); 0 if all is read.
     """
     findings = gl.check(paths[0] if len(paths) == 1 else list(paths), num_threads=num_threads)
     damage, remedies = [], {""}

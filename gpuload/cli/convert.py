@@ -4,7 +4,8 @@
     gpuload convert photos 'out/train-{shard:05d}.tfrecord' --num-shards 16
     gpuload convert 'samples/*.npy' out.npz --allow-pickle
 
-The same command goes on with a conversion that was interrupted. Exit status 0 if all files are there, 2 if not.
+The same command goes on with a conversion that was interrupted. Exit status 0 if all files are
+there, 2 if not.
 """
 
 from __future__ import annotations
@@ -78,9 +79,9 @@ def command(
 ) -> int:
     """Write the records of files to files of another format, and read them back.
 
-    IN: files of one format, wildcards in quotes, or a folder of them. OUT: a file whose suffix names the format;
-    several files, with {shard:05d} in the name and --num-shards; or a folder/ of images. If a conversion was
-    interrupted, the same command continues it.
+    IN: files of one format, wildcards in quotes, or a folder of them. OUT: a file whose suffix
+    names the format; several files, with {shard:05d} in the name and --num-shards; or a folder/ of
+    images. If a conversion was interrupted, the same command continues it.
     """
     *inputs, out = paths
     if not inputs:
@@ -129,7 +130,8 @@ def command(
 
 def _open(output: Output, inputs: list[str], *, is_trusted: bool, record: str | None) -> Source:
     if is_trusted:
-        # On stderr, also under --json: whoever runs this by a script should find the warning in its log.
+        # On stderr, also under --json: whoever runs this by a script should find the warning in its
+        # log.
         output.note(
             "--allow-pickle: the files are unpickled, which runs any code that their writer put there"
         )

@@ -1,6 +1,8 @@
-"""``gpuload demo``: the main job on real data: write records, train, stop and resume, compare executors, measure.
+"""``gpuload demo``: the main job on real data: write records, train, stop and resume, compare
+executors, measure.
 
-Exit status 0 only if all of it held: the accuracy, the resumed batches and the executors' agreement.
+Exit status 0 only if all of it held: the accuracy, the resumed batches and the executors'
+agreement.
 """
 
 from __future__ import annotations
@@ -81,8 +83,8 @@ def command(
 ) -> int:
     """Write records, train, stop and resume, compare executors and measure rates.
 
-    On real data, in about a minute. The exit status is 1 if the accuracy is too low, if resumed batches
-    differ, or if executors disagree.
+    On real data, in about a minute. The exit status is 1 if the accuracy is too low, if resumed
+    batches differ, or if executors disagree.
     """
     missing = [package for package in PACKAGES if not is_installed(package)]
     if missing:
@@ -239,12 +241,14 @@ def _measure(report: Report, folder: Path, device: str, seconds: float) -> None:
 
 @contextmanager
 def _without_greetings() -> Iterator[None]:
-    """Hide the lines that TensorFlow 2.21 writes to stderr before its log level is in force; show them if it fails."""
+    """Hide the lines that TensorFlow 2.21 writes to stderr before its log level is in force; show
+    them if it fails."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault(
         "TF_FORCE_GPU_ALLOW_GROWTH", "true"
     )  # the GPU's memory is for the loader, too
-    # The descriptor, not sys.stderr: these lines come from C++, which knows nothing of Python's streams.
+    # The descriptor, not sys.stderr: these lines come from C++, which knows nothing of Python's
+    # streams.
     stderr = os.dup(2)
     with tempfile.TemporaryFile() as stderr_file:
         os.dup2(stderr_file.fileno(), 2)

@@ -1,16 +1,20 @@
-"""The demo's real data: scikit-learn's digits and photographs, written in each format that gpuload reads here.
+"""The demo's real data: scikit-learn's digits and photographs, written in each format that gpuload
+reads here.
 
 Below one folder:
 
-    npy/       1,797 digits as float32 rows in NPY shards, no two of which have the same header, and their labels
+    npy/       1,797 digits as float32 rows in NPY shards, no two of which have the same header, and
+    their labels
     fixed/     the same digits as fixed-length records: one byte of label, 64 bytes of image
     digits/    the same digits as JPEG files, 32 x 32 pixels, one folder a class
     whole/     the two photographs as they are, 640 x 427
     photos/    pieces of them as JPEG files of about 500 x 375, one folder a photograph
-    measured/  small pieces of them in the two formats of the benchmarks: rows.npy, and records.bin as CIFAR-10 has them
+    measured/  small pieces of them in the two formats of the benchmarks: rows.npy, and records.bin
+               as CIFAR-10 has them
 
-The pieces in ``photos`` are the first ones of ``benchmarks/jpeg_training.py``, byte for byte; rows and records have the
-layout of ``npy_rows.py`` and ``fixed_images.py``, with pixels of the photographs where those have random numbers.
+The pieces in ``photos`` are the first ones of ``benchmarks/jpeg_training.py``, byte for byte; rows
+and records have the layout of ``npy_rows.py`` and ``fixed_images.py``, with pixels of the
+photographs where those have random numbers.
 """
 
 from __future__ import annotations
@@ -42,7 +46,8 @@ CIFAR = [("label", "u1"), ("image", "u1", (3, *CIFAR_PIXELS))]
 
 @dataclass(frozen=True)
 class Shard:
-    """How one NPY shard differs from the others: its rows, its header's version, its byte order, its axis order."""
+    """How one NPY shard differs from the others: its rows, its header's version, its byte order,
+    its axis order."""
 
     num_rows: int
     version: tuple[int, int]
@@ -190,7 +195,8 @@ def _write_photos(folder: Path) -> None:
 
 
 def _piece(rng: np.random.Generator, photograph: Any) -> Any:
-    """Return a random piece of a photograph, at a size within 15 % of 500 x 375, perhaps mirrored."""
+    """Return a random piece of a photograph, at a size within 15 % of 500 x 375, perhaps
+    mirrored."""
     from PIL import Image
 
     # The order of these draws is that of benchmarks/data.py: another order would make other files.
@@ -211,7 +217,8 @@ def _piece(rng: np.random.Generator, photograph: Any) -> Any:
 
 
 def _write_benchmark(folder: Path) -> None:
-    """Write windows of the photographs at a third of their size, where even small ones show something."""
+    """Write windows of the photographs at a third of their size, where even small ones show
+    something."""
     folder.mkdir()
     rng = np.random.default_rng(0)
     small = np.stack([np.asarray(photograph.reduce(3)) for photograph in _photographs().values()])

@@ -1,8 +1,8 @@
 """Parity in the demo: the same JPEG files decoded and augmented on two executors, pixel by pixel.
 
-On a CPU both decode with libjpeg-turbo, and the largest difference is bounded. On a GPU nvJPEG decodes, which rounds
-otherwise: DALI's own tests bound the mean difference alone, at 1 level with fancy upsampling, and so does this one. The
-largest difference is said.
+On a CPU both decode with libjpeg-turbo, and the largest difference is bounded. On a GPU nvJPEG
+decodes, which rounds otherwise: DALI's own tests bound the mean difference alone, at 1 level with
+fancy upsampling, and so does this one. The largest difference is said.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ MEAN_ON_GPU = 1.0  # levels of 255
 class Parity:
     """The difference of two executors: the largest, the mean, and the share of values that differ.
 
-    ``tolerance`` is of the largest difference: 0 where pixels only move, 1 where RandomResizedCrop makes new ones; on a
-    GPU it is None, and the mean is bounded by ``MEAN_ON_GPU``. All differences are levels of 255.
+    ``tolerance`` is of the largest difference: 0 where pixels only move, 1 where RandomResizedCrop
+    makes new ones; on a GPU it is None, and the mean is bounded by ``MEAN_ON_GPU``. All differences
+    are levels of 255.
     """
 
     work: str
@@ -58,7 +59,8 @@ class Parity:
 
 
 def compare(folder: Path, *, seed: int, device: str = "cpu") -> list[Parity]:
-    """Compare the array executor on the CPU to DALI on ``device``: on all digits, and on the photographs."""
+    """Compare the array executor on the CPU to DALI on ``device``: on all digits, and on the
+    photographs."""
     if device == "cpu":
         of_moves, of_resizing = (0, 1)
     else:
@@ -76,7 +78,8 @@ def compare(folder: Path, *, seed: int, device: str = "cpu") -> list[Parity]:
 
 
 def digit_loader(folder: Path, **arguments: Any) -> gl.Loader:
-    """Return a loader of the digits' JPEG files: decoded, moved by some pixels, perhaps mirrored; uint8."""
+    """Return a loader of the digits' JPEG files: decoded, moved by some pixels, perhaps mirrored;
+    uint8."""
     augment = [gl.ops.Decode(), gl.ops.RandomCrop(32, 32, pad=4), gl.ops.RandomFlip()]
     return gl.Loader(
         demo_data.digit_jpegs(folder), batch_size=256, ops=augment, shuffle=True, **arguments
@@ -84,7 +87,8 @@ def digit_loader(folder: Path, **arguments: Any) -> gl.Loader:
 
 
 def photo_loader(folder: Path, **arguments: Any) -> gl.Loader:
-    """Return a loader of the photographs' pieces: decoded, a random piece of each resized, perhaps mirrored; uint8."""
+    """Return a loader of the photographs' pieces: decoded, a random piece of each resized, perhaps
+    mirrored; uint8."""
     augment = [gl.ops.Decode(), gl.ops.RandomResizedCrop(PIXELS, PIXELS), gl.ops.RandomFlip()]
     return gl.Loader(
         demo_data.photos(folder),

@@ -1,7 +1,9 @@
-"""Rates in the demo: records per second to tf.Tensor, through gpuload and through tf.data, on the same work.
+"""Rates in the demo: records per second to tf.Tensor, through gpuload and through tf.data, on the
+same work.
 
-Each work is that of a table of the benchmarks: the layout of the records, the ops, the size of a batch and the form of
-tf.data, which is tuned, are the same (``NOTES`` names the differences). Change both together.
+Each work is that of a table of the benchmarks: the layout of the records, the ops, the size of a
+batch and the form of tf.data, which is tuned, are the same (``NOTES`` names the differences).
+Change both together.
 """
 
 from __future__ import annotations
@@ -25,8 +27,9 @@ ROUNDS = 3
 SIDE, PAD, CIFAR_MEAN, CIFAR_STD = 32, 4, (125.3, 123.0, 113.9), (63.0, 62.1, 66.7)
 PHOTO_SIDE, PHOTO_MEAN, PHOTO_STD = 224, (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
 SHUFFLE_BUFFER = 10_000
-# How often a pass goes over the data: rows and records so that it is as long as in the benchmarks, where tf.data needs
-# 30 to 80 ms for its beginning; photographs so that it has at least eight batches.
+# How often a pass goes over the data: rows and records so that it is as long as in the benchmarks,
+# where tf.data needs 30 to 80 ms for its beginning; photographs so that it has at least eight
+# batches.
 ROWS_TIMES, RECORDS_TIMES, PHOTOS_TIMES = 10, 3, 2
 
 NOTES = (
@@ -45,7 +48,8 @@ Batches = Iterable[Any]  # a tuple each, the images or rows last
 
 @dataclass(frozen=True)
 class Work:
-    """One work: its name, the table that has it, gpuload's loader, and a function that returns tf.data's batches."""
+    """One work: its name, the table that has it, gpuload's loader, and a function that returns
+    tf.data's batches."""
 
     name: str
     table: str
@@ -141,7 +145,8 @@ def _rate(batches: Batches, seconds: float) -> float:
 
 
 def _tf_rows(folder: Path) -> Batches:
-    """All rows in a tensor in memory, as tf.data has no NPY reader: a permutation a pass, a gather a batch."""
+    """All rows in a tensor in memory, as tf.data has no NPY reader: a permutation a pass, a gather
+    a batch."""
     import tensorflow as tf
 
     rows, num_rows, size = tf.constant(np.load(folder / "rows.npy")), demo_data.NUM_BENCHMARK, 256
@@ -195,7 +200,8 @@ def _tf_records(folder: Path) -> Batches:
 
 
 def _tf_photos(folder: Path) -> Batches:
-    """The box alone is decoded, by the fast inverse DCT, and resized without antialias; the rest a batch, by XLA."""
+    """The box alone is decoded, by the fast inverse DCT, and resized without antialias; the rest a
+    batch, by XLA."""
     import tensorflow as tf
 
     def load(path: Any) -> Any:

@@ -66,7 +66,8 @@ class Report:
 
     @contextmanager
     def part(self, title: str) -> Iterator[Any]:
-        """Print a part's heading and a status line while it works; yields ``say(text)``, which sets that line."""
+        """Print a part's heading and a status line while it works; yields ``say(text)``, which sets
+        that line."""
         self.console.print(f"\n[bold cyan]{title}[/]")
         with self.console.status("[dim]working[/]", spinner="dots") as status:
             yield lambda text: status.update(f"[dim]{text}[/]")
@@ -77,7 +78,8 @@ class Report:
         self._line("[dim]·[/]", escape(text))
 
     def check(self, holds: bool, text: str, *, otherwise: str) -> None:
-        """Print a check; if it does not hold, print and remember ``otherwise``, the failure in words."""
+        """Print a check; if it does not hold, print and remember ``otherwise``, the failure in
+        words."""
         if holds:
             self.facts.append(text)
             self._line("[green]✓[/]", escape(text))

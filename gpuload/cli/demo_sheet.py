@@ -1,11 +1,11 @@
 """The demo's contact sheet: one PNG of a few records, augmented from epoch to epoch.
 
-Each of the two photographs stands there as it is stored, with the boxes that are cut out of it in the first epochs, and
-beside it the results: cut, resized, perhaps mirrored, brighter or darker. Below are some digits, enlarged, as the
-network gets them.
+Each of the two photographs stands there as it is stored, with the boxes that are cut out of it in
+the first epochs, and beside it the results: cut, resized, perhaps mirrored, brighter or darker.
+Below are some digits, enlarged, as the network gets them.
 
-Where a box lies is asked of the loader itself: a second field holds the place of each pixel, and an op that acts on
-both fields draws once for both.
+Where a box lies is asked of the loader itself: a second field holds the place of each pixel, and an
+op that acts on both fields draws once for both.
 """
 
 from __future__ import annotations
@@ -78,7 +78,8 @@ def photographs(folder: Path, *, seed: int) -> list[tuple[Image, list[View]]]:
     images = demo_data.whole(folder)
     with gl.Loader(images, batch_size=1, ops=[gl.ops.Decode()], device="cpu") as decode_loader:
         originals = [batch["image"][0] for batch in decode_loader]
-    # The coordinates of its pixels go along as a second image: behind the ops they say where each pixel came from.
+    # The coordinates of its pixels go along as a second image: behind the ops they say where each
+    # pixel came from.
     places = np.stack(
         [np.moveaxis(np.indices(image.shape[:2], np.float32), 0, -1) for image in originals]
     )

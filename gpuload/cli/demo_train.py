@@ -1,7 +1,9 @@
-"""Training in the demo: a small Keras network on the digits, by ``model.fit`` and by a loop of one's own.
+"""Training in the demo: a small Keras network on the digits, by ``model.fit`` and by a loop of
+one's own.
 
-The gain of augmentation shows where there is little to learn from: with all digits the network is right about nearly
-all others in any case, with FEW it makes about twice as many errors without augmentation as with it.
+The gain of augmentation shows where there is little to learn from: with all digits the network is
+right about nearly all others in any case, with FEW it makes about twice as many errors without
+augmentation as with it.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Training:
-    """The result of training: held-out digits that are right after ``fit`` and after the loop; epochs and tensors."""
+    """The result of training: held-out digits that are right after ``fit`` and after the loop;
+    epochs and tensors."""
 
     after_fit: int
     right: int
@@ -42,7 +45,8 @@ class Training:
 
 @dataclass(frozen=True)
 class Worth:
-    """Held-out digits that are wrong after training on NUM_FEWER, without augmentation and with it."""
+    """Held-out digits that are wrong after training on NUM_FEWER, without augmentation and with
+    it."""
 
     wrong_without: int
     wrong_with: int
@@ -65,7 +69,8 @@ def digits_loader(
 
 
 def train(folder: Path, *, seed: int, device: str, num_epochs: int, say: Say) -> Training:
-    """Train on nine tenths of the digits: from the NPY shards by ``fit``, then from the fixed records by a loop."""
+    """Train on nine tenths of the digits: from the NPY shards by ``fit``, then from the fixed
+    records by a loop."""
     from gpuload.bridges import tensorflow as gltf
 
     train_npy, held_out = demo_data.npy(folder).split(0.9, seed=seed)
@@ -96,7 +101,8 @@ def train(folder: Path, *, seed: int, device: str, num_epochs: int, say: Say) ->
 
 
 def worth(folder: Path, *, seed: int, device: str, say: Say) -> Worth:
-    """Train two networks on NUM_FEWER digits, alike but for augmentation, and count their errors on all the others."""
+    """Train two networks on NUM_FEWER digits, alike but for augmentation, and count their errors on
+    all the others."""
     from gpuload.bridges import tensorflow as gltf
 
     source = demo_data.fixed(folder)

@@ -1,16 +1,19 @@
-"""``gpuload doctor``: packages and devices of this machine, whether they fit together, and the remedy to type if not.
+"""``gpuload doctor``: packages and devices of this machine, whether they fit together, and the
+remedy to type if not.
 
-Packages  their versions, and whether they load: each is imported in a process of its own, so that one that crashes is a
-          line here and not the end.
+Packages  their versions, and whether they load: each is imported in a process of its own, so that
+          one that crashes is a line here and not the end.
 Fits      packages for CUDA 12 beside those for CUDA 13, and other pairs that are known not to work.
 GPU       driver, cards, memory, the compiler of kernels.
 Machine   cores, memory, open files, shared memory: the part that this process may use.
-Images    each format is decoded, whole and by region, by each executor, in a process of its own. Of each GPU's decoder
-          whole batches are compared with the CPU; the verdict is kept for card, driver and versions.
-Decoding  where images can be decoded here, and where ``executor="auto"`` has them decoded for a GPU.
+Images    each format is decoded, whole and by region, by each executor, in a process of its own. Of
+          each GPU's decoder whole batches are compared with the CPU; the verdict is kept for card,
+          driver and versions.
+Decoding  where images can be decoded here, and where ``executor="auto"`` has them decoded for a
+          GPU.
 
-Exit status 0 if all that is there works, 1 if a part does not: its line names the remedy. It is no fault if a
-package is not installed.
+Exit status 0 if all that is there works, 1 if a part does not: its line names the remedy. It is no
+fault if a package is not installed.
 """
 
 from __future__ import annotations
@@ -40,7 +43,7 @@ from gpuload.cli.base import Output, verb
 from gpuload.errors import FileError, install_command
 from gpuload.executors import decoding, trials
 from gpuload.images import decode, native
-from gpuload.ops.decode import REGIONS_ON_GPU, decoder_on_gpu
+from gpuload.ops.value.decode import REGIONS_ON_GPU, decoder_on_gpu
 from gpuload.progress import Progress
 from gpuload.storage import direct, memory
 
@@ -74,7 +77,8 @@ CPU_BUILDS = (
 
 
 class Package(NamedTuple):
-    """A package that gpuload can use: name, module to import, distributions, its use, the command that installs it.
+    """A package that gpuload can use: name, module to import, distributions, its use, the command
+    that installs it.
 
     The command is "" where it depends on the machine: `driver.install_packages`.
     """
@@ -140,8 +144,8 @@ class Finding:
 def command(output: Output) -> int:
     """Check packages, GPUs and limits of this machine, and give a remedy to type for each problem.
 
-    Processes of their own import each package, and decode an image of each format by each executor. The exit status is
-    1 if a part does not work.
+    Processes of their own import each package, and decode an image of each format by each executor.
+    The exit status is 1 if a part does not work.
     """
     section, num_problems, lines = "", 0, []
     for finding in findings():
@@ -171,7 +175,8 @@ def findings() -> Iterator[Finding]:
 
 
 def _draw(output: Output, finding: Finding, *, is_first: bool) -> None:
-    """Print a finding, and above the first of a section its title; a long word stays whole, to be copied."""
+    """Print a finding, and above the first of a section its title; a long word stays whole, to be
+    copied."""
     from rich.text import Text
 
     wrap = functools.partial(
@@ -226,7 +231,8 @@ def versions(distributions: Sequence[str]) -> dict[str, str]:
 
 
 def _packages() -> Iterator[Finding]:
-    """Give a finding for each package; they are imported side by side, each in a process of its own."""
+    """Give a finding for each package; they are imported side by side, each in a process of its
+    own."""
     installed = [
         package for package in PACKAGES if signalsafe.is_installed(package.module.partition(".")[0])
     ]
@@ -279,7 +285,8 @@ def _has_driver() -> bool:
 
 
 def _is_part(package: Package) -> bool:
-    """Return True for a package that lies in the folder of another, so that its own distribution must be there."""
+    """Return True for a package that lies in the folder of another, so that its own distribution
+    must be there."""
     return package.module.startswith("nvidia.")
 
 
@@ -289,9 +296,10 @@ def import_fault(package: Package) -> str:
 
 
 def _child(program: str, *arguments: str) -> tuple[int, str, str]:
-    """Run a program in a Python of its own; return its exit status, stdout and stderr. None of them may hang."""
-    # The last line of stderr is taken as the fault: nothing else may write there. Findings of an earlier run are
-    # switched off, or an executor that failed then would not be tried now.
+    """Run a program in a Python of its own; return its exit status, stdout and stderr. None of them
+    may hang."""
+    # The last line of stderr is taken as the fault: nothing else may write there. Findings of an
+    # earlier run are switched off, or an executor that failed then would not be tried now.
     quiet = {
         "TF_CPP_MIN_LOG_LEVEL": "3",
         "PYTHONFAULTHANDLER": "",
@@ -477,7 +485,8 @@ def _open_files(section: str) -> Iterator[Finding]:
 
 
 def _images() -> Iterator[Finding]:
-    """Give a finding for each executor, and one for each format that it does not decode as the others do; store these.
+    """Give a finding for each executor, and one for each format that it does not decode as the
+    others do; store these.
 
     Loaders heed these stored failures: see `executors.trials`.
     """
@@ -528,7 +537,8 @@ def _images() -> Iterator[Finding]:
 
 
 def _decoding() -> Iterator[Finding]:
-    """Give where images can be decoded, and which of these places ``executor="auto"`` takes for JPEGs of one size."""
+    """Give where images can be decoded, and which of these places ``executor="auto"`` takes for
+    JPEGs of one size."""
     section, name = "decoding", decode.codec()
     host_fault, device_fault = (
         str(trials.whole_failure(*place) or "") for place in (ON_HOST, ON_DEVICE)
@@ -616,9 +626,11 @@ def _image_remedy(state: str, name: str) -> str:
 
 
 def decode_samples(name: str, place: str, titles: Sequence[str]) -> Iterator[tuple[str, str, str]]:
-    """Give the title, state and description of each part of each sample, as processes of their own decode them.
+    """Give the title, state and description of each part of each sample, as processes of their own
+    decode them.
 
-    A process does one after the other. Where it ends, another one goes on behind the part that ended it.
+    A process does one after the other. Where it ends, another one goes on behind the part that
+    ended it.
     """
     first = 0
     while first < len(titles):
@@ -633,7 +645,8 @@ def decode_samples(name: str, place: str, titles: Sequence[str]) -> Iterator[tup
 
 
 def try_card(place: str) -> Finding:
-    """Return the finding on the decoder of a GPU, by batches that a process of its own compares; store the verdict."""
+    """Return the finding on the decoder of a GPU, by batches that a process of its own compares;
+    store the verdict."""
     name, decoder = device.card_name(place), decoder_on_gpu([gl.ops.Decode()])
     status, out, errors = _child(TRY_DECODER, place)
     # Libraries print to stdout, too.
@@ -654,7 +667,8 @@ def try_card(place: str) -> Finding:
 
 
 def try_decoder(place: str) -> None:
-    """Audit batches of JPEGs that DALI decodes on a GPU, and print a line of JSON: state and description."""
+    """Audit batches of JPEGs that DALI decodes on a GPU, and print a line of JSON: state and
+    description."""
     jpegs = parity_images.jpegs(NUM_JPEGS, JPEG_SIDES)
 
     def read(numbers: Any) -> dict[str, Any]:
@@ -676,7 +690,8 @@ def try_decoder(place: str) -> None:
 
 
 def try_images(name: str, place: str, first: int) -> None:
-    """Decode samples by an executor, and print a line of JSON for each part that is done: title, state, description."""
+    """Decode samples by an executor, and print a line of JSON for each part that is done: title,
+    state, description."""
     works = (
         (title, data, part)
         for title, data in parity_images.samples()

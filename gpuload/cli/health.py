@@ -1,10 +1,11 @@
-"""``gpuload health``: small epochs of records made in memory, each value of which is checked; it writes no file.
+"""``gpuload health``: small epochs of records made in memory, each value of which is checked; it
+writes no file.
 
 Rows    images as they are, mirrored at random and normalised.
 Images  the same as PNG files, decoded first; left out where nothing is installed that decodes.
 
-Exit status 0 if every record came once and right, 1 if not, 2 if the device, the executor or memory is not to be had.
-A container's health check asks this way, and so can anybody.
+Exit status 0 if every record came once and right, 1 if not, 2 if the device, the executor or memory
+is not to be had. A container's health check asks this way, and so can anybody.
 """
 
 from __future__ import annotations
@@ -121,7 +122,8 @@ def _loader(
 
 
 def _problems(loader: gl.Loader, pixels: NDArray[np.uint8]) -> list[str]:
-    """Return the faults of an epoch: records that did not come exactly once, values that differ from their record."""
+    """Return the faults of an epoch: records that did not come exactly once, values that differ
+    from their record."""
     expected = (pixels.astype(np.float32) - MEAN) / STD
     arrivals: list[int] = []
     wrong: list[int] = []
@@ -155,7 +157,8 @@ def _pixels() -> NDArray[np.uint8]:
 
 
 def png(image: NDArray[np.uint8]) -> bytes:
-    """Return an RGB image as a PNG file (ISO/IEC 15948): 8 bits a channel, rows without a filter."""
+    """Return an RGB image as a PNG file (ISO/IEC 15948): 8 bits a channel, rows without a
+    filter."""
     height, width, _ = image.shape
     rows = np.insert(
         image.reshape(height, -1), 0, 0, axis=1

@@ -1,6 +1,8 @@
-"""``gpuload index PATH -o NAME.manifest``: writes a manifest of files, by which they are opened in a moment.
+"""``gpuload index PATH -o NAME.manifest``: writes a manifest of files, by which they are opened in
+a moment.
 
-    gpuload index 'rows/*.npy' -o rows.manifest        gl.open("rows.manifest") is gl.open("rows/*.npy")
+    gpuload index 'rows/*.npy' -o rows.manifest        gl.open("rows.manifest") is
+    gl.open("rows/*.npy")
 
 Exit status 0 if it was written, 2 if not.
 """
@@ -31,9 +33,10 @@ from gpuload.storage.manifest import SUFFIX, writable_path
 def command(output: Output, paths: tuple[str, ...], out: str | None) -> int:
     """Write a manifest of files: their names, sizes, times, and whatever opening them takes.
 
-    PATH: files of one format, wildcards in quotes, or a folder of them. gl.open("NAME.manifest") opens the same
-    source without reading the files. A file that changes later is refused when it is first read; then write the
-    manifest again. Put it into the folder of the files, or above it: then they can be moved together.
+    PATH: files of one format, wildcards in quotes, or a folder of them. gl.open("NAME.manifest")
+    opens the same source without reading the files. A file that changes later is refused when it is
+    first read; then write the manifest again. Put it into the folder of the files, or above it:
+    then they can be moved together.
     """
     start_s = time.perf_counter()
     if out is None:

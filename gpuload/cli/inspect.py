@@ -5,8 +5,9 @@
     gpuload inspect data.npy --record 17       with that record in place of the first one
     gpuload inspect photos --picture one.png   its image as a file, too
 
-A sample of records is read, spread over all: their least and greatest values and sizes are shown, and the fields of one
-record; an image as blocks, in colour on a terminal. `gpuload check` reads all records.
+A sample of records is read, spread over all: their least and greatest values and sizes are shown,
+and the fields of one record; an image as blocks, in colour on a terminal. `gpuload check` reads all
+records.
 
 Exit status 0, 1 if a record of the sample is damaged, 2 if the files cannot be opened.
 """
@@ -32,7 +33,7 @@ from gpuload.display.pictures import Pixels, png
 from gpuload.errors import GpuloadError, MissingPackageError, RecordError, SpecError
 from gpuload.images import head as heads
 from gpuload.open import open_with_title
-from gpuload.ops.decode import Decode, lossless_for
+from gpuload.ops.value.decode import Decode, lossless_for
 from gpuload.preview import write_file
 from gpuload.redaction import message, printable
 from gpuload.sources.base import Source
@@ -90,7 +91,8 @@ class Inspection:
         damage: a line for each of them that is damaged.
         record, place: the record that is shown, and where it lies.
         code: lines of Python that load the records.
-        picture_problem: why the image of the record cannot be shown, and the remedy; "" if it can, or if it has none.
+        picture_problem: why the image of the record cannot be shown, and the remedy; "" if it can,
+            or if it has none.
     """
 
     format: str
@@ -119,9 +121,9 @@ class Inspection:
 def command(output: Output, paths: tuple[str, ...], record: int, picture: str | None) -> int:
     """Show the contents of files, and the Python that loads them.
 
-    PATH: files of one format, wildcards in quotes, or a folder of them. The output has format, records and
-    fields, values of a sample of records, and one whole record. The exit status is 1 if a record of the sample is
-    damaged.
+    PATH: files of one format, wildcards in quotes, or a folder of them. The output has format,
+    records and fields, values of a sample of records, and one whole record. The exit status is 1 if
+    a record of the sample is damaged.
     """
     if picture is not None and not picture.lower().endswith(".png"):
         raise SpecError(
@@ -157,7 +159,8 @@ def command(output: Output, paths: tuple[str, ...], record: int, picture: str | 
 
 
 def inspect(paths: str | list[str], record: int = 0) -> tuple[Inspection, Pixels | None]:
-    """Return the contents of files, and the image of a record, uint8 ``[height, width, 3]``, if it has one.
+    """Return the contents of files, and the image of a record, uint8 ``[height, width, 3]``, if it
+    has one.
 
     Args:
         paths: as for ``gl.open``.
@@ -189,7 +192,8 @@ def inspect(paths: str | list[str], record: int = 0) -> tuple[Inspection, Pixels
 
 
 def _sample(source: Source, record: int) -> tuple[dict[int, dict[str, Any]], tuple[str, ...]]:
-    """Return some records by their numbers, that one among them, and a line for each that is damaged."""
+    """Return some records by their numbers, that one among them, and a line for each that is
+    damaged."""
     numbers = (
         np.linspace(0, len(source) - 1, min(NUM_SAMPLES, len(source))).astype(np.int64).tolist()
     )
@@ -282,7 +286,8 @@ def _about(source: Source, field: Field, values: list[Any]) -> str:
 
 
 def _label_field(source: Source) -> Field | None:
-    """Return the field of which ``source.classes`` are the names: ``label``, or the only one that may be it."""
+    """Return the field of which ``source.classes`` are the names: ``label``, or the only one that
+    may be it."""
     numbers = [field for field in source.spec if field.shape == () and field.dtype.kind in "iu"]
     labels = [field for field in numbers if field.name == "label"] or numbers
     return labels[0] if len(labels) == 1 else None
@@ -354,7 +359,8 @@ def _image_field(source: Source) -> Field | None:
 
 
 def _image(source: Source, record: int) -> Pixels | None:
-    """Return the image of a record, None if it has none; raises ``MissingPackageError`` if nothing decodes it."""
+    """Return the image of a record, None if it has none; raises ``MissingPackageError`` if nothing
+    decodes it."""
     field = _image_field(source)
     if field is None:
         return None
@@ -367,7 +373,8 @@ def _image(source: Source, record: int) -> Pixels | None:
 
 
 def _decode_forms(field: Field, records: dict[int, dict[str, Any]], on: str) -> list[str]:
-    """Return the op that decodes the files of a field and loses nothing of those that were read, as text.
+    """Return the op that decodes the files of a field and loses nothing of those that were read, as
+    text.
 
     Behind it stands a cast, if images of its dtype cannot be resized.
     """
@@ -465,7 +472,8 @@ def _lines(inspection: Inspection, image: Pixels | None, columns: int) -> Iterat
 
 
 def _wrapped(columns: int, text: str, indent: int = 0, style: str = "") -> list[tuple[str, str]]:
-    """Return a text as lines of so many columns, each with its style; a long word stays whole, to be copied."""
+    """Return a text as lines of so many columns, each with its style; a long word stays whole, to
+    be copied."""
     text = printable(text)  # a name with line breaks makes no lines of its own
     lines = textwrap.wrap(
         text,
@@ -509,7 +517,8 @@ def _size(image: Pixels, across: int, down: int) -> tuple[int, int]:
 
 
 def _colour_blocks(image: Pixels, console: Any) -> list[Any]:
-    """Return lines of half blocks, two pixels in each letter; none on a terminal without colours or these letters."""
+    """Return lines of half blocks, two pixels in each letter; none on a terminal without colours or
+    these letters."""
     from rich.color import Color
     from rich.style import Style
     from rich.text import Text

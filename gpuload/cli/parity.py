@@ -1,12 +1,15 @@
-"""``gpuload parity [FILES]``: compares the results of each executor of this machine for each op and image format.
+"""``gpuload parity [FILES]``: compares the results of each executor of this machine for each op and
+image format.
 
-    gpuload parity                      each op and each format: executors, Pillow, OpenCV, torchvision, timm
-    gpuload parity --device gpu         on a GPU, too
-    gpuload parity photos/*.jpg         these files alone
-    gpuload parity --json               all comparisons in a document
+    gpuload parity                      each op and each format: executors, Pillow, OpenCV,
+    torchvision, timm gpuload parity --device gpu         on a GPU, too gpuload parity
+    photos/*.jpg         these files alone gpuload parity --json               all comparisons in a
+    document
 
-Ops      on each executor beside their array forms, which are their meaning; these beside independent libraries.
-Files    on each executor, whole and by region, beside the array executor on the CPU; that beside Pillow and OpenCV.
+Ops      on each executor beside their array forms, which are their meaning; these beside
+independent libraries.
+Files    on each executor, whole and by region, beside the array executor on the CPU; that beside
+Pillow and OpenCV.
 Bounds   are in one table, `cli/parity_bounds.py`, with their reasons.
 
 Exit status 0 if all differences are within their bounds, 1 if one is not, 2 for an error.
@@ -41,9 +44,10 @@ from gpuload.progress import Progress
 def command(output: Output, files: tuple[str, ...], device: str) -> int:
     """Compare each op and image format on each executor of this machine.
 
-    Each op on each executor is compared with its array form in NumPy, and that with Pillow, OpenCV, torchvision and
-    timm, if these are installed. Image files of each format are decoded by each of them, whole and by region. FILE:
-    compare the decoding of these image files alone. The exit status is 1 if a difference is larger than its bound.
+    Each op on each executor is compared with its array form in NumPy, and that with Pillow, OpenCV,
+    torchvision and timm, if these are installed. Image files of each format are decoded by each of
+    them, whole and by region. FILE: compare the decoding of these image files alone. The exit
+    status is 1 if a difference is larger than its bound.
     """
     comparisons = []
     for comparison in compare(files, device):
@@ -66,7 +70,8 @@ def command(output: Output, files: tuple[str, ...], device: str) -> int:
 
 
 def compare(files: Sequence[str] = (), device: str = "cpu") -> Iterator[Comparison]:
-    """Give the comparisons of all ops and formats, or of files alone, on each executor of this machine.
+    """Give the comparisons of all ops and formats, or of files alone, on each executor of this
+    machine.
 
     Raises:
         DeviceError: there is no such device.

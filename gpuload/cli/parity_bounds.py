@@ -1,8 +1,10 @@
-"""Tolerances: how far results may be from an op's meaning, or a file's pixels, each with its reason.
+"""Tolerances: how far results may be from an op's meaning, or a file's pixels, each with its
+reason.
 
-A bound belongs to a subject (an op, a kind of file) and a party: an executor (``"dali on cpu"``, ``"array on gpu"``) or
-an independent library (``"Pillow"``, ``"OpenCV"``). Of executors the ops themselves state it (`ops.bounds`), of
-libraries the table here does. Results that neither names are exact.
+A bound belongs to a subject (an op, a kind of file) and a party: an executor (``"dali on cpu"``,
+``"array on gpu"``) or an independent library (``"Pillow"``, ``"OpenCV"``). Of executors the ops
+themselves state it (`ops.bounds`), of libraries the table here does. Results that neither names are
+exact.
 """
 
 from __future__ import annotations

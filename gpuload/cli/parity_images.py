@@ -1,10 +1,12 @@
-"""How each executor decodes image files, whole and by region, beside the array executor and independent decoders.
+"""How each executor decodes image files, whole and by region, beside the array executor and
+independent decoders.
 
-Samples  a file of each format that Pillow writes here, of one picture: half of it smooth, half of it noise; and files
-         that are named.
-Regions  are cut by a random crop behind the decoder, which then decodes no more than the crop needs; they are compared
-         with the same cut of the whole image.
-Others   Pillow, and OpenCV. Files of 16 bits are rounded to 8 as gpuload does it, ``rint(x / 257)``.
+Samples  a file of each format that Pillow writes here, of one picture: half of it smooth, half of
+         it noise; and files that are named.
+Regions  are cut by a random crop behind the decoder, which then decodes no more than the crop
+         needs; they are compared with the same cut of the whole image.
+Others   Pillow, and OpenCV. Files of 16 bits are rounded to 8 as gpuload does it,
+         ``rint(x / 257)``.
 """
 
 from __future__ import annotations
@@ -93,7 +95,8 @@ def samples() -> Iterator[tuple[str, bytes]]:
 
 
 def jpegs(count: int, sides: tuple[int, int]) -> list[NDArray[np.uint8]]:
-    """Return JPEG files of pictures, half smooth and half noise, of sides between two numbers of pixels.
+    """Return JPEG files of pictures, half smooth and half noise, of sides between two numbers of
+    pixels.
 
     Subsampling, quality and progressive scans go through all their values.
     """
@@ -138,7 +141,8 @@ def sources(paths: Sequence[str]) -> Iterator[tuple[str, Source]]:
 def compare_bytes(
     title: str, data: bytes, executors: Sequence[tuple[str, str]], parts: Sequence[str] = PARTS
 ) -> Iterator[Comparison]:
-    """Give the comparisons of an image file that lies in memory: of the whole image, of a region, or of both."""
+    """Give the comparisons of an image file that lies in memory: of the whole image, of a region,
+    or of both."""
     yield from compare_source(f"file {title}", _source_of(data), executors, parts)
 
 

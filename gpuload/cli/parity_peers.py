@@ -1,9 +1,11 @@
 """Results of independent libraries for the same images and draws, each where it is installed.
 
-Pillow and OpenCV are called here, torchvision and timm, whose meaning most ops have, in `parity_torch`.
+Pillow and OpenCV are called here, torchvision and timm, whose meaning most ops have, in
+`parity_torch`.
 
-Each function returns its library's result for one image and one row of an op's draw. The libraries are called as their
-users call them, with the numbers that were drawn; no pixel comes from our own code.
+Each function returns its library's result for one image and one row of an op's draw. The libraries
+are called as their users call them, with the numbers that were drawn; no pixel comes from our own
+code.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from gpuload.cli.parity_bounds import bound_of
 from gpuload.cli.parity_ops import array_form, draw_for, op_of, source_for
 from gpuload.cli.parity_rows import Comparison, failure, measure
 from gpuload.ops.base import PARTNER
-from gpuload.ops.policies import OPERATIONS
+from gpuload.ops.policy.policies import OPERATIONS
 
 Image = NDArray[np.uint8]
 Row = dict[str, Any]  # a row of an op's draw
@@ -167,7 +169,8 @@ def _gray(op: Any, image: Image, draw: Row, partner: Image) -> NDArray[Any]:
 
 
 def _gamma(op: Any, image: Image, draw: Row, partner: Image) -> NDArray[Any]:
-    # 255.999: torchvision's adjust_gamma multiplies by it before it cuts fractions off, so that 255 keeps its place.
+    # 255.999: torchvision's adjust_gamma multiplies by it before it cuts fractions off, so that 255
+    # keeps its place.
     table = [
         min(255, int(255.999 * (level / 255) ** float(draw["factor"]))) for level in range(256)
     ]
@@ -395,7 +398,8 @@ NO_PEER = {  # ops beside which no library is called here, and why
 
 
 def compare_peer(call: str) -> Iterator[Comparison]:
-    """Give the comparisons of an op's array form with independent libraries, with those that there are for it."""
+    """Give the comparisons of an op's array form with independent libraries, with those that there
+    are for it."""
     name = type(op_of(call)).__name__
     for library, peer in filter(None, (PEERS.get(name), parity_torch.PEERS.get(name))):
         if version_of(library):

@@ -1,4 +1,5 @@
-"""A comparison: how far results are from expected values, and whether the difference is within its bound."""
+"""A comparison: how far results are from expected values, and whether the difference is within its
+bound."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ class Comparison:
 
     Attributes:
         subject: a call of an op, or a file.
-        party: the executor or library that made the results: ``"dali on cpu"``, ``"Pillow 13.0.0"``.
+        party: the executor or library that made the results: ``"dali on cpu"``,
+            ``"Pillow 13.0.0"``.
         against: the other side of the comparison: ``"array form"``, say.
         bound: the difference that is allowed.
         largest, mean: the largest difference, and the mean of all, in units of the values.

@@ -1,6 +1,8 @@
-"""Results of torchvision and timm for the same images and draws, where they are installed: see `parity_peers`.
+"""Results of torchvision and timm for the same images and draws, where they are installed: see
+`parity_peers`.
 
-torchvision  its functions on tensors of uint8, ``transforms.v2.functional``, and on images of Pillow for its policies.
+torchvision  its functions on tensors of uint8, ``transforms.v2.functional``, and on images of
+Pillow for its policies.
 timm         its operations on images of Pillow.
 """
 
@@ -16,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuload.ops.policies import OPERATIONS, values_of
+from gpuload.ops.policy.policies import OPERATIONS, values_of
 
 Image = NDArray[np.uint8]
 Row = dict[str, Any]  # a row of an op's draw
@@ -80,7 +82,8 @@ def _window(functions: Any, op: Any, draw: Row, x: Any) -> Any:
         top + height - x.shape[1],
     )  # of the window, beyond the image
     fill = float(getattr(op, "fill", 0))
-    # torchvision's crop fills what lies beyond the image with zeros; other fills have to be padded before.
+    # torchvision's crop fills what lies beyond the image with zeros; other fills have to be padded
+    # before.
     x = functions.pad(x, [max(-left, 0), max(-top, 0), max(right, 0), max(bottom, 0)], fill=fill)
     return functions.crop(x, max(top, 0), max(left, 0), height, width)
 
@@ -93,7 +96,8 @@ def _cover(functions: Any, op: Any, draw: Row, x: Any) -> Any:
 
 
 def _mode(name: str) -> Any:
-    """Return the interpolation of a resize; gpuload takes the pixel in whose square the middle of the new one lies."""
+    """Return the interpolation of a resize; gpuload takes the pixel in whose square the middle of
+    the new one lies."""
     modes = import_module("torchvision.transforms.v2").InterpolationMode
     if name == "nearest":
         return modes.NEAREST_EXACT
@@ -196,9 +200,11 @@ def _timm(op: Any, image: Image, draw: Row, partner: Image) -> NDArray[Any]:
 
 @contextmanager
 def _sign_in_timm(module: Any, level: float) -> Iterator[None]:
-    """Have timm, which draws the sign of a level when it makes arguments of it, draw that of this level."""
+    """Have timm, which draws the sign of a level when it makes arguments of it, draw that of this
+    level."""
     generator = module.random
-    # timm draws from the global `random` of the module: replacing it is the only way to hand in a sign.
+    # timm draws from the global `random` of the module: replacing it is the only way to hand in a
+    # sign.
     module.random = SimpleNamespace(random=lambda: 0.9 if level < 0 else 0.1)
     try:
         yield

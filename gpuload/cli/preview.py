@@ -1,4 +1,5 @@
-"""``gpuload preview PATH``: writes a page of records, before and behind ops; see ``gpuload.preview``.
+"""``gpuload preview PATH``: writes a page of records, before and behind ops; see
+``gpuload.preview``.
 
 Exit status 0, or 2 if there is no such path, or nothing to look at.
 """
@@ -59,8 +60,8 @@ def command(
 ) -> int:
     """Write a page that shows records before and after ops.
 
-    PATH: files of one format, wildcards in quotes, or a folder of them. The page shows stored records, and the
-    results of the ops in the first epochs.
+    PATH: files of one format, wildcards in quotes, or a folder of them. The page shows stored
+    records, and the results of the ops in the first epochs.
     """
     # Before the files are read: a slip in the name must not cost that time.
     check_page_name(out)

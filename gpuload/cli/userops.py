@@ -1,4 +1,5 @@
-"""The option --ops of verbs: a list of ops in the user's own Python, which is imported; no text is evaluated."""
+"""The option --ops of verbs: a list of ops in the user's own Python, which is imported; no text is
+evaluated."""
 
 from __future__ import annotations
 
@@ -49,8 +50,8 @@ def find_ops(text: str) -> list[gl.ops.Op]:
     folder = ""  # the working folder, as `python -m` has it
     if module_name.endswith(".py"):
         try:
-            # `import` would only say that there is no such module; this says whether the file is missing or may not be
-            # read.
+            # `import` would only say that there is no such module; this says whether the file is
+            # missing or may not be read.
             open(module_name, "rb").close()
         except OSError as error:
             raise open_error(os.path.abspath(module_name), error) from None

@@ -1,14 +1,15 @@
 """Core: the compiled extension, in C++ (`cpp/`); `face.py` says what it does.
 
-Each caller has the same in NumPy, equal bit for bit: the meaning of the core's function, which runs where there is no
-core::
+Each caller has the same in NumPy, equal bit for bit: the meaning of the core's function, which runs
+where there is no core::
 
     if core.native is not None:
         return core.native.uniform(...)
     return ...  # the same by NumPy
 
-It is built when gpuload is installed, if there is a C++ compiler. ``GPULOAD_CORE=0`` in the environment switches it
-off. The functions of the core may be called by any number of threads at a time, and start none.
+It is built when gpuload is installed, if there is a C++ compiler. ``GPULOAD_CORE=0`` in the
+environment switches it off. The functions of the core may be called by any number of threads at a
+time, and start none.
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ native, problem, _remedy = _load()
 
 
 def how() -> str:
-    """Return the name of the code that hot loops run in; without the compiled core also the reason."""
+    """Return the name of the code that hot loops run in; without the compiled core also the
+    reason."""
     if native is not None:
         return "compiled"
     return f"NumPy, many times slower ({problem})"

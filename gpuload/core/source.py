@@ -1,7 +1,8 @@
 """Which C++ files a core was built from, as a number.
 
-`setup.py` runs this file and compiles the number into the extension. Where C++ files lie beside the extension, as in a
-checkout, `gpuload.core` compares it with theirs: a core that was built from other files is not used.
+`setup.py` runs this file and compiles the number into the extension. Where C++ files lie beside the
+extension, as in a checkout, `gpuload.core` compares it with theirs: a core that was built from
+other files is not used.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ FOLDER = os.path.join(os.path.dirname(__file__), "cpp")
 
 
 def checksum() -> str:
-    """Return a checksum of the names and bytes of all C++ files, eight digits; an empty text if there are none."""
+    """Return a checksum of the names and bytes of all C++ files, eight digits; an empty text if
+    there are none."""
     # pathlib would take twice as long, at each import
     if os.path.isdir(FOLDER):
         names = os.listdir(FOLDER)

@@ -20,8 +20,9 @@ def rgb_pixels(image: NDArray[Any], step: int, *, is_mask: bool) -> tuple[Pixels
     """Return an image as it is shown, uint8 ``[height, width, 3]``, and a note about its values.
 
     Args:
-        image: ``[height, width, channels]``, with at least one pixel and channel; of other than 3 channels the first
-            one is shown. Values that are no uint8 are stretched, from the least to the greatest that is finite.
+        image: ``[height, width, channels]``, with at least one pixel and channel; of other than 3
+            channels the first one is shown. Values that are no uint8 are stretched, from the least
+            to the greatest that is finite.
         step: each pixel is the mean of a square of so many, of a mask its first label.
         is_mask: the numbers are labels, which are shown as colours.
     """
@@ -43,13 +44,15 @@ def rgb_pixels(image: NDArray[Any], step: int, *, is_mask: bool) -> tuple[Pixels
 
 
 def enlarge(pixels: Pixels, least_side: int) -> tuple[Pixels, int]:
-    """Return a picture whose longer side has at least so many pixels, each pixel repeated, and how many times it is."""
+    """Return a picture whose longer side has at least so many pixels, each pixel repeated, and how
+    many times it is."""
     times = max(1, -(-least_side // max(*pixels.shape[:2], 1)))
     return np.ascontiguousarray(pixels.repeat(times, 0).repeat(times, 1)), times
 
 
 def object_labels(masks: NDArray[Any]) -> NDArray[Any]:
-    """Return masks of objects, ``[number, height, width]``, as one of labels 1, 2, ..., ``[height, width, 1]``."""
+    """Return masks of objects, ``[number, height, width]``, as one of labels 1, 2, ...,
+    ``[height, width, 1]``."""
     numbers = np.arange(1, len(masks) + 1)[:, None, None]
     labels: NDArray[Any] = (masks.astype(bool) * numbers).max(axis=0, initial=0)
     return labels[..., None]

@@ -102,7 +102,8 @@ def spec_table(title: str, spec: Spec, notes: Mapping[str, str], ops: Iterable[s
 
 
 def stats_table(stats: Stats) -> str:
-    """Return the sentence about a loop, the time of each stage and of the loop, and the counters, as tables."""
+    """Return the sentence about a loop, the time of each stage and of the loop, and the counters,
+    as tables."""
     tables = {
         STAGE_TITLES: stats.stage_rows(),
         LOOP_TITLES: stats.loop_rows(),

@@ -1,7 +1,8 @@
-"""Values: single values of a batch as cells of a table, a picture or a text, and fields of a batch as a text.
+"""Values: single values of a batch as cells of a table, a picture or a text, and fields of a batch
+as a text.
 
-Values may be arrays of NumPy, CuPy or any framework, on any device. The part to be shown is cut out where the value is,
-and this part alone is copied to the host.
+Values may be arrays of NumPy, CuPy or any framework, on any device. The part to be shown is cut out
+where the value is, and this part alone is copied to the host.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ def field_of(name: str, values: Any, spec: Spec | None) -> Field:
 
 
 def field_text(values: Any, field: Field) -> str:
-    """Return library, dtype, shape and axes of the values of a field: ``"uint8 (32, 224, 224, 3) NHWC"``."""
+    """Return library, dtype, shape and axes of the values of a field:
+    ``"uint8 (32, 224, 224, 3) NHWC"``."""
     if isinstance(values, Ragged):
         lengths = ", ".join(map(str, (len(values), None, *values.payload.shape[1:])))
         return f"{_library(values.payload)}{values.dtype} ({lengths}), {len(values.flat)} elements"
@@ -62,7 +64,8 @@ def field_text(values: Any, field: Field) -> str:
 
 
 def _library(values: Any) -> str:
-    """Return the name of the library of an array and a space; of NumPy, which is the usual one, nothing."""
+    """Return the name of the library of an array and a space; of NumPy, which is the usual one,
+    nothing."""
     names = (base.__module__.partition(".")[0].removesuffix("lib") for base in type(values).__mro__)
     name = next(
         name for name in names if name != "gpuload"
@@ -73,7 +76,8 @@ def _library(values: Any) -> str:
 
 
 def cell(values: Any, row: int, field: Field) -> str:
-    """Return the value of a record as HTML: a picture if it is an image, else a text; or why it cannot be shown."""
+    """Return the value of a record as HTML: a picture if it is an image, else a text; or why it
+    cannot be shown."""
     try:
         value = values[row]
         if field.encoded:
@@ -91,7 +95,8 @@ def cell(values: Any, row: int, field: Field) -> str:
 
 
 def _file_cell(value: Any, name: str) -> str:
-    """Return an encoded image as a picture; a large one, which is not decoded for a look, as a text."""
+    """Return an encoded image as a picture; a large one, which is not decoded for a look, as a
+    text."""
     if len(value) > MOST_FILE:
         return f"image file of {len(value):,} bytes"
     data = np.ascontiguousarray(_to_host(value))
@@ -127,8 +132,8 @@ def middle_plane(value: Any, axes: str, step: int = 1) -> NDArray[Any]:
     """Return an image as it is shown, on the host, ``[height, width, channels]``.
 
     Args:
-        value: on any device, with at least one pixel; of slices the middle one is shown, of masks of objects the first
-            `MOST_OBJECTS` as labels, of other than 3 channels the first one.
+        value: on any device, with at least one pixel; of slices the middle one is shown, of masks
+            of objects the first `MOST_OBJECTS` as labels, of other than 3 channels the first one.
         axes: of the value, from `image_axes`.
         step: 1 for all rows and columns, 2 for every second one, and so on.
     """
@@ -160,7 +165,8 @@ def middle_slice(count: int) -> int:
 
 
 def image_axes(value: Any, field: Field) -> str:
-    """Return the axes of a value that is an image, ``"HWC"`` say, of masks of objects ``"NHW"``; "" for any other."""
+    """Return the axes of a value that is an image, ``"HWC"`` say, of masks of objects ``"NHW"``; ""
+    for any other."""
     shape = tuple(getattr(value, "shape", ()))
     if field.kind == INSTANCES:
         axes = "NHW"

@@ -1,6 +1,7 @@
 """Which executor runs a graph, where images are decoded, and why.
 
-A graph runs in up to two parts: on rows in the workers, on the host, and behind that on whole batches, in an executor.
+A graph runs in up to two parts: on rows in the workers, on the host, and behind that on whole
+batches, in an executor.
 
     device   executor   decode    on the host                                behind it
     cpu      array                all ops
@@ -26,14 +27,14 @@ from gpuload.executors import trials
 from gpuload.executors.array import ArrayBatchExecutor, ArrayRowExecutor
 from gpuload.executors.base import BatchExecutor, RowExecutor
 from gpuload.executors.decoding import DEVICE, HOST, Conditions, place_by_rule
+from gpuload.graph.graph import Graph
 from gpuload.images.decode import codec
 from gpuload.ops.base import Op
-from gpuload.ops.graph import Graph
 from gpuload.spec import Field, Spec
 
 NAMES = ("auto", "array", "dali")
 PLACES = ("auto", HOST, DEVICE)
-asks_for_hardware = lazy.function("gpuload.ops.decode", "asks_for_hardware")
+asks_for_hardware = lazy.function("gpuload.ops.value.decode", "asks_for_hardware")
 log = logging.getLogger("gpuload")
 
 
@@ -63,8 +64,8 @@ class Choice(NamedTuple):
 
     Attributes:
         executor: ``"array"`` or ``"dali"``.
-        decode: ``"host"``: in the workers, by the core; ``"device"``: by DALI, on the loader's device; "" where no op
-            decodes images.
+        decode: ``"host"``: in the workers, by the core; ``"device"``: by DALI, on the loader's
+            device; "" where no op decodes images.
         reason: why that executor.
         decode_reason: why there.
     """
@@ -84,7 +85,8 @@ def choose(graph: Graph, device: str, request: ExecutorRequest = DEFAULT_REQUEST
 
     Raises:
         SpecError: no such executor or place, or no executor runs all of the ops.
-        DeviceError: the executor or the place that was asked for, or the device, is not for one of the ops.
+        DeviceError: the executor or the place that was asked for, or the device, is not for one of
+            the ops.
         MissingPackageError: a package that an op needs is not installed.
     """
     for word, value, choices in (
@@ -97,7 +99,8 @@ def choose(graph: Graph, device: str, request: ExecutorRequest = DEFAULT_REQUEST
             )
     if not graph.ops:
         return Choice("array", "", "there are no ops to run")
-    # What NumPy alone does is on the host wherever images are decoded: its errors do not speak of a place.
+    # What NumPy alone does is on the host wherever images are decoded: its errors do not speak of a
+    # place.
     before_numpy = _host_places(graph, device, "")
     _check_host(graph, before_numpy, device)
     decode, decode_reason = _place_to_decode(graph, device, request, before_numpy)
@@ -113,7 +116,8 @@ def choose(graph: Graph, device: str, request: ExecutorRequest = DEFAULT_REQUEST
 def _executor(
     graph: Graph, behind: Graph, device: str, request: ExecutorRequest, decoding: tuple[str, str]
 ) -> tuple[str, str]:
-    """Return the executor of the ops behind those on the host, and why; ``decoding`` is where images are, and why."""
+    """Return the executor of the ops behind those on the host, and why; ``decoding`` is where
+    images are, and why."""
     of_dali = next((op for op in graph.ops if op.needs_dali), None)
     if of_dali is not None:
         if request.executor == "array":
@@ -201,7 +205,8 @@ def _place_on_cpu(graph: Graph, request: ExecutorRequest) -> tuple[str, str]:
         return DEVICE, "asked for"
     if any(op.needs_dali for op in graph.ops):
         return DEVICE, "DALI runs an op behind it"
-    # Only where the other one is sound: a failure of both says something about the machine, not about the choice.
+    # Only where the other one is sound: a failure of both says something about the machine, not
+    # about the choice.
     failure = trials.whole_failure("array", "cpu")
     if _has_dali() and failure and not trials.whole_failure("dali", "cpu"):
         _warn(f"DALI decodes images: {failure}")
@@ -250,9 +255,11 @@ def _check_on_device(
 
 
 def heed_failures(graph: Graph, choice: Choice, device: str) -> tuple[Graph, str]:
-    """Return the graph as it works on this machine, and what `gpuload doctor` found, "" if nothing of concern.
+    """Return the graph as it works on this machine, and what `gpuload doctor` found, "" if nothing
+    of concern.
 
-    Where the executor fails at regions of images, it is the graph that decodes whole images, with the same pixels.
+    Where the executor fails at regions of images, it is the graph that decodes whole images, with
+    the same pixels.
     """
     if choice.decode == HOST:
         name, place = ("array", "cpu")
@@ -280,7 +287,8 @@ def _warn(text: str) -> None:
 
 
 def split_ops(graph: Graph, choice: Choice, device: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the places of the ops that run on rows on the host, and of those that run on whole batches behind them.
+    """Return the places of the ops that run on rows on the host, and of those that run on whole
+    batches behind them.
 
     Args:
         graph: the ops.
@@ -299,7 +307,8 @@ def split_ops(graph: Graph, choice: Choice, device: str) -> tuple[tuple[int, ...
 def _host_places(graph: Graph, device: str, decode: str) -> tuple[int, ...]:
     """Return the places of the ops that run on the host before a batch goes to DALI or to a GPU.
 
-    On a CPU, ops for NumPy behind an operator of DALI on their fields are not among them: they run behind DALI.
+    On a CPU, ops for NumPy behind an operator of DALI on their fields are not among them: they run
+    behind DALI.
     """
     if device == "cpu":
         behind = graph.behind_dali
@@ -323,7 +332,8 @@ def part_behind(graph: Graph, on_host: Sequence[int]) -> Graph:
 def decoding_line(
     graph: Graph, on_host: Sequence[int], choice: Choice, device: str, batch_names: Sequence[str]
 ) -> dict[str, str]:
-    """Return the line of ``describe()`` that says where images are decoded, and what is uploaded; {} without images.
+    """Return the line of ``describe()`` that says where images are decoded, and what is uploaded;
+    {} without images.
 
     Args:
         graph: the ops.
@@ -363,7 +373,8 @@ def decoding_line(
 def _images_behind(
     graph: Graph, on_host: Sequence[int], batch_names: Sequence[str] | None
 ) -> list[Field]:
-    """Return the fields of images that the ops on the host leave to those behind them, or to a batch."""
+    """Return the fields of images that the ops on the host leave to those behind them, or to a
+    batch."""
     host, behind = graph.part(on_host), part_behind(graph, on_host)
     later_names = behind.touched.union(host.spec_out.names if batch_names is None else batch_names)
     return [host.spec_out[name] for name in _image_names(host) & later_names]
@@ -378,10 +389,11 @@ def _image_names(graph: Graph) -> set[str]:
 
 
 def in_dali(graph: Graph, device: str) -> tuple[int, ...]:
-    """Return the places of the ops that DALI runs; the others run behind it, in their array forms on the same device.
+    """Return the places of the ops that DALI runs; the others run behind it, in their array forms
+    on the same device.
 
-    These are an op that has no form in DALI and all ops behind it on its fields. On a GPU also the ops on fields that
-    no op needs DALI for, as labels beside images: CuPy has them there already.
+    These are an op that has no form in DALI and all ops behind it on its fields. On a GPU also the
+    ops on fields that no op needs DALI for, as labels beside images: CuPy has them there already.
 
     Args:
         graph: ops that run on whole batches.
@@ -418,7 +430,8 @@ def in_dali(graph: Graph, device: str) -> tuple[int, ...]:
 
 
 def _without_dali(graph: Graph) -> set[str]:
-    """Return the fields that no op needs DALI for, neither on them nor on fields that share an op with them.
+    """Return the fields that no op needs DALI for, neither on them nor on fields that share an op
+    with them.
 
     Where no op at all needs DALI, it was asked for, and these are none.
     """
@@ -428,7 +441,8 @@ def _without_dali(graph: Graph) -> set[str]:
         if op.codec or op.needs_dali
         for name in on
     }
-    # To a fixed point: an image and its mask share a crop, the mask and a map share another op, and so on.
+    # To a fixed point: an image and its mask share a crop, the mask and a map share another op, and
+    # so on.
     while (
         partners := {name for on in graph.outputs if dali_fields.intersection(on) for name in on}
         - dali_fields
@@ -465,7 +479,8 @@ def _check_host(graph: Graph, on_host: Sequence[int], device: str) -> None:
 
 
 def _check_stays(op: Op, before: Spec, after: Spec, device: str) -> None:
-    """Raise ``DeviceError`` if an op takes a field away from a GPU, for its dtype is for the host alone."""
+    """Raise ``DeviceError`` if an op takes a field away from a GPU, for its dtype is for the host
+    alone."""
     field = next(
         (field for field in after if field.host_only and not before[field.name].host_only), None
     )
@@ -494,7 +509,8 @@ def _has_dali() -> bool:
 
 
 def runs_on_rows(name: str, device: str) -> bool:
-    """Return True if an executor of this name runs on rows on a device, False if it runs on whole batches."""
+    """Return True if an executor of this name runs on rows on a device, False if it runs on whole
+    batches."""
     return name == "array" and device == "cpu"
 
 

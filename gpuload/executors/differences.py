@@ -4,9 +4,10 @@
     bounds_of(graph, ...)       how far the fields of a batch may be from that
     difference(x, y, bound)     where they are further apart, in words
 
-The oracle has none of the compiled stages that the array executor has on a CPU: no fused pass, no tiles, no threads of
-the core, no regions of images. So it can audit that executor, too. An op whose array form is one call of the core, as a
-resize, is that call there as well; tests hold these calls to NumPy.
+The oracle has none of the compiled stages that the array executor has on a CPU: no fused pass, no
+tiles, no threads of the core, no regions of images. So it can audit that executor, too. An op whose
+array form is one call of the core, as a resize, is that call there as well; tests hold these calls
+to NumPy.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from numpy.typing import NDArray
 
 from gpuload.executors.array.stages import as_values, run_joint
 from gpuload.executors.checks import Checks
-from gpuload.ops import walk
+from gpuload.graph.graph import Graph
+from gpuload.kernels import walk
 from gpuload.ops.base import Draw, Op
 from gpuload.ops.bounds import (
     EXACT,
@@ -35,7 +37,6 @@ from gpuload.ops.bounds import (
     scale_bound,
     stated_bound,
 )
-from gpuload.ops.graph import Graph
 from gpuload.spec import MOST_CHANNELS, Field
 
 TEXTS = "OSU"  # kinds of dtypes that hold texts
@@ -115,9 +116,9 @@ def bounds_of(
 ) -> dict[str, Bound]:
     """Return how far the fields of a batch may be from the array forms of the ops.
 
-    A difference that an op may make is carried through the ops behind it. Those that move values, or multiply them
-    (crop, flip, Normalize: what folds into a walk), keep it, or multiply it, too. A resize makes means of values.
-    Others may make more of a difference.
+    A difference that an op may make is carried through the ops behind it. Those that move values,
+    or multiply them (crop, flip, Normalize: what folds into a walk), keep it, or multiply it, too.
+    A resize makes means of values. Others may make more of a difference.
 
     Args:
         graph: the ops.
@@ -150,11 +151,12 @@ def _worst(bounds: Sequence[Bound]) -> Bound:
 
 
 def _of_record(bound: Bound, field: Field) -> Bound:
-    """Return a bound for the values of a single record; levels are no unit of floating-point numbers.
+    """Return a bound for the values of a single record; levels are no unit of floating-point
+    numbers.
 
-    How many values may differ is true of many images: of one that is smooth, half of all sums may be halves. Whole
-    numbers differ by one or not at all: a bound of rounding of floating-point numbers is none of theirs, however ops in
-    a choice loosen it.
+    How many values may differ is true of many images: of one that is smooth, half of all sums may
+    be halves. Whole numbers differ by one or not at all: a bound of rounding of floating-point
+    numbers is none of theirs, however ops in a choice loosen it.
     """
     if bound == EXACT or (field.dtype.kind in "iu" and bound.largest < 1):
         return EXACT
@@ -211,8 +213,8 @@ def difference(actual: Any, expected: Any, bound: Bound, axes: str = "") -> str:
         actual: of a record, as the executor made it, on the host.
         expected: the same, as the array forms make it.
         bound: the largest difference.
-        axes: what each axis is, ``"HWC"``, ``"NHWC"`` of several records: means are those of a channel of a record.
-            "" where that is not known: those of all values.
+        axes: what each axis is, ``"HWC"``, ``"NHWC"`` of several records: means are those of a
+            channel of a record. "" where that is not known: those of all values.
     """
     x, y = np.asarray(actual), np.asarray(expected)
     if (
@@ -254,7 +256,8 @@ def _mean_sentence(
     gains: Any,
     limit: Any,
 ) -> str:
-    """Return in words how far a channel of a record is away in the mean; "" if no further than it may."""
+    """Return in words how far a channel of a record is away in the mean; "" if no further than it
+    may."""
     if bound.mean == bound.shift == inf:
         return ""
     inner = tuple(place for place, axis in enumerate(axes) if axis not in "NC") or None
@@ -282,7 +285,8 @@ def _mean_sentence(
 
 
 def _gains(bound: Bound, axes: str, shape: tuple[int, ...]) -> Any:
-    """Return what the differences of each value may be multiplied by: 1, or a number for each channel."""
+    """Return what the differences of each value may be multiplied by: 1, or a number for each
+    channel."""
     place = axes.find("C")
     if place < 0 or len(bound.gains) != shape[place] or min(bound.gains) <= 0:
         return 1.0
@@ -290,7 +294,8 @@ def _gains(bound: Bound, axes: str, shape: tuple[int, ...]) -> Any:
 
 
 def _distance(x: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
-    """Return how far numbers are apart; NaN is no distance from NaN, and a long one from a number."""
+    """Return how far numbers are apart; NaN is no distance from NaN, and a long one from a
+    number."""
     with np.errstate(all="ignore"):
         if x.dtype.kind == "c":
             distance = np.abs(x - y).astype(np.float64)
@@ -303,7 +308,8 @@ def _distance(x: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def axes_of(field: Field) -> str:
-    """Return what each axis of a field's values is; "" where that is not known and nothing shows it."""
+    """Return what each axis of a field's values is; "" where that is not known and nothing shows
+    it."""
     if field.axes or field.shape is None or len(field.shape) != 3:
         return field.axes
     if field.is_channels_first:
@@ -314,7 +320,8 @@ def axes_of(field: Field) -> str:
 
 
 def _limit(y: NDArray[Any], bound: Bound, gains: Any) -> Any:
-    """Return the largest difference that a bound allows for such values: a number, or one for each channel."""
+    """Return the largest difference that a bound allows for such values: a number, or one for each
+    channel."""
     if y.dtype.kind not in "fc":
         return bound.largest * gains
     if y.dtype.kind == "f":

@@ -1,25 +1,32 @@
 """Columnar: columns of Apache Arrow as fields of records, for every format that PyArrow reads.
 
-    numbers, booleans             arrays: int8 to uint64, float16 to float64, bool
-    dates, times, durations       datetime64 and timedelta64 of the unit of the column; with a time zone in UTC
+    numbers, booleans             arrays: int8 to uint64, float16 to float64, bool dates, times,
+    durations       datetime64 and timedelta64 of the unit of the column; with a time zone in UTC
     strings                       text of any length; lists of them, too
-    binary                        uint8 of varying length; encoded images where the first record is one
-    fixed size binary, lists      arrays ``[size]``; lists of lists of fixed size, and tensors, have more axes
-    lists                         `Ragged`, of numbers or of arrays of one shape; with ``shapes=`` arrays of that shape
-    dictionaries, run ends        the values that they stand for
-    structs                       a field for each member, ``"outer.inner"``; of Hugging Face's images the bytes
+    binary                        uint8 of varying length; encoded images where the first record is
+    one fixed size binary, lists      arrays ``[size]``; lists of lists of fixed size, and tensors,
+    have more axes
+    lists                         `Ragged`, of numbers or of arrays of one shape; with ``shapes=``
+    arrays of that shape dictionaries, run ends        the values that they stand for
+    structs                       a field for each member, ``"outer.inner"``; of Hugging Face's
+                                  images the bytes
 
-Large types and views are as those without. What a record cannot hold is refused by name: missing values without a
-default, decimals, maps, unions, lists of lists that vary along several axes, two columns whose names are one.
+Large types and views are as those without. What a record cannot hold is refused by name: missing
+values without a default, decimals, maps, unions, lists of lists that vary along several axes, two
+columns whose names are one.
 
-Dtypes   Files whose columns have different dtypes have the one that holds all values of both, int64 for int32 and
-         int64, and the log says so; others are refused. ``dtypes=`` says another one, which must hold each value.
-Defaults stand for missing values also where these are in a dictionary or in run ends (`sources/defaults.py`).
-Memory   Few bytes may stand for many values: runs, places in a dictionary, views. Their bytes are added up before they
-         are decoded, and compared with the limit of `storage/inflate.py` (`UnpackLimit`).
-Index    Columns ``__index_level_0__``, in which pandas stores row labels that have no name, are left out unless
-         ``fields=`` names them, and the log says so.
-Source  https://arrow.apache.org/docs/format/Columnar.html; the metadata ``huggingface`` of the library `datasets`
+Dtypes   Files whose columns have different dtypes have the one that holds all values of both, int64
+         for int32 and int64, and the log says so; others are refused. ``dtypes=`` says another one,
+         which must hold each value.
+Defaults stand for missing values also where these are in a dictionary or in run ends
+(`sources/defaults.py`).
+Memory   Few bytes may stand for many values: runs, places in a dictionary, views. Their bytes are
+         added up before they are decoded, and compared with the limit of `storage/inflate.py`
+         (`UnpackLimit`).
+Index    Columns ``__index_level_0__``, in which pandas stores row labels that have no name, are
+         left out unless ``fields=`` names them, and the log says so.
+Source  https://arrow.apache.org/docs/format/Columnar.html; the metadata ``huggingface`` of the
+        library `datasets`
 """
 
 from __future__ import annotations
@@ -94,8 +101,8 @@ class Column:
         field: the field.
         path: the names that lead to it: those of structs around it, and its own.
         shape: the shape that lists of varying length are said to have; None if nothing was said.
-        default: in place of missing values, as an array of the dtype of a field of single numbers; None: these are
-            refused.
+        default: in place of missing values, as an array of the dtype of a field of single numbers;
+            None: these are refused.
         dtype: the dtype of the values in the file, if the field has another one.
         call: the function of gpuload that opened the file, for errors.
     """
@@ -155,7 +162,8 @@ class Description:
     classes: Mapping[str, tuple[str, ...]]
 
     def classes_of(self, columns: Sequence[Column]) -> tuple[str, ...]:
-        """Return the names of the classes of the only one of some columns that has such; else ``()``."""
+        """Return the names of the classes of the only one of some columns that has such; else
+        ``()``."""
         names = [
             self.classes[column.field.name]
             for column in columns
@@ -209,7 +217,8 @@ def check_arguments(
         "shapes": dict(shapes or {}),
         "defaults": {name: plain_default(value) for name, value in (defaults or {}).items()},
         "cache_bytes": check_cache_bytes(call, cache_bytes),
-        # Named only where they are said: the fingerprints of manifests from before there were these are by the others.
+        # Named only where they are said: the fingerprints of manifests from before there were these
+        # are by the others.
         **(
             {}
             if (partitions := check_partitions(call, partitions)) is None
@@ -224,7 +233,8 @@ def check_arguments(
 
 
 def _checked_dtype(call: str, name: str, value: Any) -> np.dtype[Any]:
-    """Return a dtype of ``dtypes=``; raises ``SpecError`` for others than numbers, booleans, dates and times."""
+    """Return a dtype of ``dtypes=``; raises ``SpecError`` for others than numbers, booleans, dates
+    and times."""
     try:
         if value is None:
             dtype = None
@@ -257,7 +267,8 @@ def columns_of_files(
         call: the reader, ``"gl.parquet"``.
         tables: the files.
         arguments: of the reader.
-        images: of columns of bytes whether they hold images; for others the first record of the first file says it.
+        images: of columns of bytes whether they hold images; for others the first record of the
+            first file says it.
 
     Raises:
         SpecError: the files differ in a field.
@@ -315,7 +326,8 @@ def _log_further_columns(call: str, tables: Sequence[Any], names: Sequence[str])
 
 
 def without_index(schema: Any) -> tuple[tuple[str, ...] | None, dict[str, None]]:
-    """Return the names of fields to read (None: of all columns), and the columns of row labels of pandas among them."""
+    """Return the names of fields to read (None: of all columns), and the columns of row labels of
+    pandas among them."""
     index_columns = {name: None for name in schema.names if INDEX.fullmatch(name)}
     if not index_columns or len(index_columns) == len(schema.names):
         return None, {}
@@ -326,7 +338,8 @@ def without_index(schema: Any) -> tuple[tuple[str, ...] | None, dict[str, None]]
 def _with_common_fields(
     call: str, paths: Sequence[str], columns: list[list[Column]]
 ) -> list[list[Column]]:
-    """Return the columns of each file, with one dtype for all files where it holds the values of all of them.
+    """Return the columns of each file, with one dtype for all files where it holds the values of
+    all of them.
 
     Raises:
         SpecError: the files differ in a field otherwise.
@@ -395,7 +408,8 @@ def _with_dtype(column: Column, dtype: np.dtype[Any] | None) -> Column:
 
 
 def describe_features(metadata: Mapping[bytes, bytes] | None) -> Description:
-    """Return what the metadata of a schema say in the form of `datasets`; nothing if they have another form."""
+    """Return what the metadata of a schema say in the form of `datasets`; nothing if they have
+    another form."""
     try:
         return describe_types(
             json.loads((metadata or {}).get(b"huggingface", b"{}"))["info"]["features"]
@@ -471,10 +485,12 @@ def columns_of(
         defaults: in place of missing values.
         dtypes: of fields, if they are others than in the file.
         images: the names of columns that hold encoded images.
-        first: returns a list with the value of the first record of a column; empty if there is no record.
+        first: returns a list with the value of the first record of a column; empty if there is no
+            record.
 
     Raises:
-        SpecError: a column cannot be a field, or a shape or default does not fit; the remedy names ``fields=``.
+        SpecError: a column cannot be a field, or a shape or default does not fit; the remedy names
+            ``fields=``.
         UnknownFieldError: there is no such column.
     """
     if twice := sorted({name for name in schema.names if schema.names.count(name) > 1}):
@@ -559,7 +575,8 @@ def _images_of_structs(leaves: Iterable[tuple[Path, Any]]) -> set[Path]:
 
 
 def _paths_by_name(types: Mapping[Path, Any]) -> dict[str, Path]:
-    """Return the columns by the names of their fields; an image of `datasets` has the name of its struct."""
+    """Return the columns by the names of their fields; an image of `datasets` has the name of its
+    struct."""
     images = _images_of_structs(types.items())
     return {
         ".".join(path[:-1] if path[:-1] in images else path): path
@@ -647,7 +664,8 @@ def _column(
 
 
 def _fitting_default(name: str, field: Field, arrow_type: Any, default: Any) -> Any:
-    """Return a default as it is stored in a `Column`; raises ``SpecError`` if it does not have its value there."""
+    """Return a default as it is stored in a `Column`; raises ``SpecError`` if it does not have its
+    value there."""
     arrow = signalsafe.import_package("pyarrow")
     plain, kind = _plain_type(arrow_type), _kind(arrow_type)
     try:
@@ -680,7 +698,8 @@ def _fitting_default(name: str, field: Field, arrow_type: Any, default: Any) -> 
 
 
 def _check_list(field: Field, default: Any) -> None:
-    """Raise ``UnfitDefault`` for a default of lists whose elements are none of the field's, or of another shape."""
+    """Raise ``UnfitDefault`` for a default of lists whose elements are none of the field's, or of
+    another shape."""
     if not isinstance(default, (list, tuple)):
         raise UnfitDefault("it is no list")
     if field.text:
@@ -720,7 +739,8 @@ def _example_of(field: Field, kind: str) -> str:
 
 
 def _kind(arrow_type: Any) -> str:
-    """Return the kind of a type in one word, dictionaries and extensions taken for what they stand for."""
+    """Return the kind of a type in one word, dictionaries and extensions taken for what they stand
+    for."""
     text = str(_plain_type(arrow_type))
     return text.partition("<")[0].partition("[")[0]
 
@@ -833,7 +853,8 @@ def _refusal(name: str, arrow_type: Any, cause: str) -> SpecError:
 
 @contextlib.contextmanager
 def as_damage(place: str, files: Files | None = None, number: int = 0) -> Iterator[None]:
-    """Make errors of PyArrow about bytes ours: damage, or that the file that holds them changed meanwhile.
+    """Make errors of PyArrow about bytes ours: damage, or that the file that holds them changed
+    meanwhile.
 
     Raises:
         DamagedBlockError: PyArrow does not take the bytes; names the place.
@@ -907,7 +928,8 @@ def python_values(path: Path, batch: Any) -> list[Any]:
 
 
 def values_of(column: Column, batch: Any, room: UnpackLimit) -> Array | Ragged:
-    """Return a column of a batch of records, as its field stores it; read-only, without a copy where that can be.
+    """Return a column of a batch of records, as its field stores it; read-only, without a copy
+    where that can be.
 
     Args:
         column: the column.
@@ -962,8 +984,8 @@ def values_of_array(column: Column, array: Any, room: UnpackLimit) -> Array | Ra
     plain = _present(column, array, room)
     if "list" not in _kind(plain.type):
         return _bytes_of(plain, room)
-    # A slice of an array keeps the offsets of the whole, and the first need not be 0; `flatten` gives the elements of
-    # the slice alone, where `values` would give all.
+    # A slice of an array keeps the offsets of the whole, and the first need not be 0; `flatten`
+    # gives the elements of the slice alone, where `values` would give all.
     offsets = plain.offsets.to_numpy().astype(np.int64)
     inner = field.with_(shape=(field.shape or ())[1:])
     elements = _flat(column, _elements(column, plain.flatten(), room, is_element=True), room)
@@ -993,7 +1015,8 @@ def _with_default(column: Column, array: Any, default: Array) -> Array:
 
 
 def in_field_dtype(column: Column, values: Array) -> Array:
-    """Return numbers of the file in the dtype of the field; raises ``SpecError`` if it does not hold one of them."""
+    """Return numbers of the file in the dtype of the field; raises ``SpecError`` if it does not
+    hold one of them."""
     if column.dtype is None or values.dtype == column.field.dtype:
         return np.ascontiguousarray(values, column.field.dtype)
     try:
@@ -1008,7 +1031,8 @@ def in_field_dtype(column: Column, values: Array) -> Array:
 
 
 def plain_values(array: Any, room: UnpackLimit | None) -> Any:
-    """Return an array without dictionary, run ends or extension; their values are added up before they are decoded.
+    """Return an array without dictionary, run ends or extension; their values are added up before
+    they are decoded.
 
     Raises:
         FormatError: they are more than the memory that they may take.
@@ -1049,7 +1073,8 @@ def plain_values(array: Any, room: UnpackLimit | None) -> Any:
 
 
 def _is_undecodable(values: Any) -> bool:
-    """Return True for values of a dictionary or of run ends for which PyArrow has no function that decodes them."""
+    """Return True for values of a dictionary or of run ends for which PyArrow has no function that
+    decodes them."""
     kind = str(values.type)
     return kind in VIEWS or kind.startswith(("dictionary<", "run_end_encoded<"))
 
@@ -1114,7 +1139,8 @@ def join(column: Column, pieces: Sequence[Any]) -> Array | Ragged:
 def _present(
     column: Column, array: Any, room: UnpackLimit | None, *, is_element: bool = False
 ) -> Any:
-    """Return an array without dictionary, run ends or extension; raises ``SpecError`` if values are missing.
+    """Return an array without dictionary, run ends or extension; raises ``SpecError`` if values are
+    missing.
 
     Args:
         column: the column.

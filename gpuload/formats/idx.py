@@ -1,8 +1,11 @@
-"""IDX files: MNIST's format, an array in a file, and one file or several for each field of a record.
+"""IDX files: MNIST's format, an array in a file, and one file or several for each field of a
+record.
 
-Layout  Two zero bytes, a byte for the type of the elements (TYPES), a byte for the number of axes; the length of each
-        axis as a big-endian uint32; the elements in C order, big-endian. Record i is ``array[i]``.
-Packed  Files of gzip, as MNIST's are distributed, are unpacked once into the cache folder (`storage/unpack.py`).
+Layout  Two zero bytes, a byte for the type of the elements (TYPES), a byte for the number of axes;
+        the length of each axis as a big-endian uint32; the elements in C order, big-endian. Record
+        i is ``array[i]``.
+Packed  Files of gzip, as MNIST's are distributed, are unpacked once into the cache folder
+(`storage/unpack.py`).
 Limits  A file that has more or fewer bytes than its header says is refused when it is opened.
 Source  http://yann.lecun.com/exdb/mnist/, "The IDX file format"
 """
@@ -67,15 +70,17 @@ def idx(paths: Paths | None = None, /, **fields: Paths) -> Source:
 
     Args:
         paths: files of a single field, which is called ``"x"``.
-        fields: for each field its files: a path, a string with wildcards, or a list of these; a list keeps its order, a
-            wildcard is sorted. Files of gzip are unpacked once into the cache folder; the log says where. Or a
-            manifest of such files (``Source.index``).
+        fields: for each field its files: a path, a string with wildcards, or a list of these; a
+            list keeps its order, a wildcard is sorted. Files of gzip are unpacked once into the
+            cache folder; the log says where. Or a manifest of such files (``Source.index``).
 
     Raises:
-        FileError: a file is missing, a directory, or cannot be read; or there is no room for unpacked copies.
-        FormatError: a file is no IDX file, or has another size than its header says, or is damaged gzip.
-        SpecError: there is no field; the files of one field have different dtypes or row shapes; two fields have
-            different numbers of records.
+        FileError: a file is missing, a directory, or cannot be read; or there is no room for
+            unpacked copies.
+        FormatError: a file is no IDX file, or has another size than its header says, or is damaged
+            gzip.
+        SpecError: there is no field; the files of one field have different dtypes or row shapes;
+            two fields have different numbers of records.
     """
     field_paths = {**({} if paths is None else {ONE_FIELD: paths}), **fields}
     if not field_paths or (paths is not None and ONE_FIELD in fields):
@@ -186,7 +191,8 @@ def _read(paths: Paths) -> tuple[Sequence[str], Files, list[Header]]:
 
 
 def _from_manifest(listing: manifest.Manifest) -> tuple[Sequence[str], Files, list[Header]]:
-    """Return the same of the files of a manifest, whose headers differ in the number of records alone."""
+    """Return the same of the files of a manifest, whose headers differ in the number of records
+    alone."""
     kind, shape = listing.about.get("type"), listing.about.get("shape")
     is_shape = (
         isinstance(shape, list)
@@ -261,7 +267,8 @@ def _check_alike(paths: Sequence[str], headers: Sequence[Header]) -> None:
 
 
 def _check_lengths(sources: Sequence[IdxSource]) -> None:
-    """Refuse fields of different numbers of records, also file by file where they have as many files."""
+    """Refuse fields of different numbers of records, also file by file where they have as many
+    files."""
     first = sources[0]
     for source in sources:
         pairs = [(source._place(), len(source), first._place(), len(first))]
@@ -281,7 +288,8 @@ def _check_lengths(sources: Sequence[IdxSource]) -> None:
 
 
 def _sniff(beginning: Beginning) -> Match | None:
-    """Return a match if the file has the size that its header says; the size of a compressed file is not known."""
+    """Return a match if the file has the size that its header says; the size of a compressed file
+    is not known."""
     num_bytes = _file_bytes(beginning.head)
     # Four bytes of small numbers begin many other files: the size has to fit, too.
     if num_bytes is None or (num_bytes != beginning.num_bytes and not beginning.compression):

@@ -1,12 +1,14 @@
 """Members: arrays of one length inside a file as the fields of records, for HDF5 and Zarr.
 
-    numbers, booleans, bytes of one length   arrays ``[*shape]``: record i is element i of the first axis
+    numbers, booleans, bytes of one length   arrays ``[*shape]``: record i is element i of the first
+    axis
     compounds                                a field for each part, ``"array.part"``
     texts of varying length                  text
     other values of varying length           `Ragged`; encoded images where the first value is one
 
-Access  Rows whose bytes lie in files as NumPy has them are read where they lie, by the reader of rows (`rows.py`). All
-        others are decoded a block of rows at a time (`blocks.py`), and cached.
+Access  Rows whose bytes lie in files as NumPy has them are read where they lie, by the reader of
+        rows (`rows.py`). All others are decoded a block of rows at a time (`blocks.py`), and
+        cached.
 """
 
 from __future__ import annotations
@@ -87,7 +89,8 @@ class Member:
         title: file and array, for errors.
         path: of the array in the file.
         fields: the layout of a row as it is stored; or the field of values of varying length.
-        block_starts: int64 ``[num_blocks + 1]``, the first row of each block, and the number of rows.
+        block_starts: int64 ``[num_blocks + 1]``, the first row of each block, and the number of
+            rows.
         decode: returns the rows of a block as they are stored, ``[n, *shape]``, or a `Ragged`.
         how: one line about how blocks are decoded.
         origin: returns the file of a block, and the byte where it begins.
@@ -266,7 +269,8 @@ def _apply_choice(
     """Return a member as the arguments say: with packed numbers as values, or as they are stored.
 
     Raises:
-        SpecError: its numbers are packed, and nothing says what becomes of them; or nothing of it was written.
+        SpecError: its numbers are packed, and nothing says what becomes of them; or nothing of it
+            was written.
     """
     rest = [sibling.path for sibling in table if sibling is not member]
     if rest:
@@ -327,7 +331,8 @@ def _rounding_error(member: Member, packing: Packing, number: int | float, call:
 
 
 def _warn_of_images(tables: Sequence[Sequence[Member]], call: str) -> None:
-    """Warn once of files that look like an image each: of arrays of one shape, and nothing beside."""
+    """Warn once of files that look like an image each: of arrays of one shape, and nothing
+    beside."""
     shapes = [[_shape_of(member) for member in table] for table in (tables[0], tables[-1])]
     is_alike = len({table[0].length for table in tables}) == 1 and shapes[0] == shapes[1]
     if is_alike and all(are_of_pixels(len(tables), *shape) for shape in shapes[0]):
@@ -338,7 +343,8 @@ def _warn_of_images(tables: Sequence[Sequence[Member]], call: str) -> None:
 
 
 def _shape_of(member: Member) -> tuple[np.dtype[Any], tuple[int, ...]]:
-    """Return the dtype and the shape of an array; no shape for values of varying length and compounds."""
+    """Return the dtype and the shape of an array; no shape for values of varying length and
+    compounds."""
     if not isinstance(member.fields, Layout) or len(member.fields.parts) != 1:
         return np.dtype(np.void), ()
     field = member.fields.parts[0].field
@@ -346,7 +352,8 @@ def _shape_of(member: Member) -> tuple[np.dtype[Any], tuple[int, ...]]:
 
 
 def _tell_gaps(tables: Sequence[Sequence[Member]], fill: bool | None) -> None:
-    """Warn of chunks that are not there, once for all files; with ``fill=False`` they are an error."""
+    """Warn of chunks that are not there, once for all files; with ``fill=False`` they are an
+    error."""
     lacking = [
         (member, member.gaps) for table in tables for member in table if member.gaps is not None
     ]
@@ -412,7 +419,8 @@ def _check_lengths(path: str, table: Sequence[Member]) -> None:
 
 
 def _leaf(members: Sequence[Member], storage: Storage, cache: BlockCache, key: int) -> Leaf:
-    """Return the leaf of a member of each file: of rows where they lie if all files have them so, else of blocks."""
+    """Return the leaf of a member of each file: of rows where they lie if all files have them so,
+    else of blocks."""
     # An empty one lies nowhere: with it the rows of the others could not be read where they lie.
     members = [member for member in members if member.length] or members[:1]
     first = members[0].fields
@@ -437,7 +445,8 @@ def _leaf(members: Sequence[Member], storage: Storage, cache: BlockCache, key: i
                 cause="compounds of one source are stored alike: in byte order and places",
                 remedy="open the files one by one, and join them: gl.concat(a, b)",
             )
-        # The files store it in other byte orders: blocks are decoded, and turned into this machine's.
+        # The files store it in other byte orders: blocks are decoded, and turned into this
+        # machine's.
         first, dtype = compact_layout(first), first.parts[0].field.dtype
     num_blocks = starts_of([member.block_starts.size - 1 for member in members])
     firsts = starts_of([member.length for member in members])
@@ -553,10 +562,12 @@ def listed_kinds(
 
 
 def row_layout(name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Layout:
-    """Return the layout of a row of an array of rows ``[*shape]``; the parts of a compound are ``"name.part"``.
+    """Return the layout of a row of an array of rows ``[*shape]``; the parts of a compound are
+    ``"name.part"``.
 
     Raises:
-        SpecError: the dtype holds Python objects, or a row has more axes or bytes than an array can have.
+        SpecError: the dtype holds Python objects, or a row has more axes or bytes than an array can
+            have.
     """
     check_name(name)
     return layout_of(np.dtype([(name, dtype)]) if dtype.names else dtype, shape, field=name)

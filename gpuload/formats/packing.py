@@ -1,16 +1,21 @@
-"""Packing: numbers that stand for others, as netCDF and xarray mark them by attributes; for HDF5 and Zarr.
+"""Packing: numbers that stand for others, as netCDF and xarray mark them by attributes; for HDF5
+and Zarr.
 
     scale_factor, add_offset             value = number * scale_factor + add_offset
     _FillValue, missing_value            numbers that stand for a value that is not there: NaN
     valid_range, valid_min, valid_max    numbers outside are none either: NaN
-    _Unsigned                            a signed type holds unsigned numbers, "true", or the other way, "false"
+    _Unsigned                            a signed type holds unsigned numbers, "true", or the other
+                                         way, "false"
 
-Dtype   of the values: float64 or float32 as scale_factor and add_offset are, float64 for integers of 4 bytes or more.
-        Without both, float32 for integers of 1 or 2 bytes, float64 for larger ones; floats stay as they are.
+Dtype   of the values: float64 or float32 as scale_factor and add_offset are, float64 for integers
+        of 4 bytes or more. Without both, float32 for integers of 1 or 2 bytes, float64 for larger
+        ones; floats stay as they are.
 Bits    Numbers of 8 bytes that float64 does not hold are an error where nothing scales them.
-Choice  Records of packed numbers are opened when the caller says whether to unpack them. NaN as the _FillValue of
-        floats, and a range of all numbers that the dtype has, change nothing that has to be chosen.
-Source  CF Conventions 1.11, 2.5.1 "Missing data", 8.1 "Packed Data"; NetCDF Users Guide, A "Attribute Conventions"
+Choice  Records of packed numbers are opened when the caller says whether to unpack them. NaN as the
+        _FillValue of floats, and a range of all numbers that the dtype has, change nothing that has
+        to be chosen.
+Source  CF Conventions 1.11, 2.5.1 "Missing data", 8.1 "Packed Data"; NetCDF Users Guide, A
+        "Attribute Conventions"
 """
 
 from __future__ import annotations
@@ -90,7 +95,8 @@ class Packing:
         return values
 
     def first_rounded(self, numbers: Array, values: Array) -> Number | None:
-        """Return the first number that its float does not hold, where nothing scales it; None if each is held.
+        """Return the first number that its float does not hold, where nothing scales it; None if
+        each is held.
 
         Args:
             numbers: as they are stored.
@@ -184,7 +190,8 @@ class _FaultError(Exception):
 
 
 def _of_compounds(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> Packing | None:
-    """Return a packing with a fault for compounds and the like that have factors: they have no numbers to scale."""
+    """Return a packing with a fault for compounds and the like that have factors: they have no
+    numbers to scale."""
     present = [name for name in SCALES if name in attributes]
     names = tuple(name for name in present if np.ravel(attributes[name])[0] != NEUTRAL[name])
     if dtype.kind not in "cOV" or not names:
@@ -199,7 +206,8 @@ def _of_compounds(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> Packin
 def _values_of(
     attributes: Mapping[str, Any], name: str, dtype: np.dtype[Any], stored_dtype: np.dtype[Any]
 ) -> Array:
-    """Return the numbers of an attribute, ``[n]``; none if it is not there. Raises `_FaultError`."""
+    """Return the numbers of an attribute, ``[n]``; none if it is not there. Raises
+    `_FaultError`."""
     if name not in attributes:
         return np.zeros(0)
     value = attributes[name]
@@ -216,7 +224,8 @@ def _values_of(
 
 
 def _of_numbers(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> Packing | None:
-    """Return the packing of an array of integers or floats; None if they are values. Raises `_FaultError`."""
+    """Return the packing of an array of integers or floats; None if they are values. Raises
+    `_FaultError`."""
     view = _view(attributes, dtype)
     stored_dtype = np.dtype(view) if view else dtype
     arrays = dict[str, Array]()
@@ -257,7 +266,8 @@ def _leaves_out(lowest: Number, highest: Number, dtype: np.dtype[Any]) -> bool:
 
 
 def _view(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> str:
-    """Return the dtype that integers are taken as, after the attribute ``_Unsigned``; "" for their own."""
+    """Return the dtype that integers are taken as, after the attribute ``_Unsigned``; "" for their
+    own."""
     value = np.ravel(attributes.get(UNSIGNED, ""))[0]  # netCDF has texts in arrays of one
     text = (value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)).lower()
     kind = {"true": "u", "false": "i"}.get(text, dtype.kind)
@@ -267,7 +277,8 @@ def _view(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> str:
 
 
 def _in_dtype_of_array(values: Array, dtype: np.dtype[Any], stored_dtype: np.dtype[Any]) -> Array:
-    """Return integers of an attribute in the dtype that those of the array are taken as: -1 of int8 is 255 of uint8.
+    """Return integers of an attribute in the dtype that those of the array are taken as: -1 of int8
+    is 255 of uint8.
 
     HDF5 has a type for them; JSON, which Zarr has, has none.
     """
@@ -282,7 +293,8 @@ def _in_dtype_of_array(values: Array, dtype: np.dtype[Any], stored_dtype: np.dty
 
 
 def _number_of(value: Any, dtype: np.dtype[Any]) -> Any:
-    """Return a number of an attribute; in Zarr of format 3 xarray writes floats as the base64 of a double."""
+    """Return a number of an attribute; in Zarr of format 3 xarray writes floats as the base64 of a
+    double."""
     if isinstance(value, str) and dtype.kind == "f":
         try:
             return struct.unpack("<d", base64.b64decode(value, validate=True))[0]

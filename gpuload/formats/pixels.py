@@ -1,4 +1,5 @@
-"""Pixels: files of one array each that look like an image or a volume, and whose rows are taken as records."""
+"""Pixels: files of one array each that look like an image or a volume, and whose rows are taken as
+records."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ def warn_of_images(
     shape: tuple[int, ...],
     remedy: str = ROW_OR_FILE,
 ) -> bool:
-    """Warn of files of one shape that look like an image each, and whose rows are taken as records; True if so.
+    """Warn of files of one shape that look like an image each, and whose rows are taken as records;
+    True if so.
 
     Args:
         call: ``npy``, say.
@@ -46,7 +48,8 @@ def warn_of_images(
 
 
 def are_of_pixels(num_files: int, dtype: np.dtype[Any], shape: tuple[int, ...]) -> bool:
-    """Return True if the array of one of so many files looks like an image, HWC, CHW or HW, or a volume."""
+    """Return True if the array of one of so many files looks like an image, HWC, CHW or HW, or a
+    volume."""
     if num_files < 2 or dtype.kind not in "buif":
         return False
     if len(shape) == 3 and CHANNELS.intersection((shape[0], shape[-1])):
@@ -64,7 +67,8 @@ def are_of_pixels(num_files: int, dtype: np.dtype[Any], shape: tuple[int, ...]) 
 
 
 def _is_volume(dtype: np.dtype[Any], planes: int, height: int, width: int) -> bool:
-    """Return True for an array of three axes that is rather a volume, or an image of many channels, than images.
+    """Return True for an array of three axes that is rather a volume, or an image of many channels,
+    than images.
 
     Shards have more images than an image has rows, and a last shard has another number of them.
     """

@@ -2,8 +2,9 @@
 
     sales/year=2019/a.parquet     x: 1 2 3     year: 2019 2019 2019
 
-Twice   If the files have the column of a folder, too, it is read from the files. Its value in the first
-        record is compared with the name of the folder: both are the same if one program wrote them.
+Twice   If the files have the column of a folder, too, it is read from the files. Its value in the
+        first record is compared with the name of the folder: both are the same if one program wrote
+        them.
 """
 
 from __future__ import annotations
@@ -135,7 +136,8 @@ def _names_in(listing: Manifest) -> tuple[str, ...]:
 
 
 def _compare(call: str, partition: Partition, tables: Sequence[Any], names: Sequence[str]) -> None:
-    """Compare the first value of a column with the name of its folder, and log which of both is read.
+    """Compare the first value of a column with the name of its folder, and log which of both is
+    read.
 
     Raises:
         SpecError: both are numbers, or texts, and differ.

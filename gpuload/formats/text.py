@@ -1,13 +1,15 @@
 """Text files: each line is a record, by number.
 
-Layout   UTF-8. A line ends with LF, or with CR LF; neither is part of it. Empty lines are records. Bytes behind the
-         last line end are a record. A mark at the beginning (BOM) is left out.
-Access   any line by index, one positioned read: the offsets of the lines are found once, by a walk through the files,
-         and stored (`spanindex.py`).
+Layout   UTF-8. A line ends with LF, or with CR LF; neither is part of it. Empty lines are records.
+         Bytes behind the last line end are a record. A mark at the beginning (BOM) is left out.
+Access   any line by index, one positioned read: the offsets of the lines are found once, by a walk
+         through the files, and stored (`spanindex.py`).
 Memory   8 bytes a line, for its place.
-Packed   gzip files, which are found by their content, are unpacked once into the cache folder (`storage/unpack.py`).
+Packed   gzip files, which are found by their content, are unpacked once into the cache folder
+(`storage/unpack.py`).
 Errors   a line that is no UTF-8 is an error of that record, and names file, line and byte.
-Limits   a line has at most ``max_line_bytes``, so that a file of another kind is refused when it is opened.
+Limits   a line has at most ``max_line_bytes``, so that a file of another kind is refused when it is
+opened.
 Source   https://www.tensorflow.org/api_docs/python/tf/data/TextLineDataset; RFC 3629 for UTF-8
 """
 
@@ -46,13 +48,15 @@ def text(
     """Return the lines of text files as records with one field, ``text``.
 
         gl.text("corpus-*.txt")                      objects of str
-        gl.text("corpus.txt.gz", encoding=None)      objects of bytes, as tf.data.TextLineDataset has them
+        gl.text("corpus.txt.gz", encoding=None)      objects of bytes, as tf.data.TextLineDataset
+                                                     has them
 
     Args:
-        paths: a path, a string with wildcards, or a list of these; a list keeps its order, a wildcard is sorted. Files
-            of gzip are found by their content. Or a manifest of such files (``Source.index``).
-        encoding: ``"utf-8"``: lines become str, and one that is no UTF-8 is an error when it is read. None: lines
-            become bytes, whatever they hold.
+        paths: a path, a string with wildcards, or a list of these; a list keeps its order, a
+            wildcard is sorted. Files of gzip are found by their content. Or a manifest of such
+            files (``Source.index``).
+        encoding: ``"utf-8"``: lines become str, and one that is no UTF-8 is an error when it is
+            read. None: lines become bytes, whatever they hold.
         max_line_bytes: the longest line that may be in the files, its end included.
 
     Raises:
@@ -164,13 +168,15 @@ class LineLeaf(SpanLeaf):
         return [Ragged(payload, offsets)]
 
     def _check(self, numbers: Indices, raw: Ragged) -> None:
-        """Raise ``RowError`` if a record does not lie between two line ends: then the index is of other bytes."""
+        """Raise ``RowError`` if a record does not lie between two line ends: then the index is of
+        other bytes."""
         ends = raw.offsets[1:]
         is_ended = np.zeros(ends.size, np.bool_)
         rows = np.flatnonzero(ends > raw.offsets[:-1])
         is_ended[rows] = raw.payload[ends[rows] - 1] == LF
         is_last = numbers + 1 == self._starts[self.files_of(numbers) + 1]
-        # Two counts for all lines at once; which line is wrong is looked for only where they differ.
+        # Two counts for all lines at once; which line is wrong is looked for only where they
+        # differ.
         if bool((is_ended | is_last).all()) and np.count_nonzero(
             raw.payload == LF
         ) == np.count_nonzero(is_ended):
@@ -199,7 +205,8 @@ def _lead_bytes(path: str, size: int, head: bytes) -> int:
 
 
 def _bounds_in(files: Files, number: int, lead_bytes: int, show: Callable[[int], None]) -> Indices:
-    """Return the offsets at which the lines of a file begin and the last one ends, int64 ``[num_lines + 1]``, bytes."""
+    """Return the offsets at which the lines of a file begin and the last one ends, int64
+    ``[num_lines + 1]``, bytes."""
     size, offset = int(files.sizes[number]), lead_bytes
     bounds = [np.array([lead_bytes], np.int64)]
     piece = np.empty(min(PIECE_BYTES, max(size, 1)), np.uint8)

@@ -1,45 +1,58 @@
-"""Decode: an encoded image to upright pixels, equal to those of DALI's CPU decoder; the importer of the codecs.
+"""Decode: an encoded image to upright pixels, equal to those of DALI's CPU decoder; the importer of
+the codecs.
 
-nvImageCodec  the codec that DALI uses, on the CPU (`nvidia.nvimgcodec`, installed with DALI). It decodes only the
-              region that is asked for, and turns by the EXIF orientation itself. Images of more than 8 bits are decoded
-              at their own depth: at 8 bits the low byte would be cut off, where DALI rounds.
-Pillow        for machines without the first (macOS, Windows). Only its decoders are used, not its readers of files:
-              those pass over damage, warn, and obey settings of the whole process. It decodes whole images. Of formats
-              other than JPEG and PNG its readers are used, one by name, behind our own reading of the header.
-Choice        made once in a process: nvImageCodec if it works, else Pillow. The pixels are the same, or Pillow's are
-              refused (`UNLIKE`): of TIFF with a palette, with alpha that was multiplied in, or 10 to 14 bits, and of
-              colours of 16 bits in TIFF, PNM and JPEG 2000, of which it keeps 8. GIF and AVIF are Pillow's in any case,
-              as are animated WebP, BMP of 16 bits for a pixel, gray JPEG 2000 of 9 to 15 bits, without boxes or with
-              alpha, and a TIFF that does not say BitsPerSample, which nvImageCodec needs and TIFF does not.
-Values        of 16 bits become ``rint(x / 257)`` of 8, and 8 become ``257 x`` of 16; 10 to 14 bits are moved up to 16.
-              A palette is expanded, transparency and gamma are dropped; CMYK: `_ink`.
+nvImageCodec  the codec that DALI uses, on the CPU (`nvidia.nvimgcodec`, installed with DALI). It
+              decodes only the region that is asked for, and turns by the EXIF orientation itself.
+              Images of more than 8 bits are decoded at their own depth: at 8 bits the low byte
+              would be cut off, where DALI rounds.
+Pillow        for machines without the first (macOS, Windows). Only its decoders are used, not its
+              readers of files: those pass over damage, warn, and obey settings of the whole
+              process. It decodes whole images. Of formats other than JPEG and PNG its readers are
+              used, one by name, behind our own reading of the header.
+Choice        made once in a process: nvImageCodec if it works, else Pillow. The pixels are the
+              same, or Pillow's are refused (`UNLIKE`): of TIFF with a palette, with alpha that was
+              multiplied in, or 10 to 14 bits, and of colours of 16 bits in TIFF, PNM and JPEG 2000,
+              of which it keeps 8. GIF and AVIF are Pillow's in any case, as are animated WebP, BMP
+              of 16 bits for a pixel, gray JPEG 2000 of 9 to 15 bits, without boxes or with alpha,
+              and a TIFF that does not say BitsPerSample, which nvImageCodec needs and TIFF does
+              not.
+Values        of 16 bits become ``rint(x / 257)`` of 8, and 8 become ``257 x`` of 16; 10 to 14 bits
+              are moved up to 16. A palette is expanded, transparency and gamma are dropped; CMYK:
+              `_ink`.
 GRAY          of the RGB pixels, by OpenCV's and DALI's fixed-point weights, for every kind of file.
 RGBA          those pixels, and the alpha of the file, by Pillow's decoders.
-ANY           the samples that a file stores, not scaled: of PNM by `heads.pnm`, of TIFF by `tiffs`; of others the
-              colours at their own depth, and the alpha.
-LABELS        the numbers that a PNG stores, by zlib and the core. Of a file that is damaged, or interlaced, and without
-              the core, by a codec: without its palette it is a gray image of the numbers of its colours.
-Threads       any number at once, each with a decoder of its own: two threads in one decoder of nvImageCodec 0.9 end the
-              process. Decoders have no threads of their own, so that a child of fork can decode too.
-Memory        the pixels of nvImageCodec are handed out without a copy. They lie in ordinary memory that the array keeps
-              alive. Decoding into memory of ours is not faster: the codec copies there from a buffer of its own. So it
-              takes 6 bytes for each pixel, and 12 of 16 bits; Pillow 7. Values are converted some rows at a time.
-Measured      milliseconds for a JPEG of 500 x 375, one thread: 0.64, of a random-resized-crop region 0.55; Pillow 1.1,
-              simplejpeg 0.60 (nvImageCodec 0.9, Pillow 13.0, simplejpeg 1.9).
-Short data    Where the data of a scan end early, libjpeg makes the rest of the image gray, and only warns. Of a JPEG in
-              one Huffman scan that is an error here. nvImageCodec gets a region that ends above the last stored units
-              without its end marker, which makes libjpeg stop instead. Otherwise it would then decode twice, so only
-              suspects are read again: those whose last stored pixel has the gray of missing blocks.
-              Pillow reads such suspects with longer data, which must change nothing.
-Limits        Of a damaged JPEG the codecs do not see: data that changed and did not become too short; less than a unit
-              (8 to 16 pixels a side) that is missing; damage behind a region; data that end early before a restart
-              marker, in a progressive file, or in one of several scans. The pixels are wrong then, and a region may
-              differ from the cut of the whole image by some levels, in DALI likewise.
-              libjpeg and libpng in nvImageCodec 0.9 write such warnings to stderr: there is no option against it, the
-              functions are not exported, and to redirect the descriptor would take it from the whole process. Files
-              that `scans` refuses, and those that are read without an end marker and too short, cause none. Messages
-              of nvImageCodec itself are switched off, unless the program imported it before. OpenCV in it warns of each
-              raw codestream of JPEG 2000, which says no colours; OPENCV_LOG_LEVEL=OFF, set before, silences it.
+ANY           the samples that a file stores, not scaled: of PNM by `heads.pnm`, of TIFF by `tiffs`;
+              of others the colours at their own depth, and the alpha.
+LABELS        the numbers that a PNG stores, by zlib and the core. Of a file that is damaged, or
+              interlaced, and without the core, by a codec: without its palette it is a gray image
+              of the numbers of its colours.
+Threads       any number at once, each with a decoder of its own: two threads in one decoder of
+              nvImageCodec 0.9 end the process. Decoders have no threads of their own, so that a
+              child of fork can decode too.
+Memory        the pixels of nvImageCodec are handed out without a copy. They lie in ordinary memory
+              that the array keeps alive. Decoding into memory of ours is not faster: the codec
+              copies there from a buffer of its own. So it takes 6 bytes for each pixel, and 12 of
+              16 bits; Pillow 7. Values are converted some rows at a time.
+Measured      milliseconds for a JPEG of 500 x 375, one thread: 0.64, of a random-resized-crop
+              region 0.55; Pillow 1.1, simplejpeg 0.60 (nvImageCodec 0.9, Pillow 13.0, simplejpeg
+              1.9).
+Short data    Where the data of a scan end early, libjpeg makes the rest of the image gray, and only
+              warns. Of a JPEG in one Huffman scan that is an error here. nvImageCodec gets a region
+              that ends above the last stored units without its end marker, which makes libjpeg stop
+              instead. Otherwise it would then decode twice, so only suspects are read again: those
+              whose last stored pixel has the gray of missing blocks. Pillow reads such suspects
+              with longer data, which must change nothing.
+Limits        Of a damaged JPEG the codecs do not see: data that changed and did not become too
+              short; less than a unit (8 to 16 pixels a side) that is missing; damage behind a
+              region; data that end early before a restart marker, in a progressive file, or in one
+              of several scans. The pixels are wrong then, and a region may differ from the cut of
+              the whole image by some levels, in DALI likewise. libjpeg and libpng in nvImageCodec
+              0.9 write such warnings to stderr: there is no option against it, the functions are
+              not exported, and to redirect the descriptor would take it from the whole process.
+              Files that `scans` refuses, and those that are read without an end marker and too
+              short, cause none. Messages of nvImageCodec itself are switched off, unless the
+              program imported it before. OpenCV in it warns of each raw codestream of JPEG 2000,
+              which says no colours; OPENCV_LOG_LEVEL=OFF, set before, silences it.
 """
 
 from __future__ import annotations
@@ -80,9 +93,10 @@ PROBE = bytes.fromhex(  # a PNG of 2 x 1 pixels, (1, 2, 3) and (4, 5, 6)
     "003f001621bad4540000000049454e44ae426082"
 )
 FILL = 128  # each channel of a block that libjpeg makes up where the data of a scan ends early
-# Put in the place of the end of a JPEG. Without an end marker, nvImageCodec refuses a file as soon as a block needs
-# more data than there is; libjpeg reads the 8 bytes in advance. Pillow would refuse every file, so for it the
-# data are made longer, which changes the pixels only if they were short of data.
+# Put in the place of the end of a JPEG. Without an end marker, nvImageCodec refuses a file as soon
+# as a block needs more data than there is; libjpeg reads the 8 bytes in advance. Pillow would
+# refuse every file, so for it the data are made longer, which changes the pixels only if they were
+# short of data.
 STRICT_END = np.frombuffer(bytes(8) + b"\xff\xff", np.uint8)
 LONGER_END = np.frombuffer(b"\x5a" * 64 + b"\xff\xd9", np.uint8)
 DAMAGE_TEXT = "its pixels cannot be decoded: the file is damaged behind its header"
@@ -136,18 +150,20 @@ def decode(
         data: the file, uint8 ``[num_bytes]``.
         head: the result of `head.read` for it; where it is not turned, ``without_turn`` of that.
         mode: ``"RGB"``, ``"GRAY"``, ``"RGBA"``, ``"LABELS"`` or ``"ANY"``.
-        region: top, left, height and width in the image; the result equals the same cut of the whole image.
-        dtype: ``"uint8"`` or ``"uint16"``; black is 0, and white the largest value. Labels are not scaled, nor is
-            ``"ANY"``, which takes any dtype that holds all values of the file's.
-        strict: True to look at each JPEG twice, and refuse one whose data end early also if that left no trace in the
-            last pixels. Decoding a region may find such damage without it.
+        region: top, left, height and width in the image; the result equals the same cut of the
+            whole image.
+        dtype: ``"uint8"`` or ``"uint16"``; black is 0, and white the largest value. Labels are not
+            scaled, nor is ``"ANY"``, which takes any dtype that holds all values of the file's.
+        strict: True to look at each JPEG twice, and refuse one whose data end early also if that
+            left no trace in the last pixels. Decoding a region may find such damage without it.
         orient: False for the pixels as they are stored, else they are turned upright.
 
     Raises:
         ImageError: the bytes are damaged, or the codec that is there does not decode such a file.
         HeadError: the same; `UnsupportedError` where it is of another kind.
         SpecError: the mode is another one, or the region is empty or reaches beyond the image.
-        MissingPackageError: neither nvImageCodec nor Pillow is installed; of other kinds, Pillow or tifffile.
+        MissingPackageError: neither nvImageCodec nor Pillow is installed; of other kinds, Pillow or
+            tifffile.
     """
     if mode not in MODES:
         raise SpecError(
@@ -194,7 +210,8 @@ def decode(
 
 
 def losses(head: Head, mode: str, dtype: str) -> Iterator[tuple[str, str, str]]:
-    """Yield what decoding leaves out of an image: a word for the kind of loss, a sentence, and the form to write."""
+    """Yield what decoding leaves out of an image: a word for the kind of loss, a sentence, and the
+    form to write."""
     if head.pages > 1:
         text = f"an image is a {FORMATS[head.kind].title} of {head.pages_in_words}, of which the first alone is decoded"
         yield (
@@ -237,7 +254,8 @@ def losses(head: Head, mode: str, dtype: str) -> Iterator[tuple[str, str, str]]:
 
 
 def _reader(head: Head) -> str:
-    """Return the call that reads all pages or frames of a file, which is ``paths[n]``, by another library."""
+    """Return the call that reads all pages or frames of a file, which is ``paths[n]``, by another
+    library."""
     if head.kind == "tiff":
         return "tifffile.imread(paths[n])"
     frames = "PIL.ImageSequence.Iterator(PIL.Image.open(paths[n]))"
@@ -309,7 +327,8 @@ def _odd_jp2(data: Pixels, head: Head, region: Region | None, dtype: str) -> NDA
 
 
 def _signed_jp2(data: Pixels, head: Head) -> NDArray[Any]:
-    """Return the numbers of a signed gray JPEG 2000: Pillow moves them up, so that the least is 0."""
+    """Return the numbers of a signed gray JPEG 2000: Pillow moves them up, so that the least is
+    0."""
     image = _of_pillow("JPEG 2000").take(_codestream(data), head, np.asarray, orient=False)
     width = 8 * image.dtype.itemsize
     values = image.astype(np.int32) - (1 << (width - 1))
@@ -323,7 +342,8 @@ def _codestream(data: Pixels) -> Pixels:
 def _file_numbers(
     data: Pixels, head: Head, region: Region | None, dtype: str, strict: bool, orient: bool
 ) -> NDArray[Any]:
-    """Return the channels that a file stores, their numbers not scaled; the colours of a palette are looked up."""
+    """Return the channels that a file stores, their numbers not scaled; the colours of a palette
+    are looked up."""
     if not np.can_cast(head.dtype, dtype, "safe"):
         raise UnsupportedError(
             f"values of {head.dtype} as {dtype}", f"gl.ops.Decode('ANY', dtype={head.dtype!r})"
@@ -340,7 +360,8 @@ def _file_numbers(
 
 
 def _shows_samples(data: Pixels, head: Head) -> bool:
-    """Return True for a TIFF whose colours, as they are decoded, are its samples, or those of its palette."""
+    """Return True for a TIFF whose colours, as they are decoded, are its samples, or those of its
+    palette."""
     layout = tiff.layout(data.data)
     are_numbers = layout.photometric == tiff.INDEXED or (
         layout.photometric != tiff.WHITE_IS_0 and layout.bits >= 8
@@ -414,7 +435,8 @@ def _tiff_samples(data: Pixels, head: Head, orient: bool) -> NDArray[Any]:
 
 
 def _alpha(data: Pixels, head: Head, orient: bool) -> NDArray[Any]:
-    """Return the transparency of an image that has one, ``[height, width]``, uint8 or uint16; 0 is transparent."""
+    """Return the transparency of an image that has one, ``[height, width]``, uint8 or uint16; 0 is
+    transparent."""
     if head.kind == "pnm":
         values, largest = pnm.samples(data.data)
         return _to_white(values[..., -1], largest, head.dtype)
@@ -485,9 +507,11 @@ def _labels(
 
 
 def _stored_numbers(data: Pixels, head: Head) -> NDArray[Any] | None:
-    """Return the number that a PNG stores for each pixel, as it is stored; None where a codec has to look at the file.
+    """Return the number that a PNG stores for each pixel, as it is stored; None where a codec has
+    to look at the file.
 
-    A codec, which makes colours of them, takes four times as long (1.4 and 0.35 ms for 500 x 375 numbers of 8 bits).
+    A codec, which makes colours of them, takes four times as long (1.4 and 0.35 ms for 500 x 375
+    numbers of 8 bits).
     """
     if core.native is None or data[28] != 0:  # interlaced
         return None
@@ -518,7 +542,8 @@ def _stored_numbers(data: Pixels, head: Head) -> NDArray[Any] | None:
 
 
 def _without_palette(data: Pixels) -> Pixels:
-    """Return a PNG with a palette as the gray one that stores the same numbers, with its orientation."""
+    """Return a PNG with a palette as the gray one that stores the same numbers, with its
+    orientation."""
     view, place = data.data, 33
     header = b"IHDR" + bytes(view[16:25]) + bytes([GRAYSCALE]) + bytes(view[26:29])
     parts = [bytes(view[:12]), header, zlib.crc32(header).to_bytes(4, "big")]
@@ -533,7 +558,8 @@ def _without_palette(data: Pixels) -> Pixels:
 
 
 def codec() -> str | None:
-    """Return the codec that decodes images in this process, with its version; None where none is installed."""
+    """Return the codec that decodes images in this process, with its version; None where none is
+    installed."""
     try:
         return _process_codec().name
     except MissingPackageError:
@@ -541,7 +567,8 @@ def codec() -> str | None:
 
 
 def library_folder() -> str | None:
-    """Return the folder of the package nvImageCodec; None where another codec decodes images in this process."""
+    """Return the folder of the package nvImageCodec; None where another codec decodes images in
+    this process."""
     try:
         codec = _process_codec()
     except MissingPackageError:
@@ -586,7 +613,8 @@ class _Codec(Protocol):
         strict: bool = False,
         orient: bool = True,
     ) -> NDArray[Any]:
-        """Return the pixels as RGB, upright, in C order, writeable; ImageError where the file is damaged.
+        """Return the pixels as RGB, upright, in C order, writeable; ImageError where the file is
+        damaged.
 
         They have the dtype, or are uint16 where the head says more than 8 bits, else uint8.
         """
@@ -681,7 +709,8 @@ class _NvImageCodec:
 
     def _decoder(self) -> Any:
         """Return the decoder of this thread in this process; one is made in 0.02 ms."""
-        # The process, too: a child of fork has this thread's decoder, whose threads and locks are its parent's.
+        # The process, too: a child of fork has this thread's decoder, whose threads and locks are
+        # its parent's.
         local, process = self._of_thread, os.getpid()
         if getattr(local, "process", None) != process:
             library = self._library
@@ -701,7 +730,8 @@ def _nvimagecodec() -> _NvImageCodec:
         silence = {}
     else:
         silence = {VERBOSITY: "0"}
-    # Set for the import alone, and taken away again below: the user's own programs read this variable, too.
+    # Set for the import alone, and taken away again below: the user's own programs read this
+    # variable, too.
     os.environ.update(silence)
     try:
         codec = _NvImageCodec(signalsafe.import_package("nvidia.nvimgcodec"))
@@ -757,7 +787,8 @@ class _Pillow:
     def take(
         self, data: Pixels, head: Head, convert: Callable[[Any], NDArray[Any]], orient: bool
     ) -> NDArray[Any]:
-        """Return what a function makes of an image as Pillow's reader of its format sees it, upright or as stored."""
+        """Return what a function makes of an image as Pillow's reader of its format sees it,
+        upright or as stored."""
         return self._call_pillow(
             lambda: self._read(np.ascontiguousarray(data), head, convert, orient)
         )
@@ -792,7 +823,8 @@ class _Pillow:
     def _read(
         self, data: Pixels, head: Head, convert: Callable[[Any], NDArray[Any]], orient: bool
     ) -> NDArray[Any]:
-        """Return a part of an image of another format, by its reader, which may raise anything for a damaged file."""
+        """Return a part of an image of another format, by its reader, which may raise anything for
+        a damaged file."""
         files = signalsafe.import_package("PIL.ImageFile")
         if files.LOAD_TRUNCATED_IMAGES:
             raise SpecError(
@@ -835,7 +867,8 @@ class _Pillow:
             raise ImageError(f"{DAMAGE_TEXT} ({error})") from None
 
     def _reader(self, kind: str) -> Callable[[io.BytesIO], Any]:
-        """Return the reader of a format, which an old Pillow may not have, or not with its library."""
+        """Return the reader of a format, which an old Pillow may not have, or not with its
+        library."""
         module, name = READERS[kind]
         try:
             plugin = signalsafe.import_package(f"PIL.{module}")
@@ -899,7 +932,8 @@ class _Pillow:
             )
         elif bits == 8:
             fill(*2 * ({0: "L", 2: "RGB", 4: "LA", 6: "RGBA"}[colour],), _three)
-        # Pillow keeps 8 bits of 16, the high or the low byte, so colours are read twice; gray with alpha are 4 bytes.
+        # Pillow keeps 8 bits of 16, the high or the low byte, so colours are read twice; gray with
+        # alpha are 4 bytes.
         elif colour == GRAYSCALE:
             fill("I;16", "I;16B", lambda values: _three(_of(values, out.dtype)))
         elif colour == GRAY_WITH_ALPHA:
@@ -916,7 +950,8 @@ class _Pillow:
                 )
 
     def png_alpha(self, data: Pixels, head: Head) -> NDArray[Any]:
-        """Return the transparency of a PNG, upright, uint8, or uint16 where its samples have 16 bits."""
+        """Return the transparency of a PNG, upright, uint8, or uint16 where its samples have 16
+        bits."""
         return self._call_pillow(lambda: self._png_alpha(data, head))
 
     def _png_alpha(self, data: Pixels, head: Head) -> NDArray[Any]:
@@ -970,7 +1005,8 @@ class _Pillow:
     def _bands(
         self, out: Pixels, mode: str, data: Any, *decoder: Any
     ) -> Iterator[tuple[slice, NDArray[Any]]]:
-        """Give the rows of an image as arrays, some at a time: as one array they would be copied twice."""
+        """Give the rows of an image as arrays, some at a time: as one array they would be copied
+        twice."""
         height, width = out.shape[:2]
         image = self._library.frombytes(mode, (width, height), data, *decoder)
         for rows in _blocks(out):
@@ -991,7 +1027,8 @@ def _blocks(pixels: NDArray[Any]) -> Iterator[slice]:
 
 
 def _is_level(pixel: NDArray[Any], level: int) -> bool:
-    """Return True if all values of a pixel are at a level, give or take the rounding of a conversion."""
+    """Return True if all values of a pixel are at a level, give or take the rounding of a
+    conversion."""
     return all(abs(value - level) <= 1 for value in pixel.ravel().tolist())
 
 
@@ -1037,9 +1074,9 @@ def _sixteen(values: NDArray[Any]) -> NDArray[Any]:
 def _ink(planes: NDArray[Any], inverted: bool, orientation: int) -> NDArray[Any]:
     """Return the four planes of a CMYK JPEG as RGB.
 
-    DALI has two formulas. For an upright image: ``C * K // 255`` with an Adobe segment (which says that the planes are
-    inverted), else ``(255 - C) * (255 - K) // 255``. An image that is turned is decoded by OpenCV, which takes all
-    planes for inverted: ``K - ((255 - C) * K >> 8)``.
+    DALI has two formulas. For an upright image: ``C * K // 255`` with an Adobe segment (which says
+    that the planes are inverted), else ``(255 - C) * (255 - K) // 255``. An image that is turned is
+    decoded by OpenCV, which takes all planes for inverted: ``K - ((255 - C) * K >> 8)``.
     """
     if not inverted:
         planes = 255 - planes
@@ -1052,7 +1089,8 @@ def _ink(planes: NDArray[Any], inverted: bool, orientation: int) -> NDArray[Any]
 
 
 def _has_adobe_segment(data: Pixels) -> bool:
-    """Return True if an APP14 segment of the header is Adobe's; `head` has read the header, so it is whole."""
+    """Return True if an APP14 segment of the header is Adobe's; `head` has read the header, so it
+    is whole."""
     view, place = data.data, 2
     while view[place + 1] != START_OF_SCAN:
         if view[place + 1] == 0xFF:  # a fill byte
@@ -1070,9 +1108,11 @@ def _has_adobe_segment(data: Pixels) -> bool:
 
 
 def _parts(view: memoryview, has_palette: bool) -> tuple[list[memoryview], memoryview]:
-    """Return the compressed pixels of a PNG and its palette; ImageError where the checksum of one is wrong.
+    """Return the compressed pixels of a PNG and its palette; ImageError where the checksum of one
+    is wrong.
 
-    `head` has checked that the chunks are whole and in order. Of the pixels the first run counts, as in libpng.
+    `head` has checked that the chunks are whole and in order. Of the pixels the first run counts,
+    as in libpng.
     """
     pixel_parts: list[memoryview] = []
     palette, place, name = view[:0], 8, b""
@@ -1103,7 +1143,8 @@ def _chunk(view: memoryview, name: bytes) -> memoryview:
 
 
 def _palette_colours(palette: memoryview, bits: int) -> Pixels:
-    """Return the colour of each value of a pixel, ``[256, 3]``: the palette, or levels of gray where there is none."""
+    """Return the colour of each value of a pixel, ``[256, 3]``: the palette, or levels of gray
+    where there is none."""
     if len(palette) == 0:
         levels = np.arange(256, dtype=np.uint8) * np.uint8(255 // (2**bits - 1))
         return np.repeat(levels[:, None], 3, axis=1)
@@ -1115,7 +1156,8 @@ def _palette_colours(palette: memoryview, bits: int) -> Pixels:
 
 
 def _reaches_the_end(region: Region | None, head: Head) -> bool:
-    """Return True if a region of the upright image, or all of it, has pixels of the last row of units."""
+    """Return True if a region of the upright image, or all of it, has pixels of the last row of
+    units."""
     if region is None:
         return True
     top, left, height, width = region
@@ -1127,7 +1169,8 @@ def _reaches_the_end(region: Region | None, head: Head) -> bool:
 
 
 def _to_stored_order(pixels: NDArray[Any], orientation: int) -> NDArray[Any]:
-    """Return an image that is upright as it is stored, a view, of an EXIF orientation (EXIF 2.32, section 4.6.4)."""
+    """Return an image that is upright as it is stored, a view, of an EXIF orientation (EXIF 2.32,
+    section 4.6.4)."""
     is_mirrored, upside_down = orientation in (2, 3, 6, 7), orientation in (3, 4, 7, 8)
     pixels = pixels[:: -1 if upside_down else 1, :: -1 if is_mirrored else 1]
     if orientation >= 5:

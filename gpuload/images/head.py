@@ -1,10 +1,12 @@
 """Head of an encoded image: kind, size and orientation from its bytes, and whether it is whole.
 
 A format is known by the first bytes of a file, not by its name; `heads` has a module for each.
-Bounds  no memory is taken on a file's word: a size is refused that so few bytes cannot hold, and above MAX_PIXELS.
-Agrees  the size is that of DALI's decoder. Where DALI's own parts would disagree about it, which would make it write
-        beyond its buffer (measured with 2.4: the process dies), where it would read other pixels than the format's own
-        specification says, or fill up damaged parts, the file is refused.
+Bounds  no memory is taken on a file's word: a size is refused that so few bytes cannot hold, and
+above MAX_PIXELS.
+Agrees  the size is that of DALI's decoder. Where DALI's own parts would disagree about it, which
+        would make it write beyond its buffer (measured with 2.4: the process dies), where it would
+        read other pixels than the format's own specification says, or fill up damaged parts, the
+        file is refused.
 """
 
 from __future__ import annotations
@@ -90,7 +92,8 @@ FORMATS = {
 }
 SUFFIXES = tuple(suffix for form in FORMATS.values() for suffix in form.suffixes)
 TITLES = ", ".join(form.title for form in FORMATS.values())
-# The first bytes that show the format of a file whose beginning is damaged: its reader gives the better error.
+# The first bytes that show the format of a file whose beginning is damaged: its reader gives the
+# better error.
 SHORT_MAGICS = {b"\xff\xd8": "jpeg", b"\x89PNG": "png", b"BM": "bmp"}
 # Formats that are known and not decoded: the name, and bytes at a place.
 FOREIGN = (
@@ -142,7 +145,8 @@ def _contents(beginning: bytes) -> str:
 
 
 def foreign_of(beginning: bytes | memoryview) -> str:
-    """Return the name of the format of an image file that is known and not decoded; "" if it is none."""
+    """Return the name of the format of an image file that is known and not decoded; "" if it is
+    none."""
     return next(
         (name for name, place, magic in FOREIGN if beginning[place : place + len(magic)] == magic),
         "",
@@ -156,7 +160,8 @@ def other_form(kind: str) -> str:
 
 
 def row_error(row: int, error: ValueError) -> RowError:
-    """Return the error of a row whose file is not decoded: damaged, or of a kind that is not supported.
+    """Return the error of a row whose file is not decoded: damaged, or of a kind that is not
+    supported.
 
     Args:
         row: its place in the batch.
@@ -174,7 +179,8 @@ def row_error(row: int, error: ValueError) -> RowError:
 
 
 def kind_of(beginning: bytes) -> str | None:
-    """Return the name of the format whose files begin so (LOOKED_AT_BYTES will do), None if there is none."""
+    """Return the name of the format whose files begin so (LOOKED_AT_BYTES will do), None if there
+    is none."""
     if beginning[:4] == b"RIFF":
         if beginning[8:12] == b"WEBP":
             return "webp"
@@ -193,7 +199,8 @@ def foreign_to_dali(data: NDArray[Any], *, may_be_jpeg: bool = True) -> str:
 
     Args:
         data: the file.
-        may_be_jpeg: False for a file that may be a JPEG only if the core has declined it; then it is looked at, too.
+        may_be_jpeg: False for a file that may be a JPEG only if the core has declined it; then it
+            is looked at, too.
     """
     kind = kind_of(bytes(data[:LOOKED_AT_BYTES]))
     if kind is not None and not FORMATS[kind].in_dali:
@@ -248,13 +255,15 @@ def read(data: NDArray[Any] | bytes | bytearray | memoryview) -> Head:
 
 
 def read_heads(files: Ragged | Sequence[NDArray[np.uint8]]) -> NDArray[np.int32]:
-    """Return numbers of the heads of encoded images, int32 ``[N, 6]``, a column for each name in ``COLUMNS``.
+    """Return numbers of the heads of encoded images, int32 ``[N, 6]``, a column for each name in
+    ``COLUMNS``.
 
-    Channels and the end of the scan are of JPEGs that the core has read, and 0 for all other files: ``jpeg_head`` makes
-    a `Head` of them.
+    Channels and the end of the scan are of JPEGs that the core has read, and 0 for all other files:
+    ``jpeg_head`` makes a `Head` of them.
 
     Raises:
-        RowError: the bytes of a file are not one whole image that can be decoded; it names the first such row.
+        RowError: the bytes of a file are not one whole image that can be decoded; it names the
+            first such row.
     """
     heads: NDArray[np.int32] = np.zeros((len(files), len(COLUMNS)), np.int32)
     if core.native is not None and isinstance(files, Ragged) and len(files):
@@ -272,9 +281,11 @@ def read_heads(files: Ragged | Sequence[NDArray[np.uint8]]) -> NDArray[np.int32]
 
 
 def without_orientation(heads: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Return the result of `read_heads` for images that are not turned: of their sizes as they are stored.
+    """Return the result of `read_heads` for images that are not turned: of their sizes as they are
+    stored.
 
-    JPEGs with an orientation are no longer known as such: the core, which would turn them, leaves them out.
+    JPEGs with an orientation are no longer known as such: the core, which would turn them, leaves
+    them out.
     """
     stored_heads, is_turned = heads.copy(), heads[:, ORIENTATION] > 4
     stored_heads[is_turned, :2] = heads[is_turned, 1::-1]
@@ -283,12 +294,14 @@ def without_orientation(heads: NDArray[np.int32]) -> NDArray[np.int32]:
 
 
 def are_jpegs(heads: NDArray[np.int32]) -> NDArray[np.bool_]:
-    """Return which rows of `read_heads` are known to be of JPEGs, boolean ``[N]``; those of others may be, too."""
+    """Return which rows of `read_heads` are known to be of JPEGs, boolean ``[N]``; those of others
+    may be, too."""
     return np.asarray(heads[:, CHANNELS] > 0)
 
 
 def jpeg_head(numbers: NDArray[np.int32]) -> Head | None:
-    """Return the head of a file from its row of `read_heads`; None where ``read`` has to look at the file."""
+    """Return the head of a file from its row of `read_heads`; None where ``read`` has to look at
+    the file."""
     height, width, num_scans, channels, orientation, scan_end = numbers.tolist()
     if channels:
         return Head("jpeg", height, width, channels, 8, orientation, num_scans, scan_end)

@@ -1,17 +1,24 @@
 """Scans of a JPEG: the damage that their bytes show, without decoding them.
 
-Data    of a scan ends at the first 0xFF that is not followed by 0 (then it is a value) or by a restart marker. The
-        marker there must be one that may stand there.
-Between the data of two scans, and before the end, segments stand one after the other, without a gap.
-Whole   the end-of-image marker is reached from segment to segment; bytes behind it do not matter. Each channel has a
-        scan. Of a progressive image its first scan counts: the others may be left out (as in libjpeg's jcmaster.c).
-Restart markers are as many as frame and interval say, and are numbered in turn. One more may stand at the end.
-Zeros   256 zero bytes in a row, as a file has them where blocks of a disk or of a download are missing, would be ten
-        blocks or more with 63 equal values each. They are no damage where one code of zeros stands for a flat block,
-        and none at the end of the data, where some writers fill up a buffer.
-Core    `core/cpp/scans.cpp` does the same; a file that it refuses is read here again, for the text of the error.
-Not     seen are bits that changed without making a marker: a Huffman decoder takes nearly all bits for something.
-Source  ITU-T T.81, annexes B and E.1.4 (restart), F.2.2.3 (Huffman codes are given in order, the first is all zeros).
+Data    of a scan ends at the first 0xFF that is not followed by 0 (then it is a value) or by a
+        restart marker. The marker there must be one that may stand there.
+Between the data of two scans, and before the end, segments stand one after the other, without a
+gap.
+Whole   the end-of-image marker is reached from segment to segment; bytes behind it do not matter.
+        Each channel has a scan. Of a progressive image its first scan counts: the others may be
+        left out (as in libjpeg's jcmaster.c).
+Restart markers are as many as frame and interval say, and are numbered in turn. One more may stand
+at the end.
+Zeros   256 zero bytes in a row, as a file has them where blocks of a disk or of a download are
+        missing, would be ten blocks or more with 63 equal values each. They are no damage where one
+        code of zeros stands for a flat block, and none at the end of the data, where some writers
+        fill up a buffer.
+Core    `core/cpp/scans.cpp` does the same; a file that it refuses is read here again, for the text
+of the error.
+Not     seen are bits that changed without making a marker: a Huffman decoder takes nearly all bits
+for something.
+Source  ITU-T T.81, annexes B and E.1.4 (restart), F.2.2.3 (Huffman codes are given in order, the
+        first is all zeros).
 """
 
 from __future__ import annotations
@@ -58,7 +65,8 @@ def read(view: memoryview, frame: int, place: int, segments: Iterable[tuple[int,
 
     Args:
         view: the file.
-        frame: where the frame header stands, a segment that was checked; its marker is in front of it.
+        frame: where the frame header stands, a segment that was checked; its marker is in front of
+            it.
         place: where the header of the first scan stands, behind its marker.
         segments: the others of the header that matter here, DRI and DHT: marker and place.
 
@@ -245,7 +253,8 @@ def _check_zeros(view: memoryview, begin: int, end: int) -> None:
 
 
 def _next_header(view: memoryview, end: int, settings: _Settings) -> tuple[int, int]:
-    """Return the marker SOS or EOI that comes next behind the data of a scan, and the place behind it."""
+    """Return the marker SOS or EOI that comes next behind the data of a scan, and the place behind
+    it."""
     while True:
         match = FILLED_MARKER.match(view, end)
         if match is None:

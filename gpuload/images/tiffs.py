@@ -1,11 +1,13 @@
-"""Samples of a TIFF as the file stores them: of kinds that DALI's decoder does not read; the importer of tifffile.
+"""Samples of a TIFF as the file stores them: of kinds that DALI's decoder does not read; the
+importer of tifffile.
 
-Pillow    one channel of 1, 2, 4 and 8 bits, uint16, and in little-endian files int16, int32, uint32 or float32; gray
-          with alpha, RGB and RGBA of 8 bits; in the compressions of its libtiff, ZSTD and LZMA among them.
-tifffile  all others: any number of channels of any dtype. Without the package imagecodecs it reads files without
-          compression and those by Deflate; the extra ``tiff`` brings both.
-Choice    by the kind of the file alone, so that values do not depend on what is installed: without its package, a file
-          is an error.
+Pillow    one channel of 1, 2, 4 and 8 bits, uint16, and in little-endian files int16, int32, uint32
+          or float32; gray with alpha, RGB and RGBA of 8 bits; in the compressions of its libtiff,
+          ZSTD and LZMA among them.
+tifffile  all others: any number of channels of any dtype. Without the package imagecodecs it reads
+          files without compression and those by Deflate; the extra ``tiff`` brings both.
+Choice    by the kind of the file alone, so that values do not depend on what is installed: without
+          its package, a file is an error.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ from gpuload.images.heads.base import Head, HeadError, UnsupportedError
 
 GRAY, RGB = (tiff.WHITE_IS_0, tiff.BLACK_IS_0), tiff.RGB
 OF_PILLOW = ("int16", "int32", "uint32", "float32")  # samples of one channel
-# That Pillow's libtiff reads: none, fax, LZW, JPEG, Deflate, PackBits, LZMA and ZSTD; of WebP it reads lossy data.
+# That Pillow's libtiff reads: none, fax, LZW, JPEG, Deflate, PackBits, LZMA and ZSTD; of WebP it
+# reads lossy data.
 PILLOW_COMPRESSIONS = {1, 2, 3, 4, 5, 7, 8, 32773, 32946, 34925, 50000}
 
 
@@ -31,7 +34,8 @@ def is_of_pillow(layout: tiff.SampleLayout, head: Head) -> bool:
     """Return True if Pillow reads the samples of a file, all of them and unchanged."""
     if layout.compression not in PILLOW_COMPRESSIONS or layout.is_planar:
         return False
-    # Of big-endian files, Pillow 13 leaves bytes in the wrong order where they were compressed, and reads no BigTIFF.
+    # Of big-endian files, Pillow 13 leaves bytes in the wrong order where they were compressed, and
+    # reads no BigTIFF.
     if not layout.is_little and (head.sample or layout.is_big):
         return False
     if layout.photometric in GRAY and layout.channels == 1:
@@ -70,7 +74,8 @@ def from_tifffile(data: NDArray[np.uint8], layout: tiff.SampleLayout, head: Head
     """Return the samples of the first page, ``[height, width, channels]``, not turned.
 
     Raises:
-        UnsupportedError: tifffile does not read this kind; or it is not installed, or imagecodecs for its compression.
+        UnsupportedError: tifffile does not read this kind; or it is not installed, or imagecodecs
+            for its compression.
         HeadError: it is damaged.
     """
     try:
@@ -113,14 +118,16 @@ def from_tifffile(data: NDArray[np.uint8], layout: tiff.SampleLayout, head: Head
 
 
 def _without(package: str, layout: tiff.SampleLayout, head: Head) -> UnsupportedError:
-    """Return the error of a file that a package would read; it is the file's, which alone may need the package."""
+    """Return the error of a file that a package would read; it is the file's, which alone may need
+    the package."""
     return UnsupportedError(
         f"{about(layout, head)}, without the package {package!r}", install_command("tiff")
     )
 
 
 def check_colours(layout: tiff.SampleLayout, head: Head) -> None:
-    """Raise ``UnsupportedError`` for samples that are no colours from black to white; before they are read."""
+    """Raise ``UnsupportedError`` for samples that are no colours from black to white; before they
+    are read."""
     form = f"gl.ops.Decode('ANY', dtype={head.dtype!r})"
     if layout.palette is not None:
         return
@@ -153,7 +160,8 @@ def colours(samples: NDArray[Any], layout: tiff.SampleLayout) -> NDArray[Any]:
 
 
 def scaled(values: NDArray[Any], layout: tiff.SampleLayout) -> NDArray[Any]:
-    """Return samples of a file that ``check_colours`` has let pass, to the largest value of uint8 or uint16."""
+    """Return samples of a file that ``check_colours`` has let pass, to the largest value of uint8
+    or uint16."""
     if layout.bits < 8:
         return values * np.uint8(255 // (2**layout.bits - 1))
     if 8 < layout.bits < 16:

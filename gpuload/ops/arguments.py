@@ -1,6 +1,8 @@
-"""Arguments of ops: checked when the op is made, and kept in one form, so that equal ops are told alike.
+"""Arguments of ops: checked when the op is made, and kept in one form, so that equal ops are told
+alike.
 
-The text of an op is part of a loader's state: ``[1, 2]``, ``(1, 2)`` and an array of them must not be three ops.
+The text of an op is part of a loader's state: ``[1, 2]``, ``(1, 2)`` and an array of them must not
+be three ops.
 """
 
 from __future__ import annotations
@@ -47,7 +49,8 @@ def refuse(op: Any, name: str, value: Any, demand: str, remedy: str = "") -> Spe
 
 
 def whole(op: Any, name: str, value: Any, *, least: int = 1, largest: int = LARGEST_INT) -> int:
-    """Return a whole number from ``least`` to ``largest``, by default all that int32 has, as draws are int32."""
+    """Return a whole number from ``least`` to ``largest``, by default all that int32 has, as draws
+    are int32."""
     if (
         isinstance(value, (bool, np.bool_))
         or not isinstance(value, (int, np.integer))
@@ -73,7 +76,8 @@ def side(op: Any, name: str, value: Any, *, least: int = 1) -> int:
 
 
 def check_sides(op: Any, sides: NDArray[Any]) -> NDArray[Any]:
-    """Return the sides of images as they are, ``[N, ...]``, pixels; raises ``RowError`` for one that is too long."""
+    """Return the sides of images as they are, ``[N, ...]``, pixels; raises ``RowError`` for one
+    that is too long."""
     is_long: NDArray[np.bool_] = np.asarray(sides > LARGEST_SIDE)
     if is_long.any():
         row = int(is_long.reshape(len(sides), -1).any(axis=1).argmax())
@@ -128,7 +132,8 @@ def interval(op: Any, name: str, value: Any) -> tuple[float, float]:
 
 
 def spread(op: Any, name: str, value: Any) -> tuple[float, float]:
-    """Return two numbers ``(low, high)`` with low <= high; one number at least 0 is ``(-value, value)``."""
+    """Return two numbers ``(low, high)`` with low <= high; one number at least 0 is
+    ``(-value, value)``."""
     pair = numbers(op, name, value)
     if not isinstance(pair, tuple):
         pair = (-pair, pair)
@@ -216,7 +221,8 @@ def is_bfloat16(value: Any) -> bool:
 
 
 def _dtype(op: Any, name: str, value: Any, words: list[str]) -> np.dtype[Any] | None:
-    """Return a dtype, None if it is none; raises ``SpecError`` for a name that leaves open how many bits it has."""
+    """Return a dtype, None if it is none; raises ``SpecError`` for a name that leaves open how many
+    bits it has."""
     if isinstance(value, str):
         dtype_name = value
     elif isinstance(value, type):
@@ -254,11 +260,13 @@ def _dtype(op: Any, name: str, value: Any, words: list[str]) -> np.dtype[Any] | 
 
 
 def output(op: Any, value: Any) -> Output | None:
-    """Return the argument ``out`` for one field: a dict of ``dtype`` and ``shape``, either of which may be missing.
+    """Return the argument ``out`` for one field: a dict of ``dtype`` and ``shape``, either of which
+    may be missing.
 
     Args:
         op: for the error.
-        value: such a dict; a dtype; ``(dtype, shape)``; a ``Field``, whose dtype and shape count; or None, as it is.
+        value: such a dict; a dtype; ``(dtype, shape)``; a ``Field``, whose dtype and shape count;
+            or None, as it is.
     """
     if value is None:
         return None
@@ -301,7 +309,8 @@ def output(op: Any, value: Any) -> Output | None:
 
 
 def outputs(op: Any, value: Any) -> dict[str, Output] | None:
-    """Return the argument ``out`` by the names of fields; None where it is for one field, see ``output``."""
+    """Return the argument ``out`` by the names of fields; None where it is for one field, see
+    ``output``."""
     if not isinstance(value, Mapping) or set(value) <= {"dtype", "shape"}:
         return None
     if not all(isinstance(name, str) and name for name in value):
@@ -364,7 +373,8 @@ def field_names(op: Any, name: str, value: Any) -> str | tuple[str, ...] | None:
 def by_field(
     op: Any, name: str, value: Any, check: Callable[[Any, str, Any], Any], default: Any
 ) -> Any:
-    """Return an argument that may differ from field to field: a value, or a dict of them by the names of fields.
+    """Return an argument that may differ from field to field: a value, or a dict of them by the
+    names of fields.
 
     Entries that equal the default are left out; if none is left, the default itself is returned.
     """

@@ -1,10 +1,12 @@
-"""Beside: what a field is of the image beside it, by its mark, dtype and shape, and by the ops that make it.
+"""Beside: what a field is of the image beside it, by its mark, dtype and shape, and by the ops that
+make it.
 
-A name says nothing, but for ``image`` and ``label``, which ops act on by themselves. One rule for all ops that move the
-pixels of images, mix records, or blend pixels:
+A name says nothing, but for ``image`` and ``label``, which ops act on by themselves. One rule for
+all ops that move the pixels of images, mix records, or blend pixels:
 
     image    another image: an encoded file; numbers of the image's height and width
-    mask     whole numbers of the image's height and width in one channel; what ``Decode("LABELS")`` makes
+    mask     whole numbers of the image's height and width in one channel; what ``Decode("LABELS")``
+    makes
     masks    numbers ``[number, height, width]``, one mask for each object, or more than four maps
     scaled   numbers along the image's height and width, divided or multiplied by 2, 3, 4, 8 or 16
     xyxy     four numbers, or rows of four: boxes
@@ -16,7 +18,8 @@ Rows may have one axis more, for objects: ``[people, 17, 3]``, of a fixed number
 else nothing is told, since it may be anything: flat numbers, ``[51]`` say, rows of other lengths,
 single numbers.
 
-Whoever means something else says it: by a mark (``"HWC"`` for an image of its own), by ``on="image"``, by ``output=``.
+Whoever means something else says it: by a mark (``"HWC"`` for an image of its own), by
+``on="image"``, by ``output=``.
 """
 
 from __future__ import annotations
@@ -44,7 +47,8 @@ COLOUR_OPS = (  # that change colours, and do not say so by ``takes_parts``
 
 
 def image_name(spec: Spec) -> str | None:
-    """Return the name of the image to which other fields belong; None if there is none, or several may be it."""
+    """Return the name of the image to which other fields belong; None if there is none, or several
+    may be it."""
     if IMAGE in spec:
         return IMAGE
     names = [field.name for field in spec if not field.is_marked and field.may_be_image]
@@ -52,7 +56,8 @@ def image_name(spec: Spec) -> str | None:
 
 
 def role(field: Field, image: Field, roles: Iterable[tuple[str, str]] = ()) -> str:
-    """Return what a field that is not marked is of an image; "" if it does not belong to its pixels.
+    """Return what a field that is not marked is of an image; "" if it does not belong to its
+    pixels.
 
     Args:
         field: the field.
@@ -185,9 +190,11 @@ def _changes_alpha(op: Op) -> Op | None:
 
 
 def names_fields(op: Op, spec: Spec) -> bool:
-    """Return True if the user said by ``on=`` which fields an op acts on, and could have left it out.
+    """Return True if the user said by ``on=`` which fields an op acts on, and could have left it
+    out.
 
-    Where the image has another name than ``image``, ``on=`` is needed: then it says nothing of the fields beside it.
+    Where the image has another name than ``image``, ``on=`` is needed: then it says nothing of the
+    fields beside it.
     """
     return op.on is not None and (IMAGE in spec or sum(not field.is_marked for field in spec) == 1)
 
@@ -259,11 +266,13 @@ def _is_scaled(field: Field, size: Shape | None) -> bool:
 
 
 def _size(field: Field, num_sides: int | None = None) -> Shape | None:
-    """Return height and width of an image or a mask, of slices also their number before; None if it is neither.
+    """Return height and width of an image or a mask, of slices also their number before; None if it
+    is neither.
 
     Args:
         field: the field.
-        num_sides: 3 beside slices, where three axes are those of a mask; by the field itself if left out.
+        num_sides: 3 beside slices, where three axes are those of a mask; by the field itself if
+            left out.
     """
     shape = field.shape
     if (
@@ -283,7 +292,8 @@ def _size(field: Field, num_sides: int | None = None) -> Shape | None:
 
 
 def _num_channels(field: Field, num_sides: int) -> int | None:
-    """Return the channels of a field of images with so many sides; 1 of those without an axis for them."""
+    """Return the channels of a field of images with so many sides; 1 of those without an axis for
+    them."""
     shape = field.shape or ()
     if len(shape) == num_sides:
         return 1

@@ -1,9 +1,10 @@
-"""Bounds: how far the results of an executor may be from an op's array form on the CPU, each with its reason.
+"""Bounds: how far the results of an executor may be from an op's array form on the CPU, each with
+its reason.
 
-An op states them by party, ``bounds = {"dali": HALVES, "gpu": HALVES}``. A party is an executor on a kind of device
-(``"dali on gpu"``), an executor (``"dali"``), or a kind of device (``"gpu"``); the first that is stated counts. What is
-not stated is exact, and the array executor on a CPU always is. The contract of ops, `gpuload parity` and the
-audit of a loader compare by them.
+An op states them by party, ``bounds = {"dali": HALVES, "gpu": HALVES}``. A party is an executor on
+a kind of device (``"dali on gpu"``), an executor (``"dali"``), or a kind of device (``"gpu"``); the
+first that is stated counts. What is not stated is exact, and the array executor on a CPU always is.
+The contract of ops, `gpuload parity` and the audit of a loader compare by them.
 """
 
 from __future__ import annotations
@@ -24,10 +25,12 @@ class Bound(NamedTuple):
         share: the share of values that differ at all.
         reason: the cause of differences.
         mean: the mean of all differences.
-        relative: of floating-point numbers: the largest difference, as a part of the largest number, or of 1.
+        relative: of floating-point numbers: the largest difference, as a part of the largest
+            number, or of 1.
         beyond: the share of values that may differ by more than the largest difference.
         shift: of one channel of one record: the mean of differences with their signs.
-        gains: by what part of them the differences of each channel were multiplied, where that differs.
+        gains: by what part of them the differences of each channel were multiplied, where that
+            differs.
     """
 
     largest: float
@@ -84,8 +87,9 @@ FUSED_BYTES = Bound(
 class Growth(NamedTuple):
     """What an op behind a difference may make of it: of a few values much more.
 
-    The means grow once and no further behind any number of ops: an image that was skipped, some 30 levels away in the
-    mean, must show. A shift of a channel grows less, for differences of both signs remain so.
+    The means grow once and no further behind any number of ops: an image that was skipped, some 30
+    levels away in the mean, must show. A shift of a channel grows less, for differences of both
+    signs remain so.
 
     Attributes:
         largest, mean, shift: factors of these numbers of a `Bound`.
@@ -99,9 +103,11 @@ class Growth(NamedTuple):
 
 
 NO_GROWTH = Growth(1, 1, 1, 0)
-# Of ColorJitter 0.4, steps of Posterize, blur and warps: of 642 chains on small images one had 4 % of such values.
+# Of ColorJitter 0.4, steps of Posterize, blur and warps: of 642 chains on small images one had 4 %
+# of such values.
 MILD = Growth(4, 4, 1.1, 0.1)
-# Of ops that stretch the few levels that an image has, or sharpen edges; see tests/executors/test_audited_faults.py.
+# Of ops that stretch the few levels that an image has, or sharpen edges; see
+# tests/executors/test_audited_faults.py.
 STRETCH = Growth(12, 4, 5, 0.2)
 TONES = (
     "AutoContrast",
@@ -126,7 +132,8 @@ def stated_bound(bounds: Mapping[str, Bound], party: str) -> Bound:
 
 
 def scale_bound(bound: Bound, factor: float | NDArray[np.floating]) -> Bound:
-    """Return the bound of values that were multiplied by a number, or each channel by one of its own."""
+    """Return the bound of values that were multiplied by a number, or each channel by one of its
+    own."""
     factors = np.abs(np.asarray(factor, np.float64)).ravel()
     gain = float(factors.max(initial=0))
     gains = bound.gains
@@ -186,21 +193,24 @@ def join_bounds(first: Bound, second: Bound) -> Bound:
 
 
 def _mean(bound: Bound) -> float:
-    """Return the mean of the differences that a bound allows; where none is stated, that of the others."""
+    """Return the mean of the differences that a bound allows; where none is stated, that of the
+    others."""
     if bound.mean < inf:
         return bound.mean
     return bound.largest * bound.share
 
 
 def _shift(bound: Bound) -> float:
-    """Return the shift of a channel that a bound allows; where none is stated, no more than the mean."""
+    """Return the shift of a channel that a bound allows; where none is stated, no more than the
+    mean."""
     if bound.shift < inf:
         return bound.shift
     return _mean(bound)
 
 
 def _joined_gains(first: Bound, second: Bound) -> tuple[float, ...]:
-    """Return the gains of both; where one has other ones, those that allow all. A bound without levels has none."""
+    """Return the gains of both; where one has other ones, those that allow all. A bound without
+    levels has none."""
     if not second.largest:
         return first.gains
     if not first.largest:

@@ -1,14 +1,17 @@
-"""Follow: the masks, boxes and points that are marked beside an image go where its pixels go, by the same draw.
+"""Follow: the masks, boxes and points that are marked beside an image go where its pixels go, by
+the same draw.
 
 Mask    A mask becomes a field that the op acts on itself (``Op.including``), on whatever executor.
-Masks   of objects, ``[number, height, width]``, are moved by ``MoveMasks`` as one mask of so many channels; see below.
-Boxes   and points are moved by ``MoveAnnotations``, an op of its own that the graph puts before the op that moves the
-        image. It draws nothing: it gets the draw of that op, and the size of the image before it. It runs on the host,
-        where both are, so that nothing waits for a GPU.
+Masks   of objects, ``[number, height, width]``, are moved by ``MoveMasks`` as one mask of so many
+channels; see below.
+Boxes   and points are moved by ``MoveAnnotations``, an op of its own that the graph puts before the
+        op that moves the image. It draws nothing: it gets the draw of that op, and the size of the
+        image before it. It runs on the host, where both are, so that nothing waits for a GPU.
 
 Labels  that ``OneHot`` made are mixed with the image that they belong to (``with_labels``).
 
-They belong to the field ``image``, or to the only unmarked field that may be an image (`ops.beside`).
+They belong to the field ``image``, or to the only unmarked field that may be an image
+(`ops.beside`).
 """
 
 from __future__ import annotations
@@ -55,7 +58,8 @@ def image_of(op: Op, spec: Spec, annotation: str) -> str:
 
 
 def with_masks(op: Op, spec: Spec) -> Op:
-    """Return an op that moves pixels of an image acting on the marked masks beside it, too; else the op itself.
+    """Return an op that moves pixels of an image acting on the marked masks beside it, too; else
+    the op itself.
 
     Raises:
         SpecError: the image that a mask belongs to is not known; or the op cannot act on masks.
@@ -73,7 +77,8 @@ def with_masks(op: Op, spec: Spec) -> Op:
 
 
 def with_labels(op: Op, spec: Spec, roles: Mapping[str, str]) -> Op:
-    """Return an op that mixes records, acting on the labels that ``OneHot`` made, too; else the op itself.
+    """Return an op that mixes records, acting on the labels that ``OneHot`` made, too; else the op
+    itself.
 
     Args:
         op: the op.
@@ -95,7 +100,8 @@ def with_labels(op: Op, spec: Spec, roles: Mapping[str, str]) -> Op:
 
 
 def with_slices_of_masks(spec: Spec) -> Spec:
-    """Return the spec with the axes of masks beside slices: a mask of three axes is one of each slice."""
+    """Return the spec with the axes of masks beside slices: a mask of three axes is one of each
+    slice."""
     name = beside.image_name(spec)
     if name is None or not spec[name].is_volume:
         return spec
@@ -106,7 +112,8 @@ def with_slices_of_masks(spec: Spec) -> Spec:
 
 
 def followers(op: Op, spec: Spec, changed: set[str]) -> Iterator[Op]:
-    """Give the ops that move the marked boxes, points and masks of objects beside an image that an op moves.
+    """Give the ops that move the marked boxes, points and masks of objects beside an image that an
+    op moves.
 
     Args:
         op: the op.
@@ -162,7 +169,8 @@ def followers(op: Op, spec: Spec, changed: set[str]) -> Iterator[Op]:
 
 
 def corners_of_records(fields: Sequence[tuple[Field, Any]], size: Sizes) -> list[Boxes]:
-    """Return the boxes of some fields, for each record float64 ``[M, 4]``: left, top, right, bottom in pixels.
+    """Return the boxes of some fields, for each record float64 ``[M, 4]``: left, top, right, bottom
+    in pixels.
 
     Args:
         fields: fields of boxes, each with its values, the records along the first axis.
@@ -214,7 +222,8 @@ class Follower(Op):
 
 @dataclass(frozen=True)
 class MoveMasks(Follower):
-    """Move the masks of objects of one field, ``[number, height, width]``, as an op moves the pixels of their image.
+    """Move the masks of objects of one field, ``[number, height, width]``, as an op moves the
+    pixels of their image.
 
     As for a mask of the image, pixels are taken by nearest, and new ones are 0.
     """
@@ -229,7 +238,8 @@ class MoveMasks(Follower):
         """Height and width become those of the image.
 
         Raises:
-            SpecError: the masks are known to have another size than the image, or the op cannot act on them.
+            SpecError: the masks are known to have another size than the image, or the op cannot act
+                on them.
         """
         (name,) = self.targets(spec)
         field, image = spec[name], spec[self.image]
@@ -293,7 +303,8 @@ class MoveAnnotations(Follower):
         ]
 
     def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """The same for a batch: numbers are turned into pixels at once, and moved record by record."""
+        """The same for a batch: numbers are turned into pixels at once, and moved record by
+        record."""
         if isinstance(x, Ragged):
             return x.with_payload(self._move(x.flat, x.lengths, draw))
         if isinstance(x, VARYING):
@@ -415,7 +426,8 @@ def check_boxes(
 
 
 def look_like_pixels(kind: str, places: NDArray[np.float64], size: Sizes) -> NDArray[np.bool_]:
-    """Return which boxes or points, in parts of an image by their kind, can only be pixels, bool ``[M]``.
+    """Return which boxes or points, in parts of an image by their kind, can only be pixels, bool
+    ``[M]``.
 
     Args:
         kind: of the field.
@@ -435,7 +447,8 @@ def look_like_pixels(kind: str, places: NDArray[np.float64], size: Sizes) -> NDA
 
 
 def check_units(name: Any, kind: str, corners: Boxes, size: Sizes, *, row: int) -> None:
-    """Raise ``RowError`` if all boxes of one record are marked as parts of the image, and look like pixels."""
+    """Raise ``RowError`` if all boxes of one record are marked as parts of the image, and look like
+    pixels."""
     are_pixels = look_like_pixels(kind, corners, size)
     if len(corners) and are_pixels.all():
         cause, remedy = _pixels_by_mark(name, kind)
@@ -472,7 +485,8 @@ def _pixels_by_mark(name: Any, kind: str) -> tuple[str, str]:
 def check_points(
     name: Any, kind: str, points: NDArray[np.float64], lengths: NDArray[np.int64], size: Sizes
 ) -> None:
-    """Raise ``RowError`` for the first point that lies at infinity, or is in other units than its mark says.
+    """Raise ``RowError`` for the first point that lies at infinity, or is in other units than its
+    mark says.
 
     A point of nan, or at (0, 0), is one that is not there.
 
@@ -519,7 +533,8 @@ def check_points(
 def check_mask_size(
     name: Any, masks: NDArray[Any], size: NDArray[np.int32], *, row: int = 0
 ) -> None:
-    """Raise ``RowError`` for masks of objects, ``[number, height, width]``, that have another size than their image."""
+    """Raise ``RowError`` for masks of objects, ``[number, height, width]``, that have another size
+    than their image."""
     if tuple(masks.shape[1:]) != tuple(size.tolist()):
         mask_size, image_size = f"{masks.shape[1]} x {masks.shape[2]}", f"{size[0]} x {size[1]}"
         raise RowError(

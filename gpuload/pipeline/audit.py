@@ -1,20 +1,25 @@
-"""Audit: records of finished batches are made again on the CPU, and compared, before their batches are handed out.
+"""Audit: records of finished batches are made again on the CPU, and compared, before their batches
+are handed out.
 
-Choice   A record is audited if the number that is drawn for (seed, epoch, record), in a stream that no op has, is less
-         than the share. So batch size, shards, threads and resuming change nothing. Rows that are not valid are not.
-Oracle   makes the record anew from the source, by the array forms of the ops (`executors.differences`).
-Flow     `Audits` stands between the threads that make batches and the caller. Its thread takes finished batches in
-         their order, one group of steps ahead of the caller, and puts each on a tray of its own when the records in it
-         are compared. So no record that differs is handed out, and the error comes at the step that holds it.
-Waiting  No audit is left out. Where they take longer than training, the loader waits for them; ``audit_s`` of the stats
-         says how long they take.
-GPU      The rows are copied to the host on a stream of the auditor's own, behind the event of the batch. This thread
-         waits for these copies; neither the lane nor the caller does.
-First    Where images are decoded on a GPU by a decoder that is not known there, the first batches are audited whole,
-         whatever the share is. What comes out is kept as the verdict on decoder, card, driver and versions
-         (`executors.trials`), and spares later runs this.
-Memory   New memory for steps is filled with a pattern before it is used, so that rows which nobody has written show:
-         slots on the host, and the memory that CuPy has for a lane's first batches. DALI's own memory is not.
+Choice   A record is audited if the number that is drawn for (seed, epoch, record), in a stream that
+         no op has, is less than the share. So batch size, shards, threads and resuming change
+         nothing. Rows that are not valid are not.
+Oracle   makes the record anew from the source, by the array forms of the ops
+(`executors.differences`).
+Flow     `Audits` stands between the threads that make batches and the caller. Its thread takes
+         finished batches in their order, one group of steps ahead of the caller, and puts each on a
+         tray of its own when the records in it are compared. So no record that differs is handed
+         out, and the error comes at the step that holds it.
+Waiting  No audit is left out. Where they take longer than training, the loader waits for them;
+         ``audit_s`` of the stats says how long they take.
+GPU      The rows are copied to the host on a stream of the auditor's own, behind the event of the
+         batch. This thread waits for these copies; neither the lane nor the caller does.
+First    Where images are decoded on a GPU by a decoder that is not known there, the first batches
+         are audited whole, whatever the share is. What comes out is kept as the verdict on decoder,
+         card, driver and versions (`executors.trials`), and spares later runs this.
+Memory   New memory for steps is filled with a pattern before it is used, so that rows which nobody
+         has written show: slots on the host, and the memory that CuPy has for a lane's first
+         batches. DALI's own memory is not.
 """
 
 from __future__ import annotations
@@ -48,7 +53,7 @@ from gpuload.executors import trials
 from gpuload.executors.differences import Oracle, axes_of, bounds_of, difference
 from gpuload.ops.base import VARYING, Op
 from gpuload.ops.bounds import EXACT
-from gpuload.ops.decode import decoder_on_gpu
+from gpuload.ops.value.decode import decoder_on_gpu
 from gpuload.pipeline.batches import Batches, Outcome, outcome_of, serve_batches
 from gpuload.pipeline.joining import Joining
 from gpuload.pipeline.recipe import Recipe, Region
@@ -127,7 +132,8 @@ def auditor_of(
     Args:
         recipe: how steps become batches.
         names: the fields of a batch.
-        setting: of the loader; None where it says nothing: then only a decoder that is not known is audited.
+        setting: of the loader; None where it says nothing: then only a decoder that is not known is
+            audited.
         words: for `Auditor`.
 
     Raises:
@@ -204,7 +210,8 @@ class DecoderTrial:
 
 
 def _trial_of(recipe: Recipe, setting: AuditSetting | None) -> DecoderTrial | None:
-    """Return the trial of a decoder that is not known; None if there is none, or it is known to be good."""
+    """Return the trial of a decoder that is not known; None if there is none, or it is known to be
+    good."""
     if recipe.device == "cpu" or not any(op.codec for op in recipe.rest.ops) or trials.is_off():
         return None
     decoder, card = decoder_on_gpu(recipe.rest.ops), devices.card_name(recipe.device)
@@ -322,7 +329,8 @@ class Auditor:
     def fill(
         self, allocate: Callable[[int], NDArray[np.uint8]]
     ) -> Callable[[int], NDArray[np.uint8]]:
-        """Return the function with memory that is filled with a pattern, which shows where nobody writes to it."""
+        """Return the function with memory that is filled with a pattern, which shows where nobody
+        writes to it."""
 
         def allocate_pattern(num_bytes: int) -> NDArray[np.uint8]:
             memory = allocate(num_bytes)
@@ -332,7 +340,8 @@ class Auditor:
         return allocate_pattern
 
     def fill_lane(self, lane: devices.Lane) -> None:
-        """Fill the memory of a lane's first batches, once, with the same pattern: what CuPy allocates for them."""
+        """Fill the memory of a lane's first batches, once, with the same pattern: what CuPy
+        allocates for them."""
         if not self._is_lane_filled:
             self._is_lane_filled = True
             recipe = self._recipe
@@ -401,10 +410,11 @@ class Auditor:
     def _try_decoder(
         self, trial: DecoderTrial, step: Step, rows: Sequence[_Row], results: list[_Result]
     ) -> list[_Result]:  # fmt: skip
-        """Have the trial take the results of a batch that was audited whole, and return those that are differences.
+        """Have the trial take the results of a batch that was audited whole, and return those that
+        are differences.
 
-        That the CPU refuses a file which is damaged says nothing about the decoder of a GPU. It is a difference all the
-        same where the user asked for an audit.
+        That the CPU refuses a file which is damaged says nothing about the decoder of a GPU. It is
+        a difference all the same where the user asked for an audit.
         """
         pairs = zip(rows, results, strict=True)
         problems = [
@@ -420,7 +430,8 @@ class Auditor:
         return [_Result("", "") if result.is_refusal else result for result in results]
 
     def _failures(self, error: Exception, step: int) -> dict[int, Exception]:
-        """Return the error of a record that could not be made again; none where only a decoder was tried."""
+        """Return the error of a record that could not be made again; none where only a decoder was
+        tried."""
         if self._trial is None or self._setting.share:
             return {step: error}
         self._trial.end()
@@ -501,7 +512,8 @@ class Auditor:
         return _Result("", "")
 
     def _changes(self, step: Step, row: _Row, name: str, expected: Any) -> bool:
-        """Return True if functions of the user's make other values of the same record at another call."""
+        """Return True if functions of the user's make other values of the same record at another
+        call."""
         if not any(op.calls_python for op in self._ops_of(name)):
             return False
         try:
@@ -552,7 +564,8 @@ class Auditor:
     def _settle(
         self, step: Step, rows: Sequence[_Row], results: Sequence[_Result]
     ) -> dict[int, Exception]:
-        """Return the error of each step with a record that differs; none where differences are only counted."""
+        """Return the error of each step with a record that differs; none where differences are only
+        counted."""
         errors: dict[int, Exception] = {}
         for row, result in zip(rows, results, strict=True):
             if not result.field:
@@ -644,7 +657,8 @@ def _with_errors(outcome: Outcome, errors: dict[int, Exception]) -> Outcome:
 
 
 def _to_host(values: Any) -> Any:
-    """Return the values of a record on the host; of those on a GPU the copy is queued on the current stream."""
+    """Return the values of a record on the host; of those on a GPU the copy is queued on the
+    current stream."""
     if hasattr(values, "__cuda_array_interface__"):
         return devices.fetch(values)[0]
     return values
@@ -660,7 +674,8 @@ def _column_to_host(values: Any) -> Any:
 
 
 class Audits:
-    """A thread that audits the batches of an epoch in order, one group of steps ahead of the caller.
+    """A thread that audits the batches of an epoch in order, one group of steps ahead of the
+    caller.
 
     It stands in the place of the threads that make the batches.
 
@@ -684,7 +699,8 @@ class Audits:
         )
 
     def take(self, number: int) -> Outcome | None:
-        """Return a group of steps once it is audited; it is kept until ``forget``. See ``Tray.take``."""
+        """Return a group of steps once it is audited; it is kept until ``forget``. See
+        ``Tray.take``."""
         horizon = number + 2
         if horizon > self._horizon:
             self._board.calls.put(horizon)
@@ -692,7 +708,8 @@ class Audits:
         return self._board.tray.take(number, self._counters)
 
     def num_ready(self) -> int:
-        """Return how many steps are made; those that are audited lie on the tray of the workers, too."""
+        """Return how many steps are made; those that are audited lie on the tray of the workers,
+        too."""
         num_ready = self._batches.num_ready()
         if isinstance(self._batches, Workers):
             return num_ready
@@ -721,7 +738,8 @@ class _AuditBoard:
         self._next = self._allowed = 0
 
     def stop(self) -> None:
-        """Let the thread end after its current batch; takes no lock, so that it may be called anywhere."""
+        """Let the thread end after its current batch; takes no lock, so that it may be called
+        anywhere."""
         self.tray.stop()
         self.calls.put(None)
         self._batches.stop()  # it may be waiting for them
@@ -739,7 +757,8 @@ class _AuditBoard:
             self._next += 1
 
     def _listen(self) -> bool:
-        """Hear how far to go, waiting only if there is nothing to do; return False if the thread should end."""
+        """Hear how far to go, waiting only if there is nothing to do; return False if the thread
+        should end."""
         while True:
             try:
                 until = self.calls.get(block=self._next >= self._allowed)

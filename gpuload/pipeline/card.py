@@ -1,13 +1,17 @@
-"""Card: the rows of a step that lie in the GPU's memory already, and those that are uploaded and then stay there.
+"""Card: the rows of a step that lie in the GPU's memory already, and those that are uploaded and
+then stay there.
 
-    places = find_rows(routes, shares, count, streams)    a worker: which rows it has to read
-    fields = places.fields(uploads, lane)                 the thread of batches: where all rows of the step lie
-    places.keep(shares, lane)                             and the uploaded ones are copied to where they stay
+    places = find_rows(routes, shares, count, streams)    a worker: which rows it has to read fields
+    = places.fields(uploads, lane)                 the thread of batches: where all rows of the step
+    lie
+    places.keep(shares, lane)                             and the uploaded ones are copied to where
+                                                          they stay
 
-A batch whose rows all lie there is one upload, of their addresses beside what ops have drawn, and no record is read.
-Of other batches the slot holds the rows that are missing, and the kernels read each row where it lies: nothing is
-put together before. What is copied to the cache is read from there by later steps, in the order of the stream, or
-behind an event where another loader has copied it (`sources/card.py`).
+A batch whose rows all lie there is one upload, of their addresses beside what ops have drawn, and
+no record is read. Of other batches the slot holds the rows that are missing, and the kernels read
+each row where it lies: nothing is put together before. What is copied to the cache is read from
+there by later steps, in the order of the stream, or behind an event where another loader has copied
+it (`sources/card.py`).
 """
 
 from __future__ import annotations
@@ -20,7 +24,7 @@ from numpy.typing import NDArray
 
 from gpuload import device as devices
 from gpuload.errors import DeviceError, SpecError
-from gpuload.ops.addresses import RowAddresses, move_rows, word_bytes
+from gpuload.kernels.addresses import RowAddresses, move_rows, word_bytes
 from gpuload.pipeline.recipe import Recipe, Route
 from gpuload.sources.card import (
     CardCache,
@@ -143,13 +147,15 @@ class CardPlaces:
                 cache.events[_key(lane)] = lane.mark()
                 for column, numbers, _, targets in copies:
                     column.addresses[numbers] = targets
-        # Not before: the memory of rows that nobody holds would be taken for the addresses above, and written to.
+        # Not before: the memory of rows that nobody holds would be taken for the addresses above,
+        # and written to.
         self._rows.clear()
 
     def _copy(
         self, column: CardColumn, shares: Sequence[CardShare]
     ) -> tuple[CardColumn, Indices, Indices, Indices] | None:
-        """Return which records of a column are to be copied, from where and to where; None if there are none."""
+        """Return which records of a column are to be copied, from where and to where; None if there
+        are none."""
         numbers, origins = list[Indices](), list[Indices]()
         for share in shares:
             if share.column is column:
@@ -157,8 +163,8 @@ class CardPlaces:
                 is_new = is_upload & (column.addresses[share.numbers] == 0)
                 numbers.append(share.numbers[is_new])
                 origins.append(self.addresses[share.name][share.rows[is_new]])
-        # A record may stand in several rows, of steps that are done together or that were filled up, and in fields
-        # of pairs.
+        # A record may stand in several rows, of steps that are done together or that were filled
+        # up, and in fields of pairs.
         records, first = np.unique(np.concatenate(numbers), return_index=True)
         targets = column.take(records.size)
         if not targets.size:
@@ -172,7 +178,8 @@ class CardPlaces:
 
 
 def caches_of(recipe: Recipe) -> tuple[CardCache, ...]:
-    """Return the rows on the GPU that a recipe uses; a source that had no loader there before has none yet.
+    """Return the rows on the GPU that a recipe uses; a source that had no loader there before has
+    none yet.
 
     Raises:
         TooLargeError: the GPU has not so much memory that is free.
@@ -262,7 +269,8 @@ def check_card(recipe: Recipe, device_reason: str) -> None:
 
 
 def _check_groups(recipe: Recipe, groups: Collection[int], needed_fields: Collection[str]) -> None:
-    """Raise ``SpecError`` if a field that can stay on the GPU comes out of one record with one that cannot."""
+    """Raise ``SpecError`` if a field that can stay on the GPU comes out of one record with one that
+    cannot."""
     for route in recipe.routes:
         fields = [
             field for field in route.spec if field.name in needed_fields and route.group in groups
@@ -293,7 +301,8 @@ def _check_groups(recipe: Recipe, groups: Collection[int], needed_fields: Collec
 
 
 def _can_pad(field: Field) -> bool:
-    """Return True if the first axis of a field alone may vary, so that ``PadTo`` gives it one length."""
+    """Return True if the first axis of a field alone may vary, so that ``PadTo`` gives it one
+    length."""
     shape = field.shape
     return not field.encoded and shape is not None and len(shape) > 0 and None not in shape[1:]
 
@@ -364,12 +373,14 @@ def _wait_for_writers(cache: CardCache, lane: devices.Lane) -> None:
 
 
 def _key(lane: devices.Lane) -> int:
-    """Return the handle of a lane's stream: the next lane on that stream is in order with this one."""
+    """Return the handle of a lane's stream: the next lane on that stream is in order with this
+    one."""
     return int(lane.stream.ptr)
 
 
 def _side_by_side(values: Any) -> Any:
-    """Return rows whose elements each lie side by side and where their dtype needs it; a copy only if need be."""
+    """Return rows whose elements each lie side by side and where their dtype needs it; a copy only
+    if need be."""
     row = values[0]
     is_placed = (values.data.ptr | values.strides[0]) % values.itemsize == 0
     if row.flags.c_contiguous and is_placed:

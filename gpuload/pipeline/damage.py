@@ -1,15 +1,17 @@
-"""Damage: the treatment of records that cannot be used, where the loader is not to raise an error for each.
+"""Damage: the treatment of records that cannot be used, where the loader is not to raise an error
+for each.
 
-Rule     In the place of a damaged record stands another one: number ``attempt`` of those that are drawn for (seed,
-         epoch, record) from the whole source, not from a shard of it. If that is damaged, too, the next one. So batch
-         size, ranks, threads and resuming change nothing, and the shape of no batch depends on the content of files.
-Damaged  is a record that its source or an op of gpuload cannot take by itself: ``RowError`` and ``RecordError``. A file
-         that is missing, changed or unreadable is not, nor is an exception of the user's own function, unless it is a
-         ``RecordError``.
-Trying   Each use of a record finds out whether it is damaged: a decoder that makes a region of an image may meet the
-         damage in one epoch and not in the next, and a run that goes on in the second must get the same. Only the
-         numbers of damaged records are remembered, so that they are tried by themselves, before the work of a whole
-         batch is lost by them.
+Rule     In the place of a damaged record stands another one: number ``attempt`` of those that are
+         drawn for (seed, epoch, record) from the whole source, not from a shard of it. If that is
+         damaged, too, the next one. So batch size, ranks, threads and resuming change nothing, and
+         the shape of no batch depends on the content of files.
+Damaged  is a record that its source or an op of gpuload cannot take by itself: ``RowError`` and
+         ``RecordError``. A file that is missing, changed or unreadable is not, nor is an exception
+         of the user's own function, unless it is a ``RecordError``.
+Trying   Each use of a record finds out whether it is damaged: a decoder that makes a region of an
+         image may meet the damage in one epoch and not in the next, and a run that goes on in the
+         second must get the same. Only the numbers of damaged records are remembered, so that they
+         are tried by themselves, before the work of a whole batch is lost by them.
 """
 
 from __future__ import annotations
@@ -69,7 +71,8 @@ class Damage:
     Args:
         source: all records.
         seed: the loader's.
-        skips: True if rows of damaged records are not valid; their content is the substitute's all the same.
+        skips: True if rows of damaged records are not valid; their content is the substitute's all
+            the same.
         max_bad: the share of the records that may be damaged.
         path: a file that takes a line of JSON for each damaged record; None for none.
 
@@ -193,10 +196,12 @@ def bad_record(
 
 
 def is_damage(error: BaseException) -> bool:
-    """Return True if an error says that a record is damaged, and not that something else went wrong."""
+    """Return True if an error says that a record is damaged, and not that something else went
+    wrong."""
     if isinstance(error, FunctionError):
         error = error.error
-    # An op's own refusal; the errors below are those of a source. DamagedSourceError says that there are too many.
+    # An op's own refusal; the errors below are those of a source. DamagedSourceError says that
+    # there are too many.
     if isinstance(error, RowError):
         return True
     return isinstance(error, RecordError) and not isinstance(error, DamagedSourceError)
@@ -213,11 +218,12 @@ def _append(path: str, line: bytes) -> None:
     """Append a whole line by one call, so that several processes may write to one file.
 
     Raises:
-        FileError: the line cannot be written. A disk that is nearly full takes a part of it, which is taken away again.
+        FileError: the line cannot be written. A disk that is nearly full takes a part of it, which
+            is taken away again.
     """
     try:
-        # O_APPEND: the system moves to the end and writes in one step, so the lines of several ranks do not overwrite
-        # one another.
+        # O_APPEND: the system moves to the end and writes in one step, so the lines of several
+        # ranks do not overwrite one another.
         descriptor = os.open(
             path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o666
         )

@@ -29,15 +29,17 @@ CLOCK_EVERY_S, MOST_UNTIMED = 1e-3, 64
 
 
 class Cursor:
-    """Where an iterator is. A thing of its own, so that a loader can ask it without keeping the iterator alive.
+    """Where an iterator is. A thing of its own, so that a loader can ask it without keeping the
+    iterator alive.
 
     Attributes:
         start: where it began.
-        now: the position of the next batch, and the position that a state saves. They are the same, except after a step
-            that raised an error: the iterator goes on behind it, a state begins with it again until a batch after it
-            was delivered. Both change at once, by one assignment.
-        origin: an object that all cursors share until a state is loaded. An iterator with another origin than its
-            loader began before that.
+        now: the position of the next batch, and the position that a state saves. They are the same,
+            except after a step that raised an error: the iterator goes on behind it, a state begins
+            with it again until a batch after it was delivered. Both change at once, by one
+            assignment.
+        origin: an object that all cursors share until a state is loaded. An iterator with another
+            origin than its loader began before that.
         is_over: True once the iterator raised ``StopIteration``.
     """
 
@@ -77,7 +79,8 @@ class Place:
         return Cursor(plan.normalize(cursor.state_position), cursor.origin)
 
     def go_to(self, position: Position) -> None:
-        """Move the loader; iterators go on where they are, and take it along when they are asked next."""
+        """Move the loader; iterators go on where they are, and take it along when they are asked
+        next."""
         self.cursor = Cursor(position, self.cursor.origin)
 
 
@@ -90,9 +93,11 @@ class _Run:
         end: the number of steps of the epoch.
         joining: which steps are done together.
         batches: the threads that make them.
-        latest: number and content of the step that was taken last, which may hold several steps, and the copies that
-            have to be waited for, None if there are none. Set by one assignment, which no signal handler can break off.
-        end_s: when the clock was read last, as a batch was handed out; at first when the first one was asked for.
+        latest: number and content of the step that was taken last, which may hold several steps,
+            and the copies that have to be waited for, None if there are none. Set by one
+            assignment, which no signal handler can break off.
+        end_s: when the clock was read last, as a batch was handed out; at first when the first one
+            was asked for.
         num_untimed: batches since then.
         timed_every: the clock is read at one batch in so many.
     """
@@ -106,7 +111,8 @@ class _Run:
         self.end_s, self.num_untimed, self.timed_every = 0.0, 0, 1
 
     def count_times(self, counters: Counters, ready_s: float, end_s: float) -> None:
-        """Count the seconds of the batches since the clock was read last, and decide when it is read next.
+        """Count the seconds of the batches since the clock was read last, and decide when it is
+        read next.
 
         The hand-over of this batch stands for those of the others.
 
@@ -116,7 +122,8 @@ class _Run:
             end_s: when it is handed out.
         """
         num_batches, loop_s = max(self.num_untimed, 1), end_s - self.end_s
-        # The estimate is bounded: one slow hand-over of 64 would make training look shorter than nothing.
+        # The estimate is bounded: one slow hand-over of 64 would make training look shorter than
+        # nothing.
         counters.loop(min(num_batches * (end_s - ready_s), loop_s), loop_s)
         self.timed_every = max(
             1, min(MOST_UNTIMED, int(CLOCK_EVERY_S * num_batches / max(loop_s, 1e-9)))
@@ -135,21 +142,23 @@ class Epoch:
         output: how batches are arranged.
         cursor: where it begins.
         place: of the loader, which moves along; None to move nothing.
-        moves: ``"each"``: the place moves with each batch; ``"end"``: with the last one alone, to the next epoch;
-            ``"first"``: with each batch; ``"second"``: with each from the second on; both for batches that may be read
-            ahead; ``"manual"``: when and where ``move`` is called.
-        num_between: for ``"first"`` and ``"second"``: so many batches stand between this iterator and the consumer.
-            The place stays so many behind, and moves to the next epoch when this iterator ends. None: ``has_taken``
-            says it.
+        moves: ``"each"``: the place moves with each batch; ``"end"``: with the last one alone, to
+            the next epoch; ``"first"``: with each batch; ``"second"``: with each from the second
+            on; both for batches that may be read ahead; ``"manual"``: when and where ``move`` is
+            called.
+        num_between: for ``"first"`` and ``"second"``: so many batches stand between this iterator
+            and the consumer. The place stays so many behind, and moves to the next epoch when this
+            iterator ends. None: ``has_taken`` says it.
 
-    The position changes in one place, and nothing is called between that and handing the batch out. So if an
-    exception comes before, from a signal handler too, the next call delivers the same batch. Two threads that call
-    ``next`` at once may both make the same batch ready, but one that finds the position changed meanwhile goes on with
-    the next one. Dropping the iterator stops its threads. Other iterators of the same loader are independent of it.
+    The position changes in one place, and nothing is called between that and handing the batch out.
+    So if an exception comes before, from a signal handler too, the next call delivers the same
+    batch. Two threads that call ``next`` at once may both make the same batch ready, but one that
+    finds the position changed meanwhile goes on with the next one. Dropping the iterator stops its
+    threads. Other iterators of the same loader are independent of it.
 
-    When a state was loaded into the loader since, the iterator goes on from there as one that is made now. Where its
-    batches are read ahead of the training (all but ``"each"``) and some were delivered already, the next call is an
-    error instead: it is unknown whether those were trained.
+    When a state was loaded into the loader since, the iterator goes on from there as one that is
+    made now. Where its batches are read ahead of the training (all but ``"each"``) and some were
+    delivered already, the next call is an error instead: it is unknown whether those were trained.
     """
 
     def __init__(
@@ -162,17 +171,20 @@ class Epoch:
         self._finish: Callable[[Batch], Any] | None = None
 
     def then(self, finish: Callable[[Batch], Any]) -> Epoch:
-        """Hand out the result of ``finish`` for each batch, before the position moves; returns self.
+        """Hand out the result of ``finish`` for each batch, before the position moves; returns
+        self.
 
-        A signal handler's exception in it loses no step: the next call makes the same batch again. If ``finish`` itself
-        fails, the iterator goes on behind that step, as behind any other. Which of the two it was, the iterator finds
-        out by a second try: ``finish`` gets the batch again, and may be called twice for one batch.
+        A signal handler's exception in it loses no step: the next call makes the same batch again.
+        If ``finish`` itself fails, the iterator goes on behind that step, as behind any other.
+        Which of the two it was, the iterator finds out by a second try: ``finish`` gets the batch
+        again, and may be called twice for one batch.
         """
         self._finish = finish
         return self
 
     def take_along(self, place: Place) -> Epoch:
-        """Move another loader, which is where this iterator begins and has as many steps; returns self."""
+        """Move another loader, which is where this iterator begins and has as many steps; returns
+        self."""
         self._place = place
         self._run.cursor.origin = self._run.loader_cursor.origin = place.cursor.origin
         return self
@@ -213,7 +225,8 @@ class Epoch:
                 error, after_error = raisable(outcome.error), (after, before[1])
                 if cursor.now is before:
                     cursor.now = after_error
-                    # Threads keep the step, which must not keep the error: its traceback would keep this iterator.
+                    # Threads keep the step, which must not keep the error: its traceback would keep
+                    # this iterator.
                     outcome.error = outcome.step.error = None
                     raise trim_frames(error)
                 continue
@@ -249,7 +262,8 @@ class Epoch:
                     trace.add("training", before_s, asked_s, **position_words)
                     trace.add("waiting", asked_s, ready_s, **position_words)
                     trace.add("hand-over", ready_s, end_s, **position_words)
-            # From here to the return nothing is called: CPython runs signal handlers behind calls and in loops alone.
+            # From here to the return nothing is called: CPython runs signal handlers behind calls
+            # and in loops alone.
             if cursor.now is before:
                 cursor.now = after_delivery
                 if arrived is not None and place is not None:
@@ -259,7 +273,8 @@ class Epoch:
         if run.num_untimed:
             end_s = perf_counter()
             run.count_times(self._session.counters, end_s, end_s)
-        # All of these may be done twice: a call that is broken off here comes here again, as `is_over` is set last.
+        # All of these may be done twice: a call that is broken off here comes here again, as
+        # `is_over` is set last.
         run.batches.forget(run.joining.group(run.end - 1 - cursor.start.step))
         run.latest = (-1, None, None)
         run.batches.close()
@@ -281,7 +296,8 @@ class Epoch:
 
     @property
     def loader_cursor(self) -> Cursor:
-        """Where it took the loader, for iterators that read ahead; tells that also when the iterator is gone."""
+        """Where it took the loader, for iterators that read ahead; tells that also when the
+        iterator is gone."""
         return self._run.loader_cursor
 
     @property
@@ -298,7 +314,8 @@ class Epoch:
         place, loader_cursor = self._place, self._run.loader_cursor
         if place is None:
             return
-        # Positions are compared besides cursors: a loop that was begun and left meanwhile has moved nothing.
+        # Positions are compared besides cursors: a loop that was begun and left meanwhile has moved
+        # nothing.
         if place.cursor is not loader_cursor and not self._is_where_it_left(place):
             raise self._error_of_move(place)
         loader_cursor.now = (position, position)
@@ -306,7 +323,8 @@ class Epoch:
         place.cursor = loader_cursor
 
     def _is_where_it_left(self, place: Place) -> bool:
-        """Return True if the loader stands where this iterator moved it last: nothing else has moved it since."""
+        """Return True if the loader stands where this iterator moved it last: nothing else has
+        moved it since."""
         normalize = self._session.recipe.plan.normalize
         return normalize(place.cursor.state_position) == normalize(
             self._run.loader_cursor.state_position
@@ -327,7 +345,8 @@ class Epoch:
         )
 
     def _go_along(self, place: Place) -> None:
-        """Begin anew where a state was loaded; raises ``SpecError`` where batches may be on their way already."""
+        """Begin anew where a state was loaded; raises ``SpecError`` where batches may be on their
+        way already."""
         run = self._run
         if self._moves != "each" and run.cursor.position != run.cursor.start:
             if self._moves == "manual" and self._is_where_it_left(place):
@@ -348,7 +367,8 @@ class Epoch:
         before: tuple[Position, Position],
         after: Position,
     ) -> Batch:
-        """Return what ``finish`` makes of a batch; if it raises an error, the loop goes on behind the batch."""
+        """Return what ``finish`` makes of a batch; if it raises an error, the loop goes on behind
+        the batch."""
         cursor = self._run.cursor
         try:
             return cast(Batch, finish(batch))
@@ -360,10 +380,12 @@ class Epoch:
     def _is_error_of_finish(
         self, finish: Callable[[Batch], Any], batch: Batch, error: Exception
     ) -> bool:
-        """Return True if ``finish`` itself raised an error, False if a signal handler did while it was called.
+        """Return True if ``finish`` itself raised an error, False if a signal handler did while it
+        was called.
 
-        The traceback shows the frame of a handler, unless the handler is no Python function or has deleted its
-        arguments. So where it shows none, ``finish`` is tried again: an error that comes twice is its own.
+        The traceback shows the frame of a handler, unless the handler is no Python function or has
+        deleted its arguments. So where it shows none, ``finish`` is tried again: an error that
+        comes twice is its own.
         """
         if not threads.in_main():
             return True
@@ -378,7 +400,8 @@ class Epoch:
         return False
 
     def has_taken(self, num_batches: int) -> None:
-        """Move the loader behind the first batches, where the consumer is known to have come so far.
+        """Move the loader behind the first batches, where the consumer is known to have come so
+        far.
 
         One more than there are is the end.
         """
@@ -392,35 +415,41 @@ class Epoch:
             self._reach(place, run, step)
 
     def _counts(self, run: _Run, num_batches: int) -> bool:
-        """Return whether the loader moves with so many batches: a single one may be to look at, if it is no epoch."""
+        """Return whether the loader moves with so many batches: a single one may be to look at, if
+        it is no epoch."""
         start = run.cursor.start.step
         return num_batches > 1 or (
             num_batches == 1 and (self._moves == "first" or (start, run.end) == (0, 1))
         )
 
     def _end(self, place: Place, run: _Run) -> None:
-        """Move the loader to the next epoch, unless it is there, or another iterator has moved it since."""
+        """Move the loader to the next epoch, unless it is there, or another iterator has moved it
+        since."""
         if run.loader_cursor.position.step < run.end and self._is_where_it_left(place):
             self._reach(place, run, run.end)
 
     def _reach(self, place: Place, run: _Run, step: int) -> None:
-        """Take the loader behind the steps before ``step``, unless a state was loaded into it since."""
+        """Take the loader behind the steps before ``step``, unless a state was loaded into it
+        since."""
         position = self._session.recipe.plan.at(run.cursor.start, step)
         run.loader_cursor.now = (position, position)
-        # A loaded state has another origin: what an older iterator reads ahead must not move the loader away from it.
+        # A loaded state has another origin: what an older iterator reads ahead must not move the
+        # loader away from it.
         if place.cursor.origin is run.loader_cursor.origin:
             place.cursor = run.loader_cursor
 
     def _arrived(
         self, place: Place, run: _Run, step: int
     ) -> tuple[Cursor, tuple[Position, Position]] | None:
-        """Return where the loader is when the batch before a step is delivered, as a cursor and its position.
+        """Return where the loader is when the batch before a step is delivered, as a cursor and its
+        position.
 
         None if that batch does not move it.
         """
         start, num_between = run.cursor.start, self._num_between
         if self._moves == "end":
-            # Another iterator may have moved it before; a loop that is done leaves it at an epoch's end.
+            # Another iterator may have moved it before; a loop that is done leaves it at an epoch's
+            # end.
             current = self._session.recipe.plan.normalize(place.cursor.state_position)
             if step == run.end and current.epoch == start.epoch:
                 cursor = Cursor(Position(start.epoch + 1), place.cursor.origin)
@@ -439,12 +468,13 @@ class Epoch:
         return self._session.recipe.plan.later(start, step + 1)
 
     def _take(self, run: _Run, step: int) -> Outcome | None:
-        """Wait for a step, or for those that it was done together with; None if another thread has taken it."""
+        """Wait for a step, or for those that it was done together with; None if another thread has
+        taken it."""
         number, outcome, copies = run.latest
         if outcome is None or not 0 <= step - outcome.step.position.step < outcome.step.num_steps:
             number = run.joining.group(step - run.cursor.start.step)
-            # Not when its last batch was handed out: a call that was broken off before the position moved asks for it
-            # again.
+            # Not when its last batch was handed out: a call that was broken off before the position
+            # moved asks for it again.
             run.batches.forget(number - 1)
             num_ready = run.batches.num_ready()
             # `num_ready` is read before the wait; behind it all of them would look ready.
@@ -463,7 +493,8 @@ class Epoch:
         if outcome is None or copies is None or not isinstance(run.batches, Workers):
             return outcome
         if not run.batches.wait(number, outcome.step, copies, step):
-            # A file cannot be read. A thread in which no signal handler runs reads it again and raises the error.
+            # A file cannot be read. A thread in which no signal handler runs reads it again and
+            # raises the error.
             group = outcome.step
             return outcome_of(signalsafe.call(lambda: group.redo_single(step)))
         if copies.num_done == outcome.step.num_steps and step > outcome.step.position.step:
@@ -475,10 +506,12 @@ class Epoch:
         return outcome
 
     def _count_ready(self, run: _Run, number: int, num_ready: int) -> None:
-        """Count, for each batch of a group, how many steps could be ready when it is asked for and how many were.
+        """Count, for each batch of a group, how many steps could be ready when it is asked for and
+        how many were.
 
-        Before the group was taken, ``num_ready`` steps were ready. The batches behind its first are asked for at once:
-        for them it counts the steps that are ready now, so that nothing is counted for each batch.
+        Before the group was taken, ``num_ready`` steps were ready. The batches behind its first are
+        asked for at once: for them it counts the steps that are ready now, so that nothing is
+        counted for each batch.
         """
         first, size = run.joining.steps(number)
         last, num_last = run.joining.steps(number + self._session.num_ahead - 1)
@@ -512,14 +545,15 @@ def to_batch(session: Session, outcome: Outcome, step: int, output: Output) -> B
     else:
         fields = {name: outcome.fields[name] for name in names}
     if session.lane is not None:
-        # Before the arrays are touched: from here on the caller's stream waits for the event, and slices are queued
-        # there.
+        # Before the arrays are touched: from here on the caller's stream waits for the event, and
+        # slices are queued there.
         session.lane.hand_over(outcome.event)
         fields = {name: lend(session.lane, values) for name, values in fields.items()}
     elif rows is not None:
         fields = {name: values[rows] for name, values in fields.items()}
         arrays = {name: values for name, values in fields.items() if _is_numeric(values)}
-        # A slice begins anywhere in the slot, and TensorFlow ends the process below 64 bytes (`ring.ALIGN_BYTES`).
+        # A slice begins anywhere in the slot, and TensorFlow ends the process below 64 bytes
+        # (`ring.ALIGN_BYTES`).
         fields |= _copy_unaligned(
             session, arrays, [name for name, values in arrays.items() if not is_aligned(values)]
         )
@@ -551,7 +585,8 @@ def _of_piece(session: Session, group: Step, step: int) -> Batch:
     """Return the batch of a step that its worker has cut out."""
     batch, amounts, after, unaligned = group.pieces[step - group.position.step]
     session.counters.deliver(amounts)
-    # The usual way, and the one that the speed of tiny batches depends on: nothing is made anew here.
+    # The usual way, and the one that the speed of tiny batches depends on: nothing is made anew
+    # here.
     if not unaligned and (group.num_steps == 1 or not session.ring.crowded):
         return batch
     fields = _copy_unaligned(session, dict(batch.items()), unaligned)
@@ -571,8 +606,8 @@ def _copy_unaligned(
 ) -> dict[str, Any]:
     """Return the fields of one of some steps that were done together, as they are or as copies.
 
-    Those are copied that do not begin where frameworks need it; all of them if the caller keeps so much that each batch
-    it keeps should not hold the memory of its neighbours too.
+    Those are copied that do not begin where frameworks need it; all of them if the caller keeps so
+    much that each batch it keeps should not hold the memory of its neighbours too.
     """
     if session.ring.crowded:
         session.counters.add(batches_copied=1)
@@ -583,7 +618,8 @@ def _copy_unaligned(
 
 
 def lend(lane: devices.Lane, values: Any) -> Any:
-    """Return values on the GPU whose memory comes back to the lane; those on the host as they are."""
+    """Return values on the GPU whose memory comes back to the lane; those on the host as they
+    are."""
     if isinstance(values, np.ndarray):
         return values
     if isinstance(values, Ragged):

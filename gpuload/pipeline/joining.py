@@ -1,17 +1,19 @@
-"""Joining: how many short steps workers do together. The first steps of an epoch measure the time of the ops.
+"""Joining: how many short steps workers do together. The first steps of an epoch measure the time
+of the ops.
 
     steps       0  1  2 | 3  4  5  6 | 7  8  9 10 | ...
     groups      0  1  2 |     3      |     4      | ...        3 first steps, then groups of 4
 
-It is not known beforehand how long an op takes, a Python function above all. A group of slow steps would go to one
-thread, and its first batch would come after the work of all of them. So where Python's threads do the ops, the first
-steps of each epoch are groups of one, and the time of their ops decides the size of the groups behind them (not that of
-reading: the first records may come from a cold disk). It is the least time of the last epochs, since whatever disturbs
-a step makes it longer, above all a wait for Python's lock. Without ops the first step is a group of one, too, since its
-batch is waited for. Batches do not depend on it.
+It is not known beforehand how long an op takes, a Python function above all. A group of slow steps
+would go to one thread, and its first batch would come after the work of all of them. So where
+Python's threads do the ops, the first steps of each epoch are groups of one, and the time of their
+ops decides the size of the groups behind them (not that of reading: the first records may come from
+a cold disk). It is the least time of the last epochs, since whatever disturbs a step makes it
+longer, above all a wait for Python's lock. Without ops the first step is a group of one, too, since
+its batch is waited for. Batches do not depend on it.
 
-Roles: workers settle the size, one at a time, before they begin the first group that has it. The consumer asks for a
-later group only after that group was done.
+Roles: workers settle the size, one at a time, before they begin the first group that has it. The
+consumer asks for a later group only after that group was done.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ class StepTime:
         self._seconds: deque[float] = deque(maxlen=NUM_EPOCHS)
 
     def note(self, seconds: float) -> float:
-        """Note the time of the fastest of some steps of an epoch, infinity if there is none, and return the least."""
+        """Note the time of the fastest of some steps of an epoch, infinity if there is none, and
+        return the least."""
         self._seconds.append(seconds)
         return min(self._seconds)
 
@@ -60,8 +63,10 @@ class Joining:
         )
 
     def settle(self, step_s: float = inf) -> None:
-        """Choose the size of the groups behind the first steps; the ops of one of them took ``step_s`` seconds."""
-        # Infinity: no first step had a time (all of them failed, say), so nothing is known and nothing is joined.
+        """Choose the size of the groups behind the first steps; the ops of one of them took
+        ``step_s`` seconds."""
+        # Infinity: no first step had a time (all of them failed, say), so nothing is known and
+        # nothing is joined.
         if step_s < inf:
             self._size = max(1, min(self._max_size, int(GROUP_S / max(step_s, 1e-9))))
         else:

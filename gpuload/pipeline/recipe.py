@@ -1,16 +1,20 @@
-"""Recipe: how a step becomes a batch. Made once when a loader is made; frozen, and shared by all threads.
+"""Recipe: how a step becomes a batch. Made once when a loader is made; frozen, and shared by all
+threads.
 
 Two lanes, and a recipe is for one of them:
 
-    rows       the array executor on a CPU runs on any rows of a step, in the worker that has just read them; when the
-               workers are done, the slot holds the batch. Also a CPU without ops.
-    batches    the DALI executor, and everything on a GPU, runs on whole batches, one after the other; when the workers
-               are done, the slot holds the inputs of the executor. For a GPU these are the raw bytes of the records,
-               which are uploaded once and decoded there, and of fields that ops on the host act on their results.
+    rows       the array executor on a CPU runs on any rows of a step, in the worker that has just
+               read them; when the workers are done, the slot holds the batch. Also a CPU without
+               ops.
+    batches    the DALI executor, and everything on a GPU, runs on whole batches, one after the
+               other; when the workers are done, the slot holds the inputs of the executor. For a
+               GPU these are the raw bytes of the records, which are uploaded once and decoded
+               there, and of fields that ops on the host act on their results.
 
-In the second lane the graph may be cut: ops that run on NumPy alone, those that decode images on the host and give them
-one size, and the ops before either on the same fields, run on rows in the workers, as in the first lane; the others on
-the results of these (`executors.choose`). Rows that lie in the GPU's memory already are in no slot (`card.py`).
+In the second lane the graph may be cut: ops that run on NumPy alone, those that decode images on
+the host and give them one size, and the ops before either on the same fields, run on rows in the
+workers, as in the first lane; the others on the results of these (`executors.choose`). Rows that
+lie in the GPU's memory already are in no slot (`card.py`).
 """
 
 from __future__ import annotations
@@ -29,7 +33,7 @@ from gpuload import core
 from gpuload.batch import Output
 from gpuload.errors import RecordIndexError, SpecError
 from gpuload.executors.base import RowExecutor
-from gpuload.ops.graph import Graph
+from gpuload.graph.graph import Graph
 from gpuload.order import MAX_LENGTH, Plan
 from gpuload.pipeline.ring import ALIGN_BYTES, Slot, aligned
 from gpuload.sources.base import Source
@@ -45,7 +49,8 @@ JOINED_BYTES, MAX_JOINED_STEPS = (
 RESULT_BYTES = (
     4  # of results on a GPU, for a byte that is uploaded there: steps done together have no more
 )
-# Steps that are only copied: twice as much is in memory, which should stay in the cache until it is taken.
+# Steps that are only copied: twice as much is in memory, which should stay in the cache until it is
+# taken.
 COPIED_BYTES, MAX_COPIED_STEPS, COPIED_AHEAD = 8 << 20, 64, 1
 PIECE_BYTES = 1 << 18  # of these that a thread copies at a time
 COPIED_RECORDS = 1 << 14  # of these it is found out at once where they lie; others have draws, too
@@ -75,13 +80,15 @@ class Region:
 
 @dataclass(frozen=True)
 class Route:
-    """The way of one group of the source's fields (see ``sources.leaf.Group``) from its records to a batch.
+    """The way of one group of the source's fields (see ``sources.leaf.Group``) from its records to
+    a batch.
 
     Attributes:
         group: its number in the source.
         spec: its fields.
         layout: of its raw records; None where they vary in length.
-        direct: the region that takes the raw bytes as they are, or None where they are decoded from scratch memory.
+        direct: the region that takes the raw bytes as they are, or None where they are decoded from
+            scratch memory.
         to_slot: the parts of a record that are decoded into regions.
         to_ops: the parts of a record that are handed to the ops at once.
         is_direct: True if the raw bytes go straight from files to a GPU, and the host does nothing.
@@ -108,13 +115,15 @@ class Recipe:
         output: how batches are arranged.
         device: ``"cpu"`` or ``"gpu:N"``.
         on_host: the places of the ops that run on rows in the workers.
-        host, rest: the graph of these ops, and that of the others, which are run on whole batches behind them.
+        host, rest: the graph of these ops, and that of the others, which are run on whole batches
+            behind them.
         executor: runs ``host``; None where it has no ops.
-        any_length: True if the executor of ``rest`` takes batches of any length, and so several short steps at once.
+        any_length: True if the executor of ``rest`` takes batches of any length, and so several
+            short steps at once.
         routes: for each group of the source that is needed, the way of its fields.
         regions: the arrays of a slot, by name.
-        is_copied: True if threads of the core do steps alone: they copy records from maps of files, and do the ops
-            while they read.
+        is_copied: True if threads of the core do steps alone: they copy records from maps of files,
+            and do the ops while they read.
         num_parts: into how many parts a step is cut, which workers do side by side.
         num_joined: how many short steps are done together.
         num_ahead: how many of these are begun before the first of them is taken.
@@ -156,7 +165,8 @@ class Recipe:
 
     @cached_property
     def copied_parts(self) -> dict[int, list[tuple[int, int, str]]]:
-        """For each group, the parts of a record that are copied: where each begins, its bytes, and its region."""
+        """For each group, the parts of a record that are copied: where each begins, its bytes, and
+        its region."""
         return {
             route.group: [(0, route.layout.record_bytes, route.direct)]
             if route.direct is not None
@@ -170,9 +180,11 @@ class Recipe:
 
     @cached_property
     def layouts_on_device(self) -> dict[int, tuple[Layout, Layout]]:
-        """For each group whose raw records go to a GPU its layout, with the parts that are needed of them there.
+        """For each group whose raw records go to a GPU its layout, with the parts that are needed
+        of them there.
 
-        The first has parts of host-only fields, which are decoded on the host, the second those that the GPU decodes.
+        The first has parts of host-only fields, which are decoded on the host, the second those
+        that the GPU decodes.
         """
         names = self.rest.touched.union(self.names) - self.host.touched - self.regions.keys()
         layouts: dict[int, tuple[Layout, Layout]] = {}
@@ -194,7 +206,8 @@ class Recipe:
 
     @cached_property
     def piece_rows(self) -> int:
-        """How many rows a thread of the core copies at a time: what it reads is bounded as what it writes is."""
+        """How many rows a thread of the core copies at a time: what it reads is bounded as what it
+        writes is."""
         read_bytes = self.num_rows * sum(
             route.layout.record_bytes for route in self.routes if route.layout is not None
         )
@@ -202,7 +215,8 @@ class Recipe:
 
     @cached_property
     def draws_ahead(self) -> bool:
-        """True if draws depend on nothing that only the records themselves tell: no image of unknown size."""
+        """True if draws depend on nothing that only the records themselves tell: no image of
+        unknown size."""
         graph = self.graph
         is_uniform = all(graph.spec_in[name].uniform for name in graph.touched)
         return bool(graph.ops) and is_uniform and not graph.fields_to_draw
@@ -234,7 +248,8 @@ class Recipe:
 
     @cached_property
     def is_shared(self) -> bool:
-        """True if all threads work on the same step, or on the same steps that are done together, each on a part."""
+        """True if all threads work on the same step, or on the same steps that are done together,
+        each on a part."""
         return not self.is_copied and (self.decodes or self.slot_bytes > SHARED_BYTES)
 
     def goes_up(self, field: Field) -> bool:
@@ -250,7 +265,8 @@ class Recipe:
         return any(op.codec for op in self.host.ops)
 
     def divided(self, num_threads: int, num_ahead: int) -> Recipe:
-        """Return the recipe for another number of threads and of steps ahead; batches are the same."""
+        """Return the recipe for another number of threads and of steps ahead; batches are the
+        same."""
         whole = self.is_copied or _hands_out_ragged(self)
         # With fewer steps ahead than threads, several threads share a step, so that none is idle.
         if self.is_shared:
@@ -260,7 +276,8 @@ class Recipe:
         return replace(self, num_parts=1 if whole else parts, num_ahead=num_ahead)
 
     def numbered(self, records: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
-        """Return records of an epoch as the source numbers them, which are other ones in each epoch of a mix.
+        """Return records of an epoch as the source numbers them, which are other ones in each epoch
+        of a mix.
 
         Raises:
             RecordIndexError: the source has no numbers for so late an epoch.
@@ -284,7 +301,8 @@ class Recipe:
 
     @cached_property
     def _card_regions(self) -> frozenset[str]:
-        """The regions that hold only the rows that are uploaded: the others lie on the GPU already."""
+        """The regions that hold only the rows that are uploaded: the others lie on the GPU
+        already."""
         groups = {raw_region(route.group) for route in self.routes if route.on_card}
         return frozenset(groups.union(self.on_card).intersection(self.regions))
 
@@ -296,7 +314,8 @@ class Recipe:
         Args:
             slot: the memory.
             count: the rows of the step.
-            num_uploads: the rows of fields that may lie on the GPU already, which do not; None: all.
+            num_uploads: the rows of fields that may lie on the GPU already, which do not; None:
+                all.
         """
         begins = self.begins(count, num_uploads)
         shapes = {
@@ -309,7 +328,8 @@ class Recipe:
         }
 
     def begins(self, count: int, num_uploads: int | None = None) -> dict[str, int]:
-        """Return the byte of a slot where each region begins, one behind the other; see `arrays`."""
+        """Return the byte of a slot where each region begins, one behind the other; see
+        `arrays`."""
         if num_uploads is None and count == self.num_rows:
             return self._begins
         return self._begins_of(count, num_uploads)
@@ -361,7 +381,8 @@ def make_recipe(
         any_length: as of the recipe.
         mends: True if other records are to stand for damaged ones.
         labels: of the ops, by their streams, where batches carry their draws; else None.
-        reader: reads records of fixed size straight to the GPU; None to read them by way of the host.
+        reader: reads records of fixed size straight to the GPU; None to read them by way of the
+            host.
 
     Raises:
         SpecError: there is a reader, and fields that it cannot read.
@@ -401,7 +422,8 @@ def make_recipe(
 def _on_card(
     route: Route, groups: Collection[int], needed_fields: Collection[str], on_host: Collection[str]
 ) -> tuple[tuple[str, int], ...]:
-    """Return the fields of a route whose rows may lie on the GPU already, each with its place in the group.
+    """Return the fields of a route whose rows may lie on the GPU already, each with its place in
+    the group.
 
     All or none: a record of which one field is needed on the host is read as a whole.
     """
@@ -422,7 +444,8 @@ def raw_region(group: int) -> str:
 def _regions(
     source: Source, host: Graph, rest: Graph, names: tuple[str, ...], device: str
 ) -> dict[str, Region]:  # fmt: skip
-    """Return the regions of a slot: those of the batch, or of the input of an executor of whole batches."""
+    """Return the regions of a slot: those of the batch, or of the input of an executor of whole
+    batches."""
     later_names = rest.touched.union(names)
     if device != "cpu":
         raw, field_names = {}, later_names & host.results
@@ -448,7 +471,8 @@ def _regions(
 
 
 def _beside(layout: Layout, parts: Sequence[Part]) -> set[str]:
-    """Return the fields that are decoded on the host although raw records go to a GPU: labels beside an image.
+    """Return the fields that are decoded on the host although raw records go to a GPU: labels
+    beside an image.
 
     They cost the host next to nothing there, and on a GPU a kernel each.
     """
@@ -464,7 +488,8 @@ def _route(
     number: int, spec: Spec, layout: Layout | None, needed_fields: frozenset[str], host: Graph,
     regions: dict[str, Region],
 ) -> Route:  # fmt: skip
-    """Return the way of a group of the source: which fields go to the slot, which to the ops on rows."""
+    """Return the way of a group of the source: which fields go to the slot, which to the ops on
+    rows."""
     no_parts = Layout(0, ())
     if layout is None:
         return Route(number, spec, None, None, no_parts, no_parts)
@@ -489,7 +514,8 @@ def _route(
 
 
 def _direct_route(number: int, group: Group, needed_fields: frozenset[str], host: Graph) -> Route:
-    """Return the way of a group of the source straight to a GPU; SpecError if some of its fields cannot go there."""
+    """Return the way of a group of the source straight to a GPU; SpecError if some of its fields
+    cannot go there."""
     fields = [field for field in group.spec if field.name in needed_fields]
     problems = [
         *(
@@ -517,7 +543,8 @@ def _direct_route(number: int, group: Group, needed_fields: frozenset[str], host
 def _is_copied(recipe: Recipe) -> bool:
     """Return True if steps are only copied from maps of files.
 
-    This is asked of the leaves of the first record. Where the others are not mapped, steps are done without the core.
+    This is asked of the leaves of the first record. Where the others are not mapped, steps are done
+    without the core.
     """
     if core.native is None or not recipe.on_rows or not recipe.slot_bytes or not len(recipe.source):
         return False
@@ -542,15 +569,17 @@ def _is_plain(route: Route) -> bool:
 def _divided(recipe: Recipe, num_threads: int, prefetch: int | None) -> Recipe:
     """Return the recipe with steps cut into parts, or joined, and how many are ahead.
 
-    Steps that cost much (images are decoded, or a slot is large) are shared by all threads, so that few are in memory.
-    Of large ones a single step is ahead: it takes so long that no thread waits for the next. Steps of some hundred
-    kilobytes are done by one thread each. Steps that take no longer than waking a thread are done several at a time.
+    Steps that cost much (images are decoded, or a slot is large) are shared by all threads, so that
+    few are in memory. Of large ones a single step is ahead: it takes so long that no thread waits
+    for the next. Steps of some hundred kilobytes are done by one thread each. Steps that take no
+    longer than waking a thread are done several at a time.
     """
     if recipe.is_copied:
         most_bytes, max_steps = (COPIED_BYTES, MAX_COPIED_STEPS)
     else:
         most_bytes, max_steps = (JOINED_BYTES, MAX_JOINED_STEPS)
-    # On a GPU a launch and an upload serve all steps of a group, also where their images were decoded on the host.
+    # On a GPU a launch and an upload serve all steps of a group, also where their images were
+    # decoded on the host.
     can_be_joined = not recipe.is_shared or (recipe.decodes and not recipe.on_rows)
     if can_be_joined:
         num_joined = _num_joined(recipe, most_bytes, max_steps, prefetch)
@@ -584,7 +613,8 @@ def _num_joined(recipe: Recipe, most_bytes: int, max_steps: int, prefetch: int |
     """Return how many steps are done together: of so many bytes and so many steps at most."""
     if not _can_be_joined(recipe):
         return 1
-    # At least two groups of the steps that the user wants ahead: one is made while the other is taken.
+    # At least two groups of the steps that the user wants ahead: one is made while the other is
+    # taken.
     if prefetch is None:
         max_steps = max_steps
     else:
@@ -596,10 +626,12 @@ def _num_joined(recipe: Recipe, most_bytes: int, max_steps: int, prefetch: int |
 
 
 def _can_be_joined(recipe: Recipe) -> bool:
-    """Return True if steps can be cut out of several done together: all arrays in the slot, and aligned there.
+    """Return True if steps can be cut out of several done together: all arrays in the slot, and
+    aligned there.
 
-    Records that take their time, as those of the user's own reader may, are not kept waiting for one another. For a GPU
-    it is asked of what the ops on the host leave: of files of images nothing is left but pixels.
+    Records that take their time, as those of the user's own reader may, are not kept waiting for
+    one another. For a GPU it is asked of what the ops on the host leave: of files of images nothing
+    is left but pixels.
     """
     groups = [recipe.source.groups[route.group] for route in recipe.routes]
     quick = all(group.layout is not None or group.is_quick for group in groups)
@@ -619,7 +651,8 @@ def _can_be_joined(recipe: Recipe) -> bool:
 
 
 def _hands_out_ragged(recipe: Recipe) -> bool:
-    """Return True if a ragged field stays as it was read, which parts would have to be copied together for."""
+    """Return True if a ragged field stays as it was read, which parts would have to be copied
+    together for."""
     names = frozenset(recipe.names)
     fields = [field for route in recipe.routes for field in route.spec]
     outputs = [field for field in fields if field.name in names or not recipe.on_rows]

@@ -1,7 +1,8 @@
-"""Session: the resources of one loader while it lives: recipe, memory, executors, counters. Iterators come and go.
+"""Session: the resources of one loader while it lives: recipe, memory, executors, counters.
+Iterators come and go.
 
-An executor of whole batches runs one batch after the other and belongs to one iterator at a time; the
-executor that an iterator gives back serves the next one. The executor on rows is shared by all.
+An executor of whole batches runs one batch after the other and belongs to one iterator at a time;
+the executor that an iterator gives back serves the next one. The executor on rows is shared by all.
 """
 
 from __future__ import annotations
@@ -37,15 +38,18 @@ from gpuload.storage.memory import cache_bytes
 if TYPE_CHECKING:
     from gpuload.pipeline.audit import Auditor, Audits
 
-# The errors of a source or op about its records: ours, and those of Python and NumPy about values that do not fit.
+# The errors of a source or op about its records: ours, and those of Python and NumPy about values
+# that do not fit.
 EXPECTED = (GpuloadError, RowError, ValueError, TypeError, LookupError, ArithmeticError, OSError)
-# Of a GPU's memory for each batch: what the caller dropped comes back with the next one, and CuPy cuts what is free.
+# Of a GPU's memory for each batch: what the caller dropped comes back with the next one, and CuPy
+# cuts what is free.
 ROOM = 2
 KEPT_BYTES = (
     1 << 26
 )  # of short steps that were done together: a caller that keeps more of them gets copies
 
-# The last of these stands for this process. To ask the system for its number takes longer, at each batch.
+# The last of these stands for this process. To ask the system for its number takes longer, at each
+# batch.
 _processes = [object()]
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=lambda: _processes.append(object()))
@@ -56,12 +60,15 @@ class Session:
 
     Args:
         recipe: how steps become batches.
-        executor: the first executor of whole batches; None where there are no ops, or they are run on rows.
+        executor: the first executor of whole batches; None where there are no ops, or they are run
+            on rows.
         make_executor: makes another, for a second iterator at the same time.
         num_threads: workers of an iterator, to begin with.
-        prefetch: batches that are begun before the first of them is taken, where an executor runs whole batches.
+        prefetch: batches that are begun before the first of them is taken, where an executor runs
+            whole batches.
         counters: of the loader.
-        names: the fields of a batch, where these are not those of the recipe: the ops run elsewhere.
+        names: the fields of a batch, where these are not those of the recipe: the ops run
+            elsewhere.
         damage: the treatment of damaged records; None to raise an error for each.
         tunes_threads: True if the number of workers may change.
         tunes_ahead: True if the number of steps that workers begin ahead may change.
@@ -124,18 +131,21 @@ class Session:
         else:
             self._idle = [executor]
         self._has_executor, self._step_time = executor is not None, StepTime()
-        # Weak: an iterator that its loop has dropped ends by its own finalizer, and nothing here keeps it alive.
+        # Weak: an iterator that its loop has dropped ends by its own finalizer, and nothing here
+        # keeps it alive.
         self._running: list[weakref.ref[Workers | Batches | Audits]] = []
 
     def _bytes_on_card(self) -> int:
-        """Return the bytes of a GPU's memory for batches: those ahead, the one that is taken and that of the caller."""
+        """Return the bytes of a GPU's memory for batches: those ahead, the one that is taken and
+        that of the caller."""
         recipe, num_groups = self.recipe, self.prefetch + 2 + (self._auditor is not None)
         return ROOM * num_groups * (recipe.slot_bytes + recipe.num_joined * recipe.batch_bytes)
 
     def joining(self, position: Position) -> Joining:
         """Return which steps of an epoch from a position on are done together."""
         recipe = self.recipe
-        # Threads of the core share a group, and each of its steps is taken when it is done: no time has to be known.
+        # Threads of the core share a group, and each of its steps is taken when it is done: no time
+        # has to be known.
         if recipe.is_copied:
             num_first = 0
         elif recipe.graph.ops:
@@ -145,7 +155,8 @@ class Session:
         return Joining(recipe.plan.end(position) - position.step, recipe.num_joined, num_first)
 
     def begin(self, position: Position, joining: Joining) -> Workers | Batches | Audits:
-        """Begin to make the groups of steps of an epoch from a position on; number 0 is the first of them."""
+        """Begin to make the groups of steps of an epoch from a position on; number 0 is the first
+        of them."""
         self.check()
         recipe, num_steps = self.recipe, joining.most_groups
         if self._auditor is not None and self._auditor.is_active:
@@ -188,8 +199,8 @@ class Session:
     def at(self, position: Position) -> Outcome:
         """Make one step, without anything else being touched.
 
-        A thread in which no signal handler runs makes it: the exception of a handler would be taken for an error of the
-        step, or of the user's function in it, and a record for damaged.
+        A thread in which no signal handler runs makes it: the exception of a handler would be taken
+        for an error of the step, or of the user's function in it, and a record for damaged.
         """
         self.check()
         return signalsafe.call(lambda: self._outcome(position))
@@ -241,7 +252,8 @@ class Session:
         return sum(batches.num_ready() for batches in running)
 
     def check(self) -> None:
-        """Raise ``ClosedError`` if the loader was closed, or belongs to the process that this one was forked from."""
+        """Raise ``ClosedError`` if the loader was closed, or belongs to the process that this one
+        was forked from."""
         if self.closed:
             raise ClosedError(
                 "the loader is closed", cause="close() was called", remedy="make a new one"
@@ -254,7 +266,8 @@ class Session:
             )
 
     def replace(self, successor: Session) -> None:
-        """Have iterators go on in another session once a state was loaded; those that are there may go on here."""
+        """Have iterators go on in another session once a state was loaded; those that are there may
+        go on here."""
         self.successor = successor
         while self._idle:
             self._idle.pop().close()
@@ -267,7 +280,8 @@ class Session:
             self._process is not _processes[-1]
         ):  # threads and memory are the parent's, and none of them is here
             return
-        # Iterators first: their threads work in the memory, and on the lane, that are freed behind them.
+        # Iterators first: their threads work in the memory, and on the lane, that are freed behind
+        # them.
         for ref in self._running:
             if (batches := ref()) is not None:
                 batches.close()
@@ -290,7 +304,8 @@ class Session:
     def _maker(
         self, position: Position, joining: Joining, queue: Queue | None
     ) -> Callable[[int], Step | None]:
-        """Return the function that makes groups 0, 1, 2, ... of an epoch; it refers to no iterator."""
+        """Return the function that makes groups 0, 1, 2, ... of an epoch; it refers to no
+        iterator."""
         recipe, ring, counters, damage = self.recipe, self.ring, self.counters, self.damage
         plan, end, tuning, step_time = (
             recipe.plan,
@@ -306,7 +321,8 @@ class Session:
         def make(number: int) -> Step | None:
             nonlocal stretch, stretch_end
             if first_steps and number == joining.num_first:
-                # Steps without ops are joined whatever reading takes: requests to a store are sent side by side.
+                # Steps without ops are joined whatever reading takes: requests to a store are sent
+                # side by side.
                 if recipe.graph.ops:
                     default = inf
                 else:
@@ -349,7 +365,8 @@ class Session:
     def _executor(self) -> BatchExecutor | None:
         if not self._has_executor:
             return None
-        # Iterators of several threads share the list without a lock: pop and append are one step of the interpreter.
+        # Iterators of several threads share the list without a lock: pop and append are one step of
+        # the interpreter.
         try:
             return self._idle.pop()
         except IndexError:
@@ -371,7 +388,8 @@ class Session:
 def _apply(
     recipe: Recipe, prefetch: int, is_audited: bool, ring: Ring, counters: Counters, setting: Setting
 ) -> None:  # fmt: skip
-    """Have the bounds of the memory follow a setting, and show it in the stats. It refers to no session."""
+    """Have the bounds of the memory follow a setting, and show it in the stats. It refers to no
+    session."""
     in_flight = setting.num_ahead + 3 + is_audited + (0 if recipe.on_rows else prefetch)
     ring.resize(
         idle_bytes=in_flight * (recipe.slot_bytes + KEPT_BYTES // 8),
@@ -386,10 +404,11 @@ def _apply(
 
 
 def _stretch(recipe: Recipe, position: Position, num_steps: int) -> Stretch | None:
-    """Return a stretch; None if it raises an error: then each of its steps makes its own, and one raises it again.
+    """Return a stretch; None if it raises an error: then each of its steps makes its own, and one
+    raises it again.
 
-    Nothing is lost by that: a step without a stretch finds its own records, places and draws. An error that sources and
-    ops are not expected to raise ends the epoch here, as itself.
+    Nothing is lost by that: a step without a stretch finds its own records, places and draws. An
+    error that sources and ops are not expected to raise ends the epoch here, as itself.
     """
     try:
         return Stretch(recipe, position, num_steps)
@@ -398,7 +417,8 @@ def _stretch(recipe: Recipe, position: Position, num_steps: int) -> Stretch | No
 
 
 class Windows:
-    """Asks storage for the windows of ``gl.Blocks`` before the steps that take them: each in one call.
+    """Asks storage for the windows of ``gl.Blocks`` before the steps that take them: each in one
+    call.
 
     Nothing is asked for where two windows would not stay in memory until they are taken.
     """
@@ -415,11 +435,13 @@ class Windows:
         )
 
     def ask(self, start: Position, first: int, num_steps: int) -> None:
-        """Ask for the windows of the steps from ``first`` on, which are begun now, in an epoch begun at ``start``."""
+        """Ask for the windows of the steps from ``first`` on, which are begun now, in an epoch
+        begun at ``start``."""
         if not self._useful:
             return
         records = self._plan.ahead(start, first, num_steps=num_steps)
-        # Errors here are left to the step that reads the same records: it raises them again and names the record.
+        # Errors here are left to the step that reads the same records: it raises them again and
+        # names the record.
         with contextlib.suppress(*EXPECTED):
             for share in (
                 self._source.resolve(self._numbered(records, start.epoch)) if records.size else ()

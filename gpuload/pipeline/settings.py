@@ -1,23 +1,30 @@
-"""Settings: how many threads do the steps of a loader and how many steps are ahead, chosen by measurements. Pure.
+"""Settings: how many threads do the steps of a loader and how many steps are ahead, chosen by
+measurements. Pure.
 
-A loop over batches is measured in windows. A `Chooser` answers each window with the setting for the next one. Where
-training hardly waits, no setting can gain anything. Else the reason of the waiting names another setting to try:
+A loop over batches is measured in windows. A `Chooser` answers each window with the setting for the
+next one. Where training hardly waits, no setting can gain anything. Else the reason of the waiting
+names another setting to try:
 
-    reading waits for storage                twice as many threads: they wait side by side
-    other stages wait, for Python's lock     a quarter of the threads
-    a Python reader waits                    twice as many threads, as for storage; if they are no faster, a quarter
-    threads are without work                 twice as many steps ahead: batches do not all take the same time
-    threads wait for nothing                 one thread for each core, where there are more (the files are in memory by
+    reading waits for storage                twice as many threads: they wait side by side other
+    stages wait, for Python's lock     a quarter of the threads a Python reader
+    waits                    twice as many threads, as for storage; if they are no faster, a quarter
+    threads are without work                 twice as many steps ahead: batches do not all take the
+    same time threads wait for nothing                 one thread for each core, where there are
+    more (the files are in memory by
                                              now), or fewer (less of the work is Python's)
 
-Trial   of another setting, for one window. If batches come clearly faster, a control follows: a window with the setting
-        before, and one more with the other. It stays if batches came clearly faster in both of its windows than in both
-        windows without it, and the next trial follows at once. Else the setting before comes back, and the next trial
-        begins 1, 2, 4, ... MOST_REST windows later. So a neighbour on the machine who comes or goes in between does not
-        decide, as he would change the windows of one setting only if he came and went with it, twice.
-End     After MOST_REFUSALS such waits in a row, or MOST_TRIALS trials in all, the setting stays for good. One that
-        comes back does not begin the count anew: otherwise two settings could take turns for ever.
-Memory  Steps ahead are in memory. No setting has more of them than the first one, or than fit into the bytes allowed.
+Trial   of another setting, for one window. If batches come clearly faster, a control follows: a
+        window with the setting before, and one more with the other. It stays if batches came
+        clearly faster in both of its windows than in both windows without it, and the next trial
+        follows at once. Else the setting before comes back, and the next trial begins 1, 2, 4, ...
+        MOST_REST windows later. So a neighbour on the machine who comes or goes in between does not
+        decide, as he would change the windows of one setting only if he came and went with it,
+        twice.
+End     After MOST_REFUSALS such waits in a row, or MOST_TRIALS trials in all, the setting stays for
+        good. One that comes back does not begin the count anew: otherwise two settings could take
+        turns for ever.
+Memory  Steps ahead are in memory. No setting has more of them than the first one, or than fit into
+        the bytes allowed.
 """
 
 from __future__ import annotations
@@ -64,8 +71,10 @@ class Window:
         step_s: seconds for each batch.
         wait_s: those of them in which the caller waited.
         idle_share: the share of the threads' time without work, 0 to 1.
-        read_share: the share of the threads' work in which reading waited, for storage, 0 to 1; NaN if it is not known.
-        lock_share: the share in which other stages waited, for Python's lock above all; NaN if it is not known.
+        read_share: the share of the threads' work in which reading waited, for storage, 0 to 1; NaN
+            if it is not known.
+        lock_share: the share in which other stages waited, for Python's lock above all; NaN if it
+            is not known.
         ahead_bytes: memory of a step, or of a group of short ones.
     """
 
@@ -85,7 +94,8 @@ class Bounds:
         num_cores: that this process may use.
         most_threads: the most threads; 0: their number stays as it is.
         most_bytes: of memory for the steps ahead; 0: the number of steps ahead stays as it is.
-        is_shared: True if all threads work on the same step; else more threads need more steps ahead.
+        is_shared: True if all threads work on the same step; else more threads need more steps
+            ahead.
         num_joined: short steps that are done together, for words.
         reads_in_python: True if a function of the user reads records.
     """
@@ -99,7 +109,8 @@ class Bounds:
 
 
 class _Trial(NamedTuple):
-    """A setting to try: threads, the factor of the steps ahead, whether it has to be faster or as fast, and why."""
+    """A setting to try: threads, the factor of the steps ahead, whether it has to be faster or as
+    fast, and why."""
 
     num_threads: int
     depth: int
@@ -114,7 +125,8 @@ class _Trial(NamedTuple):
 
 
 class Chooser:
-    """Answers each window with the setting for the next. It depends on the windows alone, and on no clock.
+    """Answers each window with the setting for the next. It depends on the windows alone, and on no
+    clock.
 
     Args:
         first: the setting to begin with.
@@ -160,7 +172,8 @@ class Chooser:
         elif self.is_over or self._rest:
             self._rest -= not self.is_over
             return self._stay()
-        # Behind a trial that stayed, too: its window is measured with the setting that is compared with next.
+        # Behind a trial that stayed, too: its window is measured with the setting that is compared
+        # with next.
         self._later, self._without = self._trials(window), [window]
         if self._later:
             return self._begin()
@@ -172,7 +185,8 @@ class Chooser:
         return self._setting_of(self._num_threads, self._depth)
 
     def _stay(self) -> Setting:
-        """Go on with the same setting; with fewer steps ahead, if these take more memory than any did before."""
+        """Go on with the same setting; with fewer steps ahead, if these take more memory than any
+        did before."""
         if self.setting != self._base:
             self.event = (
                 f"{self._words(self._base)} from now on: a step takes more memory than those before"
@@ -192,7 +206,8 @@ class Chooser:
         return self.setting
 
     def _is_better(self, trial: _Trial) -> bool:
-        """Return True if each window with a trial's setting is as fast as it has to be, beside each without it."""
+        """Return True if each window with a trial's setting is as fast as it has to be, beside each
+        without it."""
         return max(window.step_s for window in self._with) <= min(
             map(trial.slowest_s, self._without)
         )
@@ -231,7 +246,8 @@ class Chooser:
 
     def _refuse(self, trial: _Trial) -> Setting:
         """Go on with the next trial, or go back to the setting before."""
-        # The others answer the same window as the trial that failed: nothing has to be measured in between.
+        # The others answer the same window as the trial that failed: nothing has to be measured in
+        # between.
         if self._later:
             return self._begin()
         tried = self._words(self._setting_of(trial.num_threads, trial.depth))
@@ -261,7 +277,8 @@ class Chooser:
         return self.setting
 
     def _trials(self, window: Window) -> list[_Trial]:
-        """Return the settings that may be better, the most likely one first. Comparisons with NaN are false."""
+        """Return the settings that may be better, the most likely one first. Comparisons with NaN
+        are false."""
         num_threads, depth, cores = self._num_threads, self._depth, self._bounds.num_cores
         is_slow = window.wait_s >= SMALL_WAIT * window.step_s
         trials = []
@@ -309,7 +326,8 @@ class Chooser:
         bounds, first = self._bounds, self._first
         if not bounds.most_bytes:
             return Setting(num_threads, first.num_ahead)
-        # A thread that does whole steps needs one of its own to work on, and one more waits to be taken.
+        # A thread that does whole steps needs one of its own to work on, and one more waits to be
+        # taken.
         if bounds.is_shared:
             natural = first.num_ahead
         else:

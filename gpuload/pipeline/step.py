@@ -1,14 +1,17 @@
-"""Step: one step on its way, from record numbers to arrays in a slot. Done by workers, in one or several parts.
+"""Step: one step on its way, from record numbers to arrays in a slot. Done by workers, in one or
+several parts.
 
     prepare()     memory, and which records these are, if not known yet              once
     do(part)      read, decode raw bytes, draw, run ops: some of the rows            once a part, in any threads
     fields, draws the content of the finished step                                   for the consumer
 
-Short steps are done several at a time: then a ``Step`` is some steps that follow one another, which share a slot.
+Short steps are done several at a time: then a ``Step`` is some steps that follow one another, which
+share a slot.
 
-Damage  Where other records are to stand for damaged ones (`damage.py`), a part that fails is done again in pieces,
-        which finds the rows at fault; each gets its substitute, and then the part is done once more. Records that have
-        failed before are tried by themselves first, so that no work of others is lost by them.
+Damage  Where other records are to stand for damaged ones (`damage.py`), a part that fails is done
+        again in pieces, which finds the rows at fault; each gets its substitute, and then the part
+        is done once more. Records that have failed before are tried by themselves first, so that no
+        work of others is lost by them.
 """
 
 from __future__ import annotations
@@ -30,8 +33,8 @@ from gpuload.batch import Batch
 from gpuload.core.face import Copies, Queue
 from gpuload.device import Bundle, Lane, Views, view_at
 from gpuload.errors import RecordError, RowError, TooLargeError
+from gpuload.graph.graph import image_sizes
 from gpuload.ops.base import HEADS, PARTNER, Draw
-from gpuload.ops.graph import image_sizes
 from gpuload.order import Position
 from gpuload.pipeline.card import CardPlaces, CardShare, card_shares, find_rows
 from gpuload.pipeline.damage import Damage, is_damage
@@ -53,11 +56,13 @@ VALUES_BYTES = 1 << 22  # of a piece of memory for values that the slot has no r
 
 
 class CardRowError(Exception):
-    """Another record is needed in a row that lies on the GPU: the step is done anew, and reads that row."""
+    """Another record is needed in a row that lies on the GPU: the step is done anew, and reads that
+    row."""
 
 
 class Piece(NamedTuple):
-    """One of some steps that were done together, cut out by the worker, so that the consumer has little to do.
+    """One of some steps that were done together, cut out by the worker, so that the consumer has
+    little to do.
 
     Attributes:
         batch: the batch, unless some of its fields have to be copied before it is handed out.
@@ -83,20 +88,25 @@ class Step:
         num_steps: how many there are.
         stretch: in which these steps are; None to find it out for them alone.
         damage: the treatment of damaged records; None to raise an error for each.
-        attempts: for rows whose record is known to be damaged: which attempt at another one to begin with.
-        queue: threads of the core that do the step if it is only copied; None to do all in Python's threads.
+        attempts: for rows whose record is known to be damaged: which attempt at another one to
+            begin with.
+        queue: threads of the core that do the step if it is only copied; None to do all in Python's
+            threads.
 
     Attributes:
         records: int64 ``[n]``, the records of all its steps.
-        valid: bool ``[n]``, False where a record only pads a batch, or stands for one that is skipped.
-        attempts: for each row in which another record stands for a damaged one, how many were tried.
+        valid: bool ``[n]``, False where a record only pads a batch, or stands for one that is
+            skipped.
+        attempts: for each row in which another record stands for a damaged one, how many were
+            tried.
         error: raised by its work, None if all is well; the code that raises it again takes it away.
         is_failed: True if its work raised an error, so that it holds no fields.
         singles: for some short steps of which one failed: each by itself.
         ops_s: seconds that the ops of its parts took, once it is done; 0.0 before.
         copies: the part of these steps that the queue does; None if they are done without it.
         pieces: each of the steps, if the slot holds all that a batch has; else nothing.
-        card: where rows lie that are in the GPU's memory already; None where the source keeps none there.
+        card: where rows lie that are in the GPU's memory already; None where the source keeps none
+            there.
     """
 
     def __init__(
@@ -163,7 +173,8 @@ class Step:
         return self.recipe.num_parts
 
     def work(self, part: int) -> bool:
-        """Do a part; return True to the thread that did the last one. An error is kept in ``error``."""
+        """Do a part; return True to the thread that did the last one. An error is kept in
+        ``error``."""
         try:
             with (
                 self._preparing
@@ -195,7 +206,8 @@ class Step:
         return True
 
     def _join_values(self, part: int) -> None:
-        """Copy the values of all parts to one piece of memory, from which a GPU gets them; an error is kept."""
+        """Copy the values of all parts to one piece of memory, from which a GPU gets them; an error
+        is kept."""
         try:
             for name, parts in self._varying.items():
                 field, values = (
@@ -259,7 +271,8 @@ class Step:
         return self
 
     def _fail(self, error: BaseException) -> None:
-        """Keep an error; of several steps only the one at fault should raise it, so each is done anew by itself."""
+        """Keep an error; of several steps only the one at fault should raise it, so each is done
+        anew by itself."""
         is_single = self.num_steps == 1 and not isinstance(error, CardRowError)
         if is_single or not isinstance(error, Exception):
             self.error, self.is_failed = error, True
@@ -321,7 +334,8 @@ class Step:
         self.arrays = recipe.arrays(self._slot, num_rows, num_uploads)
 
     def _enqueue(self, queue: Queue) -> bool:
-        """Have the queue copy all records to their rows; False if the files cannot be read by it."""
+        """Have the queue copy all records to their rows; False if the files cannot be read by
+        it."""
         begins = self.recipe.begins(self.records.size)
         blocks = [
             self._slot.array(begins[name], UINT8, (array.nbytes,))
@@ -358,7 +372,8 @@ class Step:
             ) from None
 
     def _bounds(self, part: int) -> tuple[int, int]:
-        """Return the first row of a part and the one behind it; records that are mixed are in one part."""
+        """Return the first row of a part and the one behind it; records that are mixed are in one
+        part."""
         begin, end = (self.records.size * number // self.num_parts for number in (part, part + 1))
         partners = self._ready_stretch.partners
         if partners is not None:
@@ -371,11 +386,13 @@ class Step:
         return begin, end
 
     def record_error(self, error: RowError, begin: int = 0) -> RecordError:
-        """Return the error for a row that cannot be used; its rows are counted from row ``begin`` of the step."""
+        """Return the error for a row that cannot be used; its rows are counted from row ``begin``
+        of the step."""
         return self.recipe.source.record_error(int(self.records[begin + error.row]), error)
 
     def _make(self, part: int, begin: int, end: int, stretch: Stretch, first: int) -> None:
-        """Read, decode and run the ops on some rows of a part; row ``begin`` is row ``first`` of the stretch."""
+        """Read, decode and run the ops on some rows of a part; row ``begin`` is row ``first`` of
+        the stretch."""
         after = first + end - begin
         with self._counters.watch() as watch:
             watch.enter("draw")
@@ -398,7 +415,8 @@ class Step:
 
     @property
     def mends(self) -> bool:
-        """True if the loader puts other records in the place of damaged ones, and raises no error for them."""
+        """True if the loader puts other records in the place of damaged ones, and raises no error
+        for them."""
         return self._damage is not None
 
     @property
@@ -407,7 +425,8 @@ class Step:
         return self._damage is not None and self._damage.skips
 
     def again(self, error: RowError) -> Step:
-        """Return this step, one, done anew in the calling thread: another record stands for one of its rows.
+        """Return this step, one, done anew in the calling thread: another record stands for one of
+        its rows.
 
         Args:
             error: for which row, why an executor of whole batches cannot use its record.
@@ -435,7 +454,8 @@ class Step:
         ]
 
     def _suspect_rows(self, damage: Damage, begin: int, end: int) -> list[int]:
-        """Return the rows of a part to try by themselves first: those that failed before, here or in another step."""
+        """Return the rows of a part to try by themselves first: those that failed before, here or
+        in another step."""
         if not self.attempts and not damage.suspects:
             return []
         records = self.records[begin:end].tolist()
@@ -472,7 +492,8 @@ class Step:
         while error is not None:
             bad = self._find_bad_rows(part, begin, end, error)
             if not bad:
-                # Each row is sound by itself: the fault is not that of one record, too little memory for all say.
+                # Each row is sound by itself: the fault is not that of one record, too little
+                # memory for all say.
                 if isinstance(error, RowError):
                     raise self.record_error(error, begin)
                 raise error
@@ -500,7 +521,8 @@ class Step:
         if self.card is not None and row not in self.card.uploads:
             raise CardRowError
         planned_record, attempt = int(self._planned_records[row]), self.attempts[row] - 1
-        # By the record that the plan has there, not by the last attempt: all runs and shards agree then.
+        # By the record that the plan has there, not by the last attempt: all runs and shards agree
+        # then.
         number = np.array(
             [damage.substitute(planned_record, self.position.epoch, attempt)], np.int64
         )
@@ -511,7 +533,8 @@ class Step:
     def _find_bad_rows(
         self, part: int, begin: int, end: int, error: RowError | RecordError
     ) -> list[tuple[int, Any]]:
-        """Return the rows that cannot be used by themselves, each with its error; ``error`` is that of all together."""
+        """Return the rows that cannot be used by themselves, each with its error; ``error`` is that
+        of all together."""
         bad: list[tuple[int, Any]] = []
         ranges = [(begin, end, error)]
         while ranges:
@@ -576,7 +599,8 @@ class Step:
     def _read(
         self, part: int, begin: int, end: int, shares: list[Share], watch: Watch
     ) -> dict[str, Any]:
-        """Put the fields that stay as they are in their places, and return those that the ops are run on here."""
+        """Put the fields that stay as they are in their places, and return those that the ops are
+        run on here."""
         fields: dict[str, Any] = {}
         for route in self.recipe.routes:
             watch.enter("read")
@@ -599,7 +623,8 @@ class Step:
         end: int,
         watch: Watch,
     ) -> None:
-        """Read the rows of a part that do not lie on the GPU, to where they stand among all that do not."""
+        """Read the rows of a part that do not lie on the GPU, to where they stand among all that do
+        not."""
         first, after = np.searchsorted(uploads, [begin, end]).tolist()
         if first == after:
             return
@@ -615,9 +640,11 @@ class Step:
     def _read_fixed(
         self, route: Route, layout: Layout, shares: list[Share], begin: int, end: int, watch: Watch
     ) -> dict[str, Any]:
-        """Read records of fixed size: fields of the slot go to their rows there, those of the ops are returned.
+        """Read records of fixed size: fields of the slot go to their rows there, those of the ops
+        are returned.
 
-        The raw bytes themselves go to the slot if the batch, or a GPU, takes them as they are; else to scratch memory.
+        The raw bytes themselves go to the slot if the batch, or a GPU, takes them as they are; else
+        to scratch memory.
         """
         record_bytes = layout.record_bytes
         if route.direct is not None:
@@ -722,7 +749,8 @@ class Step:
 
     @property
     def _drawn_from(self) -> list[str]:
-        """The fields whose values must be looked at before anything is drawn: their sizes vary, or draws need them."""
+        """The fields whose values must be looked at before anything is drawn: their sizes vary, or
+        draws need them."""
         graph = self.recipe.graph
         return [
             name
@@ -731,11 +759,13 @@ class Step:
         ]
 
     def _keep(self, part: int, name: str, value: Any) -> None:
-        # `setdefault` is one step of the interpreter: threads of several parts get the same list without a lock.
+        # `setdefault` is one step of the interpreter: threads of several parts get the same list
+        # without a lock.
         self._varying.setdefault(name, [None] * self.num_parts)[part] = value
 
     def _pack(self, value: Any, field: Field, packing: _Packing) -> Any:
-        """Return values that a GPU will get in its memory; those of several parts are copied when all are there."""
+        """Return values that a GPU will get in its memory; those of several parts are copied when
+        all are there."""
         is_joined = self.num_parts > 1 and not isinstance(value, list)
         if field.host_only or is_joined:
             return value
@@ -745,7 +775,8 @@ class Step:
         return _Packing(partial(self._behind, part), partial(self._payload, part), num_rows)
 
     def _behind(self, part: int, num_bytes: int) -> tuple[Bytes, int] | None:
-        """Return the slot and the place of so many bytes behind its arrays; None if there is no room for them."""
+        """Return the slot and the place of so many bytes behind its arrays; None if there is no
+        room for them."""
         self._value_bytes[part] += aligned(num_bytes)
         with self._preparing:  # threads of several parts take room
             begin, end = self._end, self._end + aligned(num_bytes)
@@ -755,14 +786,16 @@ class Step:
         return self._slot, begin
 
     def _beside_arrays(self, part: int, num_bytes: int) -> Bytes:
-        """Return memory for values of varying length that a GPU gets: behind the arrays of the slot if they fit."""
+        """Return memory for values of varying length that a GPU gets: behind the arrays of the slot
+        if they fit."""
         if (place := self._behind(part, num_bytes)) is None:
             return self._payload(part, num_bytes)
         slot, begin = place
         return np.ndarray((num_bytes,), UINT8, slot, begin)
 
     def _payload(self, part: int, num_bytes: int) -> Bytes:
-        """Return memory for values of varying length, used again; page-locked where a GPU will copy from it."""
+        """Return memory for values of varying length, used again; page-locked where a GPU will copy
+        from it."""
         # An entry for each part: threads of several parts count without a lock.
         self._taken_bytes[part] += num_bytes
         return self._ring.take(num_bytes).array(0, UINT8, (num_bytes,))
@@ -780,7 +813,8 @@ class Step:
         return {name: _join_parts(parts) for name, parts in self._varying.items()}
 
     def on_device(self, bundle: Bundle) -> dict[str, Any]:
-        """Return the regions of the slot that a GPU can hold as arrays there, which ``bundle`` uploads."""
+        """Return the regions of the slot that a GPU can hold as arrays there, which ``bundle``
+        uploads."""
         recipe, spec = self.recipe, self.recipe.host.spec_out
         num_bytes = min(self._end + self._room_bytes, self._slot.size)
         bundle.hold(self._slot.array(0, UINT8, (num_bytes,)), self._end)
@@ -797,19 +831,22 @@ class Step:
         return {name: _view_as(memory, begins[name], self.arrays[name]) for name in names}
 
     def keep_on_card(self, lane: Lane) -> None:
-        """Copy the rows that were uploaded to where they stay on the GPU; a lane queues it behind the upload."""
+        """Copy the rows that were uploaded to where they stay on the GPU; a lane queues it behind
+        the upload."""
         if self.card is not None and self.card.uploads.size:
             self.card.keep(self.card_shares(), lane)
 
     def note_parameters(self, num_bytes: int) -> None:
-        """Say how many bytes kernels read beside its arrays: slots of later steps have room for so many."""
+        """Say how many bytes kernels read beside its arrays: slots of later steps have room for so
+        many."""
         if num_bytes:
             self._ring.parameters.note(num_bytes, self.records.size)
 
     def read_on_device(
         self, reader: DirectReader, route: Route, layout: Layout, empty: Callable[[int], Any]
     ) -> Any:
-        """Return the raw records of a route, uint8 ``[n, record_bytes]`` on a GPU, read straight from their files.
+        """Return the raw records of a route, uint8 ``[n, record_bytes]`` on a GPU, read straight
+        from their files.
 
         Args:
             reader: reads them.
@@ -853,7 +890,8 @@ class Step:
         ]
 
     def draws_of_records(self, rows: slice) -> dict[str, Draw] | None:
-        """Return the draws of the ops for some rows, by the labels of the ops; None where they are not recorded."""
+        """Return the draws of the ops for some rows, by the labels of the ops; None where they are
+        not recorded."""
         recipe = self.recipe
         if recipe.labels is None:
             return None
@@ -881,7 +919,8 @@ class Step:
 
     @property
     def partners(self) -> NDArray[np.int32] | None:
-        """How many rows further the partners of each row are, int32 ``[n, ...]``; None where no op mixes records."""
+        """How many rows further the partners of each row are, int32 ``[n, ...]``; None where no op
+        mixes records."""
         partners, first = self._ready_stretch.partners, self._first
         if partners is None:
             return None
@@ -899,13 +938,16 @@ class Step:
 
 
 class _Packing:
-    """Puts values that vary in size where a GPU copies from them: behind the arrays of the step's slot, if they fit.
+    """Puts values that vary in size where a GPU copies from them: behind the arrays of the step's
+    slot, if they fit.
 
-    It is a ``Memory`` for images, which are decoded there; other values are copied. What does not fit goes to pieces of
-    memory of its own, and each piece is an upload: so it is until a first step has shown how much its values need.
+    It is a ``Memory`` for images, which are decoded there; other values are copied. What does not
+    fit goes to pieces of memory of its own, and each piece is an upload: so it is until a first
+    step has shown how much its values need.
 
     Args:
-        behind: returns the slot and the place of so many bytes in it; None if there is no room for them.
+        behind: returns the slot and the place of so many bytes in it; None if there is no room for
+            them.
         memory: gives a piece.
         num_rows: how many values there may be.
     """
@@ -948,7 +990,8 @@ class _Packing:
         return self._copy(values)
 
     def join(self, parts: list[Any]) -> list[Values]:
-        """Return the values of several parts as one, copied to such memory; lists of arrays as they are."""
+        """Return the values of several parts as one, copied to such memory; lists of arrays as they
+        are."""
         ragged = [values for values in parts if isinstance(values, Ragged)]
         arrays = [values.flat for values in ragged] or [
             values for values in parts if isinstance(values, np.ndarray)
@@ -976,7 +1019,8 @@ class _Packing:
 
 
 class ArrayPack(list[Array]):
-    """Arrays of different shapes that lie in a few pieces of memory, so that a GPU gets them by as many uploads.
+    """Arrays of different shapes that lie in a few pieces of memory, so that a GPU gets them by as
+    many uploads.
 
     Args:
         arrays: the arrays, each in C order.
@@ -998,7 +1042,8 @@ class ArrayPack(list[Array]):
         return cls((array for part in parts for array in part), places)
 
     def on_device(self, upload: Callable[[Bytes], Any]) -> list[Any] | Views:
-        """Return the arrays on a GPU, images in one piece of memory as `Views`; ``upload`` copies a piece there."""
+        """Return the arrays on a GPU, images in one piece of memory as `Views`; ``upload`` copies a
+        piece there."""
         shapes = [array.shape for array in self]
         if len(set(map(id, self._pieces))) == 1 and set(map(len, shapes)) == {3}:
             piece, first = self._pieces[0], self[0]
@@ -1023,12 +1068,14 @@ def _view_as(memory: Any, begin: int, like: Array) -> Any:
 
 
 def _as_raw(rows: Array, record_bytes: int) -> Bytes:
-    """Return the bytes of rows that lie side by side, uint8 ``[n, record_bytes]``, in the same memory."""
+    """Return the bytes of rows that lie side by side, uint8 ``[n, record_bytes]``, in the same
+    memory."""
     return rows.reshape(-1).view(np.uint8).reshape(len(rows), record_bytes)
 
 
 def _join_parts(parts: list[Values | None]) -> Values:
-    """Return the values of a field that varies, joined from the parts of a step, in the order of the rows."""
+    """Return the values of a field that varies, joined from the parts of a step, in the order of
+    the rows."""
     present = [part for part in parts if part is not None]
     if len(present) == 1:
         return present[0]

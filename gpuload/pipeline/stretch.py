@@ -1,7 +1,9 @@
-"""Stretch: the part of the work that is done for many steps at once, before they are read, as it costs each less.
+"""Stretch: the part of the work that is done for many steps at once, before they are read, as it
+costs each less.
 
-The records of the steps, their places, and the draws for them, as far as these do not depend on the content of the
-records. A batch does not depend on the length of its stretch: records, places and draws are those of each record alone.
+The records of the steps, their places, and the draws for them, as far as these do not depend on the
+content of the records. A batch does not depend on the length of its stretch: records, places and
+draws are those of each record alone.
 """
 
 from __future__ import annotations
@@ -17,8 +19,8 @@ from numpy.typing import NDArray
 from gpuload import core
 from gpuload.core.face import Copies, Plan, Queue
 from gpuload.errors import RowError
+from gpuload.graph.graph import Graph, image_sizes
 from gpuload.ops.base import Draw
-from gpuload.ops.graph import Graph, image_sizes
 from gpuload.order import Position
 from gpuload.pipeline.recipe import Recipe
 from gpuload.sources.leaf import Share, add_to
@@ -60,7 +62,8 @@ class Stretch:
         records: NDArray[np.int64],
         partners: NDArray[np.int32] | None,
     ) -> Stretch:
-        """Return a stretch of one step that holds these records and partners, without asking the plan."""
+        """Return a stretch of one step that holds these records and partners, without asking the
+        plan."""
         stretch = cls.__new__(cls)
         stretch._batches, stretch.partners = None, partners
         stretch._find_out(
@@ -96,7 +99,8 @@ class Stretch:
         else:
             makers = {}
         blocks = {name: number for number, name in enumerate(recipe.regions)}
-        # All or none: a step of which a part cannot be copied by the core goes the way through Python as a whole.
+        # All or none: a step of which a part cannot be copied by the core goes the way through
+        # Python as a whole.
         for route in recipe.routes:
             parts = [
                 (begin, num_bytes, blocks[name], makers.get(name))
@@ -111,7 +115,8 @@ class Stretch:
     def copies(
         self, queue: Queue, step: int, num_steps: int, blocks: Sequence[NDArray[np.uint8]]
     ) -> Copies | None:
-        """Have a queue copy the records of some of the steps; None if the files cannot be read by it.
+        """Have a queue copy the records of some of the steps; None if the files cannot be read by
+        it.
 
         Args:
             queue: whose threads do it.
@@ -130,7 +135,8 @@ class Stretch:
         return self.starts[step - self.first], self.starts[step - self.first + num_steps]
 
     def batch(self, step: int) -> tuple[int, int]:
-        """Return where the batch of a step begins and ends: its rows without those that are partners alone."""
+        """Return where the batch of a step begins and ends: its rows without those that are
+        partners alone."""
         begin, end = self.rows(step)
         if self._batches is None:
             return begin, end
@@ -146,7 +152,8 @@ class Stretch:
         ]
 
     def draws(self, begin: int, end: int) -> list[Draw] | None:
-        """Return the draws of every op for some rows; None where they depend on the records' content."""
+        """Return the draws of every op for some rows; None where they depend on the records'
+        content."""
         if self._draws is None:
             return None
         return [

@@ -1,14 +1,17 @@
-"""Tuning: measures the loops over the batches of one loader, and applies the setting that `settings.py` chooses.
+"""Tuning: measures the loops over the batches of one loader, and applies the setting that
+`settings.py` chooses.
 
-Numbers of threads and of steps ahead that the user has passed stay as they are. Batches do not depend on either.
+Numbers of threads and of steps ahead that the user has passed stay as they are. Batches do not
+depend on either.
 
-Threads   Workers call ``look`` when they begin a step; no signal handler runs in them. It reads the clock, and the
-          counters ten times a second. One thread measures at a time, by a lock for which none waits. Workers of all
-          iterators of the loader then follow the new setting.
-Windows   of WINDOW_S at least, and of so many steps that each thread has done some. Steps that were begun with the
-          setting before belong to no window. Windows do not end with an epoch: the counters leave the time between
-          two epochs out. A window in which training paused, for a validation or a checkpoint, is begun anew: beside it
-          any other setting would look faster, or slower.
+Threads   Workers call ``look`` when they begin a step; no signal handler runs in them. It reads the
+          clock, and the counters ten times a second. One thread measures at a time, by a lock for
+          which none waits. Workers of all iterators of the loader then follow the new setting.
+Windows   of WINDOW_S at least, and of so many steps that each thread has done some. Steps that were
+          begun with the setting before belong to no window. Windows do not end with an epoch: the
+          counters leave the time between two epochs out. A window in which training paused, for a
+          validation or a checkpoint, is begun anew: beside it any other setting would look faster,
+          or slower.
 """
 
 from __future__ import annotations
@@ -65,8 +68,10 @@ class Tuning:
     Attributes:
         setting: the present one.
         recipe: divided for it; the batches of all these recipes are the same.
-        num_begun: the steps, or groups of short ones, that were begun; the function that makes them counts.
-        finding: a sentence about the setting; empty as long as it is the first, and others may be tried.
+        num_begun: the steps, or groups of short ones, that were begun; the function that makes them
+            counts.
+        finding: a sentence about the setting; empty as long as it is the first, and others may be
+            tried.
     """
 
     def __init__(
@@ -101,7 +106,8 @@ class Tuning:
 
     @cached_property
     def _chooser(self) -> Chooser:
-        """Made when the first window ends: to ask the system for the limits of memory takes a part of a millisecond."""
+        """Made when the first window ends: to ask the system for the limits of memory takes a part
+        of a millisecond."""
         num_threads, recipe = self.setting.num_threads, self.recipe
         bounds = Bounds(
             num_cores=num_threads,
@@ -121,7 +127,8 @@ class Tuning:
 
     def look(self) -> Setting:
         """Return the setting that workers should follow; measure, if it is time for that."""
-        # Whoever comes second goes on: the other one measures. The next look is put off before the lock is free.
+        # Whoever comes second goes on: the other one measures. The next look is put off before the
+        # lock is free.
         if self._tunes and perf_counter() >= self._look_s and self._lock.acquire(blocking=False):
             try:
                 self._measure()
@@ -132,7 +139,8 @@ class Tuning:
 
     def use(self, setting: Setting) -> None:
         """Change the setting; workers follow it when they are called next."""
-        # Memory first: a worker that sees the new setting may begin more steps than the ring would keep slots for.
+        # Memory first: a worker that sees the new setting may begin more steps than the ring would
+        # keep slots for.
         self._apply(setting)
         self.recipe, self.setting = self.recipe.divided(*setting), setting
 
@@ -143,14 +151,16 @@ class Tuning:
             counts["items"] = counts[
                 "batches"
             ]  # threads share a group of steps, and copy a step or less at a time
-        # Steps that were begun with the setting before are still being taken: they would be counted for the new one.
+        # Steps that were begun with the setting before are still being taken: they would be counted
+        # for the new one.
         if self._first is None:
             if counts["items"] >= self._begin_item:
                 self._first = self._last = counts
             return
         first, last, self._last = self._first, self._last, counts
         if self._num_pauses < MOST_PAUSES and self._is_pause(first, last, counts):
-            # The window begins anew here; the part before the pause is dropped, as it is too short to judge by.
+            # The window begins anew here; the part before the pause is dropped, as it is too short
+            # to judge by.
             self._first, self._num_pauses = counts, self._num_pauses + 1
             return
         num_items, loop_s = counts["items"] - first["items"], counts["loop_s"] - first["loop_s"]
@@ -176,7 +186,8 @@ class Tuning:
     def _is_pause(
         self, first: Mapping[str, float], last: Mapping[str, float], now: Mapping[str, float]
     ) -> bool:
-        """Return True if training took much longer since the last look than before it in this window, or the last."""
+        """Return True if training took much longer since the last look than before it in this
+        window, or the last."""
         if (
             self.recipe.is_copied
         ):  # waiting is added once a group of steps, and looks like training until then
@@ -222,12 +233,14 @@ class Tuning:
         return self.setting.num_threads
 
     def _num_settling(self) -> int:
-        """Return how many steps, or groups, are begun until those before are taken that were under way."""
+        """Return how many steps, or groups, are begun until those before are taken that were under
+        way."""
         if self.recipe.is_copied:
             return self.setting.num_threads
         return self.setting.num_ahead + 1
 
 
 def _training_s(first: Mapping[str, float], last: Mapping[str, float]) -> float:
-    """Return the seconds between two states of the counters in which the caller of the loader did not wait for it."""
+    """Return the seconds between two states of the counters in which the caller of the loader did
+    not wait for it."""
     return last["loop_s"] - first["loop_s"] - (last["wait_s"] - first["wait_s"])

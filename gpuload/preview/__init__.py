@@ -3,14 +3,17 @@
     gl.preview(loader)                              in a notebook: the page
     gl.preview(loader, records=[3, 14], epochs=3).save("page.html")
 
-Rows     are records: as the source has them (image files decoded), and behind all ops in the first epochs, with the
-         draws of the ops for the record. Other fields are texts.
-Pixels   of uint8 are shown as they are, and behind Normalize as they would be without it. Others are stretched, each
-         image by itself, from its least value to its greatest, which is written below. Of other than 3 channels the
-         first one is shown, of a volume the middle slice; labels of masks are colours.
-         Small images are enlarged by a whole factor; of large ones each pixel is the mean of a square.
-Boxes    and points that are marked (``source.mark``) are drawn into their image, a box with its label.
-Pairs    MixUp and CutMix mix a record with its partner in the loader's order, and the page names that.
+Rows     are records: as the source has them (image files decoded), and behind all ops in the first
+         epochs, with the draws of the ops for the record. Other fields are texts.
+Pixels   of uint8 are shown as they are, and behind Normalize as they would be without it. Others
+         are stretched, each image by itself, from its least value to its greatest, which is written
+         below. Of other than 3 channels the first one is shown, of a volume the middle slice;
+         labels of masks are colours. Small images are enlarged by a whole factor; of large ones
+         each pixel is the mean of a square.
+Boxes    and points that are marked (``source.mark``) are drawn into their image, a box with its
+label.
+Pairs    MixUp and CutMix mix a record with its partner in the loader's order, and the page names
+that.
 Formats  PNG (`preview.pictures`) and HTML with PNGs in it; nothing is loaded from elsewhere.
 """
 
@@ -32,9 +35,9 @@ from gpuload.display import markup
 from gpuload.display.pictures import Pixels, png
 from gpuload.display.values import image_axes
 from gpuload.errors import FileError, SpecError
+from gpuload.graph.graph import Graph
 from gpuload.loader import Loader
 from gpuload.ops import Copy, Decode, Normalize
-from gpuload.ops.graph import Graph
 from gpuload.order import check_count
 from gpuload.preview.pictures import empty, grid, image_pixels, text_pixels, wrap
 from gpuload.progress import Progress
@@ -139,7 +142,8 @@ class Preview:
         return f'<!doctype html><meta charset="utf-8"><title>gpuload preview</title>{self._table()}'
 
     def to_pixels(self) -> Pixels:
-        """Return the table as one picture, uint8 ``[height, width, 3]``: records from top to bottom."""
+        """Return the table as one picture, uint8 ``[height, width, 3]``: records from top to
+        bottom."""
         cells = [[cell.to_pixels() for cell in row] for row in self.rows]
         numbers = [text_pixels([f"record {record}"], TEXT_WIDTH) for record in self.records]
         widths = [max(cell.shape[1] for cell in column) for column in zip(*cells, strict=True)]
@@ -165,17 +169,18 @@ def preview(
 ) -> Preview:
     """Return records of a loader before and behind its ops, to be looked at.
 
-    The array executor makes them on the CPU; the pixels of every other executor are equal, to the tolerance of the op.
-    The loader's position stays.
+    The array executor makes them on the CPU; the pixels of every other executor are equal, to the
+    tolerance of the op. The loader's position stays.
 
     Args:
         loader: the loader with the ops.
         records: how many records from the first one on, or their numbers.
-        epochs: how many epochs from the first one on, or their numbers. Without random ops one epoch is shown.
+        epochs: how many epochs from the first one on, or their numbers. Without random ops one
+            epoch is shown.
 
     Raises:
-        SpecError: ``records`` or ``epochs`` are no numbers; or several epochs of a mix are asked for, which has other
-            records in each.
+        SpecError: ``records`` or ``epochs`` are no numbers; or several epochs of a mix are asked
+            for, which has other records in each.
         DeviceError: an op runs in DALI alone.
         RecordIndexError, RecordError: there is no such record, or it is damaged.
     """
@@ -276,7 +281,8 @@ def write_file(path: str | os.PathLike[str], content: bytes) -> None:
 
 
 def _numbers(value: object, name: str, length: int | None) -> list[int]:
-    """Return the numbers that ``records`` or ``epochs`` stands for; ``length`` is the number of records there are."""
+    """Return the numbers that ``records`` or ``epochs`` stands for; ``length`` is the number of
+    records there are."""
     if (
         isinstance(value, (list, tuple, range, np.ndarray))
         and len(value)
@@ -296,7 +302,8 @@ def _decode_files(loader: Loader) -> Loader:
 
 
 def _partners(raw: Loader, step: int, epoch: int, group: int) -> str:
-    """Return a line about the partners of the record at a step of an epoch, as ``order.Groups`` has them."""
+    """Return a line about the partners of the record at a step of an epoch, as ``order.Groups`` has
+    them."""
     steps = [step ^ number for number in range(1, group) if step ^ number < len(raw)]
     numbers = [str(raw.batch_at(partner, epoch).records[0]) for partner in steps]
     if numbers:
@@ -342,7 +349,8 @@ def _normalized(graph: Graph) -> dict[str, Normalize]:
 
 
 def _text(value: NDArray[Any]) -> str:
-    """Return the value of a field that is no image; of a soft label the classes that have a weight."""
+    """Return the value of a field that is no image; of a soft label the classes that have a
+    weight."""
     if value.ndim == 1 and value.dtype.kind == "f" and value.size >= LEAST_CLASSES:
         places = np.flatnonzero(value)
         if 0 < places.size <= MOST_WEIGHTS:

@@ -1,7 +1,7 @@
 """Font: the characters of ASCII as pixels, for words in pictures; others become a question mark.
 
-Layout  5 bytes a character, one for each column from left to right; bit 0 is the uppermost of 8 rows. This is the table
-        that small displays of characters have had since the HD44780.
+Layout  5 bytes a character, one for each column from left to right; bit 0 is the uppermost of 8
+        rows. This is the table that small displays of characters have had since the HD44780.
 """
 
 from __future__ import annotations

@@ -25,7 +25,8 @@ BOX_COLOUR, POINT_COLOUR, INK, PAPER = (255, 64, 32), (32, 224, 255), (40, 40, 4
 def image_pixels(
     spec: Spec, values: dict[str, Any], field: Field, normalize: Normalize | None = None
 ) -> tuple[Pixels, str]:
-    """Return an image of a record as it is shown, and a note about it: its size, the range of its values.
+    """Return an image of a record as it is shown, and a note about it: its size, the range of its
+    values.
 
     Args:
         spec: the fields of the record.
@@ -59,7 +60,8 @@ def image_pixels(
 
 
 def _bytes_before(normalize: Normalize, image: NDArray[Any]) -> Pixels:
-    """Return the bytes of which an op made an image ``[height, width, channels]``; no number is 0."""
+    """Return the bytes of which an op made an image ``[height, width, channels]``; no number is
+    0."""
     values = image.astype(np.float64) * normalize.std + normalize.mean
     return np.rint(np.nan_to_num(values, nan=0.0)).clip(0, 255).astype(np.uint8)
 
@@ -67,7 +69,8 @@ def _bytes_before(normalize: Normalize, image: NDArray[Any]) -> Pixels:
 def _draw_annotations(
     pixels: Pixels, spec: Spec, values: dict[str, Any], size: tuple[int, ...], scale: float
 ) -> None:  # fmt: skip
-    """Draw the marked boxes, with the label of each, and points of a record into its image, which was scaled."""
+    """Draw the marked boxes, with the label of each, and points of a record into its image, which
+    was scaled."""
     for field in spec:
         numbers = np.asarray(values[field.name])
         if not (field.holds_boxes or field.holds_points) or numbers.ndim < 1:
@@ -92,7 +95,8 @@ def _draw_annotations(
 
 
 def _labels_of_boxes(spec: Spec, values: dict[str, Any], name: str, count: int) -> list[str]:
-    """Return the label of each box as text: the first field that has one number or text for each; else nothing."""
+    """Return the label of each box as text: the first field that has one number or text for each;
+    else nothing."""
     for field in spec:
         labels = np.asarray(values[field.name])
         if field.rows_of == name and labels.shape == (count,):
@@ -101,7 +105,8 @@ def _labels_of_boxes(spec: Spec, values: dict[str, Any], name: str, count: int) 
 
 
 def _draw_box(pixels: Pixels, corners: NDArray[np.float64], label: str) -> None:
-    """Draw the outline of a box, two pixels wide, inside of it, and its label; nothing of a box that is flat."""
+    """Draw the outline of a box, two pixels wide, inside of it, and its label; nothing of a box
+    that is flat."""
     left, top, right, bottom = corners
     if not np.isfinite(corners).all() or left >= right or top >= bottom:
         return
@@ -159,7 +164,8 @@ def wrap(pictures: Sequence[Pixels]) -> Pixels:
 
 
 def grid(rows: Sequence[Sequence[Pixels]], gap: int = GAP) -> Pixels:
-    """Return pictures in rows and columns, each at the upper left of its place, with a gap behind and below it."""
+    """Return pictures in rows and columns, each at the upper left of its place, with a gap behind
+    and below it."""
     heights = [max(picture.shape[0] for picture in row) + gap for row in rows]
     widths = [
         max(picture.shape[1] for picture in column) + gap for column in zip(*rows, strict=True)

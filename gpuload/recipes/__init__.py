@@ -1,4 +1,5 @@
-"""Recipes: the ops of well-known trainings, each in one call, made of public ops and printed as their code."""
+"""Recipes: the ops of well-known trainings, each in one call, made of public ops and printed as
+their code."""
 
 from typing import TYPE_CHECKING
 

@@ -1,10 +1,11 @@
 """Recipes that train classifiers: ResNet-50 as torchvision and timm train it, DeiT, CIFAR-10.
 
-Sources  torchvision, references/classification (presets.py, train.py), and "How to Train State-Of-The-Art Models Using
-         TorchVision's Latest Primitives" (https://github.com/pytorch/vision/issues/3995); Wightman et al., "ResNet
-         strikes back" (2021), table 2; DeiT, main.py and datasets.py (https://github.com/facebookresearch/deit); He et
-         al. (2016), Zagoruyko and Komodakis, "Wide Residual Networks" (2016), Cubuk et al., "AutoAugment" (2019),
-         DeVries and Taylor, "Cutout" (2017) for CIFAR-10.
+Sources  torchvision, references/classification (presets.py, train.py), and "How to Train
+         State-Of-The-Art Models Using TorchVision's Latest Primitives"
+         (https://github.com/pytorch/vision/issues/3995); Wightman et al., "ResNet strikes back"
+         (2021), table 2; DeiT, main.py and datasets.py (https://github.com/facebookresearch/deit);
+         He et al. (2016), Zagoruyko and Komodakis, "Wide Residual Networks" (2016), Cubuk et al.,
+         "AutoAugment" (2019), DeVries and Taylor, "Cutout" (2017) for CIFAR-10.
 Differs  docs/recipes.md
 """
 
@@ -52,24 +53,30 @@ def resnet50(
     label: str = LABEL,
     antialias: bool | str = True,
 ) -> Ops:
-    """Return the ops of torchvision's reference for ResNet-50, by which its weights ``IMAGENET1K_V1`` were trained.
+    """Return the ops of torchvision's reference for ResNet-50, by which its weights
+    ``IMAGENET1K_V1`` were trained.
 
-    With ``policy``, ``erasing``, ``mixup``, ``cutmix`` and ``smoothing`` it is any recipe of that reference;
-    `resnet50_v2` is its newer one.
+    With ``policy``, ``erasing``, ``mixup``, ``cutmix`` and ``smoothing`` it is any recipe of that
+    reference; `resnet50_v2` is its newer one.
 
     Args:
-        train: True for training: a random crop, mirrored or not; False for evaluation: the middle of the image.
+        train: True for training: a random crop, mirrored or not; False for evaluation: the middle
+            of the image.
         size: the side of the result, pixels.
         resize: the shorter side before the middle is cut out, for evaluation, pixels.
-        policy: an op between mirroring and normalising, ``gl.ops.TrivialAugmentWide(interpolation="linear")`` say.
+        policy: an op between mirroring and normalising,
+            ``gl.ops.TrivialAugmentWide(interpolation="linear")`` say.
         erasing: the probability that a box is erased.
-        mixup: alpha of MixUp; 0 leaves it out. With ``cutmix`` one of both is drawn for each pair of images.
+        mixup: alpha of MixUp; 0 leaves it out. With ``cutmix`` one of both is drawn for each pair
+            of images.
         cutmix: alpha of CutMix; 0 leaves it out.
-        smoothing: the share of each label that is spread over all classes; do not smooth in the loss, too.
-        num_classes: the number of classes: labels become vectors, which MixUp, CutMix and smoothing need. None: they
-            stay numbers.
-        repeats: views of each image that are augmented on their own, the fields ``image_0``, ``image_1`` and so on with
-            ``label_0`` and so on: repeated augmentation, with all repeats of an image in one batch.
+        smoothing: the share of each label that is spread over all classes; do not smooth in the
+            loss, too.
+        num_classes: the number of classes: labels become vectors, which MixUp, CutMix and smoothing
+            need. None: they stay numbers.
+        repeats: views of each image that are augmented on their own, the fields ``image_0``,
+            ``image_1`` and so on with ``label_0`` and so on: repeated augmentation, with all
+            repeats of an image in one batch.
         mean: the number that is subtracted from the pixels, or one for each channel, 0 to 255.
         std: the number that the differences are divided by, or one for each channel, 0 to 255.
         dtype: the dtype of the images: ``"float32"``, ``"float16"`` or ``"bfloat16"``.
@@ -77,7 +84,8 @@ def resnet50(
         images: the form of the source's images: ``"encoded"`` files, ``"HWC"`` or ``"CHW"`` pixels.
         image: the field of the images.
         label: the field of the labels.
-        antialias: the smoothing of the resize; ``"pil"`` makes every value as Pillow up to 12 does, more slowly.
+        antialias: the smoothing of the resize; ``"pil"`` makes every value as Pillow up to 12 does,
+            more slowly.
 
     Raises:
         SpecError: an argument has a wrong type or value.
@@ -109,10 +117,11 @@ def resnet50_v2(
     label: str = LABEL,
     antialias: bool | str = True,
 ) -> Ops:
-    """Return the ops of torchvision's newer recipe for ResNet-50, by which ``IMAGENET1K_V2`` was trained.
+    """Return the ops of torchvision's newer recipe for ResNet-50, by which ``IMAGENET1K_V2`` was
+    trained.
 
-    TrivialAugmentWide, erasing (0.1), MixUp (0.2) or CutMix (1.0), labels smoothed by 0.1. torchvision repeats each
-    image 4 times, ``repeats=4``.
+    TrivialAugmentWide, erasing (0.1), MixUp (0.2) or CutMix (1.0), labels smoothed by 0.1.
+    torchvision repeats each image 4 times, ``repeats=4``.
 
     Args:
         train: as of `resnet50`.
@@ -161,8 +170,8 @@ def resnet50_a1(
 ) -> Ops:
     """Return the ops of recipe A1 of "ResNet strikes back", timm's: 600 epochs.
 
-    timm's RandAugment (``rand-m7-mstd0.5-inc1``), MixUp (0.2) or CutMix (1.0), labels smoothed by 0.1, for the loss of
-    binary cross-entropy. timm repeats each image 3 times, ``repeats=3``.
+    timm's RandAugment (``rand-m7-mstd0.5-inc1``), MixUp (0.2) or CutMix (1.0), labels smoothed by
+    0.1, for the loss of binary cross-entropy. timm repeats each image 3 times, ``repeats=3``.
 
     Args:
         train: as of `resnet50`, like all that follow.
@@ -201,7 +210,8 @@ def resnet50_a2(
     label: str = LABEL,
     antialias: bool | str = True,
 ) -> Ops:
-    """Return the ops of recipe A2 of "ResNet strikes back", timm's: 300 epochs; A1 with MixUp (0.1), and no smoothing.
+    """Return the ops of recipe A2 of "ResNet strikes back", timm's: 300 epochs; A1 with MixUp
+    (0.1), and no smoothing.
 
     Args:
         train: as of `resnet50`, like all that follow.
@@ -239,9 +249,11 @@ def resnet50_a3(
     label: str = LABEL,
     antialias: bool | str = True,
 ) -> Ops:
-    """Return the ops of recipe A3 of "ResNet strikes back", timm's: 100 epochs of images of 160 pixels.
+    """Return the ops of recipe A3 of "ResNet strikes back", timm's: 100 epochs of images of 160
+    pixels.
 
-    timm's RandAugment (``rand-m6-mstd0.5-inc1``), MixUp (0.1) or CutMix (1.0); images are not repeated.
+    timm's RandAugment (``rand-m6-mstd0.5-inc1``), MixUp (0.1) or CutMix (1.0); images are not
+    repeated.
 
     Args:
         train: as of `resnet50`.
@@ -281,8 +293,8 @@ def deit(
 ) -> Ops:
     """Return the ops of DeiT, by which vision transformers are trained.
 
-    timm's RandAugment (``rand-m9-mstd0.5-inc1``), boxes erased by noise (0.25), MixUp (0.8) or CutMix (1.0), labels
-    smoothed by 0.1. DeiT repeats each image 3 times, ``repeats=3``.
+    timm's RandAugment (``rand-m9-mstd0.5-inc1``), boxes erased by noise (0.25), MixUp (0.8) or
+    CutMix (1.0), labels smoothed by 0.1. DeiT repeats each image 3 times, ``repeats=3``.
 
     Args:
         train: as of `resnet50`, like all that follow.
@@ -323,14 +335,16 @@ def cifar10(
     images: str = "CHW",
     image: str = IMAGE,
 ) -> Ops:
-    """Return the ops by which CIFAR-10 is trained: 4 pixels around the image, a crop of 32 x 32, mirrored or not.
+    """Return the ops by which CIFAR-10 is trained: 4 pixels around the image, a crop of 32 x 32,
+    mirrored or not.
 
     ``cifar10(policy=True, cutout=16)`` is AutoAugment's.
 
     Args:
         train: True for training, False for evaluation, which only normalises.
         policy: apply AutoAugment's policy for CIFAR-10.
-        cutout: the side of the square that is covered, pixels: 16 in the papers of Cutout and AutoAugment; 0 for none.
+        cutout: the side of the square that is covered, pixels: 16 in the papers of Cutout and
+            AutoAugment; 0 for none.
         mean: as of `resnet50`, like all that follow.
         std: the standard deviation of the pixels.
         dtype: the dtype of the images.
@@ -361,7 +375,8 @@ def _timm_steps(size: int, policy: str, antialias: bool | str) -> list[Op]:
 
 
 def _timm(labels: _Labels, train: bool, size: int, policy: str, repeats: int) -> Ops:
-    """Return a recipe of "ResNet strikes back"; its evaluation cuts out 0.95 of the shorter side."""
+    """Return a recipe of "ResNet strikes back"; its evaluation cuts out 0.95 of the shorter
+    side."""
     if not train:
         # The test crop ratio of "ResNet strikes back".
         return labels.form.evaluation(size, int(size / 0.95), "cubic")

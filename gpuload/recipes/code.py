@@ -14,9 +14,11 @@ DIGITS = 9  # of a number that stands for two
 
 
 class Ops(tuple[Op, ...]):
-    """Ops for ``gl.Loader(ops=...)``. ``print`` shows their code, which makes equal ops wherever it is pasted.
+    """Ops for ``gl.Loader(ops=...)``. ``print`` shows their code, which makes equal ops wherever it
+    is pasted.
 
-    It is a tuple, to take parts of or to put other ops behind: ``gl.recipes.mae() + [gl.ops.Cast("float16")]``.
+    It is a tuple, to take parts of or to put other ops behind:
+    ``gl.recipes.mae() + [gl.ops.Cast("float16")]``.
     """
 
     __slots__ = ()
@@ -28,7 +30,8 @@ class Ops(tuple[Op, ...]):
         return NotImplemented
 
     def __repr__(self) -> str:
-        """Return the code of a list of the ops, one a line; ops that are the same on several fields stand once."""
+        """Return the code of a list of the ops, one a line; ops that are the same on several fields
+        stand once."""
         return _in_lines([_code(entry, 4) for entry in _entries(self)], 0)
 
 
@@ -40,7 +43,8 @@ class _Repeat:
 
 
 def _entries(ops: Sequence[Op]) -> Iterator[Op | _Repeat]:
-    """Give the ops, with those in one that follow one another and are the same on several fields."""
+    """Give the ops, with those in one that follow one another and are the same on several
+    fields."""
     groups: list[tuple[Any, list[Op]]] = []
     for op in ops:
         if not groups or groups[-1][0] != op.on or not isinstance(op.on, str):
@@ -72,7 +76,8 @@ def _code(value: Any, indent: int | None) -> str:
 
     Args:
         value: an op, ops on several fields, or an argument of an op.
-        indent: the columns before it, for a list of ops that is longer than a line; None for one line in any case.
+        indent: the columns before it, for a list of ops that is longer than a line; None for one
+            line in any case.
     """
     if isinstance(value, _Repeat):
         begin = indent or 0
@@ -92,14 +97,16 @@ def _code(value: Any, indent: int | None) -> str:
 
 
 def _in_lines(texts: Sequence[str], indent: int) -> str:
-    """Return a list of texts with one a line, in brackets; ``indent`` are the columns before the last bracket."""
+    """Return a list of texts with one a line, in brackets; ``indent`` are the columns before the
+    last bracket."""
     return "".join(
         ["[\n", *(f"{' ' * (indent + 4)}{text},\n" for text in texts), " " * indent, "]"]
     )
 
 
 def _in_columns(values: tuple[Any, ...], indent: int | None) -> str:
-    """Return a tuple of names or numbers, over as many lines as it takes; arguments as of ``_code``."""
+    """Return a tuple of names or numbers, over as many lines as it takes; arguments as of
+    ``_code``."""
     line, lines = "", []
     for text in map(repr, values):
         if indent is not None and len(line) + len(text) > WIDTH - indent:
@@ -110,7 +117,8 @@ def _in_columns(values: tuple[Any, ...], indent: int | None) -> str:
 
 
 def _arguments(op: Op) -> list[tuple[str, Any]]:
-    """Return the shortest arguments that make an equal op, each with ``"name="``, or "" where its place names it.
+    """Return the shortest arguments that make an equal op, each with ``"name="``, or "" where its
+    place names it.
 
     An argument is left out if the op is the same without it.
     """
@@ -144,7 +152,8 @@ def _makes(op: Op, arguments: dict[str, Any]) -> bool:
 
 
 def _shorter(value: Any) -> Iterator[Any]:
-    """Give shorter values that may stand for an argument: one number for two, a whole number for a float."""
+    """Give shorter values that may stand for an argument: one number for two, a whole number for a
+    float."""
     if (
         isinstance(value, tuple)
         and len(value) == 2

@@ -1,8 +1,10 @@
-"""Recipes whose boxes or masks go with the image: SSD, SSDlite and large-scale jitter; segmentation.
+"""Recipes whose boxes or masks go with the image: SSD, SSDlite and large-scale jitter;
+segmentation.
 
-Sources  torchvision, references/detection and references/segmentation (presets.py, transforms.py), and the models of
-         ``torchvision.models.detection``, which resize and normalise; Liu et al., "SSD: Single Shot MultiBox Detector"
-         (2016), section 2.2; Ghiasi et al., "Simple Copy-Paste" (2021), section 3.2.
+Sources  torchvision, references/detection and references/segmentation (presets.py, transforms.py),
+         and the models of ``torchvision.models.detection``, which resize and normalise; Liu et al.,
+         "SSD: Single Shot MultiBox Detector" (2016), section 2.2; Ghiasi et al., "Simple
+         Copy-Paste" (2021), section 3.2.
 Differs  docs/recipes.md
 """
 
@@ -32,12 +34,14 @@ def ssd(
     image: str = IMAGE,
     antialias: bool | str = True,
 ) -> Ops:
-    """Return the ops by which torchvision trains SSD300: colours, zoom-out, a crop by the boxes, mirrored or not.
+    """Return the ops by which torchvision trains SSD300: colours, zoom-out, a crop by the boxes,
+    mirrored or not.
 
     Boxes and their labels are marked: ``source.mark(boxes="xyxy", labels="with boxes")``.
 
     Args:
-        train: True for training, False for evaluation, which only resizes; boxes go with the image there, too.
+        train: True for training, False for evaluation, which only resizes; boxes go with the image
+            there, too.
         size: the side of the result, pixels.
         mean: as of `resnet50`, like all that follow.
         std: the standard deviation of the pixels.
@@ -105,11 +109,12 @@ def lsj(
     image: str = IMAGE,
     antialias: bool | str = True,
 ) -> Ops:
-    """Return the ops of large-scale jitter, by which Mask R-CNN is trained: resized by 0.1 to 2, and cut.
+    """Return the ops of large-scale jitter, by which Mask R-CNN is trained: resized by 0.1 to 2,
+    and cut.
 
     Args:
-        train: as of `ssd`. Images for evaluation have 800 pixels along the shorter side, at most 1333 along the longer
-            one, so a batch of more than one is a list.
+        train: as of `ssd`. Images for evaluation have 800 pixels along the shorter side, at most
+            1333 along the longer one, so a batch of more than one is a list.
         size: the side of the result of training, pixels.
         mean: as of `ssd`, like all that follow.
         std: the standard deviation of the pixels.
@@ -149,13 +154,14 @@ def segmentation(
     mask: str = MASK,
     antialias: bool | str = True,
 ) -> Ops:
-    """Return the ops by which torchvision trains FCN and DeepLabV3: resized by 0.5 to 2, mirrored or not, and cut.
+    """Return the ops by which torchvision trains FCN and DeepLabV3: resized by 0.5 to 2, mirrored
+    or not, and cut.
 
     The mask stays uint8 of one channel, ``[H, W, 1]``, its labels taken by nearest.
 
     Args:
-        train: True for training; False for evaluation: the shorter side has ``base`` pixels, and a batch of more than
-            one is a list.
+        train: True for training; False for evaluation: the shorter side has ``base`` pixels, and a
+            batch of more than one is a list.
         size: the side of the result of training, pixels.
         base: half of it to twice as much is the shorter side before the crop, pixels.
         ignore: the label around an image that is smaller than the crop; the loss leaves it out.
@@ -209,7 +215,8 @@ def _detection(form: Form, steps: list[Op], behind: list[Op]) -> Ops:
 
 
 def _distort() -> list[Op]:
-    """Return torchvision's ``RandomPhotometricDistort``: the contrast changes before or behind saturation and hue."""
+    """Return torchvision's ``RandomPhotometricDistort``: the contrast changes before or behind
+    saturation and hue."""
     contrast = ops.Sometimes(0.5, [ops.Contrast(0.5, 1.5)])
     rest = [
         ops.Sometimes(0.5, [ops.Saturation(0.5, 1.5)]),

@@ -1,4 +1,5 @@
-"""Form: how images come into a recipe and in which form they leave it, and the steps that recipes share."""
+"""Form: how images come into a recipe and in which form they leave it, and the steps that recipes
+share."""
 
 from __future__ import annotations
 
@@ -28,13 +29,17 @@ class Form:
 
     Attributes:
         recipe: its name, for errors.
-        images: the form of the source's images: ``"encoded"`` files, ``"HWC"`` or ``"CHW"`` pixels of uint8.
+        images: the form of the source's images: ``"encoded"`` files, ``"HWC"`` or ``"CHW"`` pixels
+            of uint8.
         image: the field of the images.
-        mean: the number that is subtracted from the pixels, or one for each channel, in their units, 0 to 255.
-        std: the number that the differences are divided by, or one for each channel, in the same units.
+        mean: the number that is subtracted from the pixels, or one for each channel, in their
+            units, 0 to 255.
+        std: the number that the differences are divided by, or one for each channel, in the same
+            units.
         dtype: ``"float32"``, ``"float16"`` or ``"bfloat16"``.
         layout: ``"NHWC"`` or ``"NCHW"``.
-        antialias: as of ``gl.ops.Resize``; ``"pil"`` makes the pixels of Pillow up to 12, every value.
+        antialias: as of ``gl.ops.Resize``; ``"pil"`` makes the pixels of Pillow up to 12, every
+            value.
     """
 
     recipe: str
@@ -60,7 +65,8 @@ class Form:
             )
 
     def refuse(self, name: str, value: object, demand: str, remedy: str = "") -> SpecError:
-        """Return the error for a wrong argument of the recipe; ``demand`` says how a right one is."""
+        """Return the error for a wrong argument of the recipe; ``demand`` says how a right one
+        is."""
         return SpecError(
             f"gl.recipes.{self.recipe}({name}={value!r})",
             cause=f"{name} must be {demand}",
@@ -77,7 +83,8 @@ class Form:
         return self.on_image(steps[self.images])
 
     def on_image(self, steps: Sequence[Op]) -> list[Op]:
-        """Return ops that act on the images; without ``on=`` where their field has the usual name."""
+        """Return ops that act on the images; without ``on=`` where their field has the usual
+        name."""
         if self.image == IMAGE or not steps:
             return list(steps)
         return ops.repeat(steps, on=(self.image,))
@@ -85,13 +92,15 @@ class Form:
     def on_views(
         self, views: Sequence[str], steps: Iterable[Op], last: Iterable[Op] = ()
     ) -> list[Op]:
-        """Return the ops of each view of an image: as of ``whole``, without decoding and the last cast."""
+        """Return the ops of each view of an image: as of ``whole``, without decoding and the last
+        cast."""
         if views:
             return ops.repeat(self._through(steps, last), on=views)
         return []
 
     def cast(self, views: Sequence[str]) -> list[Op]:
-        """Return the cast of views to the dtype: it is last, as few ops act on float16, and none on bfloat16."""
+        """Return the cast of views to the dtype: it is last, as few ops act on float16, and none on
+        bfloat16."""
         if self.dtype != "float32" and views:
             return ops.repeat([ops.Cast(self.dtype)], on=views)
         return []
@@ -113,11 +122,12 @@ class Form:
         return [*self.on_image(self._through((), ())), *self._cast()]
 
     def evaluation(self, size: int, resize: int, interpolation: str) -> Ops:
-        """Return the form for evaluation: the shorter side resized, and the middle cut out, as torchvision and timm."""
+        """Return the form for evaluation: the shorter side resized, and the middle cut out, as
+        torchvision and timm."""
         return self.whole(
             [
-                # torchvision cuts the longer side off to a whole number, and rounds the place of the crop as Python's
-                # round() does.
+                # torchvision cuts the longer side off to a whole number, and rounds the place of
+                # the crop as Python's round() does.
                 ops.Resize(
                     shorter=resize,
                     interpolation=interpolation,

@@ -1,11 +1,12 @@
 """Arrays in memory: record i is the i-th item of each array.
 
 Memory  the arrays are not copied: values that are written into them later are read from then on.
-Texts   an array of objects that are all str, or all bytes, as a column of pandas is, is a field of text of any length.
-        Its texts are copied into one piece of memory.
-Maps    an array of a file (``numpy.memmap``, ``numpy.load(..., mmap_mode=...)``) is refused: if the file is cut short
-        while it is read, the system ends the process, and nothing here would notice a file that changed. ``gl.npy`` and
-        ``gl.fixed`` map files with a guard, and look whether they changed.
+Texts   an array of objects that are all str, or all bytes, as a column of pandas is, is a field of
+        text of any length. Its texts are copied into one piece of memory.
+Maps    an array of a file (``numpy.memmap``, ``numpy.load(..., mmap_mode=...)``) is refused: if the
+        file is cut short while it is read, the system ends the process, and nothing here would
+        notice a file that changed. ``gl.npy`` and ``gl.fixed`` map files with a guard, and look
+        whether they changed.
 Access  arrays in C order by the core, which gathers their bytes, or by NumPy; the records of others
         are brought into C order first. Any byte order; the fields come out native.
 """
@@ -31,14 +32,15 @@ HASHED_BYTES = 1 << 20  # of the beginning, the middle and the end of each array
 
 
 def arrays(**fields: ArrayLike) -> ArraysSource:
-    """Return the records of arrays of one length, a field for each: ``gl.arrays(image=images, label=labels)``.
+    """Return the records of arrays of one length, a field for each:
+    ``gl.arrays(image=images, label=labels)``.
 
-    The fields of a structured array become the record's fields. Objects that are texts, as in a column of pandas, are a
-    field of text of any length.
+    The fields of a structured array become the record's fields. Objects that are texts, as in a
+    column of pandas, are a field of text of any length.
 
     Raises:
-        SpecError: no array, arrays of different lengths, without axes, of Python objects that are no texts, or of
-            files.
+        SpecError: no array, arrays of different lengths, without axes, of Python objects that are
+            no texts, or of files.
     """
     if not fields:
         raise SpecError(
@@ -90,7 +92,8 @@ class ArraysSource(LeafSource):
         return ArrayLeaf.how
 
     def _digest(self) -> str:
-        """Return a short text of names, dtypes, shapes, and the values of the first, middle and last MiB of each.
+        """Return a short text of names, dtypes, shapes, and the values of the first, middle and
+        last MiB of each.
 
         How they lie in memory makes no difference: NumPy changes that when arrays are pickled.
         """
@@ -153,7 +156,8 @@ class ArrayLeaf(Leaf):
 
 
 class TextLeaf(Leaf):
-    """Texts in memory: their bytes one behind the other, record i from ``offsets[i]`` to ``offsets[i + 1]``.
+    """Texts in memory: their bytes one behind the other, record i from ``offsets[i]`` to
+    ``offsets[i + 1]``.
 
     Raises:
         SpecError: a text cannot be written as UTF-8.
@@ -202,12 +206,14 @@ class TextLeaf(Leaf):
 
 
 def as_array(name: str, value: ArrayLike, *, is_field: bool = False) -> Array:
-    """Return the user's value as an array whose items can be records, without a copy where it is one.
+    """Return the user's value as an array whose items can be records, without a copy where it is
+    one.
 
     Args:
         name: of the argument.
         value: of the argument.
-        is_field: True where ``gl.records`` could have it as a field of varying length, which errors say.
+        is_field: True where ``gl.records`` could have it as a field of varying length, which errors
+            say.
 
     Raises:
         SpecError: it is none, has no axes, or is masked, of Python objects, or of a file.
@@ -248,7 +254,8 @@ def as_array(name: str, value: ArrayLike, *, is_field: bool = False) -> Array:
 
 
 def _check_conversion(name: str, value: Any, array: Array) -> None:
-    """Raise ``SpecError`` if the array that NumPy made of a list or of another library's array has other values."""
+    """Raise ``SpecError`` if the array that NumPy made of a list or of another library's array has
+    other values."""
     if isinstance(value, (list, tuple)):
         if array.dtype.kind == "f":
             _check_whole_numbers(name, value, array)
@@ -279,13 +286,15 @@ def _check_whole_numbers(name: str, value: Sequence[Any], array: Array) -> None:
 
 
 def _has_gaps(value: Any) -> bool:
-    """Return True if an array of pyarrow, polars or pandas has missing values; NaN is none of them."""
+    """Return True if an array of pyarrow, polars or pandas has missing values; NaN is none of
+    them."""
     count = getattr(value, "null_count", 0)
     if callable(count):
         count = count()
     if isinstance(count, int) and count:
         return True
-    # pandas: only its own dtypes, "Int64", have gaps; NaN in its arrays of NumPy's dtypes is a number.
+    # pandas: only its own dtypes, "Int64", have gaps; NaN in its arrays of NumPy's dtypes is a
+    # number.
     if not hasattr(getattr(value, "dtype", None), "numpy_dtype") or not hasattr(value, "isna"):
         return False
     return bool(np.any(np.asarray(value.isna())))
@@ -294,7 +303,8 @@ def _has_gaps(value: Any) -> bool:
 def _with_ends(value: list[Any] | tuple[Any, ...], array: Array) -> Array:
     """Return the values as objects if NumPy changed one of them, else the array.
 
-    NumPy cuts zeros off the ends of texts, and makes texts of numbers beside texts: "nan" of a missing value.
+    NumPy cuts zeros off the ends of texts, and makes texts of numbers beside texts: "nan" of a
+    missing value.
     """
     if array.dtype.kind == "U":
         zero: Any = "\0"
@@ -381,7 +391,8 @@ def _as_bytes(array: Array, record_bytes: int) -> Bytes:
 
 
 def _is_of_file(array: Array) -> bool:
-    """Return True if the elements lie in a map of a file: the array, or the array that it is a view of, is one."""
+    """Return True if the elements lie in a map of a file: the array, or the array that it is a view
+    of, is one."""
     base: Any = array
     while isinstance(base, np.ndarray):
         # The class alone says nothing: a copy of a memmap, which lies in memory, is one, too.

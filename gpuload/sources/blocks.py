@@ -1,13 +1,19 @@
-"""Blocks: records that can only be decoded together, as those of a row group of Parquet or of a chunk of Zarr.
+"""Blocks: records that can only be decoded together, as those of a row group of Parquet or of a
+chunk of Zarr.
 
-    leaf = BlockLeaf(field, starts, decode, cache, "row groups by PyArrow")     decode(3): the values of block 3
+    leaf = BlockLeaf(field, starts, decode, cache, "row groups by PyArrow")     decode(3): the
+    values of block 3
 
-Access  A block is decoded as a whole, for however few of its records. So records in the order of their blocks cost each
-        block once, and records in any order up to a block each: `order.Blocks` with ``block_records`` is for these.
-Cache   The blocks that were used last stay decoded, up to a number of bytes for all fields together. A block larger
-        than that stays until the next one comes. Threads that want the same block wait for the one that decodes it.
-Errors  A block that is damaged stays so: its error is stored in its place, and raised for each of its records.
-Fork    A child begins with an empty cache, since a thread that is not there any more may hold one of its locks.
+Access  A block is decoded as a whole, for however few of its records. So records in the order of
+        their blocks cost each block once, and records in any order up to a block each:
+        `order.Blocks` with ``block_records`` is for these.
+Cache   The blocks that were used last stay decoded, up to a number of bytes for all fields
+        together. A block larger than that stays until the next one comes. Threads that want the
+        same block wait for the one that decodes it.
+Errors  A block that is damaged stays so: its error is stored in its place, and raised for each of
+its records.
+Fork    A child begins with an empty cache, since a thread that is not there any more may hold one
+        of its locks.
 """
 
 from __future__ import annotations
@@ -102,7 +108,8 @@ class BlockCache:
             return entry.block
 
     def _make_room(self, key: tuple[int, int], entry: _Entry, num_bytes: int) -> None:
-        """Count a new block, and drop those that were not used for the longest time, but never the new one."""
+        """Count a new block, and drop those that were not used for the longest time, but never the
+        new one."""
         with self._lock:
             if self._entries.get(key) is not entry:  # it was dropped meanwhile
                 return
@@ -130,9 +137,11 @@ class BlockLeaf(Leaf):
 
     Args:
         fields: the field; uniform, ragged, or text. Or the layout of rows of one size.
-        starts: int64 ``[num_blocks + 1]``, the number of the first record of each block, and of all records.
-        decode: returns the values of a block as the field stores them (`Field.stored`): an array ``[n, *shape]`` or a
-            `Ragged`, with a value for each record; of a layout rows of these bytes. They are not written to.
+        starts: int64 ``[num_blocks + 1]``, the number of the first record of each block, and of all
+            records.
+        decode: returns the values of a block as the field stores them (`Field.stored`): an array
+            ``[n, *shape]`` or a `Ragged`, with a value for each record; of a layout rows of these
+            bytes. They are not written to.
         cache: of the blocks of all fields of a source.
         key: of the field in the cache.
         how: one line about how blocks are read.
@@ -174,7 +183,8 @@ class BlockLeaf(Leaf):
         )
 
     def num_bytes(self, numbers: Indices) -> Indices:
-        """Return the bytes of records of one size, and zeros for others: their values are made by ``unpack``."""
+        """Return the bytes of records of one size, and zeros for others: their values are made by
+        ``unpack``."""
         if self.layout is None:
             return np.zeros(numbers.size, np.int64)
         return super().num_bytes(numbers)

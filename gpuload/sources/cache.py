@@ -1,18 +1,22 @@
 """Cache: the values of a source, stored in memory or in files, so that their cost is paid once.
 
     source.cache(memory="2GB")        read now, all of it, into at most so many bytes
-    source.cache(path="cache/train")  read now, into files below that folder; opened at once the next time
+    source.cache(path="cache/train")  read now, into files below that folder; opened at once the
+                                      next time
 
-When    All records are read when the cache is made, with progress, and not while batches are: so it is known before
-        the training whether they fit and can be read, and any batch may be asked for first.
-Layout  Fields of one shape lie in rows in native byte order; of the others there is a payload, where each record
-        begins, and shapes where several axes vary. A record that was parsed (a tf.Example, say) is not parsed again.
-Same    The records, their numbers and the fingerprint are those of the source, and so is every batch and saved state.
-Files   each piece is a kept file (`storage/keptfile.py`), private and with checksums: one that is damaged is made anew.
-        cache.json stands for all of them and is written last, by one process while others wait
-        (`storage/derivedfiles.py`). It names the source's fingerprint, and files of other data are refused. They are as
-        this machine has numbers. If a foreign file has the name of a piece, the pieces get other names. No link is
-        followed.
+When    All records are read when the cache is made, with progress, and not while batches are: so it
+        is known before the training whether they fit and can be read, and any batch may be asked
+        for first.
+Layout  Fields of one shape lie in rows in native byte order; of the others there is a payload,
+        where each record begins, and shapes where several axes vary. A record that was parsed (a
+        tf.Example, say) is not parsed again.
+Same    The records, their numbers and the fingerprint are those of the source, and so is every
+batch and saved state.
+Files   each piece is a kept file (`storage/keptfile.py`), private and with checksums: one that is
+        damaged is made anew. cache.json stands for all of them and is written last, by one process
+        while others wait (`storage/derivedfiles.py`). It names the source's fingerprint, and files
+        of other data are refused. They are as this machine has numbers. If a foreign file has the
+        name of a piece, the pieces get other names. No link is followed.
 """
 
 from __future__ import annotations
@@ -137,7 +141,8 @@ def in_memory(source: Readable, budget: int | str) -> CachedValues:
         if total > budget_bytes:
             raise _too_large(source, total, budget_bytes, " and there are more")
         try:
-            # A bytearray grows in place; a list of arrays, joined at the end, would take twice the memory.
+            # A bytearray grows in place; a list of arrays, joined at the end, would take twice the
+            # memory.
             buffers[number, kind] += np.ascontiguousarray(values).reshape(-1).view(UINT8).data
         except MemoryError as error:
             raise TooLargeError(
@@ -158,8 +163,8 @@ def in_files(source: Readable, folder: str | os.PathLike[str]) -> CachedValues:
     """Return the values of a source in files below a folder; they are made if they are not there.
 
     Raises:
-        FileError: the files are of other data, something of others stands there, other users may write to the folder,
-            or the files cannot be written.
+        FileError: the files are of other data, something of others stands there, other users may
+            write to the folder, or the files cannot be written.
         FormatError: a file is damaged. It is removed, and the next call makes the cache anew.
         RecordError: a record cannot be read.
     """
@@ -190,7 +195,8 @@ def in_files(source: Readable, folder: str | os.PathLike[str]) -> CachedValues:
     }
 
     if os.path.isdir(path):
-        # The real folder: the user may name it by a link, the mode that counts is that of what the link leads to.
+        # The real folder: the user may name it by a link, the mode that counts is that of what the
+        # link leads to.
         privatefiles.check_private(os.path.realpath(path))
 
     def load(index: str) -> CachedValues | None:
@@ -303,9 +309,11 @@ def _fill(source: Readable, columns: Sequence[CacheColumn], add_piece: AddPiece)
 
 
 def _pieces(column: CacheColumn, fields: Fields, count: int) -> Iterator[tuple[str, Array]]:
-    """Yield kinds of pieces, and the elements that some records add to each; lengths in place of offsets."""
+    """Yield kinds of pieces, and the elements that some records add to each; lengths in place of
+    offsets."""
     if column.layout is not None:
-        # Zeros: gaps between fields are stored, too, and must not hold what was in this memory before.
+        # Zeros: gaps between fields are stored, too, and must not hold what was in this memory
+        # before.
         rows = np.zeros(count, _row_dtype(column.layout))
         for name in column.spec.names:
             rows[name] = fields[name]
@@ -321,7 +329,8 @@ def _pieces(column: CacheColumn, fields: Fields, count: int) -> Iterator[tuple[s
             values.lengths * (flat.dtype.itemsize * int(np.prod(flat.shape[1:], dtype=np.int64))),
         )
         return
-    # ``ascontiguousarray`` makes one axis of an array without axes; ``reshape`` takes it away again.
+    # ``ascontiguousarray`` makes one axis of an array without axes; ``reshape`` takes it away
+    # again.
     arrays = [np.ascontiguousarray(value).reshape(np.shape(value)) for value in values]
     for array in arrays:
         yield "payload", array
@@ -343,7 +352,8 @@ def _row_dtype(layout: Layout) -> np.dtype[Any]:
 
 
 def _known_bytes(source: Readable, columns: Sequence[CacheColumn]) -> int:
-    """Return how many bytes the values need at least, as far as it is known before they are read."""
+    """Return how many bytes the values need at least, as far as it is known before they are
+    read."""
     total = sum(
         column.layout.record_bytes for column in columns if column.layout is not None
     ) * len(source)
@@ -506,7 +516,8 @@ def _names(columns: Sequence[CacheColumn]) -> list[str]:
 
 
 def _piece_origin(about: dict[str, Any], name: str) -> list[str]:
-    """Return the texts that identify the file of a piece: a file with other texts is not taken for it."""
+    """Return the texts that identify the file of a piece: a file with other texts is not taken for
+    it."""
     return [FORMAT, about["source"], name]
 
 
@@ -569,8 +580,8 @@ def _write(
                 columns,
                 lambda number, kind, values: writers[f"{number}.{kind}"].write(_bytes(values)),
             )
-            # The digests go into cache.json, which is written behind all pieces: pieces of two fillings never pass for
-            # one cache.
+            # The digests go into cache.json, which is written behind all pieces: pieces of two
+            # fillings never pass for one cache.
             return {name: writer.end() for name, writer in writers.items()}
     except OSError as error:
         if isinstance(error, FileError):
@@ -607,7 +618,8 @@ def _load(
     for name, path in paths.items():
         is_there = os.path.isfile(path) and not os.path.islink(path)
         piece = keptfile.open_kept_file(path, _piece_origin(about, name), eager=eager)
-        # Offsets and shapes come into memory, compared with their checksums: they decide which bytes are read.
+        # Offsets and shapes come into memory, compared with their checksums: they decide which
+        # bytes are read.
         if piece is not None and _is_index(name):
             content = piece.read(0, piece.content_bytes)
         else:
@@ -652,7 +664,8 @@ def _is_index(name: str) -> bool:
 
 
 def _check_old_index(index: str, about: dict[str, Any]) -> None:
-    """Refuse to replace the cache of other data that version 1 wrote; one of the same data is made anew."""
+    """Refuse to replace the cache of other data that version 1 wrote; one of the same data is made
+    anew."""
     if keptfile.is_ours(index, OLD_MARK):
         with signalsafe.suppress(ValueError, RecursionError):
             index_content = json.loads(read_bytes(index, LARGEST_INDEX_BYTES))
@@ -694,7 +707,8 @@ def _file_leaf(
         )
     pieces = {kind: arrays[f"{number}.{kind}"] for kind in column.kinds[1:]}
     lengths = pieces["offsets"]
-    # Looked at although the file has a checksum: it says that the bytes are ours, not that two pieces go together.
+    # Looked at although the file has a checksum: it says that the bytes are ours, not that two
+    # pieces go together.
     wrong = lengths.size != count or bool((lengths < 0).any())
     if not wrong and "axes" in pieces:
         axes = pieces["axes"]

@@ -1,7 +1,8 @@
 """Calls: the arguments that opened a source, as texts for fingerprints and in values that JSON has.
 
-JSON     None, booleans, numbers and texts as they are; lists, tuples, dicts, dtypes, bytes, dates and times of NumPy as
-         ``{kind: value}``. Nothing else is stored, so that reading a call runs no code.
+JSON     None, booleans, numbers and texts as they are; lists, tuples, dicts, dtypes, bytes, dates
+         and times of NumPy as ``{kind: value}``. Nothing else is stored, so that reading a call
+         runs no code.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ class _NoValueError(ValueError):
 
 
 def digest_of(arguments: Mapping[str, Any]) -> str:
-    """Return a short text that differs for other arguments; "" where the values of one have no text of their own."""
+    """Return a short text that differs for other arguments; "" where the values of one have no text
+    of their own."""
     try:
         text = _text(dict(sorted(arguments.items())), DEEPEST)
     except _NoValueError:

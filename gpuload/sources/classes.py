@@ -32,14 +32,17 @@ def split_by_class(
     seed: int,
     by: str | ArrayLike,
 ) -> list[Indices]:
-    """Return the numbers of the records of all parts of a split that keeps proportions, in ascending order.
+    """Return the numbers of the records of all parts of a split that keeps proportions, in
+    ascending order.
 
-    Of a class of n records the first part has ``fraction * n``, rounded down, or one more: one more of the classes
-    that lost most by rounding, the first where they lost as much. Further parts are made of the rest in the same way.
+    Of a class of n records the first part has ``fraction * n``, rounded down, or one more: one more
+    of the classes that lost most by rounding, the first where they lost as much. Further parts are
+    made of the rest in the same way.
 
         fraction 0.5, classes of 5, 3 and 2 records     exact 2.5 1.5 1.0     rounded down 2 1 1     first part 3 1 1
 
-    Which records of a class these are depends on seed, class and the class's number of records alone (`order.Split`).
+    Which records of a class these are depends on seed, class and the class's number of records
+    alone (`order.Split`).
 
     Args:
         source: the records.
@@ -76,7 +79,8 @@ def _shares(counts: Indices, fraction: float, total: int) -> list[int]:
 def _first_part(
     classes: Indices, shares: Sequence[int], seed: int, first_number: int
 ) -> NDArray[np.bool_]:
-    """Return which records a part has, of each class as many as its share; ``first_number`` is that of its `Split`."""
+    """Return which records a part has, of each class as many as its share; ``first_number`` is that
+    of its `Split`."""
     is_first = np.zeros(classes.size, np.bool_)
     counts = np.bincount(classes, minlength=len(shares))
     order, begins = np.argsort(classes, kind="stable"), np.cumsum(counts) - counts
@@ -145,13 +149,14 @@ def _line(numbers: Sequence[float]) -> str:
 
 
 def classes_of(source: Readable, by: str | ArrayLike) -> tuple[Indices, Indices]:
-    """Return the class of each record, int64 ``[n]``, and the number of records of each, int64 ``[num_classes]``.
+    """Return the class of each record, int64 ``[n]``, and the number of records of each, int64
+    ``[num_classes]``.
 
     Classes are numbered in ascending order.
 
     Raises:
-        SpecError: there is no such field, it is not one whole number or text a record, or there are other classes than
-            records.
+        SpecError: there is no such field, it is not one whole number or text a record, or there are
+            other classes than records.
     """
     try:
         if isinstance(by, str):
@@ -177,7 +182,8 @@ def classes_of(source: Readable, by: str | ArrayLike) -> tuple[Indices, Indices]
 
 
 def _of_field(source: Readable, name: str) -> NDArray[Any]:
-    """Return a field of all records; one of records that have several values each as an array without records."""
+    """Return a field of all records; one of records that have several values each as an array
+    without records."""
     field = source.spec[name]
     is_text = (
         field.ragged and field.shape == (None,) and field.dtype == np.uint8 and not field.encoded
@@ -197,7 +203,8 @@ def _of_field(source: Readable, name: str) -> NDArray[Any]:
 
 
 def _texts(values: NDArray[Any]) -> NDArray[Any]:
-    """Return texts that are Python objects, or of NumPy's StringDType, as an array of texts of one length."""
+    """Return texts that are Python objects, or of NumPy's StringDType, as an array of texts of one
+    length."""
     if values.dtype.kind == "T" or (
         values.dtype.kind == "O" and all(isinstance(text, str) for text in values.flat)
     ):

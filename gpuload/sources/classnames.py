@@ -1,12 +1,16 @@
 """Names of classes: the number of each, by one rule for every format that makes numbers of names.
 
     class_names(["ant", "bee"])    the names that ``classes=`` states, that of number 0 first
-    in_order({"10", "2"})          without it, the order of the names that the records have: 2 before 10
-    numbers_of(names, classes)     int64 ``[n]``, the number of each name, or an error that says what the name is
+    in_order({"10", "2"})          without it, the order of the names that the records have: 2
+    before 10
+    numbers_of(names, classes)     int64 ``[n]``, the number of each name, or an error that says
+                                   what the name is
 
-Order    names that are all whole numbers are in the order of the numbers, all others in that of their characters. Where
-         two names are one number, as 1 and 01 are, the names are codes, and in the order of their characters.
-JSON     a list of names, as ``json.dump(source.classes, file)`` writes it; or an object of name and number.
+Order    names that are all whole numbers are in the order of the numbers, all others in that of
+         their characters. Where two names are one number, as 1 and 01 are, the names are codes, and
+         in the order of their characters.
+JSON     a list of names, as ``json.dump(source.classes, file)`` writes it; or an object of name and
+         number.
 """
 
 from __future__ import annotations
@@ -51,8 +55,8 @@ def class_names(argument: AnyClasses | None, call: str) -> tuple[str, ...] | Non
     """Return the names that an argument ``classes=`` states, that of number 0 first; None of None.
 
     Args:
-        argument: a list of names, a mapping from name to number, a source with classes, or the path of a JSON file that
-            holds a list or a mapping.
+        argument: a list of names, a mapping from name to number, a source with classes, or the path
+            of a JSON file that holds a list or a mapping.
         call: the function that has the argument, for errors.
 
     Raises:
@@ -120,7 +124,8 @@ def _read_json(path: str) -> Any:
 
 
 def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object of JSON; raises ``ValueError`` where it has a name twice, of which Python keeps the last."""
+    """Return an object of JSON; raises ``ValueError`` where it has a name twice, of which Python
+    keeps the last."""
     content = dict(pairs)
     if len(content) < len(pairs):
         raise ValueError("an object has one name twice")
@@ -151,9 +156,11 @@ def in_order(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def log_order(classes: Sequence[str], subject: str, remedy: str) -> None:
-    """Log that names are in the order of their numbers, if this is another one than that of their characters.
+    """Log that names are in the order of their numbers, if this is another one than that of their
+    characters.
 
-    It is a warning if a name is a number, and not the one that its class has; or if two names look alike.
+    It is a warning if a name is a number, and not the one that its class has; or if two names look
+    alike.
 
     Args:
         classes: from `in_order`.
@@ -241,7 +248,8 @@ def unknown_class(
 
 
 def _plain(name: str) -> str:
-    """Return a name without what people do not see: spaces around it, and whether é is one character or two."""
+    """Return a name without what people do not see: spaces around it, and whether é is one
+    character or two."""
     return unicodedata.normalize("NFC", name).strip().casefold()
 
 
@@ -274,7 +282,8 @@ def check_numbers(values: Any, classes: Sequence[str], place_of: Callable[[int],
 
 
 def check_not_names(classes: Sequence[str]) -> None:
-    """Raise ``SpecError`` if a label that is a number may be the name of another class than that of this number."""
+    """Raise ``SpecError`` if a label that is a number may be the name of another class than that of
+    this number."""
     if all(map(WHOLE.fullmatch, classes)) and list(map(int, classes)) != list(range(len(classes))):
         raise SpecError(
             f"classes= of numbers, {shorten(classes)}, with labels that are numbers",

@@ -1,6 +1,7 @@
 """Sources made of several: fields side by side, records one after the other.
 
-Each says where its records lie by asking its parts (``resolve``), as slices and the like do (`base.py`).
+Each says where its records lie by asking its parts (``resolve``), as slices and the like do
+(`base.py`).
 """
 
 from __future__ import annotations
@@ -36,30 +37,33 @@ log = logging.getLogger("gpuload")
 def zip(*sources: Source, by: By = None, missing: str = "raise", by_file: bool = True) -> Zipped:
     """Return the source whose records have the fields of all sources side by side.
 
-        pairs = gl.zip(gl.images("photos", labels=None), gl.images("masks", labels=None).rename(image="mask"))
-        pairs = gl.zip(photos, masks, missing="drop")                   photos without a mask are left out
-        pairs = gl.zip(photos, masks, by=lambda name: name[:8])         by the first 8 characters of the names
-        pairs = gl.zip(rows, gl.arrays(label=labels))                   by place: arrays have no names
+        pairs = gl.zip(gl.images("photos", labels=None), gl.images("masks",
+        labels=None).rename(image="mask")) pairs = gl.zip(photos, masks,
+        missing="drop")                   photos without a mask are left out pairs = gl.zip(photos,
+        masks, by=lambda name: name[:8])         by the first 8 characters of the names pairs =
+        gl.zip(rows, gl.arrays(label=labels))                   by place: arrays have no names
 
-    Sources whose records are files, or members of tars, know names: ``cat/1.png``, as seen from the folder of all of
-    their files. Records that have one name belong together: without suffixes, and without what all names of a source
-    share, as ``_mask`` of ``1_mask.png``. Where names stand in another order, the records of the other sources are
-    put into that of the first. Sources that know no names are joined by place, unless a column of theirs has the names
-    in another order. So are parts of one source, as ``gl.zip(frames[:-1], frames[1:].rename(image="next"))``.
+    Sources whose records are files, or members of tars, know names: ``cat/1.png``, as seen from the
+    folder of all of their files. Records that have one name belong together: without suffixes, and
+    without what all names of a source share, as ``_mask`` of ``1_mask.png``. Where names stand in
+    another order, the records of the other sources are put into that of the first. Sources that
+    know no names are joined by place, unless a column of theirs has the names in another order. So
+    are parts of one source, as ``gl.zip(frames[:-1], frames[1:].rename(image="next"))``.
 
     Args:
         sources: sources of one length, unless ``missing="drop"`` leaves records out.
-        by: None: as said above. ``"name"``: by names alone. A function: by what it returns for each name, suffix
-            included, ``"cat/1.png"``. ``"place"``: record i is joined with record i, whatever the names are.
-        missing: what becomes of a record that has no partner of its name. ``"raise"``: it is an error. ``"drop"``: it
-            is left out, and the log counts such records.
-        by_file: True: if two sources have as many files as each other, as shards of images and shards of their labels,
-            file i of one has as many records as file i of the other; else it is an error. False: the same as
-            ``by="place"``.
+        by: None: as said above. ``"name"``: by names alone. A function: by what it returns for each
+            name, suffix included, ``"cat/1.png"``. ``"place"``: record i is joined with record i,
+            whatever the names are.
+        missing: what becomes of a record that has no partner of its name. ``"raise"``: it is an
+            error. ``"drop"``: it is left out, and the log counts such records.
+        by_file: True: if two sources have as many files as each other, as shards of images and
+            shards of their labels, file i of one has as many records as file i of the other; else
+            it is an error. False: the same as ``by="place"``.
 
     Raises:
-        SpecError: lengths or names differ, two records have one name, a column has the names in another order, two
-            fields have one name, or one of the sources is none.
+        SpecError: lengths or names differ, two records have one name, a column has the names in
+            another order, two fields have one name, or one of the sources is none.
     """
     _check_sources("zip", sources)
     joins = signalsafe.import_package("gpuload.sources.joins")
@@ -91,7 +95,8 @@ def zip(*sources: Source, by: By = None, missing: str = "raise", by_file: bool =
 
 
 def _check_files(sources: Sequence[Source]) -> None:
-    """Raise ``SpecError`` if two sources of as many files have other records, or other names, in these."""
+    """Raise ``SpecError`` if two sources of as many files have other records, or other names, in
+    these."""
     first: dict[
         int, tuple[Sequence[str], Sequence[int]]
     ] = {}  # of each number of files the first source
@@ -165,12 +170,13 @@ def concat(*sources: Source, promote: bool = False) -> Concatenated:
 
     Args:
         sources: sources with the same fields.
-        promote: True: fields whose dtypes differ have the smallest dtype that holds the values of all of them, of
-            whole numbers, of floating-point numbers, or of texts of a length. False: dtypes are the same.
+        promote: True: fields whose dtypes differ have the smallest dtype that holds the values of
+            all of them, of whole numbers, of floating-point numbers, or of texts of a length.
+            False: dtypes are the same.
 
     Raises:
-        SpecError: the fields of the sources differ, or the classes of their labels; times with a zone follow times
-            without one; one of them is no source.
+        SpecError: the fields of the sources differ, or the classes of their labels; times with a
+            zone follow times without one; one of them is no source.
     """
     _check_sources("concat", sources)
     promote = check_flag("promote", promote)
@@ -188,8 +194,9 @@ def concat(*sources: Source, promote: bool = False) -> Concatenated:
 class Concatenated(Composed):
     """Sources one after the other; made by ``gl.concat``.
 
-    If all sources group their fields alike, the groups stay; else each field is a group of its own. The layout of a
-    group is that of all sources, if they have the same; else native byte order and C order.
+    If all sources group their fields alike, the groups stay; else each field is a group of its own.
+    The layout of a group is that of all sources, if they have the same; else native byte order and
+    C order.
     """
 
     def __init__(self, *sources: Source) -> None:
@@ -217,7 +224,8 @@ class Concatenated(Composed):
         return shares
 
     def _by_part(self, numbers: Indices) -> Iterator[tuple[Source, Indices | None, Indices]]:
-        """Give each source that has some of the records, which of the records these are, and their numbers in it."""
+        """Give each source that has some of the records, which of the records these are, and their
+        numbers in it."""
         owners = np.searchsorted(self._starts, numbers, side="right") - 1
         for owner in np.unique(owners).tolist():
             rows = np.flatnonzero(owners == owner)

@@ -1,9 +1,10 @@
 """Sources of files: the common part of records of fixed size and of whole files.
 
-Pickle  a source of files is pickled as the call that opened it, with absolute paths, and opened again where it arrives:
-        in a worker process, on another machine. Files that are others there are refused.
-Index   a manifest (`storage/manifest.py`) lists the files with all that opening them takes. A source that is opened by
-        one touches no file before its records are read.
+Pickle  a source of files is pickled as the call that opened it, with absolute paths, and opened
+        again where it arrives: in a worker process, on another machine. Files that are others there
+        are refused.
+Index   a manifest (`storage/manifest.py`) lists the files with all that opening them takes. A
+        source that is opened by one touches no file before its records are read.
 Close   nothing is kept open but maps, which are undone when the last thread has finished reading.
 """
 
@@ -81,7 +82,8 @@ class FileSource(LeafSource):
     ) -> None:
         super().__init__(groups)
         self._files, self._opening, self._access = files, opening, storage.how
-        # By the arguments: another dtype or other fields of the same files are other records, with another fingerprint.
+        # By the arguments: another dtype or other fields of the same files are other records, with
+        # another fingerprint.
         if files.fingerprints:
             self._fingerprint = files.fingerprints.get(opening.identity, "")
 
@@ -117,7 +119,8 @@ class FileSource(LeafSource):
     def _entries(self) -> Entries:
         """Return what a manifest holds, so that opening the files reads none.
 
-        A format that defines it opens manifests, and its ``Format.call`` is the function that does so.
+        A format that defines it opens manifests, and its ``Format.call`` is the function that does
+        so.
 
         Raises:
             SpecError: the format has no manifests.
@@ -168,14 +171,16 @@ def open_again(opening: Opening, fingerprint: str) -> Source:
 
     Raises:
         ChangedFileError: the files changed in between, or those of this node are others.
-        GpuloadError: they cannot be opened. Each of these errors names the node, for paths may mean others there.
+        GpuloadError: they cannot be opened. Each of these errors names the node, for paths may mean
+            others there.
     """
     node = f"on node {platform.node()}"
     try:
         source = opening.function(**opening.arguments)
     except GpuloadError as error:
         raise error.within(node) from None
-    # Compared here, before the first batch: else one rank of many would train on other data, and no error would say so.
+    # Compared here, before the first batch: else one rank of many would train on other data, and no
+    # error would say so.
     if source.fingerprint() != fingerprint:
         raise ChangedFileError(
             f"{node} the files of gl.{opening.function.__name__} are others than where the source was made",
@@ -191,7 +196,8 @@ class WholeFiles(Leaf):
     Args:
         spec: the fields of a record.
         storage: of the files.
-        offsets: int64 ``[num_files]``, the byte where the record of each file begins; None: it is byte 0 of all.
+        offsets: int64 ``[num_files]``, the byte where the record of each file begins; None: it is
+            byte 0 of all.
         lengths: int64 ``[num_files]``, its bytes.
     """
 

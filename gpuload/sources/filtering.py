@@ -1,6 +1,7 @@
 """Filter: which records to keep, by a mask or by a function of their fields.
 
-Memory  records are read some thousand at a time, and at most CHUNK_BYTES of them; a boolean a record is kept.
+Memory  records are read some thousand at a time, and at most CHUNK_BYTES of them; a boolean a
+        record is kept.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ def matching_records(
             _mask(keep, len(source), f"source.filter of a source of {len(source)} records")
         )
     names = _names(source, fields)
-    # An empty one first: a source without records gives no masks, and np.concatenate refuses an empty list.
+    # An empty one first: a source without records gives no masks, and np.concatenate refuses an
+    # empty list.
     masks = [np.zeros(0, np.bool_)]
     for numbers in chunks(source, names):
         read = source.read_groups(numbers, names)
@@ -89,7 +91,8 @@ def chunks(
 
 
 def _num_bytes(source: Readable, names: tuple[str, ...], numbers: Indices) -> Indices:
-    """Return the number of bytes to read of each record, int64 ``[n]``, as far as it is known before."""
+    """Return the number of bytes to read of each record, int64 ``[n]``, as far as it is known
+    before."""
     group_numbers = {
         number
         for number, group in enumerate(source.groups)

@@ -1,15 +1,18 @@
 """Gaps: records that cannot be read, in the place of files that cannot be opened.
 
-    check_on_error(on_error)
-    files, headers = look_at(paths, HEAD_BYTES, tolerant(read_header, on_error, "gl.npy"))
-    bad = bad_files(files, headers, "gl.npy")                  which of the headers are errors
-    leaf = bad.gaps(leaf, records, numbers)                    records of the leaf that are these files
+    check_on_error(on_error) files, headers = look_at(paths, HEAD_BYTES, tolerant(read_header,
+    on_error, "gl.npy")) bad = bad_files(files, headers, "gl.npy")                  which of the
+    headers are errors leaf = bad.gaps(leaf, records, numbers)                    records of the
+    leaf that are these files
 
-Records  A file that is empty, cut short or of another format is one record, in its place among the others; no length
-         that it states is believed. So the numbers of records depend on the files alone.
-Errors   The record raises a ``RecordError``. A loader with ``on_error="replace"`` or ``"skip"`` counts it as damaged,
-         puts another record in its place, and reports it with the others; `gpuload check` lists it.
-No gap   is a file that is missing, or that the system does not let us read: that raises an error when files are opened.
+Records  A file that is empty, cut short or of another format is one record, in its place among the
+         others; no length that it states is believed. So the numbers of records depend on the files
+         alone.
+Errors   The record raises a ``RecordError``. A loader with ``on_error="replace"`` or ``"skip"``
+         counts it as damaged, puts another record in its place, and reports it with the others;
+         `gpuload check` lists it.
+No gap   is a file that is missing, or that the system does not let us read: that raises an error
+         when files are opened.
 """
 
 from __future__ import annotations
@@ -182,7 +185,8 @@ class GapLeaf(Leaf):
         self._leaf, self._bad, self._error, self._origin = leaf, bad, error, origin
 
     def num_bytes(self, numbers: Indices) -> Indices:
-        """Return how many raw bytes each record has, int64 ``[n]``; one that cannot be read and varies has none."""
+        """Return how many raw bytes each record has, int64 ``[n]``; one that cannot be read and
+        varies has none."""
         if self.layout is not None:
             return super().num_bytes(numbers)
         sizes = np.zeros(numbers.size, np.int64)
@@ -209,7 +213,8 @@ class GapLeaf(Leaf):
         return self._leaf.unpack(numbers, raw)
 
     def origin(self, number: int) -> Origin:
-        """Return the file of a record and the byte where it begins; None where they are not known."""
+        """Return the file of a record and the byte where it begins; None where they are not
+        known."""
         return self._origin(number)
 
     def advise(self, numbers: Indices) -> None:

@@ -1,10 +1,13 @@
 """Joins: the records of several sources that belong together, by their names or by their places.
 
-Names    a source knows them where a record is a file (images, NPY and NPZ with ``record="file"``) or the members of a
-         tar that have one key, also behind slices, selections, splits, filters, other names and caches (`names.py`).
-Default  by names among the sources that know them, by place for the others. Where names stand in one order nothing
-         changes; in another order the records of the others are put into the order of the first.
-Itself   parts of one source that are put beside each other, as frames and those that follow them, are joined by place.
+Names    a source knows them where a record is a file (images, NPY and NPZ with ``record="file"``)
+         or the members of a tar that have one key, also behind slices, selections, splits, filters,
+         other names and caches (`names.py`).
+Default  by names among the sources that know them, by place for the others. Where names stand in
+         one order nothing changes; in another order the records of the others are put into the
+         order of the first.
+Itself   parts of one source that are put beside each other, as frames and those that follow them,
+         are joined by place.
 """
 
 from __future__ import annotations
@@ -76,7 +79,8 @@ def check_arguments(by: Any, missing: Any) -> None:
 
 @dataclass(frozen=True)
 class Side:
-    """A source that knows the names of its records; ``number`` is its place among those of ``gl.zip``."""
+    """A source that knows the names of its records; ``number`` is its place among those of
+    ``gl.zip``."""
 
     number: int
     source: Source
@@ -88,10 +92,12 @@ class Side:
 
 
 def by_name(sources: Sequence[Source], by: By, missing: str) -> Sequence[Source]:
-    """Return the sources with the records that belong together at one place, as far as names say so.
+    """Return the sources with the records that belong together at one place, as far as names say
+    so.
 
     Raises:
-        SpecError: records have no partner, or two have one name; ``by`` asks for names that a source does not know.
+        SpecError: records have no partner, or two have one name; ``by`` asks for names that a
+            source does not know.
     """
     sides = [
         Side(number, source, names)
@@ -135,7 +141,8 @@ def by_name(sources: Sequence[Source], by: By, missing: str) -> Sequence[Source]
 
 
 def _tell_of_order(side: Side) -> None:
-    """Warn if numbered files, sorted by text, are joined with records without names: 0, 1, 10, 11, 2."""
+    """Warn if numbered files, sorted by text, are joined with records without names: 0, 1, 10, 11,
+    2."""
     if side.names.numbers is None and not side.source.endless:
         paths = side.names.all_paths
     else:
@@ -151,7 +158,8 @@ def _tell_of_order(side: Side) -> None:
 
 
 def _check_columns(side: Side, sources: Sequence[Source]) -> None:
-    """Raise ``SpecError`` if a column of a source without names has those of a side in another order."""
+    """Raise ``SpecError`` if a column of a source without names has those of a side in another
+    order."""
     if side.source.endless:
         return
     for number, source in enumerate(sources):
@@ -170,7 +178,8 @@ def _check_columns(side: Side, sources: Sequence[Source]) -> None:
 
 
 def check_files(call: str, first: Sequence[str], second: Sequence[str]) -> None:
-    """Raise ``SpecError`` if two sources have as many files of many records, with one set of names in another order.
+    """Raise ``SpecError`` if two sources have as many files of many records, with one set of names
+    in another order.
 
     Args:
         call: that joins them, for the error.
@@ -192,11 +201,12 @@ def check_files(call: str, first: Sequence[str], second: Sequence[str]) -> None:
 
 
 def _match(first: Side, side: Side, by: By) -> NameMatch:
-    """Return which records of two sources belong together; parts of one source as they stand, unless names are asked.
+    """Return which records of two sources belong together; parts of one source as they stand,
+    unless names are asked.
 
-    Whole sources of one record each have no other order: they stand beside each other unless their names say otherwise.
-    Of such parts without a common file, as photographs and masks that were selected from one folder, the names count
-    where each record has a partner.
+    Whole sources of one record each have no other order: they stand beside each other unless their
+    names say otherwise. Of such parts without a common file, as photographs and masks that were
+    selected from one folder, the names count where each record has a partner.
     """
     if callable(by):
         return match_keys(_keys(first, by), _keys(side, by))
@@ -265,7 +275,8 @@ def _is_of_same_files(first: RecordNames, second: RecordNames) -> bool:
 
 
 def _in_order(sides: Sequence[Side], matches: Sequence[NameMatch]) -> list[Source]:
-    """Return the sources with their records in the order of the first, without those that lack a partner."""
+    """Return the sources with their records in the order of the first, without those that lack a
+    partner."""
     num_records = len(sides[0].source)
     has_all = np.ones(num_records, np.bool_)
     for result in matches:
@@ -297,7 +308,8 @@ def _in_order(sides: Sequence[Side], matches: Sequence[NameMatch]) -> list[Sourc
 
 
 def _select(source: Source, rows: Indices, result: NameMatch) -> Source:
-    """Return a source with the partners of some records of the first one; the source itself where these are all."""
+    """Return a source with the partners of some records of the first one; the source itself where
+    these are all."""
     if result.partners is None:
         numbers = rows
     else:
@@ -341,7 +353,8 @@ def _error(first: Side, side: Side, result: NameMatch, by: By) -> SpecError:
 
 
 def _function_remedy(first: Side, side: Side, by: By) -> list[str]:
-    """Return the remedy by=function, with a function of FUNCTIONS that gives each record a partner if there is one."""
+    """Return the remedy by=function, with a function of FUNCTIONS that gives each record a partner
+    if there is one."""
     if callable(by):
         return []
     for text, function in FUNCTIONS.items():

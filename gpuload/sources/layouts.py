@@ -24,8 +24,8 @@ def layout_of(
 ) -> Layout:
     """Return the layout of records that are arrays of a dtype.
 
-    The fields of a structured dtype become the record's fields, nested ones as ``"outer.inner"``; any other dtype makes
-    one field.
+    The fields of a structured dtype become the record's fields, nested ones as ``"outer.inner"``;
+    any other dtype makes one field.
 
     Args:
         dtype: the dtype as stored.
@@ -34,8 +34,8 @@ def layout_of(
         fortran: True if the array is in Fortran order.
 
     Raises:
-        SpecError: a dtype that holds Python objects or has no fields, a field of elements without bytes, or a record
-            with more axes or bytes than an array can have.
+        SpecError: a dtype that holds Python objects or has no fields, a field of elements without
+            bytes, or a record with more axes or bytes than an array can have.
     """
     if dtype.hasobject:
         raise SpecError(
@@ -73,7 +73,8 @@ def _parts(
 
 
 def _part(field: Field, dtype: np.dtype[Any], offset: int, steps: Ints) -> Part:
-    """Return a field as a part of a record; raises ``SpecError`` for a field that no array can hold."""
+    """Return a field as a part of a record; raises ``SpecError`` for a field that no array can
+    hold."""
     shape = field.fixed_shape
     if not dtype.itemsize:
         raise SpecError(
@@ -101,7 +102,8 @@ def _part(field: Field, dtype: np.dtype[Any], offset: int, steps: Ints) -> Part:
 
 
 def describe_layout(layout: Layout) -> list[Any]:
-    """Return the names, dtypes, shapes and places of a layout's fields as plain values, for fingerprints."""
+    """Return the names, dtypes, shapes and places of a layout's fields as plain values, for
+    fingerprints."""
     return [
         (
             part.field.name,
@@ -116,7 +118,8 @@ def describe_layout(layout: Layout) -> list[Any]:
 
 
 def compact_layout(layout: Layout) -> Layout:
-    """Return the layout of the same fields in native byte order and C order, one after the other, each aligned."""
+    """Return the layout of the same fields in native byte order and C order, one after the other,
+    each aligned."""
     parts, offset = [], 0
     for part in layout.parts:
         item_alignment = min(part.field.dtype.alignment, LARGEST_ALIGNMENT_BYTES)

@@ -1,11 +1,14 @@
-"""Leaves: where raw records lie. Every source, however composed, says of its records which leaf holds them.
+"""Leaves: where raw records lie. Every source, however composed, says of its records which leaf
+holds them.
 
-    shares = source.resolve(numbers)     for each group of fields and each leaf: which of the records it holds
-    fill(shares, group, layout, out)     the raw records of a group of fixed size, one in each row of ``out``
-    values(shares, group, spec, count)   the fields of a group whose records vary in length
+    shares = source.resolve(numbers)     for each group of fields and each leaf: which of the
+    records it holds fill(shares, group, layout, out)     the raw records of a group of fixed size,
+    one in each row of ``out`` values(shares, group, spec, count)   the fields of a group whose
+    records vary in length
 
-A leaf is one kind of place: files of one layout, whole files, one array. It does not know its number in a source, nor
-the names that fields have there, so it serves slices, splits, renamed, zipped and concatenated sources alike.
+A leaf is one kind of place: files of one layout, whole files, one array. It does not know its
+number in a source, nor the names that fields have there, so it serves slices, splits, renamed,
+zipped and concatenated sources alike.
 """
 
 from __future__ import annotations
@@ -51,13 +54,14 @@ class Leaf(ABC):
         layout: where the fields lie in a record; None where records vary in length.
         num_records: how many records it has.
         how: one line about how it is read, for people.
-        is_direct: True if records vary in length and their bytes are the elements of the one field, native and in C
-            order, so that raw bytes are handed out as they are.
-        calls_python: True if a Python function makes the records, so that threads wait for each other.
-        block_records: how many records are decoded together, at most, for each of them that is read; 0 if each is read
-            alone, or if what was decoded stays in memory.
-        asks_once: True if no record is asked of a store a second time: it lies in memory or in a cache, or it stays in
-            memory once it was decoded.
+        is_direct: True if records vary in length and their bytes are the elements of the one field,
+            native and in C order, so that raw bytes are handed out as they are.
+        calls_python: True if a Python function makes the records, so that threads wait for each
+            other.
+        block_records: how many records are decoded together, at most, for each of them that is
+            read; 0 if each is read alone, or if what was decoded stays in memory.
+        asks_once: True if no record is asked of a store a second time: it lies in memory or in a
+            cache, or it stays in memory once it was decoded.
     """
 
     spec: Spec
@@ -70,7 +74,8 @@ class Leaf(ABC):
     asks_once: bool = False
 
     def num_bytes(self, numbers: Indices) -> Indices:
-        """Return how many raw bytes each record has, int64 ``[n]``; those of varying length say it themselves."""
+        """Return how many raw bytes each record has, int64 ``[n]``; those of varying length say it
+        themselves."""
         if self.layout is None:
             raise NotImplementedError(
                 f"{type(self).__name__} does not say how long its records are"
@@ -78,11 +83,13 @@ class Leaf(ABC):
         return np.full(numbers.size, self.layout.record_bytes, np.int64)
 
     def value_bytes(self, numbers: Indices) -> Indices:
-        """Return about how many bytes the values of each record take, int64 ``[n]``, to size pieces of work."""
+        """Return about how many bytes the values of each record take, int64 ``[n]``, to size pieces
+        of work."""
         return self.num_bytes(numbers)
 
     def read(self, numbers: Indices, out: Bytes, begins: Indices) -> None:
-        """Copy the bytes of record ``numbers[i]`` to ``out[begins[i]:]``. All is checked before the first is copied.
+        """Copy the bytes of record ``numbers[i]`` to ``out[begins[i]:]``. All is checked before the
+        first is copied.
 
         Args:
             numbers: int64 ``[n]``, from 0 to ``num_records - 1``.
@@ -108,13 +115,15 @@ class Leaf(ABC):
 
     @property
     def is_mapped(self) -> bool:
-        """True if threads of the core can copy its records from maps of files just as ``read`` does."""
+        """True if threads of the core can copy its records from maps of files just as ``read``
+        does."""
         return False
 
     def add_to(
         self, plan: Plan, numbers: Indices, rows: Indices | None, parts: Sequence[PlanPart]
     ) -> bool:
-        """Add the copies of ``read`` to a plan of the core; returns False if the leaf is not mapped, or no more.
+        """Add the copies of ``read`` to a plan of the core; returns False if the leaf is not
+        mapped, or no more.
 
         A class that defines ``_read`` defines this, too, or its base class does not.
 
@@ -128,7 +137,8 @@ class Leaf(ABC):
         return False
 
     def places(self, numbers: Indices) -> tuple[Files, Extents] | None:
-        """Return the files and where in them the bytes of each record lie in one piece; None where they do not.
+        """Return the files and where in them the bytes of each record lie in one piece; None where
+        they do not.
 
         Args:
             numbers: as for ``read``.
@@ -140,11 +150,13 @@ class Leaf(ABC):
     def _read(self, numbers: Indices, out: Bytes, begins: Indices) -> None:
         """Copy the bytes, after a check that each record fits to where it should go.
 
-        The arrays are of the right kind, the numbers are those of records, and there is at least one.
+        The arrays are of the right kind, the numbers are those of records, and there is at least
+        one.
         """
 
     def unpack(self, numbers: Indices, raw: Ragged) -> list[Values]:
-        """Return the fields of records of varying length as they are stored (`Field.stored`), in the order of ``spec``.
+        """Return the fields of records of varying length as they are stored (`Field.stored`), in
+        the order of ``spec``.
 
         Args:
             numbers: int64 ``[n]``, which records these are.
@@ -158,7 +170,8 @@ class Leaf(ABC):
         return [_of_elements(self.spec.fields[0].stored, raw)]
 
     def origin(self, number: int) -> tuple[str, int] | None:
-        """Return the file that holds a record and the byte where it begins; None where no file is known."""
+        """Return the file that holds a record and the byte where it begins; None where no file is
+        known."""
         del number
         return None
 
@@ -173,8 +186,8 @@ class Group:
     Attributes:
         spec: the fields.
         layout: where they lie in the record; None where records vary in length.
-        is_quick: True if records of varying length take microseconds each, so that short steps may be done together.
-            Those of fixed size do.
+        is_quick: True if records of varying length take microseconds each, so that short steps may
+            be done together. Those of fixed size do.
     """
 
     spec: Spec
@@ -209,13 +222,15 @@ class Share:
 def fill(shares: Sequence[Share], group: int, layout: Layout, out: Bytes) -> None:
     """Write the raw records of a group of fixed size into rows, in the layout of the group.
 
-    Leaves that store the bytes of another layout (byte order, padding, order of elements) are converted.
+    Leaves that store the bytes of another layout (byte order, padding, order of elements) are
+    converted.
 
     Args:
         shares: from ``Source.resolve``.
         group: which of ``source.groups``.
         layout: that group's.
-        out: uint8 ``[n, record_bytes]``, contiguous and writeable; a row for each record that was asked for.
+        out: uint8 ``[n, record_bytes]``, contiguous and writeable; a row for each record that was
+            asked for.
 
     Raises:
         SpecError: ``out`` is no such array.
@@ -252,7 +267,8 @@ def add_to(
     count: int,
     parts: Sequence[PlanPart],
 ) -> bool:
-    """Add the work of ``fill`` for ``count`` records to a plan of the core; returns False if only ``fill`` can do it.
+    """Add the work of ``fill`` for ``count`` records to a plan of the core; returns False if only
+    ``fill`` can do it.
 
     Args:
         plan: where records lie.
@@ -272,7 +288,8 @@ def add_to(
 def places(
     shares: Sequence[Share], group: int, layout: Layout, count: int
 ) -> list[tuple[Files, Extents, Indices]]:
-    """Return where the bytes lie that `fill` would copy: for each leaf the files, the extents, and the row of each.
+    """Return where the bytes lie that `fill` would copy: for each leaf the files, the extents, and
+    the row of each.
 
     Args:
         shares: from ``Source.resolve``.
@@ -281,7 +298,8 @@ def places(
         count: how many records were asked for.
 
     Raises:
-        SpecError: some of the records do not lie in one piece in a file of this machine, as the layout has them.
+        SpecError: some of the records do not lie in one piece in a file of this machine, as the
+            layout has them.
     """
     results = list[tuple[Files, Extents, Indices]]()
     for share in _shares_of(shares, group, count):
@@ -306,17 +324,17 @@ def values(
 ) -> list[Values]:
     """Return the fields of a group whose records vary in length, in the order of ``spec``.
 
-    An array ``[count, *shape]`` where a field is uniform, a `Ragged` where it is ragged, else a list of arrays. Text
-    comes as objects.
+    An array ``[count, *shape]`` where a field is uniform, a `Ragged` where it is ragged, else a
+    list of arrays. Text comes as objects.
 
     Args:
         shares: from ``Source.resolve``.
         group: which of ``source.groups``.
         spec: that group's.
         count: how many records were asked for.
-        memory: gives uint8 ``[num_bytes]``, page-locked memory for instance; called once for each ragged field but
-            text, whose payload then lies there, unless it lies in memory that was lent (`lending`) already. By default
-            that memory, or NumPy's.
+        memory: gives uint8 ``[num_bytes]``, page-locked memory for instance; called once for each
+            ragged field but text, whose payload then lies there, unless it lies in memory that was
+            lent (`lending`) already. By default that memory, or NumPy's.
 
     Raises:
         RecordError, FileError: a record or its file cannot be read.
@@ -362,7 +380,8 @@ def values(
 
 
 def plain(numbers: Indices) -> Indices:
-    """Return numbers as an array of the one kind that the core takes: int64, contiguous; a copy only if need be.
+    """Return numbers as an array of the one kind that the core takes: int64, contiguous; a copy
+    only if need be.
 
     Raises:
         SpecError: they are no array of whole numbers on one axis.
@@ -382,7 +401,8 @@ def plain(numbers: Indices) -> Indices:
 
 
 def check_places(numbers: Indices, lengths: Indices | int, num_bytes: int, begins: Indices) -> None:
-    """Raise ``RecordIndexError`` if a record of ``lengths[i]`` bytes at ``begins[i]`` ends outside ``num_bytes``."""
+    """Raise ``RecordIndexError`` if a record of ``lengths[i]`` bytes at ``begins[i]`` ends outside
+    ``num_bytes``."""
     wrong = (begins < 0) | (begins > num_bytes - lengths)
     if wrong.any():
         bad = int(np.flatnonzero(wrong)[0])
@@ -394,7 +414,8 @@ def check_places(numbers: Indices, lengths: Indices | int, num_bytes: int, begin
 
 
 def put_rows(rows: Array, out: Bytes, begins: Indices) -> None:
-    """Copy the bytes of ``rows[i]``, of two axes, to ``out[begins[i]:]``; `check_places` says whether they fit."""
+    """Copy the bytes of ``rows[i]``, of two axes, to ``out[begins[i]:]``; `check_places` says
+    whether they fit."""
     raw = np.ascontiguousarray(rows).view(UINT8)
     # A view of the bytes from each byte on, so that NumPy writes all rows at once.
     as_strided(out, (out.size - raw.shape[1] + 1, raw.shape[1]), (1, 1))[begins] = raw
@@ -411,7 +432,8 @@ def gather_rows(rows: Bytes, numbers: Indices, out: Bytes, begins: Indices) -> N
 def gather_pieces(
     raw: Bytes, offsets: Indices, lengths: Indices, out: Bytes, begins: Indices
 ) -> None:
-    """Copy ``lengths[i]`` bytes at ``offsets[i]`` of ``raw`` to ``out[begins[i]:]``; all lie inside."""
+    """Copy ``lengths[i]`` bytes at ``offsets[i]`` of ``raw`` to ``out[begins[i]:]``; all lie
+    inside."""
     if core.native is not None:
         core.native.gather_pieces(raw, offsets, lengths, out, begins)
         return
@@ -520,7 +542,8 @@ def _convert(share: Share, layout: Layout, out: Bytes) -> None:
 
 
 def _holds(target: Part, part: Part) -> bool:
-    """Return True if a field holds all values of another one: of the same dtype, or of one with fewer values."""
+    """Return True if a field holds all values of another one: of the same dtype, or of one with
+    fewer values."""
     field, leaf_field = target.field, part.field
     return field.shape == leaf_field.shape and holds(field.dtype, leaf_field.dtype)
 
@@ -557,7 +580,8 @@ def _leaf_fields(share: Share) -> Sequence[Field]:
 
 
 def _promoted(share: Share, spec: Spec, columns: list[Values]) -> list[Values]:
-    """Return the fields of a share in the dtypes of its group, which hold all values of the leaf's."""
+    """Return the fields of a share in the dtypes of its group, which hold all values of the
+    leaf's."""
     for number, (field, leaf_field) in enumerate(zip(spec, _leaf_fields(share), strict=True)):
         column = columns[number]
         if field.dtype == leaf_field.dtype:
@@ -572,7 +596,8 @@ def _promoted(share: Share, spec: Spec, columns: list[Values]) -> list[Values]:
 
 
 def _side_by_side(shares: Sequence[Share], count: int, memory: Memory) -> Ragged:
-    """Return the raw bytes of all records, in the order in which they were asked for, from however many leaves."""
+    """Return the raw bytes of all records, in the order in which they were asked for, from however
+    many leaves."""
     lengths = np.empty(count, np.int64)
     for share in shares:
         lengths[_rows(share)] = share.leaf.num_bytes(share.numbers)
@@ -598,7 +623,8 @@ def _side_by_side(shares: Sequence[Share], count: int, memory: Memory) -> Ragged
 def _merge(
     field: Field, parts: Sequence[tuple[Indices | None, Values]], count: int, memory: Memory | None
 ) -> Values:
-    """Return the values of a field that several shares have, each at its row; of a single share as they are."""
+    """Return the values of a field that several shares have, each at its row; of a single share as
+    they are."""
     rows, part_values = parts[0]
     if rows is None and (memory is None or not field.ragged):
         return part_values

@@ -1,11 +1,12 @@
 """Marks: facts of fields that files do not say, from the user.
 
 Bytes    that they are encoded images, and the order of axes.
-Meaning  which fields are the mask, the masks of objects, the boxes or the points of the image beside them, and which
-         have a row for each box: ops that move pixels move them, too (`ops.follow`). Such a mark changes no record.
+Meaning  which fields are the mask, the masks of objects, the boxes or the points of the image
+         beside them, and which have a row for each box: ops that move pixels move them, too
+         (`ops.follow`). Such a mark changes no record.
 
-Padding  encoded images that are stored in one length each have zeros behind shorter ones. JPEG files end in D9 and PNG
-         files in 82, so that all zeros at the end can be cut off.
+Padding  encoded images that are stored in one length each have zeros behind shorter ones. JPEG
+         files end in D9 and PNG files in 82, so that all zeros at the end can be cut off.
 """
 
 from __future__ import annotations
@@ -149,7 +150,8 @@ def _unknown_mark(field: Field, mark: object) -> SpecError:
 
 
 def _mark_error(field: Field, mark: str, cause: str, shape: Shape | None = None) -> SpecError:
-    """Return the error of a mark that does not fit; with a shape that would, where the last axis varies."""
+    """Return the error of a mark that does not fit; with a shape that would, where the last axis
+    varies."""
     declared = f"{{{field.name!r}: ({field.dtype.name!r}, {shape})}}"
     return SpecError(
         f"mark({field.name}={mark!r}): the field is {field}",
@@ -168,7 +170,8 @@ def is_padded(field: Field) -> bool:
 
 
 class PaddedLeaf(Leaf):
-    """A field of a leaf that holds encoded images of one length each, with zeros behind them, which are cut off.
+    """A field of a leaf that holds encoded images of one length each, with zeros behind them, which
+    are cut off.
 
     Args:
         leaf: with the records.
@@ -206,7 +209,8 @@ class PaddedLeaf(Leaf):
         return np.ascontiguousarray(values).view(np.uint8).reshape(numbers.size, -1)
 
     def origin(self, number: int) -> tuple[str, int] | None:
-        """Return the file that holds a record and the byte where it begins; None where no file is known."""
+        """Return the file that holds a record and the byte where it begins; None where no file is
+        known."""
         return self._leaf.origin(number)
 
     def advise(self, numbers: Indices) -> None:

@@ -1,22 +1,26 @@
-"""Mix: records of several sources, in stated proportions, each source with epochs of its own; computed, not stored.
+"""Mix: records of several sources, in stated proportions, each source with epochs of its own;
+computed, not stored.
 
-A mix has no end. Its records are numbered on and on, and an epoch of ``len(mix)`` records is where a loader counts: in
-epoch e, record i of the mix is number ``e * len(mix) + i``, which is also in ``batch.records``. The next epoch
-goes on in each part where the last one left it:
+A mix has no end. Its records are numbered on and on, and an epoch of ``len(mix)`` records is where
+a loader counts: in epoch e, record i of the mix is number ``e * len(mix) + i``, which is also in
+``batch.records``. The next epoch goes on in each part where the last one left it:
 
     a has 4 records, b has 2, gl.mix({a: 0.75, b: 0.25}), 6 records an epoch
 
     numbers       0    1    2    3    4    5  | 6    7    8    9    10   11 | 12   13 ...
     records       a1   b1   a3   a0   a2   a1 | a0   a2   a3   a0   a3   a1 | a2   b0
 
-Part a begins anew with numbers 5 and 9, each time when all of its records were there, in the middle of an epoch or not.
+Part a begins anew with numbers 5 and 9, each time when all of its records were there, in the middle
+of an epoch or not.
 
-Turns       At the end of each block of BLOCK numbers each part had its share of all numbers so far, to less than a
-            record for each part that there is, so proportions are exact in the long run. Within a block turns are
-            shuffled, so that ranks and batches do not fall into step with them.
-Own epochs  The r-th turn of a part of n records is that of epoch ``r // n``, place ``r % n``, of the part, which has a
-            keyed permutation of its own in each of its epochs (`order.Permutation`). So all records of a part were
-            there before one comes again, counted in the order of the numbers.
+Turns       At the end of each block of BLOCK numbers each part had its share of all numbers so far,
+            to less than a record for each part that there is, so proportions are exact in the long
+            run. Within a block turns are shuffled, so that ranks and batches do not fall into step
+            with them.
+Own epochs  The r-th turn of a part of n records is that of epoch ``r // n``, place ``r % n``, of
+            the part, which has a keyed permutation of its own in each of its epochs
+            (`order.Permutation`). So all records of a part were there before one comes again,
+            counted in the order of the numbers.
 Cost        For each number some operations for each part, and a block that is shuffled; no state.
 """
 
@@ -62,18 +66,19 @@ Parts = Mapping[Source, float] | Sequence[tuple[Source, float]]
 def mix(parts: Parts, *, seed: int = 0, num_records: int | None = None) -> Mixed:
     """Return a mix of sources: ``gl.mix({photos: 0.7, drawings: 0.3})``.
 
-    A loader goes through it with ``shuffle=False`` in the order of the mix, which is mixed already; with
-    ``shuffle=True`` the records of each epoch are shuffled once more. Slices, splits and filters of a mix are of its
-    first epoch, and so is ``mix[:]``, which is a source like any other.
+    A loader goes through it with ``shuffle=False`` in the order of the mix, which is mixed already;
+    with ``shuffle=True`` the records of each epoch are shuffled once more. Slices, splits and
+    filters of a mix are of its first epoch, and so is ``mix[:]``, which is a source like any other.
 
     Args:
-        parts: sources and their weights, as a dict or a list of pairs; weights are relative, ``{a: 7, b: 3}`` is the
-            same. They are taken as they are written: 0.1 is one tenth.
+        parts: sources and their weights, as a dict or a list of pairs; weights are relative,
+            ``{a: 7, b: 3}`` is the same. They are taken as they are written: 0.1 is one tenth.
         seed: 0 to 2**64 - 1; which order each part has, and whose turn it is.
         num_records: of an epoch; by default as many as all parts have together.
 
     Raises:
-        SpecError: the fields of the parts differ, a weight is no number above 0, a part has no records or is a mix.
+        SpecError: the fields of the parts differ, a weight is no number above 0, a part has no
+            records or is a mix.
     """
     pairs = _pairs(parts)
     rng.checked_word(seed, "seed")
@@ -173,7 +178,8 @@ class Mixed(Composed):
         )
 
     def _records(self, numbers: Indices) -> Indices:
-        """Return the record of each number; records are counted over all parts, one part after the other."""
+        """Return the record of each number; records are counted over all parts, one part after the
+        other."""
         owners, turns = self._turns.at(numbers)
         records = np.empty(numbers.size, np.int64)
         for owner in np.unique(owners).tolist():
@@ -207,7 +213,8 @@ class Turns:
 
     @cached_property
     def _shares(self) -> list[tuple[int, int]]:
-        """For each part but the last, numerator and denominator of its share in the rest behind the parts before it."""
+        """For each part but the last, numerator and denominator of its share in the rest behind the
+        parts before it."""
         shares = []
         for number in range(len(self.weights) - 1):
             share = self.weights[number] / sum(self.weights[number:])
@@ -229,7 +236,8 @@ class Turns:
         return np.stack([*counts, left], axis=1)
 
     def at(self, numbers: Indices) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the part of each number, and the number of its turn in that part, counted from 0."""
+        """Return the part of each number, and the number of its turn in that part, counted from
+        0."""
         blocks, inverse = np.unique(numbers // BLOCK, return_inverse=True)
         before, after = self.counts(blocks * BLOCK), self.counts(blocks * BLOCK + BLOCK)
         ends = np.cumsum(after - before, axis=1)
@@ -254,7 +262,8 @@ def _in_own_order(turns: Indices, length: int, seed: int, part: int) -> Indices:
     """Return the records of a part at its turns."""
     epochs, places = np.divmod(turns, length)
     different, inverse = np.unique(epochs, return_inverse=True)
-    # The words of the generator swap roles here: a part stands for the epoch, and its epoch for the record.
+    # The words of the generator swap roles here: a part stands for the epoch, and its epoch for the
+    # record.
     words = rng.bits(
         num_rounds(length), seed=seed, epoch=part, records=different, stream=MIX_STREAM
     )

@@ -1,14 +1,16 @@
-"""Columns of names: a table is joined by place with files, and a column of it has the names of these files.
+"""Columns of names: a table is joined by place with files, and a column of it has the names of
+these files.
 
     photos            table               gl.zip(photos, table)
     bird.png          file      label
     cat.png           dog.png   0         an error: the column has the names of the files in another order
     dog.png           cat.png   1
 
-Rule    A column of texts holds the names of files if nearly all of its values are names of files, with or without
-        folders and suffix, and no value stands there twice. One column in the order of the files is enough.
-Cost    The texts of FIRST records are read. If they are names in the order of the files, those of SPREAD
-        records are read, from all of the source.
+Rule    A column of texts holds the names of files if nearly all of its values are names of files,
+        with or without folders and suffix, and no value stands there twice. One column in the order
+        of the files is enough.
+Cost    The texts of FIRST records are read. If they are names in the order of the files, those of
+        SPREAD records are read, from all of the source.
 """
 
 from __future__ import annotations
@@ -47,7 +49,8 @@ class Misplaced:
 
 
 def misplaced_value(names: RecordNames, source: Source) -> Misplaced | None:
-    """Return a value of a column that holds the names in another order; None if there is no such column."""
+    """Return a value of a column that holds the names in another order; None if there is no such
+    column."""
     if len(source) != len(names) or len(names) < 2:
         return None
     result: Misplaced | None = None
@@ -75,7 +78,8 @@ def _is_text(field: Field) -> bool:
 
 
 def _values(source: Source, name: str, numbers: Indices) -> dict[int, str]:
-    """Return the texts of some records, by number; {} if they cannot be read: the loader will raise that error."""
+    """Return the texts of some records, by number; {} if they cannot be read: the loader will raise
+    that error."""
     try:
         values = source.read(numbers, fields=name)[name]
     except GpuloadError:
@@ -92,7 +96,8 @@ def _values(source: Source, name: str, numbers: Indices) -> dict[int, str]:
 
 
 def _places(names: RecordNames, values: dict[int, str]) -> dict[int, int] | None:
-    """Return the number of the record that each value names, or -1; None if they are no names of records.
+    """Return the number of the record that each value names, or -1; None if they are no names of
+    records.
 
     Args:
         names: of the records.

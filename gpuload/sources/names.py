@@ -1,8 +1,9 @@
 """Names of records, and which records of two sources have one name.
 
-Name    the path of the file that a record is, or the key of the members of a tar that it is, as seen from the folder
-        that all files of the source have in common: ``cat/1.png``.
-Form    what of the names is compared. Names of two sources belong together in the first form in which they agree:
+Name    the path of the file that a record is, or the key of the members of a tar that it is, as
+        seen from the folder that all files of the source have in common: ``cat/1.png``.
+Form    what of the names is compared. Names of two sources belong together in the first form in
+        which they agree:
 
             photos                 masks
             cat/1.jpg              cat/1.jpg                   the whole name
@@ -11,10 +12,11 @@ Form    what of the names is compared. Names of two sources belong together in t
             cat/1.jpg  dog/2.jpg   1.png  2.png                and without folders, where one source has none
             001.jpg  002.jpg       1_mask.png  2_mask.png      and without zeros in front of numbers
 
-Cut     at the ends of words and numbers alone: ``img1`` and ``img10`` share ``img``. No digit is cut from the front
-        and no number that stands alone from the end, so ``2020_1`` keeps its year.
-Safe    a form counts only if it leaves different names different on each side, and if it gives each record one
-        partner; so records are never joined by a part of their names that occurs twice.
+Cut     at the ends of words and numbers alone: ``img1`` and ``img10`` share ``img``. No digit is
+        cut from the front and no number that stands alone from the end, so ``2020_1`` keeps its
+        year.
+Safe    a form counts only if it leaves different names different on each side, and if it gives each
+        record one partner; so records are never joined by a part of their names that occurs twice.
 """
 
 from __future__ import annotations
@@ -124,7 +126,8 @@ class RecordNames:
 
     @cached_property
     def folder(self) -> str:
-        """The deepest folder in which all files lie, with the slash at its end; "" where paths have none in common."""
+        """The deepest folder in which all files lie, with the slash at its end; "" where paths have
+        none in common."""
         shared = common_beginning(self.all_paths)
         return shared[: shared.rfind("/") + 1]
 
@@ -163,7 +166,8 @@ class RecordNames:
         return text
 
     def contain(self, text: str) -> bool:
-        """Return False if no path of a record contains the text behind its last slash; a quick test."""
+        """Return False if no path of a record contains the text behind its last slash; a quick
+        test."""
         return text.rpartition("/")[2] in self._line
 
     # --- All names in one text, on which few calls of C do what takes a million calls of Python.
@@ -184,7 +188,8 @@ class RecordNames:
 
     @cached_property
     def joined_without_end(self) -> str | None:
-        """The same without the end that all names share; None where a word or a number would be cut there."""
+        """The same without the end that all names share; None where a word or a number would be cut
+        there."""
         line = self.joined_stems
         if line is None or len(self) < 2:
             return line
@@ -211,10 +216,12 @@ class NameMatch:
     """Which record of another source has the name of each record of a first one.
 
     Attributes:
-        partners: int64 ``[len(first)]``, the record of the other source, or -1; None: all stand beside their partners.
+        partners: int64 ``[len(first)]``, the record of the other source, or -1; None: all stand
+            beside their partners.
         lonely: int64, the records of the other source that are no partner.
         repeat: a name that two records of one source have; "" if there is none.
-        doubt: why the names do not say that the records belong together, though they stand in one order; "" if they do.
+        doubt: why the names do not say that the records belong together, though they stand in one
+            order; "" if they do.
     """
 
     partners: Indices | None = None
@@ -245,7 +252,8 @@ class NameMatch:
 
 
 def match(first: RecordNames, second: RecordNames) -> NameMatch:
-    """Return which records of two sources have one name, in the first form in which all names agree.
+    """Return which records of two sources have one name, in the first form in which all names
+    agree.
 
     Where they agree in none, it is the form in which most do.
     """
@@ -294,10 +302,12 @@ def match_keys(first: Sequence[Hashable], second: Sequence[Hashable]) -> NameMat
 
 
 def match_single(first: RecordNames, second: RecordNames) -> NameMatch | None:
-    """Return the match of two single records, with a doubt if their names do not say that they belong together.
+    """Return the match of two single records, with a doubt if their names do not say that they
+    belong together.
 
     Returns:
-        None if the numbers in their names differ: ``1.png`` is not the image of ``2_mask.png``, while ``cat.jpg`` may
+        None if the numbers in their names differ: ``1.png`` is not the image of ``2_mask.png``,
+        while ``cat.jpg`` may
         be that of ``mask_3.png``.
     """
     words, second_words = _words(first.stems[0]), _words(second.stems[0])
@@ -314,7 +324,8 @@ def match_single(first: RecordNames, second: RecordNames) -> NameMatch | None:
 
 
 def _words(stem: str) -> set[str]:
-    """Return the words and the numbers of a name, without zeros in front: ``cat 3`` of ``Cat_003``."""
+    """Return the words and the numbers of a name, without zeros in front: ``cat 3`` of
+    ``Cat_003``."""
     spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", stem)
     result = set[str]()
     for word in re.findall(r"\d+|[^\W\d_]+", spaced):
@@ -333,7 +344,8 @@ def _is_part(first: set[str], second: set[str]) -> bool:
 def _weak_match(first: RecordNames, second: RecordNames, form: NameForm) -> NameMatch:
     """Return the match of records that stand beside their partners.
 
-    It has a doubt if all names of one source have a number that the other source lacks, and the other way around.
+    It has a doubt if all names of one source have a number that the other source lacks, and the
+    other way around.
     """
     shared = _numbers_of(first.stems[0]) - _numbers_of(form.left[0])
     second_shared = _numbers_of(second.stems[0]) - _numbers_of(form.right[0])
@@ -352,10 +364,11 @@ def _numbers_of(stem: str) -> Counter[str]:
 
 
 def match_parts(first: RecordNames, second: RecordNames) -> NameMatch | None:
-    """Return which of the records that were selected from two sources have one name, by the names of all.
+    """Return which of the records that were selected from two sources have one name, by the names
+    of all.
 
-    So a part of the names that is shared in a slice alone still counts. None if nothing was selected, or if the
-    names of all do not say it for most of them.
+    So a part of the names that is shared in a slice alone still counts. None if nothing was
+    selected, or if the names of all do not say it for most of them.
     """
     if first.numbers is None and second.numbers is None:
         return None
@@ -383,7 +396,8 @@ def match_parts(first: RecordNames, second: RecordNames) -> NameMatch | None:
 
 
 def misnumbered(paths: Sequence[str]) -> int:
-    """Return the place of the first path whose number is smaller than that before it, as 10 stands before 2; else 0."""
+    """Return the place of the first path whose number is smaller than that before it, as 10 stands
+    before 2; else 0."""
     before = ""
     for place, path in enumerate(paths):
         # Only a shorter name can have a smaller number, and few are compared so.
@@ -417,7 +431,8 @@ def agree_at_once(first: RecordNames, second: RecordNames) -> bool:
 
 
 def _match_at_once(first: RecordNames, second: RecordNames) -> NameMatch:
-    """Return which records have one name without suffix and shared end; an empty match where that takes more calls."""
+    """Return which records have one name without suffix and shared end; an empty match where that
+    takes more calls."""
     if first.joined_without_end is None or second.joined_without_end is None:
         return _no_match(first, second)
     return match_keys(
@@ -465,8 +480,8 @@ def _forms(first: RecordNames, second: RecordNames) -> Iterator[NameForm]:
         yield NameForm(_without_shared(left), _without_shared(right))
     left, right = (_without_zeros(_without_shared(names.stems)) for names in (first, second))
     yield NameForm(left, right)
-    # Numbers that all names share, as a year, may be all that tells one source from the other. Without them names that
-    # stand in one order may stay so, but none is put into another order.
+    # Numbers that all names share, as a year, may be all that tells one source from the other.
+    # Without them names that stand in one order may stay so, but none is put into another order.
     left, right = (_without_shared(names.stems, numbers=True) for names in (first, second))
     yield NameForm(left, right, is_weak=True)
 
@@ -481,7 +496,8 @@ def _is_flat(stems: Sequence[str]) -> bool:
 
 
 def _without_shared(stems: list[str], *, numbers: bool = False) -> list[str]:
-    """Return names without what all of them share: of each part between slashes the beginning and the end.
+    """Return names without what all of them share: of each part between slashes the beginning and
+    the end.
 
     A part that is the same in all goes, too, as ``image`` of ``1/image`` and ``2/image``.
 
@@ -505,7 +521,8 @@ def _without_shared(stems: list[str], *, numbers: bool = False) -> list[str]:
 
 
 def _strip(values: list[str], *, numbers: bool) -> list[str]:
-    """Return different texts without the beginning and the end that all share, cut where words and numbers end."""
+    """Return different texts without the beginning and the end that all share, cut where words and
+    numbers end."""
     prefix = common_beginning(values)
     begin = _last_border(prefix, {value[len(prefix) : len(prefix) + 1] for value in values})
     if not numbers:
@@ -543,7 +560,8 @@ def _last_border(shared: str, behind: set[str], *, is_backwards: bool = False) -
 
     Args:
         shared: the text.
-        behind: the characters that follow it; "" where a text ends there, of which something has to be left.
+        behind: the characters that follow it; "" where a text ends there, of which something has to
+            be left.
         is_backwards: the characters stand in reverse.
     """
     for place in range(len(shared), 0, -1):

@@ -1,11 +1,12 @@
-"""Partitions: columns whose values are the names of the folders of files, ``year=2020/part-0.parquet``.
+"""Partitions: columns whose values are the names of the folders of files,
+``year=2020/part-0.parquet``.
 
     names      ("year",)
     values     2019 2020        of each file
     counts     10 5             so records 0 to 9 have 2019, and 10 to 14 have 2020
 
-Dtype   int64, if the values of all files are whole numbers as int64 writes them; else text: ``007`` and ``1.0`` stay as
-        they are. ``__HIVE_DEFAULT_PARTITION__`` is a missing value.
+Dtype   int64, if the values of all files are whole numbers as int64 writes them; else text: ``007``
+        and ``1.0`` stay as they are. ``__HIVE_DEFAULT_PARTITION__`` is a missing value.
 Memory  the values of the files; those of records are taken from there.
 """
 
@@ -177,13 +178,15 @@ def check_partitions(call: str, names: Any) -> tuple[str, ...] | None:
 
 
 def names_below(paths: Sequence[str]) -> tuple[str, ...]:
-    """Return the paths of files below the folder of all of them: those in different folders often have one name."""
+    """Return the paths of files below the folder of all of them: those in different folders often
+    have one name."""
     begin = common_beginning(paths).rfind("/") + 1
     return tuple(path[begin:] for path in paths)
 
 
 def digest_of(partitions: Sequence[Partition]) -> tuple[str, ...]:
-    """Return a text that differs for other values, for fingerprints; none if there are no such columns."""
+    """Return a text that differs for other values, for fingerprints; none if there are no such
+    columns."""
     if not partitions:
         return ()
     text = repr([(partition.name, partition.values) for partition in partitions])

@@ -1,13 +1,13 @@
 """Records of the user's own reader: a function that is given record numbers and returns arrays.
 
-Fields  where they are not given, record 0 is read when the source is made: an array says dtype and shape, a list of
-        arrays that all their axes vary, a list of bytes that they are uint8 of varying length, a list of str that they
-        are text of any length.
-Checks  each result is compared with the fields: names, number of records, dtypes, shapes. Arrays are not converted,
-        but for the byte order. Lists of numbers, which have no dtype, become the field's, where it holds them all; so
-        does an empty list, whose further axes are the field's.
-Access  one call for all records of a step that a thread reads at once. There are no raw bytes: `CallLeaf` says that
-        records have none, and makes the values.
+Fields  where they are not given, record 0 is read when the source is made: an array says dtype and
+        shape, a list of arrays that all their axes vary, a list of bytes that they are uint8 of
+        varying length, a list of str that they are text of any length.
+Checks  each result is compared with the fields: names, number of records, dtypes, shapes. Arrays
+        are not converted, but for the byte order. Lists of numbers, which have no dtype, become the
+        field's, where it holds them all; so does an empty list, whose further axes are the field's.
+Access  one call for all records of a step that a thread reads at once. There are no raw bytes:
+        `CallLeaf` says that records have none, and makes the values.
 """
 
 from __future__ import annotations
@@ -42,25 +42,28 @@ def records(
 ) -> RecordsSource:
     """Return the records that a function of yours reads.
 
-        def read(indices):                                          # int64, in any order; a number may come twice
-            return {"x": table[indices], "text": [lines[i] for i in indices]}
+        def read(indices):                                          # int64, in any order; a number
+            may come twice return {"x": table[indices], "text": [lines[i] for i in indices]}
 
         source = gl.records(len(table), read, version="2024-05")
 
-    The function is called by several threads at once, so it must not share a file position or a connection between
-    them. It must return new arrays, as indexing with an array makes them, for they become gpuload's; views
-    are copied. It must return the same for a record whenever it is asked. It can be pickled, and with it the source, if
-    it lies in a module, or is a method of an object that can be pickled.
+    The function is called by several threads at once, so it must not share a file position or a
+    connection between them. It must return new arrays, as indexing with an array makes them, for
+    they become gpuload's; views are copied. It must return the same for a record whenever it is
+    asked. It can be pickled, and with it the source, if it lies in a module, or is a method of an
+    object that can be pickled.
 
     Args:
         length: how many records there are.
-        read: given int64 ``[n]``, at least one number, returns a dict: for each field an array ``[n, ...]``, or where
-            shapes vary a list of n arrays, or of n bytes, or of n texts.
-        fields: for each field its dtype and the shape of a record, None for an axis that varies, or the dtype of one
-            number or text: ``{"image": ("u1", (None, None, 3)), "label": "i8"}``. ``str`` and ``bytes`` are text of any
-            length, as objects. Without it record 0 is read to find out.
-        version: changes the fingerprint by which saved states are compared. That sees the length, the fields and this
-            text, but neither the function nor its results: give another text when the data are others.
+        read: given int64 ``[n]``, at least one number, returns a dict: for each field an array
+            ``[n, ...]``, or where shapes vary a list of n arrays, or of n bytes, or of n texts.
+        fields: for each field its dtype and the shape of a record, None for an axis that varies, or
+            the dtype of one number or text: ``{"image": ("u1", (None, None, 3)), "label": "i8"}``.
+            ``str`` and ``bytes`` are text of any length, as objects. Without it record 0 is read to
+            find out.
+        version: changes the fingerprint by which saved states are compared. That sees the length,
+            the fields and this text, but neither the function nor its results: give another text
+            when the data are others.
 
     Raises:
         SpecError: an argument is wrong, or a result of the function is no record.
@@ -128,14 +131,15 @@ class RecordsSource(LeafSource):
             (field.name, field.dtype.str, field.shape, *([field.text] if field.text else []))
             for field in self.spec
         ]
-        # Not the function: its code may be the same for other data, and another for the same; `version` is the user's
-        # word.
+        # Not the function: its code may be the same for other data, and another for the same;
+        # `version` is the user's word.
         text = repr(("records", self._length, self._version, about))
         return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
 class CallLeaf(Leaf):
-    """Records that a function makes. They have no raw bytes: ``unpack`` makes the values of their numbers."""
+    """Records that a function makes. They have no raw bytes: ``unpack`` makes the values of their
+    numbers."""
 
     how = "by a function"
     calls_python = True
@@ -144,7 +148,8 @@ class CallLeaf(Leaf):
         self.num_records, self.call, self.spec = length, call, spec
 
     def num_bytes(self, numbers: Indices) -> Indices:
-        """Return zeros: the lengths of records are known only when the function has returned them."""
+        """Return zeros: the lengths of records are known only when the function has returned
+        them."""
         return np.zeros(numbers.size, np.int64)
 
     def _read(self, numbers: Indices, out: Bytes, begins: Indices) -> None:
@@ -166,7 +171,8 @@ class CallLeaf(Leaf):
 
 
 def _call(read: Reader, numbers: Indices) -> Mapping[str, Any]:
-    # A copy: a function that sorts its argument in place must not change which records go to which rows.
+    # A copy: a function that sorts its argument in place must not change which records go to which
+    # rows.
     result = call_function(
         read,
         numbers.copy(),
@@ -251,7 +257,8 @@ def _as_field(dtype: np.dtype[Any], shape: Shape | None, value: Any) -> Array:
         value: from the function.
     """
     array, number = _array(value), value
-    # NumPy gives numbers of Python int64 or float64; only values that say their own dtype must have the field's.
+    # NumPy gives numbers of Python int64 or float64; only values that say their own dtype must have
+    # the field's.
     while isinstance(number, (list, tuple)) and number:
         number = number[0]
     if isinstance(number, (np.ndarray, np.generic)) or not isinstance(
@@ -264,7 +271,8 @@ def _as_field(dtype: np.dtype[Any], shape: Shape | None, value: Any) -> Array:
         return np.empty((0, *(length or 0 for length in shape[1:])), dtype)
     if array.dtype.kind == "f" and dtype.kind != "f":
         return array
-    # A float64 beyond float32 becomes infinite, which the next line finds; NumPy would warn besides.
+    # A float64 beyond float32 becomes infinite, which the next line finds; NumPy would warn
+    # besides.
     with np.errstate(over="ignore"):
         result = array.astype(dtype)
     if array.dtype.kind == "f":
@@ -286,7 +294,8 @@ def _check_count(field: Field, count: int | None, numbers: Indices) -> None:
 def _check_row(field: Field, dtype: np.dtype[Any], shape: tuple[int, ...], number: Any) -> None:
     """Raise ``SpecError`` if the value of a record does not fit the field."""
     field_dtype = field.dtype
-    # Texts of fixed length: NumPy makes each array as long as its longest text, so a shorter dtype is usual.
+    # Texts of fixed length: NumPy makes each array as long as its longest text, so a shorter dtype
+    # is usual.
     is_same = dtype.newbyteorder("=") == field_dtype or (
         dtype.kind == field_dtype.kind
         and dtype.kind in "SU"

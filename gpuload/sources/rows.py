@@ -1,10 +1,12 @@
 """Records of fixed size in files: many files are one sequence of records.
 
-Order   in C order record i of a file lies in one piece, at offset + i * record_bytes. In Fortran order its items lie
-        apart, item k at offset + (k * num_records + i) * item_bytes; they are brought together in the file's order, and
-        the layout of a record says that this is Fortran order.
-Forms   files may store the same fields differently (byte order, padding, order of items). Those of one form are one
-        leaf; if there are several forms, records are native and in C order, converted while they are read.
+Order   in C order record i of a file lies in one piece, at offset + i * record_bytes. In Fortran
+        order its items lie apart, item k at offset + (k * num_records + i) * item_bytes; they are
+        brought together in the file's order, and the layout of a record says that this is Fortran
+        order.
+Forms   files may store the same fields differently (byte order, padding, order of items). Those of
+        one form are one leaf; if there are several forms, records are native and in C order,
+        converted while they are read.
 """
 
 from __future__ import annotations
@@ -64,7 +66,8 @@ class FileTable:
         offsets: the byte of each file where the first record begins.
         forms: the different forms.
         form_of: int64 ``[num_files]``, which of ``forms`` each file has.
-        storage: where the bytes lie, if not in the files themselves: in copies, or in storage that others use, too.
+        storage: where the bytes lie, if not in the files themselves: in copies, or in storage that
+            others use, too.
         places: int64 ``[num_files]``, which of the storage's files has the records of each file.
         bad: files that cannot be opened. Each counts as one record, of any form.
     """
@@ -105,7 +108,8 @@ class FormLeaf(Leaf):
         )  # where record 0 would be in each file
 
     def origin(self, number: int) -> tuple[str, int] | None:
-        """Return the file that holds a record and the byte where it begins, in Fortran order that of its first item."""
+        """Return the file that holds a record and the byte where it begins, in Fortran order that
+        of its first item."""
         owner = int(self._owners(np.array([number], np.int64))[0])
         step = self.item_bytes or self.layout.record_bytes
         offset = int(self._offsets[owner]) + (number - int(self._starts[owner])) * step
@@ -134,7 +138,8 @@ class FormLeaf(Leaf):
 
 
 class RowLeaf(FormLeaf):
-    """Records of files of one form in C order: the bytes of a record lie side by side, as they are handed out."""
+    """Records of files of one form in C order: the bytes of a record lie side by side, as they are
+    handed out."""
 
     @property
     def is_mapped(self) -> bool:
@@ -160,7 +165,8 @@ class RowLeaf(FormLeaf):
 
     @cached_property
     def _is_in_files(self) -> bool:
-        """True if a GPU can have the records from the files themselves; paths are looked at once, not in each batch."""
+        """True if a GPU can have the records from the files themselves; paths are looked at once,
+        not in each batch."""
         return direct.is_readable(self._storage.files)
 
     def _read(self, numbers: Indices, out: Bytes, begins: Indices) -> None:
@@ -170,8 +176,9 @@ class RowLeaf(FormLeaf):
 class ColumnLeaf(FormLeaf):
     """Records of files of one form in Fortran order.
 
-    An extent is an item of one record, or of records that are neighbours. Extents are made a bounded number at a time,
-    the items come into memory as the file has them, record by record within each item, and go from there to records.
+    An extent is an item of one record, or of records that are neighbours. Extents are made a
+    bounded number at a time, the items come into memory as the file has them, record by record
+    within each item, and go from there to records.
     """
 
     def __init__(
@@ -191,7 +198,8 @@ class ColumnLeaf(FormLeaf):
             self._read_records(numbers[batch_rows], out, begins[batch_rows])
 
     def _read_records(self, numbers: Indices, out: Bytes, begins: Indices) -> None:
-        """Copy records, which come in the order of the files: item k of neighbours is one extent."""
+        """Copy records, which come in the order of the files: item k of neighbours is one
+        extent."""
         size, owners = self._item.itemsize, self._owners(numbers)
         # Before the first record stands -2, behind which none comes: that record begins a run, too.
         runs = np.flatnonzero(

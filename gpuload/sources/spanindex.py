@@ -1,8 +1,9 @@
 """Span index: the offsets of the records of a file in a small file, so that the walk is done once.
 
-Layout   a file index (`fileindex.py`), whose content is int64 for each record the byte where it begins, and where the
-         last one ends, little-endian.
-Trust    that of a file index. A reader compares each record with its bounds, as far as its format says where it ends.
+Layout   a file index (`fileindex.py`), whose content is int64 for each record the byte where it
+         begins, and where the last one ends, little-endian.
+Trust    that of a file index. A reader compares each record with its bounds, as far as its format
+         says where it ends.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ def load_or_walk(
     waits: Callable[[], None],
     first: int = 0,
 ) -> Int64s:
-    """Return the offsets of a file's records and the end of the last, int64 ``[num_records + 1]``, from its index.
+    """Return the offsets of a file's records and the end of the last, int64 ``[num_records + 1]``,
+    from its index.
 
     Args:
         files: the files.
@@ -38,7 +40,8 @@ def load_or_walk(
 
     Raises:
         ChangedFileError: the file is an unpacked copy, and damaged.
-        FileError: the file cannot be read. If no index can be written anywhere, a warning is logged.
+        FileError: the file cannot be read. If no index can be written anywhere, a warning is
+            logged.
     """
     size = int(files.sizes[number])
 

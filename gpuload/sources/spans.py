@@ -1,10 +1,11 @@
-"""Spans: records of varying length that lie one after the other in files, each from one bound to the next.
+"""Spans: records of varying length that lie one after the other in files, each from one bound to
+the next.
 
     file 0    bounds 0 30 90          2 records        numbers 0 1
     file 1    bounds 0 20             1 record                 2
 
-The bounds of all files stand in one array, so that record ``n`` of file ``f`` lies between its elements ``n + f`` and
-``n + f + 1``, wherever the numbers of the records of a file begin.
+The bounds of all files stand in one array, so that record ``n`` of file ``f`` lies between its
+elements ``n + f`` and ``n + f + 1``, wherever the numbers of the records of a file begin.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ class SpanLeaf(Leaf):
 
     Args:
         storage: of the files.
-        bounds: int64 ``[num_records + num_files]``: of each file the byte where each record begins, and the last ends.
+        bounds: int64 ``[num_records + num_files]``: of each file the byte where each record begins,
+            and the last ends.
         starts: int64 ``[num_files + 1]``, the number of the first record of each file, and of all.
         paths: of the files, as the user named them.
         least_bytes: the least length of a record.
@@ -86,7 +88,8 @@ class SpanLeaf(Leaf):
         places = numbers + files
         offsets, ends = self._bounds[places], self._bounds[places + 1]
         lengths = ends - offsets
-        # The bytes are looked at where these numbers say; an index that was written by hand must not lead elsewhere.
+        # The bytes are looked at where these numbers say; an index that was written by hand must
+        # not lead elsewhere.
         wrong = (offsets < 0) | (ends > self._sizes[files]) | (lengths < self._least)
         if wrong.any():
             bad = int(wrong.argmax())
@@ -104,7 +107,8 @@ def manifest_arrays(bounds: Indices, starts: Indices) -> dict[str, Indices]:
 
 
 def manifest_bounds(listing: Manifest) -> tuple[Indices, Indices]:
-    """Return the bounds of the records of all files, and the number of the first of each, that a manifest has.
+    """Return the bounds of the records of all files, and the number of the first of each, that a
+    manifest has.
 
     Raises:
         FormatError: they do not ascend inside each file to its end.
@@ -128,7 +132,8 @@ def manifest_bounds(listing: Manifest) -> tuple[Indices, Indices]:
 def bounds_of(
     files: Files, title: str, look: Callable[[int, Show, Callable[[], None]], Indices]
 ) -> tuple[Indices, Indices]:
-    """Return the bounds of the records of all files, int64, and the number of the first record of each file.
+    """Return the bounds of the records of all files, int64, and the number of the first record of
+    each file.
 
     The bounds of a file are the offsets of its records and the end of the last one, bytes.
 
@@ -159,10 +164,11 @@ def walk_files(
     Args:
         files: to walk through, by all cores, each core a file.
         title: the text of the line of progress.
-        look: called with the number of a file, a function that shows the progress, and a function that raises an error
-            if the work should end.
+        look: called with the number of a file, a function that shows the progress, and a function
+            that raises an error if the work should end.
     """
-    # All keys are there from the beginning: threads change values alone, so that it can be summed meanwhile.
+    # All keys are there from the beginning: threads change values alone, so that it can be summed
+    # meanwhile.
     places, stop_flags = dict.fromkeys(range(len(files)), 0), list[bool]()
     total = max(int(files.sizes.sum()) // MIB, 1)
     with Progress(title) as progress:

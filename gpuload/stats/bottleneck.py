@@ -1,12 +1,15 @@
-"""Bottleneck: one sentence that names the stage that holds the rest up, and the one change that helps most.
+"""Bottleneck: one sentence that names the stage that holds the rest up, and the one change that
+helps most.
 
-Rules are data: each is a cause, a test of figures, a finding in words, and a remedy. The first rule whose test is
-true gives the sentence; so a rule may assume that those above it are false. Figures come from the counters of a loader,
-facts about it, and the limits of the machine where they were measured.
+Rules are data: each is a cause, a test of figures, a finding in words, and a remedy. The first rule
+whose test is true gives the sentence; so a rule may assume that those above it are false. Figures
+come from the counters of a loader, facts about it, and the limits of the machine where they were
+measured.
 
-Order   First the loop: where training hardly waits, no change of the loader helps; where the hand-over takes the time,
-        the threads do not matter. Then the stage on which the threads spend most of their time. A stage with a cause of
-        its own (storage, Python, large images) comes before the number of threads and cores, which every stage has.
+Order   First the loop: where training hardly waits, no change of the loader helps; where the
+        hand-over takes the time, the threads do not matter. Then the stage on which the threads
+        spend most of their time. A stage with a cause of its own (storage, Python, large images)
+        comes before the number of threads and cores, which every stage has.
 """
 
 from __future__ import annotations
@@ -85,14 +88,16 @@ class Figures:
 
     Attributes:
         facts, limits: as of ``find_bottleneck``.
-        waiting, handing_over, training, uploading: shares of the loop; uploads from memory that is not page-locked.
+        waiting, handing_over, training, uploading: shares of the loop; uploads from memory that is
+            not page-locked.
         gpu_upload, gpu_ops: time of the GPU as a share of the loop.
-        largest: the stage on which the threads spend most of their time; "" if none took any. The time in which they
-            had no core does not count: on a busy machine it is most of the time of any stage.
+        largest: the stage on which the threads spend most of their time; "" if none took any. The
+            time in which they had no core does not count: on a busy machine it is most of the time
+            of any stage.
         share: of that stage in the time of all stages.
         busy: the share of the loop in which a thread worked.
-        blocked: the share of that stage in which it waits, where the system does not tell waiting for a core apart
-            (``is_clear`` is False) that too.
+        blocked: the share of that stage in which it waits, where the system does not tell waiting
+            for a core apart (``is_clear`` is False) that too.
         waits_elsewhere: True if that waiting cannot be for Python's lock alone.
     """
 
@@ -108,7 +113,8 @@ class Figures:
             for name, value in counts.items()
             if name.endswith(".seconds")
         }
-        # Without the time in which other programs had the core: on a busy machine it would make any stage the largest.
+        # Without the time in which other programs had the core: on a busy machine it would make any
+        # stage the largest.
         seconds = {name: value * (1 - self._part(name, "starved")) for name, value in times.items()}
         self.work_s = sum(seconds.values())
         if self.work_s > 0:
@@ -124,7 +130,8 @@ class Figures:
         waits = self._part(self.largest, "blocked") + self._part(self.largest, "off_core")
         self.blocked = min(1.0, waits / max(1 - self._part(self.largest, "starved"), 1e-9))
         self.is_clear = not self[f"{self.largest}.off_core"]
-        # Where threads wait for Python's lock, one has it, and runs or waits for a core, as long as training waits.
+        # Where threads wait for Python's lock, one has it, and runs or waits for a core, as long as
+        # training waits.
         unblocked_s = times.get(self.largest, 0.0) * (1 - min(1.0, waits))
         self.waits_elsewhere = self.blocked > MOSTLY and unblocked_s < MOSTLY * self["wait_s"]
 
@@ -458,7 +465,8 @@ RULES = (
 
 
 def _is_special(figures: Figures) -> bool:
-    """Return True if the threads spend their time on Python or storage, which larger batches do not make cheaper."""
+    """Return True if the threads spend their time on Python or storage, which larger batches do not
+    make cheaper."""
     reads_slowly = figures.largest == "read" and (
         figures.facts.reads_in_python or figures.blocked > MOSTLY
     )

@@ -1,7 +1,8 @@
 """Counters of a loader, each with the meaning of high and low values.
 
-Each thread adds to a tally of its own, without a lock; who reads the counters adds the tallies up. A count costs some
-tenths of a microsecond, so it is done per batch or per part of one, not per record.
+Each thread adds to a tally of its own, without a lock; who reads the counters adds the tallies up.
+A count costs some tenths of a microsecond, so it is done per batch or per part of one, not per
+record.
 """
 
 from __future__ import annotations
@@ -105,7 +106,8 @@ class Stats(Mapping[str, float]):
 
     @cached_property
     def stages(self) -> tuple[Stage, ...]:
-        """The stages of the loader's threads that took time, with their seconds, shares and bytes."""
+        """The stages of the loader's threads that took time, with their seconds, shares and
+        bytes."""
         return stages_of(self._counts)
 
     @property
@@ -124,16 +126,19 @@ class Stats(Mapping[str, float]):
 
     @property
     def tuning(self) -> str:
-        """The sentence that says which number of threads and steps ahead was chosen, and why; "" before the first."""
+        """The sentence that says which number of threads and steps ahead was chosen, and why; ""
+        before the first."""
         if self._facts is None:
             return ""
         return self._facts().tuning
 
     def bottleneck(self, limits: Limits | None = None) -> Bottleneck:
-        """Return which stage holds the rest up, and the one change that helps most; ``str`` of it is a sentence.
+        """Return which stage holds the rest up, and the one change that helps most; ``str`` of it
+        is a sentence.
 
         Args:
-            limits: of this machine, as ``gpuload bench`` measures them; None where they are not known.
+            limits: of this machine, as ``gpuload bench`` measures them; None where they are not
+                known.
         """
         return find_bottleneck(
             self._counts, Facts() if self._facts is None else self._facts(), limits
@@ -144,7 +149,8 @@ class Stats(Mapping[str, float]):
         return {stage.name: stage_limits(stage, self._counts, limits) for stage in self.stages}
 
     def as_dict(self, limits: Limits | None = None) -> dict[str, Any]:
-        """Return all of it as JSON can hold it: counts, stages, and the sentence; ``limits`` as of ``bottleneck``."""
+        """Return all of it as JSON can hold it: counts, stages, and the sentence; ``limits`` as of
+        ``bottleneck``."""
         bottleneck, beside = self.bottleneck(limits), self.stage_limits(limits or Limits())
         loop_s, num_bytes = self._counts.get("loop_s", 0.0), self._counts.get("bytes", 0.0)
         return {
@@ -189,8 +195,10 @@ class Stats(Mapping[str, float]):
         """Return the time of each stage, and of the loop, in lines of 80 columns at most.
 
         Args:
-            limits: of this machine. They stand beside the stages in place of the meaning; None: they are not known.
-            columns: of the terminal. In a narrow one the less important columns of the table are left out.
+            limits: of this machine. They stand beside the stages in place of the meaning; None:
+                they are not known.
+            columns: of the terminal. In a narrow one the less important columns of the table are
+                left out.
         """
         for count in range(len(DISPENSABLE) + 1):
             omissions = DISPENSABLE[:count]
@@ -213,7 +221,8 @@ class Stats(Mapping[str, float]):
         return []
 
     def _lines_beside(self, limits: Limits, omissions: Sequence[int]) -> list[str]:
-        """Return the lines of stages with the limits of the machine beside each; a stage may have several."""
+        """Return the lines of stages with the limits of the machine beside each; a stage may have
+        several."""
         beside, lines, words = self.stage_limits(limits), [], 6 not in omissions
         for stage, row in zip((*self.stages, None), self.stage_rows(), strict=False):
             first = row[:6]
@@ -314,8 +323,8 @@ class Counters:
         trace: notes the work of threads, too; None to note nothing.
 
     Attributes:
-        deliver: counts a batch that is handed out, called with its records and bytes. It is one call of C, since the
-            reader of the batch waits.
+        deliver: counts a batch that is handed out, called with its records and bytes. It is one
+            call of C, since the reader of the batch waits.
         gauges: those of GAUGES; their owner sets them.
     """
 
@@ -394,7 +403,8 @@ class Counters:
                 self.trace.add(name, begin_s, end_s, epoch=epoch, step=step, num_steps=num_steps)
 
     def loop(self, hand_over_s: float, loop_s: float) -> None:
-        """Count the seconds of some batches in their loop: of their hand-over, and since the batch before them."""
+        """Count the seconds of some batches in their loop: of their hand-over, and since the batch
+        before them."""
         self._loops.append((hand_over_s, loop_s))
 
     def _add_batches(self) -> None:
@@ -402,7 +412,8 @@ class Counters:
         counts, batches, loops = self._counts, self._batches, self._loops
         if count := len(batches):  # those that come meanwhile are counted the next time
             rows = list(starmap(batches.popleft, repeat((), count)))  # a loop in C
-            # Most batches of an epoch have the same amounts: to compare them takes a fifth of the time of a Counter.
+            # Most batches of an epoch have the same amounts: to compare them takes a fifth of the
+            # time of a Counter.
             is_alike = rows.count(rows[0]) == count
             for (num_records, num_bytes), times in (
                 {rows[0]: count} if is_alike else Counter(rows)
@@ -436,7 +447,8 @@ class Counters:
 
 
 def _line(cells: Sequence[str], omissions: Sequence[int]) -> str:
-    """Return the cells of a line without some of them: name, seconds, three shares, a rate, and words or none."""
+    """Return the cells of a line without some of them: name, seconds, three shares, a rate, and
+    words or none."""
     forms = ("{:<14}", "{:>9}", " {:>5}", " {:>5}", " {:>5}", " {:>7}", "  {}")
     line = "".join(
         forms[place].format(cell) for place, cell in enumerate(cells) if place not in omissions
@@ -445,7 +457,8 @@ def _line(cells: Sequence[str], omissions: Sequence[int]) -> str:
 
 
 def _rate(amount: float, unit: str) -> str:
-    """Return so many bytes for each second in megabytes, or so many images, with two digits at least."""
+    """Return so many bytes for each second in megabytes, or so many images, with two digits at
+    least."""
     if unit == "bytes":
         rate = amount / 1e6
     else:

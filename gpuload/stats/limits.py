@@ -1,8 +1,11 @@
 """Limits of a machine with the user's files, and how near the stages of a loader come to them.
 
-Storage         serves all threads together: beside its limit stands what the whole loop reads in a second.
-Memory, codec   are used by each thread by itself: beside their limits stands the rate of one thread.
-Link            copies to the GPU while threads do other work: beside its limit stands the rate on the GPU's clock.
+Storage         serves all threads together: beside its limit stands what the whole loop reads in a
+second.
+Memory, codec   are used by each thread by itself: beside their limits stands the rate of one
+thread.
+Link            copies to the GPU while threads do other work: beside its limit stands the rate on
+                the GPU's clock.
 """
 
 from __future__ import annotations
@@ -16,7 +19,8 @@ from gpuload.stats.stages import Stage
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of a machine with the user's files, for each second; 0 where a limit was not measured.
+    """The limits of a machine with the user's files, for each second; 0 where a limit was not
+    measured.
 
     Attributes:
         sequential_bytes: read in the order of the files, from storage.
@@ -53,7 +57,8 @@ class StageLimit:
 
     @property
     def share(self) -> float:
-        """The rate as a share of the limit; above 1 where the stage does less, as reading from the page cache does."""
+        """The rate as a share of the limit; above 1 where the stage does less, as reading from the
+        page cache does."""
         return self.rate / self.limit
 
     @property
@@ -85,7 +90,8 @@ NAMES = {
 def stage_limits(
     stage: Stage, counts: Mapping[str, float], limits: Limits
 ) -> tuple[StageLimit, ...]:
-    """Return the limits of the machine that stand beside a stage, without those that were not measured.
+    """Return the limits of the machine that stand beside a stage, without those that were not
+    measured.
 
     Args:
         stage: of a loader.

@@ -1,17 +1,20 @@
 """Stages: the parts of a step that threads of a loader do, and how long each takes.
 
-A thread that does a part of a step has a `Watch`, which is begun once for the part and told where a stage begins. So
-the clock is read a few times a part, whatever its number of records. Stages that are one call of the core are divided
-by the times that the core returns: it reads the clock before and after each image file that it decodes.
+A thread that does a part of a step has a `Watch`, which is begun once for the part and told where a
+stage begins. So the clock is read a few times a part, whatever its number of records. Stages that
+are one call of the core are divided by the times that the core returns: it reads the clock before
+and after each image file that it decodes.
 
-Blocked   A stage that waits for storage takes no processor time. Linux says how long a thread had a core, how long it
-          was ready and waited for one, and how often it gave its core away by itself (`core/cpp/usage.hpp`). The rest
-          of the time it was blocked. Where a system says only how long a thread had a core, it is not known why it
-          did not run: that time is `Stage.off_core`. To ask takes some microseconds, so a thread asks for one part in
+Blocked   A stage that waits for storage takes no processor time. Linux says how long a thread had a
+          core, how long it was ready and waited for one, and how often it gave its core away by
+          itself (`core/cpp/usage.hpp`). The rest of the time it was blocked. Where a system says
+          only how long a thread had a core, it is not known why it did not run: that time is
+          `Stage.off_core`. To ask takes some microseconds, so a thread asks for one part in
           SAMPLE_EVERY_S.
-Queues    A thread does several stages of a step one after the other, so there is no queue between these. Finished steps
-          wait in a queue for the loop; on a GPU, and with DALI, steps that were read wait in another one for the thread
-          of the batches. `Stage.fill` is that of the queue behind the stage.
+Queues    A thread does several stages of a step one after the other, so there is no queue between
+          these. Finished steps wait in a queue for the loop; on a GPU, and with DALI, steps that
+          were read wait in another one for the thread of the batches. `Stage.fill` is that of the
+          queue behind the stage.
 """
 
 from __future__ import annotations
@@ -58,13 +61,17 @@ class Stage:
         name: one of STAGES.
         seconds: of all threads.
         share: of the time of all stages, 0 to 1, without that in which their threads had no core.
-        fill: how full the queue behind it was, 0 to 1: the share of the steps made ahead that were ready when the next
-            one was asked for. Near 0, what comes behind it waits for it; near 1, it waits for what comes behind it.
+        fill: how full the queue behind it was, 0 to 1: the share of the steps made ahead that were
+            ready when the next one was asked for. Near 0, what comes behind it waits for it; near
+            1, it waits for what comes behind it.
         bytes: that it read, or made; 0 where they are not counted.
         images: that it decoded.
-        blocked: the share of the time in which its threads waited, for storage above all, 0 to 1; of a sample.
-        starved: the share of the time in which its threads had no core, since other threads or programs had it.
-        off_core: the share of the time in which its threads did not run, and the system does not say which of the two.
+        blocked: the share of the time in which its threads waited, for storage above all, 0 to 1;
+            of a sample.
+        starved: the share of the time in which its threads had no core, since other threads or
+            programs had it.
+        off_core: the share of the time in which its threads did not run, and the system does not
+            say which of the two.
         bytes_per_s, images_per_s: of one thread; 0 where they are not counted.
     """
 
@@ -98,10 +105,12 @@ class Stage:
 
 
 class Watch:
-    """The time of one thread for one part of a step, stage by stage; a context manager, and may be nested.
+    """The time of one thread for one part of a step, stage by stage; a context manager, and may be
+    nested.
 
     Args:
-        amounts: the sums to add to: ``"read.seconds"``, ``"read.bytes"``. No other thread may write to them.
+        amounts: the sums to add to: ``"read.seconds"``, ``"read.bytes"``. No other thread may write
+            to them.
         traced: True to note when each stage began and ended.
 
     Attributes:
@@ -138,9 +147,11 @@ class Watch:
         _thread.watch = self._outer
 
     def enter(self, stage: str) -> str:
-        """Begin a stage, which ends the one before; an empty name begins none. Return the one before."""
+        """Begin a stage, which ends the one before; an empty name begins none. Return the one
+        before."""
         before = self._stage
-        # Many small parts enter the stage that is on: they cost one comparison, and no look at the clock.
+        # Many small parts enter the stage that is on: they cost one comparison, and no look at the
+        # clock.
         if stage == before:
             return before
         now = perf_counter()
@@ -155,8 +166,8 @@ class Watch:
                 self._sample(before, seconds)
             if self.spans is not None:
                 self.spans.append((before, self._begin_s, now))
-        # Only at the first stage of a part: a sample that began in the middle would stand for the stages that come
-        # late.
+        # Only at the first stage of a part: a sample that began in the middle would stand for the
+        # stages that come late.
         elif now - _thread.sample_s > SAMPLE_EVERY_S:
             _thread.sample_s, self._usage = now, usage()
         if _ranges:
@@ -176,7 +187,8 @@ class Watch:
             self.amounts[name] = amount
 
     def move(self, stage: str, seconds: float) -> None:
-        """Take seconds from the stage that is on, and give them to another that was a part of it."""
+        """Take seconds from the stage that is on, and give them to another that was a part of
+        it."""
         self.count(f"{stage}.seconds", seconds)
         self.count(f"{self._stage}.seconds", -seconds)
 
@@ -193,7 +205,8 @@ class Watch:
 
 
 class _NoWatch(Watch):
-    """Of a thread whose time is not measured; all such threads share it, so that it holds nothing."""
+    """Of a thread whose time is not measured; all such threads share it, so that it holds
+    nothing."""
 
     __slots__ = ()
 
@@ -218,13 +231,15 @@ _ranges: list[tuple[Callable[[str], object], Callable[[], object]]] = []
 
 
 def mark_ranges(push: Callable[[str], object], pop: Callable[[], object]) -> None:
-    """Have each stage call ``push`` with its name when it begins and ``pop`` when it ends: ranges of a profiler."""
+    """Have each stage call ``push`` with its name when it begins and ``pop`` when it ends: ranges
+    of a profiler."""
     # In place: threads that run see it at their next stage.
     _ranges[:] = [(push, pop)]
 
 
 def watch() -> Watch:
-    """Return the watch of the calling thread; where its time is not measured, one that does nothing."""
+    """Return the watch of the calling thread; where its time is not measured, one that does
+    nothing."""
     return _thread.watch or _no_watch
 
 
@@ -240,7 +255,8 @@ def usage() -> Usage:
 
 
 def _queue_ns() -> int:
-    """Return how long the calling thread was ready and had no core, ns; -1 where the system does not say it."""
+    """Return how long the calling thread was ready and had no core, ns; -1 where the system does
+    not say it."""
     try:
         with open(SCHEDSTAT, "rb") as file:
             _, queue_ns, num_turns = map(int, file.read().split())
@@ -250,7 +266,8 @@ def _queue_ns() -> int:
 
 
 def divide_gap(time_ns: int, before: Usage, after: Usage) -> tuple[int, int, int]:
-    """Return how much of some time a thread was blocked, how much it was starved, and how much is not known, ns.
+    """Return how much of some time a thread was blocked, how much it was starved, and how much is
+    not known, ns.
 
     Args:
         time_ns: between the two.
@@ -265,8 +282,8 @@ def divide_gap(time_ns: int, before: Usage, after: Usage) -> tuple[int, int, int
         return 0, gap_ns, 0
     if before[1] < 0 or after[1] < 0:
         return 0, 0, gap_ns
-    # The two clocks are read one after the other, and the kernel counts in steps: the queue may seem longer than the
-    # gap.
+    # The two clocks are read one after the other, and the kernel counts in steps: the queue may
+    # seem longer than the gap.
     starved_ns = min(gap_ns, queue_ns)
     return gap_ns - starved_ns, starved_ns, 0
 
@@ -291,7 +308,8 @@ def stages_of(counts: Mapping[str, float]) -> tuple[Stage, ...]:
 
 
 def _part(name: str, state: str, counts: Mapping[str, float]) -> float:
-    """Return the part of a stage's time in which its threads were in a state, as far as samples say."""
+    """Return the part of a stage's time in which its threads were in a state, as far as samples
+    say."""
     sample_s = counts.get(f"{name}.sampled", 0.0)
     if sample_s:
         return min(counts.get(f"{name}.{state}", 0.0) / sample_s, 1.0)
@@ -306,7 +324,8 @@ def _fill_behind(name: str, counts: Mapping[str, float]) -> float:
 
 
 def fill(counts: Mapping[str, float]) -> float:
-    """Return the share of the steps made ahead that were ready when batches were asked for; 0 before the first."""
+    """Return the share of the steps made ahead that were ready when batches were asked for; 0
+    before the first."""
     if counts.get("steps_ahead"):
         return counts.get("steps_ready", 0.0) / counts["steps_ahead"]
     return 0.0

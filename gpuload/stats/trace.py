@@ -1,8 +1,12 @@
-"""Trace: the work of each thread of a loader over time, in a file that Perfetto (https://ui.perfetto.dev) shows.
+"""Trace: the work of each thread of a loader over time, in a file that Perfetto
+(https://ui.perfetto.dev) shows.
 
-Format  Trace Event Format of Chrome, complete events ("ph": "X"), microseconds on the clock of ``time.perf_counter``.
-File    written when an epoch ends and when the loader is closed, under another name first: it is whole, or not there.
-Size    MOST_EVENTS events at most, about 30 MB; events behind these are counted, and the file says how many they are.
+Format  Trace Event Format of Chrome, complete events ("ph": "X"), microseconds on the clock of
+``time.perf_counter``.
+File    written when an epoch ends and when the loader is closed, under another name first: it is
+whole, or not there.
+Size    MOST_EVENTS events at most, about 30 MB; events behind these are counted, and the file says
+        how many they are.
 """
 
 from __future__ import annotations
@@ -63,7 +67,8 @@ class Trace:
         self, name: str, begin_s: float, end_s: float, *, epoch: int, step: int, num_steps: int = 1,
         thread: int | None = None,
     ) -> None:  # fmt: skip
-        """Add the work of a thread for some steps, from one time to another; by default the calling thread."""
+        """Add the work of a thread for some steps, from one time to another; by default the calling
+        thread."""
         current = threading.get_native_id()
         if current not in self._names:
             self._names[current] = threading.current_thread().name

@@ -1,8 +1,9 @@
 """Storage: readers that copy bytes at (file, offset, length) into memory.
 
-`maps.py` copies from guarded memory maps, `pread.py` reads, `remote.py` asks object stores, `keptfile.py` checks the
-files that gpuload wrote itself; `manifest.py` lists files with all that opening them takes;
-`extents.py` has the meaning of all three, `files.py` the paths of files and the stamps of their opening.
+`maps.py` copies from guarded memory maps, `pread.py` reads, `remote.py` asks object stores,
+`keptfile.py` checks the files that gpuload wrote itself; `manifest.py` lists files with all that
+opening them takes; `extents.py` has the meaning of all three, `files.py` the paths of files and the
+stamps of their opening.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ __all__ = ["Extents", "Files", "Storage", "open_storage"]
 
 
 def open_storage(files: Files) -> Storage:
-    """Return the fastest storage for these files that works here: maps, or positioned reads; ranges of objects."""
+    """Return the fastest storage for these files that works here: maps, or positioned reads; ranges
+    of objects."""
     if files.seals:
         plain_files = replace(files, seals=())
     else:

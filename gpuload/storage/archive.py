@@ -1,14 +1,15 @@
-"""ZIP archives: the members of a file and the places of their bytes. Every statement of the file is checked first.
+"""ZIP archives: the members of a file and the places of their bytes. Every statement of the file is
+checked first.
 
-Layout  members, each a local header and its bytes; the directory, an entry for each member; the end record, which says
-        where the directory is. Large archives have ZIP64's records beside these.
-Checks  The directory lies right before its end and has the stated number of entries; no two members overlap; no name
-        occurs twice; the local header agrees with the entry; a member is not larger than deflate could make it, nor
-        than the limit of `storage/inflate.py`.
+Layout  members, each a local header and its bytes; the directory, an entry for each member; the end
+        record, which says where the directory is. Large archives have ZIP64's records beside these.
+Checks  The directory lies right before its end and has the stated number of entries; no two members
+        overlap; no name occurs twice; the local header agrees with the entry; a member is not
+        larger than deflate could make it, nor than the limit of `storage/inflate.py`.
 Takes   members as they are (stored) and deflated; others, and encrypted ones, are refused by name.
 Memory  the directory alone, of at most LARGEST_DIRECTORY_BYTES; of members, a piece at a time.
-Packed  an archive of one file is that file, packed, as gzip would have it: a table in train.csv.zip, say. What macOS
-        puts beside it (__MACOSX) does not count.
+Packed  an archive of one file is that file, packed, as gzip would have it: a table in
+        train.csv.zip, say. What macOS puts beside it (__MACOSX) does not count.
 Source  PKWARE's APPNOTE.TXT 6.3.10, sections 4.3 to 4.5
 """
 
@@ -90,9 +91,11 @@ class Member(NamedTuple):
 
 
 class Pieces:
-    """Bytes of a file at any place. Its beginning is there already, the file is opened when more is asked for.
+    """Bytes of a file at any place. Its beginning is there already, the file is opened when more is
+    asked for.
 
-    At least PIECE_BYTES are read at a time, and kept until others are read: a header comes in small parts.
+    At least PIECE_BYTES are read at a time, and kept until others are read: a header comes in small
+    parts.
 
     Args:
         path: the file.
@@ -155,7 +158,8 @@ def begin_of(pieces: Pieces, member: Member) -> int:
     """Return where the bytes of a member begin.
 
     Raises:
-        FormatError: it cannot be unpacked here, or its local header says something else than the directory.
+        FormatError: it cannot be unpacked here, or its local header says something else than the
+            directory.
     """
     refuse = _refuse_with(
         f"{pieces.path}, member {member.name!r} at byte {member.header_offset}, cannot be read"
@@ -182,7 +186,8 @@ def begin_of(pieces: Pieces, member: Member) -> int:
     # 4.4.4: bit 3 puts sizes and check sum behind the bytes; in the local header there are zeros.
     if flags & LATER:
         crc, packed_bytes, num_bytes = member.crc, NONE32, NONE32
-    # Compared, though the directory alone is used: readers that go from header to header would see another archive.
+    # Compared, though the directory alone is used: readers that go from header to header would see
+    # another archive.
     sizes = packed_bytes in (member.packed_bytes, NONE32) and num_bytes in (
         member.num_bytes,
         NONE32,
@@ -216,7 +221,8 @@ def begin_of(pieces: Pieces, member: Member) -> int:
 
 
 def inflate_only_file(files: Files, number: int) -> Iterator[tuple[int, bytes]]:
-    """Yield the content of the one file in an archive, in pieces: the position in the archive, and the bytes.
+    """Yield the content of the one file in an archive, in pieces: the position in the archive, and
+    the bytes.
 
     The last piece comes only after number and check sum of the bytes were verified.
 
@@ -225,7 +231,8 @@ def inflate_only_file(files: Files, number: int) -> Iterator[tuple[int, bytes]]:
         number: of the archive.
 
     Raises:
-        FormatError: there are several files in it, or it is damaged, or unpacks to more than the limit.
+        FormatError: there are several files in it, or it is damaged, or unpacks to more than the
+            limit.
         ChangedFileError, FileError: the archive changed, or cannot be read.
     """
     path, size = files.paths[number], int(files.sizes[number])
@@ -260,7 +267,8 @@ def verify_pieces(
     crc: int,
     to_error: Callable[[str], Exception],
 ) -> Iterator[bytes]:
-    """Yield all bytes of a member, unpacked; the last piece only after their number and check sum were verified.
+    """Yield all bytes of a member, unpacked; the last piece only after their number and check sum
+    were verified.
 
     Args:
         chunks: its bytes in the archive.
@@ -290,7 +298,8 @@ def verify_pieces(
 
 
 def unpacking(path: str, names: Iterable[str] = ()) -> str:
-    """Return what to do about an archive of other files: the command that unpacks it, or what to write of PyTorch's."""
+    """Return what to do about an archive of other files: the command that unpacks it, or what to
+    write of PyTorch's."""
     names, suffix = list(names), os.path.splitext(path)[1].lower()
     if OFFICE in names or suffix in OFFICE_SUFFIXES:
         return "it is a document of an office program: save its table as CSV, and open that"
@@ -360,7 +369,8 @@ def _directory(pieces: Pieces, refuse: Refuse) -> tuple[int, int, int]:
     """Return how many entries the directory has, where it begins, and its bytes."""
     if not pieces.size:
         refuse("the file is empty", "it was never written: make it again")
-    # Most archives have no comment: the end is in the last piece, and the 64 KiB of the longest one are not read.
+    # Most archives have no comment: the end is in the last piece, and the 64 KiB of the longest one
+    # are not read.
     for num_bytes in (PIECE_BYTES, END.size + LONGEST_COMMENT):
         begin = max(0, pieces.size - num_bytes)
         tail = pieces(begin, num_bytes)
@@ -393,8 +403,8 @@ def _directory(pieces: Pieces, refuse: Refuse) -> tuple[int, int, int]:
             "it is one part of an archive of several files",
             "join them, and write the arrays with numpy.savez",
         )
-    # `zipfile` takes bytes in front of an archive, and moves all places by them; then two readers see different
-    # members.
+    # `zipfile` takes bytes in front of an archive, and moves all places by them; then two readers
+    # see different members.
     if offset + length != end:
         refuse(
             f"its end says that its directory has {length} bytes from byte {offset} on, and it ends at byte {end}",
@@ -410,20 +420,23 @@ def _directory(pieces: Pieces, refuse: Refuse) -> tuple[int, int, int]:
 
 
 def _end_in(tail: bytes) -> int | None:
-    """Return where the end record begins in the last bytes of a file: its comment reaches to the end."""
+    """Return where the end record begins in the last bytes of a file: its comment reaches to the
+    end."""
     at = tail.rfind(b"PK\5\6")
     while at >= 0:
         if len(tail) - at >= END.size and at + END.size + int.from_bytes(
             tail[at + 20 : at + 22], "little"
         ) == len(tail):
             return at
-        # The four bytes may stand in the comment as well; only the record whose comment ends the file is the right one.
+        # The four bytes may stand in the comment as well; only the record whose comment ends the
+        # file is the right one.
         at = tail.rfind(b"PK\5\6", 0, at + 3)
     return None
 
 
 def _directory64(pieces: Pieces, end: int, refuse: Refuse) -> tuple[int, int, int, int, int, int]:
-    """Return where ZIP64's end record begins, its disks, the number of entries, bytes and place of the directory."""
+    """Return where ZIP64's end record begins, its disks, the number of entries, bytes and place of
+    the directory."""
     if end >= LOCATOR64.size:
         raw = pieces(end - LOCATOR64.size, LOCATOR64.size)
     else:
@@ -479,7 +492,8 @@ def _entries(raw: bytes, offset: int, refuse: Refuse) -> Iterator[Member]:
             wide = _wide(extra)
         else:
             wide = iter(())
-        # 4.5.3: ZIP64's extra field has only the numbers that are all ones in the entry, in this order.
+        # 4.5.3: ZIP64's extra field has only the numbers that are all ones in the entry, in this
+        # order.
         num_bytes, packed_bytes, header = (
             next(wide, number) if number == NONE32 else number
             for number in (num_bytes, packed_bytes, header)
@@ -507,8 +521,10 @@ def _decode_name(name: bytes, flags: int) -> str:
 
 
 def _with_bounds(by_name: dict[str, Member], directory: int, refuse: Refuse) -> dict[str, Member]:
-    """Return the members, each with the byte where the next one begins; it may not reach beyond that."""
-    # Members that overlap make a small file unpack to terabytes ("zip bomb"); here each byte is of one member.
+    """Return the members, each with the byte where the next one begins; it may not reach beyond
+    that."""
+    # Members that overlap make a small file unpack to terabytes ("zip bomb"); here each byte is of
+    # one member.
     in_place = sorted(by_name.values(), key=lambda member: member.header_offset)
     afters = [member.header_offset for member in in_place[1:]] + [directory]
     bounded = {}

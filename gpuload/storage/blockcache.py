@@ -1,23 +1,28 @@
-"""Block cache: blocks of remote objects on a local disk, bounded in bytes, for all processes of a user.
+"""Block cache: blocks of remote objects on a local disk, bounded in bytes, for all processes of a
+user.
 
-Layout   HOME/ab/ab12...-7 is block 7 of the object whose digest is ab12...: a head (magic, digest, number of the block,
-         its bytes, checksum of the head), CRC-32C of each PAGE_BYTES of the block as uint32, and the bytes. HOME/parts
-         has files that are being written, HOME/lock the bytes of all files, int64. Numbers are little-endian.
-Key      a digest of address, version, size, time and ETag of the object: a block of a replaced object is never found
-         again, and goes when it is the oldest.
-Trust    The folder is private (`privatefiles.py`), and is looked at whenever a block is read or written: if others may
-         write to it meanwhile, the log says so, and this process goes on without it. A block is a regular file of this
-         user alone, and each page is compared with its checksum whenever it is read. One that is not, or is damaged, is
-         removed, the log names it, and it is read from the store again. Nothing is read or written through links.
-Whole    A block is written under another name and renamed: no reader sees half of one. It is not flushed, since a block
-         that a crash of the machine cut short is found damaged, and read again.
-Bound    The lock keeps the sum of all bytes, also of the blocks that are being written. A process that would go beyond
-         the limit lists the files, removes those that were not used for longest, an eighth of the limit more than it
-         has to, and corrects the sum. Parts of killed processes go then, and when a process begins.
-Use      is noted in the time of modification of the block, once a minute at most. Blocks that are dated in the future,
-         by a wrong clock or another hand, go first.
-Full     If the disk is full, or the folder cannot be written, the log says so once a process, which goes on with the
-         blocks that are there.
+Layout   HOME/ab/ab12...-7 is block 7 of the object whose digest is ab12...: a head (magic, digest,
+         number of the block, its bytes, checksum of the head), CRC-32C of each PAGE_BYTES of the
+         block as uint32, and the bytes. HOME/parts has files that are being written, HOME/lock the
+         bytes of all files, int64. Numbers are little-endian.
+Key      a digest of address, version, size, time and ETag of the object: a block of a replaced
+         object is never found again, and goes when it is the oldest.
+Trust    The folder is private (`privatefiles.py`), and is looked at whenever a block is read or
+         written: if others may write to it meanwhile, the log says so, and this process goes on
+         without it. A block is a regular file of this user alone, and each page is compared with
+         its checksum whenever it is read. One that is not, or is damaged, is removed, the log names
+         it, and it is read from the store again. Nothing is read or written through links.
+Whole    A block is written under another name and renamed: no reader sees half of one. It is not
+         flushed, since a block that a crash of the machine cut short is found damaged, and read
+         again.
+Bound    The lock keeps the sum of all bytes, also of the blocks that are being written. A process
+         that would go beyond the limit lists the files, removes those that were not used for
+         longest, an eighth of the limit more than it has to, and corrects the sum. Parts of killed
+         processes go then, and when a process begins.
+Use      is noted in the time of modification of the block, once a minute at most. Blocks that are
+         dated in the future, by a wrong clock or another hand, go first.
+Full     If the disk is full, or the folder cannot be written, the log says so once a process, which
+         goes on with the blocks that are there.
 """
 
 from __future__ import annotations
@@ -142,7 +147,8 @@ class Piece:
 
 
 def digest_of(*details: object) -> bytes:
-    """Return the digest of an object by all that tells it from others; `repr` must tell the details apart."""
+    """Return the digest of an object by all that tells it from others; `repr` must tell the details
+    apart."""
     return hashlib.sha256(repr(details).encode("utf-8", "surrogateescape")).digest()[:16]
 
 
@@ -198,7 +204,8 @@ class BlockCache:
         self._remove_parts()
 
     def load(self, block: Block, pieces: Sequence[Piece], memory: memoryview) -> bool:
-        """Copy pieces of a block to memory; return False if the block is not there, or is damaged."""
+        """Copy pieces of a block to memory; return False if the block is not there, or is
+        damaged."""
         path = self._path(block)
         if not self._is_private(os.path.dirname(path)):
             return False
@@ -259,7 +266,8 @@ class BlockCache:
                 os.unlink(part)
 
     def _is_private(self, folder: str) -> bool:
-        """Return True if only this user may write to the folders that a block lies in; else the log says so, once."""
+        """Return True if only this user may write to the folders that a block lies in; else the log
+        says so, once."""
         if self._is_open_to_others:
             return False
         for path in (self._home, self._parts, folder):
@@ -279,13 +287,14 @@ class BlockCache:
         return True
 
     def _remove(self, path: str, cause: str, status: os.stat_result | None) -> None:
-        """Remove a file or folder that is no block from a block's place, unless another thread has replaced it.
+        """Remove a file or folder that is no block from a block's place, unless another thread has
+        replaced it.
 
         Args:
             path: the place of the block.
             cause: why it is no block.
-            status: of the file that was opened there; it is still open, so that no other file has its number. None if
-                it could not be opened.
+            status: of the file that was opened there; it is still open, so that no other file has
+                its number. None if it could not be opened.
         """
         with self._lock:
             try:
@@ -308,7 +317,8 @@ class BlockCache:
         return os.path.join(self._home, name[:2], f"{name}-{block.number}{SUFFIX}")
 
     def _reserve(self, part: str, num_bytes: int) -> int:
-        """Make room for a file, and return the descriptor of a new one that counts with all its bytes."""
+        """Make room for a file, and return the descriptor of a new one that counts with all its
+        bytes."""
         with self._locked() as sum_file:
             text = sum_file.read(SUM.size) or b""
             if len(text) == SUM.size:
@@ -321,14 +331,17 @@ class BlockCache:
             sum_file.seek(0)
             sum_file.write(SUM.pack(total + num_bytes))
             descriptor = open_new(part)
-            # At its full size from the start: whoever adds up the parts meanwhile counts what is still to come.
+            # At its full size from the start: whoever adds up the parts meanwhile counts what is
+            # still to come.
             os.truncate(descriptor if os.truncate in os.supports_fd else part, num_bytes)
             return descriptor
 
     def _make_room(self, num_bytes: int) -> int:
-        """Remove the blocks that were not used for longest, if a new one needs room; return the bytes of the others.
+        """Remove the blocks that were not used for longest, if a new one needs room; return the
+        bytes of the others.
 
-        Parts are listed first, as they become blocks at any time, without the lock: so each file counts once or twice.
+        Parts are listed first, as they become blocks at any time, without the lock: so each file
+        counts once or twice.
         """
         self._remove_parts()
         total = sum(size for _, size, _ in _sizes(_entries(self._parts)))
@@ -363,13 +376,15 @@ class BlockCache:
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[io.FileIO]:
-        """Yield the file of the sum; no other thread has it meanwhile, and no process, if there are locks."""
+        """Yield the file of the sum; no other thread has it meanwhile, and no process, if there are
+        locks."""
         flags = os.O_RDWR | os.O_CREAT | OPEN_FLAGS
         mode = 0o666 if is_shared() else 0o600
         path = os.path.join(self._home, "lock")
         with self._lock, io.FileIO(os.open(path, flags, mode), "r+") as file:
             status = os.fstat(file.fileno())
-            # A file with a second name (a hard link) may be of another program, and the sum would be written into it.
+            # A file with a second name (a hard link) may be of another program, and the sum would
+            # be written into it.
             if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
                 raise OSError(
                     errno.EINVAL,
@@ -407,7 +422,8 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
 
 
 def _sizes(entries: Iterable[os.DirEntry[str]]) -> list[tuple[float, int, str]]:
-    """Return time of the last use, size and path of each file that is still there; a time in the future counts as 0."""
+    """Return time of the last use, size and path of each file that is still there; a time in the
+    future counts as 0."""
     files, latest_s = [], time.time() + NOTE_S
     for entry in entries:
         with signalsafe.suppress(OSError):
@@ -431,7 +447,8 @@ def _check_block(status: os.stat_result) -> None:
 def _read_pages(
     descriptor: int, block: Block, pieces: Sequence[Piece]
 ) -> tuple[int, NDArray[np.uint8]]:
-    """Return the number of the first page that pieces need, and the bytes from it to the last one; gaps are undefined.
+    """Return the number of the first page that pieces need, and the bytes from it to the last one;
+    gaps are undefined.
 
     Raises:
         ValueError: a page is damaged, or the head is not that of the block.

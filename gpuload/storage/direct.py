@@ -1,8 +1,9 @@
 """Direct reads: bytes of files into the memory of a GPU, by kvikio.
 
-Path    with GPUDirect Storage (cuFile, NVIDIA's driver nvidia-fs, a file system that takes part) the bytes go from the
-        disk to the GPU. Where one of these is missing, kvikio is in its compatibility mode, and reads by way of the
-        host. ``DirectReader.path`` says which of the two it is.
+Path    with GPUDirect Storage (cuFile, NVIDIA's driver nvidia-fs, a file system that takes part)
+        the bytes go from the disk to the GPU. Where one of these is missing, kvikio is in its
+        compatibility mode, and reads by way of the host. ``DirectReader.path`` says which of the
+        two it is.
 Files   opened when they are first read, and compared with their stamps before and after each read.
 Source  kvikio 26.10: https://docs.rapids.ai/api/kvikio/stable/runtime_settings/
 """
@@ -47,15 +48,18 @@ def is_installed() -> bool:
 
 
 def is_readable(files: Files) -> bool:
-    """Return True if files can be read directly: those of this machine that hold what the user stored in them."""
+    """Return True if files can be read directly: those of this machine that hold what the user
+    stored in them."""
     return not files.seals and not any_is_remote(files.paths)
 
 
 class DirectReader:
-    """Reads extents of files into arrays on a GPU; any number of threads may use it at the same time.
+    """Reads extents of files into arrays on a GPU; any number of threads may use it at the same
+    time.
 
     Args:
-        num_threads: of kvikio's pool, which this process has one of; the variable KVIKIO_NTHREADS goes before.
+        num_threads: of kvikio's pool, which this process has one of; the variable KVIKIO_NTHREADS
+            goes before.
 
     Raises:
         MissingPackageError: kvikio is not installed, or not for this version of CUDA.
@@ -99,9 +103,11 @@ class DirectReader:
         )
 
     def read(self, files: Files, extents: Extents, out: Any, begins: Int64s) -> None:
-        """Read the bytes of extent i to ``out[begins[i] : begins[i] + lengths[i]]``, and wait until they are there.
+        """Read the bytes of extent i to ``out[begins[i] : begins[i] + lengths[i]]``, and wait until
+        they are there.
 
-        No work of a GPU is ordered before or behind it: nothing that was queued may still use ``out``.
+        No work of a GPU is ordered before or behind it: nothing that was queued may still use
+        ``out``.
 
         Args:
             files: the files.
@@ -138,7 +144,8 @@ class DirectReader:
         else:
             refusals = []
         finally:
-            # All of them, whatever failed: kvikio's threads write into ``out`` until each has answered.
+            # All of them, whatever failed: kvikio's threads write into ``out`` until each has
+            # answered.
             waits = [
                 self._wait(files, *piece, answer)
                 for piece, answer in zip(pieces, answers, strict=False)
@@ -151,7 +158,8 @@ class DirectReader:
     def _wait(
         self, files: Files, number: int, offset: int, length: int, answer: Any
     ) -> FileError | None:
-        """Wait for a read, and return its error: a read that is not waited for would write into memory of others."""
+        """Wait for a read, and return its error: a read that is not waited for would write into
+        memory of others."""
         try:
             num_read = answer.get()
         except Exception as error:  # RuntimeError, MemoryError and more, as C++ has them
@@ -161,7 +169,8 @@ class DirectReader:
         return _unreadable(files, number, offset, length, f"it read {num_read} bytes")
 
     def _open(self, files: Files, number: int) -> Any:
-        """Return kvikio's handle of a file, which is that of its stamp; it is closed with its last reference."""
+        """Return kvikio's handle of a file, which is that of its stamp; it is closed with its last
+        reference."""
         path, key = files.paths[number], (files.paths[number], files.stamp(number))
         with self._lock:
             handle = self._files.pop(key, None)
@@ -175,7 +184,8 @@ class DirectReader:
                         cause=f"kvikio: {_text(error)}",
                         remedy="read by way of the host, without direct=True",
                     ) from None
-                # kvikio opens a path, and another file may have got the name since the check before.
+                # kvikio opens a path, and another file may have got the name since the check
+                # before.
                 files.check_descriptor(number, handle.fileno())
             self._files[key] = handle
             # A thread that still reads from one keeps it: it is closed with the last reference.

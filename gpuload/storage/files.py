@@ -1,10 +1,15 @@
-"""Files: the paths that the user's words mean, and a stamp of each file at its opening; many are opened side by side.
+"""Files: the paths that the user's words mean, and a stamp of each file at its opening; many are
+opened side by side.
 
-Order   a list keeps its order; the files of a wildcard are sorted, so that records have the same numbers everywhere.
-Links   are followed; but ``**`` enters each folder once, and no link that leads to a folder above it.
-Stamps  size, time of modification and inode of each file; a file whose stamp is another one later has changed.
+Order   a list keeps its order; the files of a wildcard are sorted, so that records have the same
+numbers everywhere.
+Links   are followed; but ``**`` enters each folder once, and no link that leads to a folder above
+it.
+Stamps  size, time of modification and inode of each file; a file whose stamp is another one later
+has changed.
 Remote  the URL of an object takes the place of a path, and a `objects.Reader` that of a descriptor.
-Many    files of a manifest have their paths in arrays (`paths.py`), and no inodes, which differ between machines.
+Many    files of a manifest have their paths in arrays (`paths.py`), and no inodes, which differ
+between machines.
 Memory  three int64 numbers and a path a file; no file is kept open.
 """
 
@@ -104,7 +109,8 @@ GZIP = b"\x1f\x8b"  # RFC 1952, section 2.3.1
 
 
 def as_folder(argument: Paths) -> str | None:
-    """Return the absolute path of a single folder; None for others, and for an empty text, of an unset variable.
+    """Return the absolute path of a single folder; None for others, and for an empty text, of an
+    unset variable.
 
     The URL of a folder of an object store ends in a slash.
     """
@@ -127,7 +133,8 @@ def as_folder(argument: Paths) -> str | None:
 
 
 def expand(paths: Paths, *, is_quiet: bool = False) -> list[str]:
-    """Return the absolute paths of files: those of a list in its order, those of a wildcard sorted; URLs, too.
+    """Return the absolute paths of files: those of a list in its order, those of a wildcard sorted;
+    URLs, too.
 
         expand(["b.npy", "a.npy"])     b.npy a.npy
         expand("s3://bucket/*.npy")    s3://bucket/a.npy s3://bucket/b.npy
@@ -135,17 +142,18 @@ def expand(paths: Paths, *, is_quiet: bool = False) -> list[str]:
         expand(["z/*.npy", "a.npy"])   z/1.npy z/2.npy a.npy
 
     Args:
-        paths: a path, a string with the wildcards ``* ? [...] **``, URLs with the settings of their store (`Remote`),
-            or a list of these. ``~`` is the home folder. A wildcard never means a directory, and no
-            hidden file or one in a folder of the system (`hidden.py`) unless it has the same first character. The name
-            of an existing file is no wildcard.
-        is_quiet: True: no warning of shards that are missing, for whoever passes the result to a reader that looks
-            for them itself.
+        paths: a path, a string with the wildcards ``* ? [...] **``, URLs with the settings of their
+            store (`Remote`), or a list of these. ``~`` is the home folder. A wildcard never means a
+            directory, and no hidden file or one in a folder of the system (`hidden.py`) unless it
+            has the same first character. The name of an existing file is no wildcard.
+        is_quiet: True: no warning of shards that are missing, for whoever passes the result to a
+            reader that looks for them itself.
 
     Raises:
         MissingFileError: a wildcard matches no file.
         UnreadableFileError, FileError: a folder in which a wildcard looks cannot be read.
-        SpecError: no path at all, something that is no path, one that is not on this machine, or a file named twice.
+        SpecError: no path at all, something that is no path, one that is not on this machine, or a
+            file named twice.
     """
     names = as_list(paths)
     files = [path for name in names for path in _matches(name)]
@@ -192,7 +200,8 @@ def warn_of_missing_shards(files: Sequence[str]) -> None:
 
 
 def _absent_files(paths: Sequence[str]) -> list[str]:
-    """Return those paths of one folder at which there is no file; of a store by one listing, if it has one."""
+    """Return those paths of one folder at which there is no file; of a store by one listing, if it
+    has one."""
     if not is_remote(paths[0]):
         return [path for path in paths if not signalsafe.exists(path)]
     try:
@@ -205,10 +214,12 @@ def _absent_files(paths: Sequence[str]) -> list[str]:
 
 
 def expand_folders(paths: Paths, *, is_quiet: bool = False) -> list[str]:
-    """Return the absolute paths of folders: those of a list in its order, those of a wildcard sorted.
+    """Return the absolute paths of folders: those of a list in its order, those of a wildcard
+    sorted.
 
     Args:
-        paths: as for ``expand``, but a wildcard means folders; other names are returned whatever they are.
+        paths: as for ``expand``, but a wildcard means folders; other names are returned whatever
+            they are.
         is_quiet: as for ``expand``.
 
     Raises:
@@ -280,7 +291,8 @@ def _matching_folders(name: Path) -> list[str]:
 
 
 def as_list(paths: Paths) -> list[Path]:
-    """Return the paths or wildcards of an argument as a list; raises ``SpecError`` for a set, which has no order."""
+    """Return the paths or wildcards of an argument as a list; raises ``SpecError`` for a set, which
+    has no order."""
     if isinstance(paths, (set, frozenset)):
         raise SpecError(
             f"paths in a {type(paths).__name__}",
@@ -298,8 +310,8 @@ def as_list(paths: Paths) -> list[Path]:
 def check_named_once(paths: Sequence[str]) -> None:
     """Refuse a file that is named twice, also by way of a link to its folder.
 
-    Only folders are resolved, which are few: to resolve each of a million paths takes half a minute. So links to one
-    file that have names of their own are different files.
+    Only folders are resolved, which are few: to resolve each of a million paths takes half a
+    minute. So links to one file that have names of their own are different files.
     """
     folders: dict[str, str] = {}
     first: dict[tuple[str, str], str] = {}
@@ -369,7 +381,8 @@ def _check_text(text: str) -> None:
 
 
 def check_name(text: str) -> None:
-    """Raise ``SpecError`` for characters that no file's name can hold; Python would raise a ValueError at first use.
+    """Raise ``SpecError`` for characters that no file's name can hold; Python would raise a
+    ValueError at first use.
 
     Raises:
         SpecError: a character is NUL, or half of a surrogate pair.
@@ -391,7 +404,8 @@ def check_name(text: str) -> None:
 
 
 def _wildcard(path: str) -> list[str]:
-    """Return the files of an absolute path with wildcards, folder by folder; `glob` enters links for ever."""
+    """Return the files of an absolute path with wildcards, folder by folder; `glob` enters links
+    for ever."""
     drive, rest = os.path.splitdrive(path)
     parts = [part for part in rest.split(os.sep) if part]
     folders = [os.path.join(drive, os.sep)]
@@ -469,7 +483,8 @@ def _folders_below(root: str) -> Iterator[str]:
 
 
 def leads_above(path: str, folder: str) -> bool:
-    """Return True for a link to a folder in which another one lies: not all that is there lies below that one."""
+    """Return True for a link to a folder in which another one lies: not all that is there lies
+    below that one."""
     if not os.path.islink(path):
         return False
     return os.path.realpath(folder).startswith(os.path.join(os.path.realpath(path), ""))
@@ -481,7 +496,8 @@ def _is_inside(inner: str, outer: str) -> bool:
 
 
 def _entries(folder: str, pattern: str) -> list[os.DirEntry[str]]:
-    """Return the entries of a folder whose names match, without hidden ones; [] if there is no such folder."""
+    """Return the entries of a folder whose names match, without hidden ones; [] if there is no such
+    folder."""
     try:
         with os.scandir(folder) as entries:
             visible = {entry.name: entry for entry in entries if may_mean(pattern, entry.name)}
@@ -502,7 +518,8 @@ def is_folder(entry: os.DirEntry[str]) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Seal:
-    """The length and checksums of the content of a kept file (`keptfile.py`), which begins at byte 0.
+    """The length and checksums of the content of a kept file (`keptfile.py`), which begins at byte
+    0.
 
     Attributes:
         content_bytes: the length of the content.
@@ -521,10 +538,13 @@ class Files:
 
     Attributes:
         paths: absolute paths.
-        stamps: int64 ``[num_files, 3]``: size in bytes, time of modification in ns, inode or 0 where that is not known.
+        stamps: int64 ``[num_files, 3]``: size in bytes, time of modification in ns, inode or 0
+            where that is not known.
         names: of the files in errors and in the digest; by default without their folders.
-        seals: the seal of each file that gpuload wrote, None for a file of the user; empty if all are the user's.
-        fingerprints: of sources of these files, by the digest of the arguments that open them; from a manifest.
+        seals: the seal of each file that gpuload wrote, None for a file of the user; empty if all
+            are the user's.
+        fingerprints: of sources of these files, by the digest of the arguments that open them; from
+            a manifest.
         manifest: the path of the manifest that lists the files; "" if none does.
     """
 
@@ -574,7 +594,8 @@ class Files:
 
     @contextlib.contextmanager
     def naming_manifest(self, number: int) -> Iterator[None]:
-        """Have the error for an object that changed name the manifest that lists it, if one does."""
+        """Have the error for an object that changed name the manifest that lists it, if one
+        does."""
         try:
             yield
         except ChangedFileError as error:
@@ -594,7 +615,8 @@ class Files:
         """
         self.check(number)
         try:
-            # The core says only that it failed; opening the file once more gives the system's reason.
+            # The core says only that it failed; opening the file once more gives the system's
+            # reason.
             os.close(os.open(self.paths[number], OPEN_FLAGS))
         except OSError as error:
             return open_error(self.paths[number], error)
@@ -606,15 +628,18 @@ class Files:
 
     @contextlib.contextmanager
     def open_file(self, number: int, ahead_bytes: int = objects.AHEAD_BYTES) -> Iterator[Handle]:
-        """Yield a descriptor of a file after a check that it did not change since it was first opened.
+        """Yield a descriptor of a file after a check that it did not change since it was first
+        opened.
 
         Of an object it yields a `objects.Reader`, which checks each piece that it reads.
 
-        The check is of the open file, not of its path: two files that change places would pass a check of the path.
+        The check is of the open file, not of its path: two files that change places would pass a
+        check of the path.
 
         Args:
             number: of the file.
-            ahead_bytes: of an object, that may be asked for with a piece: for those who read from place to place a few.
+            ahead_bytes: of an object, that may be asked for with a piece: for those who read from
+                place to place a few.
 
         Raises:
             ChangedFileError: the file changed, or is gone.
@@ -638,7 +663,8 @@ class Files:
 
     @contextlib.contextmanager
     def open_binary(self, number: int) -> Iterator[BinaryIO]:
-        """Yield a file as a binary file of Python's, for libraries that read files; the checks of ``open_file``.
+        """Yield a file as a binary file of Python's, for libraries that read files; the checks of
+        ``open_file``.
 
         Raises:
             ChangedFileError: the file changed since it was first opened, or while it was open here.
@@ -676,16 +702,18 @@ class Files:
             raise self.changed(number, f"it ends at byte {offset + num_read}")
 
     def digest(self, *details: object) -> str:
-        """Return a short text made of names, sizes and a sample of the bytes of the files, and of ``details``.
+        """Return a short text made of names, sizes and a sample of the bytes of the files, and of
+        ``details``.
 
-        The sample is SAMPLED_PIECES pieces of PIECE_BYTES, evenly spread over the files, at most SAMPLED_FILES of them,
-        from the first to the last, and in each file from its beginning to its end. Folders and times are left out.
+        The sample is SAMPLED_PIECES pieces of PIECE_BYTES, evenly spread over the files, at most
+        SAMPLED_FILES of them, from the first to the last, and in each file from its beginning to
+        its end. Folders and times are left out.
 
         Raises:
             ChangedFileError, FileError: one of the files in the sample changed, or cannot be read.
         """
-        # Saved states hold this text, as the fingerprint of their source: with other pieces, or another order, states
-        # of today would be refused.
+        # Saved states hold this text, as the fingerprint of their source: with other pieces, or
+        # another order, states of today would be refused.
         text = hashlib.sha256()
         for part in _pieces_of_repr(self.names, details):
             text.update(part.encode("utf-8", "surrogateescape"))
@@ -715,7 +743,8 @@ class Files:
 
 
 def _pieces_of_repr(names: Sequence[str], details: tuple[object, ...]) -> Iterator[str]:
-    """Yield the pieces of ``repr((tuple(names), details))``: of millions of names the whole would be gigabytes."""
+    """Yield the pieces of ``repr((tuple(names), details))``: of millions of names the whole would
+    be gigabytes."""
     yield "(("
     for first in range(0, len(names), CHUNK):
         yield ", " * (first > 0) + ", ".join(map(repr, names[first : first + CHUNK]))
@@ -745,7 +774,8 @@ def any_is_remote(paths: Sequence[str]) -> bool:
 
 
 def _spread(length: int, max_count: int) -> list[int]:
-    """Return at most ``max_count`` of the numbers ``0 .. length - 1``, evenly spread, with the first and the last."""
+    """Return at most ``max_count`` of the numbers ``0 .. length - 1``, evenly spread, with the
+    first and the last."""
     count = min(length, max_count)
     return sorted({i * (length - 1) // max(1, count - 1) for i in range(count)})
 
@@ -755,9 +785,10 @@ def look_at(
 ) -> tuple[Files, list[Result]]:
     """Return the files, and the result of ``use`` for the beginning of each.
 
-    If storage is slow, threads open the files, and request all beginnings of a chunk before they wait for the first:
-    small files as a whole if all of them fit into memory, since one request returns them anyway, and a second one would
-    be made for the rest. The progress is shown after a second (`progress`).
+    If storage is slow, threads open the files, and request all beginnings of a chunk before they
+    wait for the first: small files as a whole if all of them fit into memory, since one request
+    returns them anyway, and a second one would be made for the rest. The progress is shown after a
+    second (`progress`).
 
     Args:
         paths: absolute paths, from ``expand``.
@@ -782,13 +813,15 @@ def look_at(
 
 
 def _look(paths: Sequence[str], head_bytes: int, whole_bytes: int) -> list[tuple[Stamp, bytes]]:
-    """Return stamp and beginning of a few files; files of at most ``whole_bytes`` bytes are requested as a whole."""
+    """Return stamp and beginning of a few files; files of at most ``whole_bytes`` bytes are
+    requested as a whole."""
     if any(map(is_remote, paths)):
         return _look_at_objects(paths, head_bytes)
     open_files: list[tuple[str, int, os.stat_result]] = []
     try:
         for path in paths:
-            # All are opened, and asked for, before the first is read: their requests are under way side by side.
+            # All are opened, and asked for, before the first is read: their requests are under way
+            # side by side.
             open_files.append((path, *_open(path)))
             _, descriptor, status = open_files[-1]
             if head_bytes:
@@ -805,7 +838,8 @@ def _look(paths: Sequence[str], head_bytes: int, whole_bytes: int) -> list[tuple
 
 
 def _look_at_objects(paths: Sequence[str], head_bytes: int) -> list[tuple[Stamp, bytes]]:
-    """Return stamp and beginning of paths of which some are URLs; their requests are under way together."""
+    """Return stamp and beginning of paths of which some are URLs; their requests are under way
+    together."""
 
     def look(path: str) -> tuple[Stamp, bytes]:
         if is_remote(path):
@@ -834,7 +868,8 @@ def _open(path: str) -> tuple[int, os.stat_result]:
 
 
 def _ask_for(descriptor: int, num_bytes: int) -> None:
-    """Request the first bytes of a file without waiting for them; on a system without such a call, reading waits."""
+    """Request the first bytes of a file without waiting for them; on a system without such a call,
+    reading waits."""
     if ADVISE is not None:
         with signalsafe.suppress(OSError):
             ADVISE(descriptor, 0, num_bytes, os.POSIX_FADV_WILLNEED)
@@ -853,14 +888,16 @@ def _head(path: str, descriptor: int, num_bytes: int) -> bytes:
 
 
 def open_binary(path: str) -> BinaryIO:
-    """Return a file of Python's, open for reading, for libraries that read files; of an object, too."""
+    """Return a file of Python's, open for reading, for libraries that read files; of an object,
+    too."""
     if is_remote(path):
         return cast(BinaryIO, objects.File(objects.Reader(path, objects.look(path, 0)[0])))
     return open(open_regular(path), "rb")
 
 
 def open_regular(path: str) -> int:
-    """Return the descriptor of a regular file; a pipe, which could be waited for without end, is refused."""
+    """Return the descriptor of a regular file; a pipe, which could be waited for without end, is
+    refused."""
     return _open(path)[0]
 
 
@@ -878,9 +915,11 @@ def close_handle(handle: Handle) -> None:
 
 
 def read_at(descriptor: Handle, to: memoryview, offset: int) -> int:
-    """Read bytes of a file to a view of bytes; return their number, fewer only at the end of the file.
+    """Read bytes of a file to a view of bytes; return their number, fewer only at the end of the
+    file.
 
-    No other thread may use the descriptor meanwhile: on a system that cannot read at an offset its position moves.
+    No other thread may use the descriptor meanwhile: on a system that cannot read at an offset its
+    position moves.
     """
     if isinstance(descriptor, objects.Reader):
         return descriptor.read(to, offset)
@@ -989,7 +1028,8 @@ def open_error(path: str, error: OSError) -> FileError:
 
 
 def _broken_link(path: str) -> str | None:
-    """Return the link to nothing because of which a path is missing: the path, or a folder of it; None without."""
+    """Return the link to nothing because of which a path is missing: the path, or a folder of it;
+    None without."""
     place = os.path.abspath(path)
     while not signalsafe.exists(place, follow=False) and place != os.path.dirname(place):
         place = os.path.dirname(place)
@@ -999,7 +1039,8 @@ def _broken_link(path: str) -> str | None:
 
 
 def _similar_names(folder: str, name: str) -> list[str]:
-    """Return names in a folder that a slip of the hand turns into ``name``, two at most; of many files only a part."""
+    """Return names in a folder that a slip of the hand turns into ``name``, two at most; of many
+    files only a part."""
     try:
         with os.scandir(folder) as entries:
             names = [entry.name for entry in itertools.islice(entries, MOST_NAMES)]
@@ -1042,10 +1083,12 @@ def by_chunks(
     items: Sequence[Item],
     show: Callable[[int], None] = lambda num_done: None,
 ) -> list[Result]:
-    """Return the results of ``function`` for all items, a chunk at a time; the first error is raised.
+    """Return the results of ``function`` for all items, a chunk at a time; the first error is
+    raised.
 
-    The calling thread does the work until a chunk has to wait for storage; threads do the rest. ``show`` is called with
-    the number of items that are done, at the beginning, and after each chunk by the thread that did it.
+    The calling thread does the work until a chunk has to wait for storage; threads do the rest.
+    ``show`` is called with the number of items that are done, at the beginning, and after each
+    chunk by the thread that did it.
     """
     all_results: list[Result] = []
     size = _chunk_size()
@@ -1061,7 +1104,8 @@ def by_chunks(
     for number, chunk in enumerate(chunks):
         start_s, cpu_s = perf_counter(), thread_time()
         all_results += work(chunk)
-        # Threads only where storage is slow: with files in the page cache they would hand Python's lock around.
+        # Threads only where storage is slow: with files in the page cache they would hand Python's
+        # lock around.
         if perf_counter() - start_s > WAITED * (thread_time() - cpu_s):
             return all_results + [
                 result
@@ -1072,7 +1116,8 @@ def by_chunks(
 
 
 def _chunk_size() -> int:
-    """Return the number of files that a thread may have open: all threads together a quarter of the limit."""
+    """Return the number of files that a thread may have open: all threads together a quarter of the
+    limit."""
     if resource is None:
         return MOST_CHUNK
     allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -1,13 +1,16 @@
-"""Folders of tables: which files of a folder are the parts of one table, and which of their folders are values.
+"""Folders of tables: which files of a folder are the parts of one table, and which of their folders
+are values.
 
     out/_SUCCESS  out/.part-0.parquet.crc  out/part-0.parquet         Spark: out/part-0.parquet
     sales/year=2019/a.parquet  sales/year=2020/b.parquet              both, with the column "year"
-    saved/data-00000-of-00001.arrow  dataset_info.json  state.json    `datasets`: the files that state.json names
+    saved/data-00000-of-00001.arrow  dataset_info.json  state.json    `datasets`: the files that
+                                     state.json names
 
 Hidden     names that begin with ``_`` or ``.``, as Spark, Hive and Hadoop have it, also of folders.
-Partitions folders ``name=value``, as Hive has them: each name is a column, and its values are texts of URLs.
-Refused    folders of several splits (train, test), which are tables of their own; folders of Delta Lake, Iceberg and
-           Hudi, in which files of older versions lie, too.
+Partitions folders ``name=value``, as Hive has them: each name is a column, and its values are texts
+of URLs.
+Refused    folders of several splits (train, test), which are tables of their own; folders of Delta
+           Lake, Iceberg and Hudi, in which files of older versions lie, too.
 Source     https://spark.apache.org/docs/latest/sql-data-sources-parquet.html#partition-discovery
 """
 
@@ -99,15 +102,17 @@ KINDS = (PARQUET, ARROW, CSV)
 
 
 def is_hidden(name: str) -> bool:
-    """Return True for the name of a file or folder that is no part of a table; ``_x=1`` is a value of column ``_x``."""
+    """Return True for the name of a file or folder that is no part of a table; ``_x=1`` is a value
+    of column ``_x``."""
     return is_hidden_name(name) or (name.startswith("_") and "=" not in name)
 
 
 def expand_tables(paths: Paths, kind: TableKind) -> tuple[list[str], list[str]]:
-    """Return the files of paths, wildcards and folders, and for each the path of its folder below what was named.
+    """Return the files of paths, wildcards and folders, and for each the path of its folder below
+    what was named.
 
-    That is the part of the path in which folders ``name=value`` are looked for: below a folder, or below the folder in
-    which a wildcard begins; "" for a path.
+    That is the part of the path in which folders ``name=value`` are looked for: below a folder, or
+    below the folder in which a wildcard begins; "" for a path.
 
     Raises:
         FileError, SpecError: as ``expand``; a folder holds no part of a table, or those of several.
@@ -140,7 +145,8 @@ def expand_tables(paths: Paths, kind: TableKind) -> tuple[list[str], list[str]]:
 
 
 def _base_of(item: Any) -> str:
-    """Return the folder in which the wildcards of a path begin, with its slash; "" for a path without them."""
+    """Return the folder in which the wildcards of a path begin, with its slash; "" for a path
+    without them."""
     if isinstance(item, Remote) or not isinstance(item, (str, os.PathLike)):
         return ""
     text = os.path.expanduser(os.fspath(item))
@@ -204,7 +210,8 @@ def table_files(folder: str, kind: TableKind) -> list[str]:
 
 
 def find_kind(folder: str) -> TableKind | None:
-    """Return the one kind of table whose files a folder holds; None if there is none, or several."""
+    """Return the one kind of table whose files a folder holds; None if there is none, or
+    several."""
     try:
         names = [name.lower() for name in _names_below(folder)]
     except SpecError:
@@ -298,7 +305,8 @@ def _several_splits(folder: str, names: Sequence[str], calls: Sequence[str]) -> 
 
 
 def _of_datasets(folder: str, kind: TableKind, names: Sequence[str], parts: list[str]) -> list[str]:
-    """Return the files of a folder that `datasets` saved: those that it names, and none of its caches.
+    """Return the files of a folder that `datasets` saved: those that it names, and none of its
+    caches.
 
     Raises:
         SpecError: it is a folder of splits, or its records are others than those in the files.

@@ -1,16 +1,21 @@
-"""Kept files: the one form of the files that gpuload makes once and reads again, so that no damaged byte is believed.
+"""Kept files: the one form of the files that gpuload makes once and reads again, so that no damaged
+byte is believed.
 
-Layout   The content, from byte 0 on; CRC-32 of each BLOCK_BYTES of it, uint32; JSON with the origin of the content and
-         the values that the writer adds; an end of END.size bytes: magic, bytes of the content, bytes of the JSON,
-         CRC-32 of all bytes behind the content. Numbers are little-endian.
-Trust    A file is used if it is a regular file, no link, of this user or of root, if only trusted users may write to it
-         (`privatefiles.distrust`), if it has the very same origin, and if its blocks have their checksums.
-When     Files of at most EAGER_BYTES together are compared when they are opened; one that is damaged is made anew. Of
-         larger ones each block is compared before the first read of its bytes; one that is damaged is an error then,
-         the file is removed, and the next opening makes it anew.
-Cost     once a process the time of a CRC-32 over the bytes that are read; threads do not wait for one another.
-         A read of bytes that were compared costs one look at a set.
-Made     `derivedfiles.load_or_make` has such a file written: under another name, flushed, and renamed.
+Layout   The content, from byte 0 on; CRC-32 of each BLOCK_BYTES of it, uint32; JSON with the origin
+         of the content and the values that the writer adds; an end of END.size bytes: magic, bytes
+         of the content, bytes of the JSON, CRC-32 of all bytes behind the content. Numbers are
+         little-endian.
+Trust    A file is used if it is a regular file, no link, of this user or of root, if only trusted
+         users may write to it (`privatefiles.distrust`), if it has the very same origin, and if its
+         blocks have their checksums.
+When     Files of at most EAGER_BYTES together are compared when they are opened; one that is
+         damaged is made anew. Of larger ones each block is compared before the first read of its
+         bytes; one that is damaged is an error then, the file is removed, and the next opening
+         makes it anew.
+Cost     once a process the time of a CRC-32 over the bytes that are read; threads do not wait for
+         one another. A read of bytes that were compared costs one look at a set.
+Made     `derivedfiles.load_or_make` has such a file written: under another name, flushed, and
+         renamed.
 """
 
 from __future__ import annotations
@@ -79,7 +84,8 @@ class KeptFile:
         return _digest(self.seal.checksums.tolist(), self.content_bytes)
 
     def read(self, offset: int, num_bytes: int) -> bytes | None:
-        """Return bytes of the content, compared with their checksums; None if they are damaged, or the file changed."""
+        """Return bytes of the content, compared with their checksums; None if they are damaged, or
+        the file changed."""
         if num_bytes:
             blocks = _blocks(np.array([offset], np.int64), np.array([num_bytes], np.int64))
         else:
@@ -106,7 +112,8 @@ class Writer:
 
     Args:
         path: of a new file.
-        made_of: the origin of the content, in values that JSON has; a file with another origin is not used.
+        made_of: the origin of the content, in values that JSON has; a file with another origin is
+            not used.
         mode: its permissions.
     """
 
@@ -144,7 +151,8 @@ class Writer:
         self.write(bytes(-self.num_bytes % num_bytes))
 
     def end(self, about: Any = None) -> int:
-        """Write the part behind the content, return the digest; opening the file gives ``about`` back."""
+        """Write the part behind the content, return the digest; opening the file gives ``about``
+        back."""
         if self.num_bytes % BLOCK_BYTES:
             self._end_block()
         words = json.dumps({"made_of": self._made_of, "about": about}).encode("ascii")
@@ -162,7 +170,8 @@ class Writer:
 
 
 def open_kept_file(path: str, made_of: Any, *, eager: bool) -> KeptFile | None:
-    """Return a kept file; None if it is not there, is not to be trusted, is damaged, or has another origin.
+    """Return a kept file; None if it is not there, is not to be trusted, is damaged, or has another
+    origin.
 
     Args:
         path: of the file.
@@ -214,7 +223,8 @@ def read_kept_file(path: str, made_of: Any, owners: Sequence[int] = ()) -> bytes
 
 
 def is_small(places: Sequence[str]) -> bool:
-    """Return True if the files that are there are small enough, together, to be compared when they are opened."""
+    """Return True if the files that are there are small enough, together, to be compared when they
+    are opened."""
     total = 0
     for place in places:
         with signalsafe.suppress(OSError):
@@ -223,9 +233,11 @@ def is_small(places: Sequence[str]) -> bool:
 
 
 def is_ours(path: str, *marks: bytes) -> bool:
-    """Return True for a regular file, and no link to one, that ends as kept files do or begins with one of the marks.
+    """Return True for a regular file, and no link to one, that ends as kept files do or begins with
+    one of the marks.
 
-    Only such a file may be replaced where somebody else may have files, too. A damaged one may have lost its end.
+    Only such a file may be replaced where somebody else may have files, too. A damaged one may have
+    lost its end.
     """
     try:
         # The open file is asked, not its path, which may be that of another one a moment later.
@@ -271,7 +283,8 @@ def look_at(
 
 
 class VerifiedStorage:
-    """A ``Storage`` of files of which some are kept: a block is compared with its checksum before it is first read.
+    """A ``Storage`` of files of which some are kept: a block is compared with its checksum before
+    it is first read.
 
     Args:
         all_files: the files, with their seals.
@@ -280,9 +293,10 @@ class VerifiedStorage:
 
     def __init__(self, all_files: Files, storage: Storage) -> None:
         self.files, self.how, self._storage = all_files, storage.how, storage
-        # The numbers of the kept files of which not all blocks were compared. Threads change this set, and the flags of
-        # the seals, without a lock: a number only ever leaves the set, a flag only ever becomes True. So a thread that
-        # sees an old value compares a block once more; none takes a block for compared that was not.
+        # The numbers of the kept files of which not all blocks were compared. Threads change this
+        # set, and the flags of the seals, without a lock: a number only ever leaves the set, a flag
+        # only ever becomes True. So a thread that sees an old value compares a block once more;
+        # none takes a block for compared that was not.
         self._pending = {
             number for number, seal in enumerate(all_files.seals) if seal and not seal.good.all()
         }
@@ -290,8 +304,9 @@ class VerifiedStorage:
     def read(self, extents: Extents, out: Bytes, begins: Int64s) -> None:
         """Copy the bytes of extent i to ``out[begins[i]:]``; see ``Storage.read``."""
         if self._pending:
-            # The bytes are compared from the file, then copied from it again. A change in between changes the file's
-            # stamp, which ``read`` of the other storage compares after it has copied.
+            # The bytes are compared from the file, then copied from it again. A change in between
+            # changes the file's stamp, which ``read`` of the other storage compares after it has
+            # copied.
             self._compare(plain(extents))
         self._storage.read(extents, out, begins)
 
@@ -317,8 +332,8 @@ class VerifiedStorage:
             if blocks.size:
                 with self.files.open_file(number) as descriptor:
                     wrong = compare(descriptor, seal, blocks)
-                    # Before the damage is believed: a file that was replaced meanwhile is reported as changed, and is
-                    # not removed.
+                    # Before the damage is believed: a file that was replaced meanwhile is reported
+                    # as changed, and is not removed.
                     self.files.check_descriptor(number, descriptor)
                 if wrong is not None:
                     raise _damage_error(self.files.paths[number], seal, wrong)
@@ -356,7 +371,8 @@ def _damage_error(path: str, seal: Seal, block: int) -> ChangedFileError:
 
 
 def compare(descriptor: Handle, seal: Seal, blocks: NDArray[np.int64]) -> int | None:
-    """Compare blocks, in rising order, with their checksums; return the first that differs, None if all are equal."""
+    """Compare blocks, in rising order, with their checksums; return the first that differs, None if
+    all are equal."""
     runs = np.split(blocks, np.flatnonzero(np.diff(blocks) != 1) + 1)
     piece = bytearray(min(PIECE_BLOCKS, blocks.size) * BLOCK_BYTES)
     for run in runs:
@@ -408,7 +424,8 @@ def _block_end(seal: Seal, block: int) -> int:
 
 @contextlib.contextmanager
 def _open_trusted(path: str, owners: Sequence[int]) -> Iterator[int | None]:
-    """Yield a descriptor of a regular file that only trusted users may write; None if there is no such file."""
+    """Yield a descriptor of a regular file that only trusted users may write; None if there is no
+    such file."""
     try:
         descriptor = os.open(path, OPEN_FLAGS | NO_LINKS)
     except FileNotFoundError:
@@ -432,7 +449,8 @@ def _open_trusted(path: str, owners: Sequence[int]) -> Iterator[int | None]:
 
 
 def _read_end(path: str, descriptor: int, made_of: Any) -> KeptFile | None:
-    """Return the file by the part behind its content; None if that is missing, damaged, or of another origin."""
+    """Return the file by the part behind its content; None if that is missing, damaged, or of
+    another origin."""
     stamp = stamp_of(os.fstat(descriptor))
     try:
         seal, origin, about = read_end(descriptor, stamp[0])

@@ -1,11 +1,12 @@
-"""Listings of stores that hold keys which obstore cannot name: empty parts, ``.`` and ``..``, control characters.
+"""Listings of stores that hold keys which obstore cannot name: empty parts, ``.`` and ``..``,
+control characters.
 
-One such key has obstore refuse the page that it stands on, with the thousand others. So such a listing is asked for
-here, by plain requests, in the form of obstore's entries.
+One such key has obstore refuse the page that it stands on, with the thousand others. So such a
+listing is asked for here, by plain requests, in the form of obstore's entries.
 
-Credentials  none where the user says so; of S3 the key of the environment, or what the user's function returns, by
-             which a request is signed; of Google and Azure a token of that function, or a SAS. With others the listing
-             is refused, and the error names the key.
+Credentials  none where the user says so; of S3 the key of the environment, or what the user's
+             function returns, by which a request is signed; of Google and Azure a token of that
+             function, or a SAS. With others the listing is refused, and the error names the key.
 
 Sources  https://docs.aws.amazon.com/AmazonS3/latest/API/API_ListObjectsV2.html
          https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-header-based-auth.html
@@ -46,7 +47,8 @@ def entries_of(
         odd_key: the words of obstore about the key that it refuses.
 
     Returns:
-        dicts with path, size, last_modified and e_tag, as obstore's are; keys of folders with the slash at their end.
+        dicts with path, size, last_modified and e_tag, as obstore's are; keys of folders with the
+        slash at their end.
 
     Raises:
         FileError: the credentials are of a kind that this listing does not know.

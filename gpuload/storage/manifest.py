@@ -1,13 +1,17 @@
-"""Manifests: the files of a source in one file, with all that opening them takes, so that none of them is touched.
+"""Manifests: the files of a source in one file, with all that opening them takes, so that none of
+them is touched.
 
-Layout   a kept file (`keptfile.py`), whose content is arrays: the paths of the files (`paths.py`), folders below that
-         of the manifest as seen from there; int64 ``[num_files, 3]`` with size, time of modification in ns, and 0 or
-         the digest of an object's ETag; and what the format needs: counts, offsets. Names, dtypes and places of the
-         arrays stand in its JSON, with values of the format.
+Layout   a kept file (`keptfile.py`), whose content is arrays: the paths of the files (`paths.py`),
+         folders below that of the manifest as seen from there; int64 ``[num_files, 3]`` with size,
+         time of modification in ns, and 0 or the digest of an object's ETag; and what the format
+         needs: counts, offsets. Names, dtypes and places of the arrays stand in its JSON, with
+         values of the format.
 Written  whole or not at all; under the name of a file that is no manifest nothing is written.
-Trust    the checksum finds damage. What a manifest says is compared with its own bounds, and places with the sizes that
-         it says; a file of another size or time is refused when it is first read, so no byte beyond its end is touched.
-Hash     a manifest holds the fingerprint of the source, so that states saved with and without it are alike.
+Trust    the checksum finds damage. What a manifest says is compared with its own bounds, and places
+         with the sizes that it says; a file of another size or time is refused when it is first
+         read, so no byte beyond its end is touched.
+Hash     a manifest holds the fingerprint of the source, so that states saved with and without it
+are alike.
 Memory   the bytes of the manifest: 57 a file beside those of its name and what the format adds.
 """
 
@@ -137,7 +141,8 @@ def load(paths: Paths, form: str | None = None) -> Manifest | None:
 
 
 def call_of(paths: Paths) -> tuple[str, str, Mapping[str, Any]] | None:
-    """Return path, format and options of the manifest that a path names, whose end alone is read; None for others.
+    """Return path, format and options of the manifest that a path names, whose end alone is read;
+    None for others.
 
     Raises:
         FormatError: it is no manifest, or its end is damaged.
@@ -268,7 +273,8 @@ def _array_of(path: str, content: NDArray[np.uint8], entry: Any) -> tuple[str, N
     try:
         name, text, shape, offset = entry
         lengths = tuple(shape)
-        # `isinstance` would take JSON's true for a number; and a view of int64 has to begin at a multiple of 8.
+        # `isinstance` would take JSON's true for a number; and a view of int64 has to begin at a
+        # multiple of 8.
         whole = all(type(number) is int and 0 <= number < 1 << 62 for number in (*lengths, offset))
         if not (
             isinstance(name, str)
@@ -339,8 +345,8 @@ def write(
         fingerprints: of the source, by the digest of its arguments.
 
     Raises:
-        SpecError: the path ends in something else, or is remote; a file is a copy that gpuload keeps, or a link
-            with a password or a signature.
+        SpecError: the path ends in something else, or is remote; a file is a copy that gpuload
+            keeps, or a link with a password or a signature.
         FileError: the manifest cannot be written, or another file has its name.
     """
     path = writable_path(path)
@@ -359,7 +365,8 @@ def write(
             remedy="choose another name, or move it away",
         )
     try:
-        # 0o666, less the umask: a manifest is for all who may read the files, unlike what lies in the cache folder.
+        # 0o666, less the umask: a manifest is for all who may read the files, unlike what lies in
+        # the cache folder.
         with (
             derivedfiles.whole(path, is_alone=False) as part,
             keptfile.Writer(part, ORIGIN, 0o666) as writer,
@@ -432,7 +439,8 @@ def writable_path(path: str | os.PathLike[str]) -> str:
 
 
 def _file_arrays(path: str, files: Files) -> Arrays:
-    """Return paths and stamps of files in arrays; folders below that of the manifest as seen from there."""
+    """Return paths and stamps of files in arrays; folders below that of the manifest as seen from
+    there."""
     paths, base = PackedPaths.by_folder(files.paths), path[: path.rfind("/") + 1]
     folders = Texts.of(
         [folder.removeprefix(base) for folder in paths.folders.between(0, len(paths.folders))]

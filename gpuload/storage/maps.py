@@ -1,11 +1,13 @@
 """Maps: bytes of files by the core, from guarded memory maps.
 
-Maps    made when a file is first read in parts; files that are read as a whole, and those that the system does not map,
-        are read with open, pread and close. `core/cpp/maps.hpp` has the rules and the lifetime of maps,
-        `core/cpp/guard.hpp` the treatment of files that shrink.
+Maps    made when a file is first read in parts; files that are read as a whole, and those that the
+        system does not map, are read with open, pread and close. `core/cpp/maps.hpp` has the rules
+        and the lifetime of maps, `core/cpp/guard.hpp` the treatment of files that shrink.
 Bound   there are only so many maps; the least recently used ones are undone where files are many.
-Fork    a child has the maps, the guard and no lock to wait for, so it may go on with the same object.
-Checks  every copy is followed by a look at size, time of modification and inode of each file that was touched.
+Fork    a child has the maps, the guard and no lock to wait for, so it may go on with the same
+object.
+Checks  every copy is followed by a look at size, time of modification and inode of each file that
+was touched.
 Needs   the core and Linux; `pread.py` is the form without.
 """
 
@@ -53,9 +55,9 @@ class MappedStorage:
         if core.native is None:
             raise RuntimeError(f"maps of files: {core.problem}")
         self.files, self._positioned = files, PositionedStorage(files)
-        # Linux reads 128 KiB to 8 MiB around each page that is missing from a map. If the files fit into memory, these
-        # pages are soon used. If not, they drive out pages that will be used: then the system is told which bytes will
-        # be copied, and reads just these.
+        # Linux reads 128 KiB to 8 MiB around each page that is missing from a map. If the files fit
+        # into memory, these pages are soon used. If not, they drive out pages that will be used:
+        # then the system is told which bytes will be copied, and reads just these.
         if int(files.sizes.sum()) > cache_bytes():
             piece_bytes = PIECE_BYTES
         else:
@@ -87,7 +89,8 @@ class MappedStorage:
     def _read_unmapped(
         self, extents: Extents, out: Bytes, begins: Int64s
     ) -> tuple[Extents, Int64s]:
-        """Read the small extents of files that are not mapped, with their neighbours; return the other extents."""
+        """Read the small extents of files that are not mapped, with their neighbours; return the
+        other extents."""
         check_inside(self.files, extents)
         check_places(self.files, extents, out, begins)
         is_unmapped = (self._states(extents) == face.REFUSED) & (extents.lengths < GAP_BYTES)

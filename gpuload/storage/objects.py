@@ -1,11 +1,13 @@
 """Objects of object stores and web servers: their names, their stamps, and ranges of their bytes.
 
-Stamps     size, time of modification in whole seconds, and a digest of the ETag. Each answer carries those of its
-           object, so bytes of another version are never taken. A listing has them, too: an object that was listed is
-           not asked for once more when it is opened.
-Lengths    an answer that has fewer bytes than were asked for is asked for again, as after a broken connection.
-Blocks     of objects whose URL carries a cache (`stores.Remote`, `blockcache.py`): a block is asked for as a whole,
-           once. An object without an ETag cannot be told from its successor, so it is not stored.
+Stamps     size, time of modification in whole seconds, and a digest of the ETag. Each answer
+           carries those of its object, so bytes of another version are never taken. A listing has
+           them, too: an object that was listed is not asked for once more when it is opened.
+Lengths    an answer that has fewer bytes than were asked for is asked for again, as after a broken
+connection.
+Blocks     of objects whose URL carries a cache (`stores.Remote`, `blockcache.py`): a block is asked
+           for as a whole, once. An object without an ETag cannot be told from its successor, so it
+           is not stored.
 
 Source  RFC 9110 (ranges: section 14, ETag: section 8.8.3)
 """
@@ -70,7 +72,8 @@ REQUESTS = (
 )
 AHEAD_BYTES = 1 << 23  # of a file that is read from its beginning on
 PIECE_BYTES = 1 << 22  # of a request, at most
-# Of an answer; each chunk that came is kept when the answer breaks off. From the second try on it is LEAST_BYTES.
+# Of an answer; each chunk that came is kept when the answer breaks off. From the second try on it
+# is LEAST_BYTES.
 CHUNK_BYTES = 1 << 16
 MOST_BYTES = 1 << 60  # of an object
 LAST_S = (2**63 - 1) // 1_000_000_000  # whose nanoseconds an int64 holds, 2262
@@ -79,10 +82,12 @@ entries_of = lazy.function("gpuload.storage.listing", "entries_of")
 
 
 def names_of(url: str) -> list[str]:
-    """Return the URLs of the objects that a URL with wildcards means, sorted; one without wildcards means itself.
+    """Return the URLs of the objects that a URL with wildcards means, sorted; one without wildcards
+    means itself.
 
-    ``*`` and ``?`` end at a slash, ``**`` means any number of folders. Hidden names (`hidden.py`) are left out, unless
-    the wildcard has the same first character. A web server lists nothing, so a URL of one has no wildcards.
+    ``*`` and ``?`` end at a slash, ``**`` means any number of folders. Hidden names (`hidden.py`)
+    are left out, unless the wildcard has the same first character. A web server lists nothing, so a
+    URL of one has no wildcards.
 
     Raises:
         MissingFileError: no object matches.
@@ -138,7 +143,8 @@ def _matches(names: Sequence[str], patterns: Sequence[str]) -> bool:
 
 
 def _below(url: str, prefix: str, fits: Callable[[Any], bool]) -> list[Any]:
-    """Return the objects whose keys begin with a prefix, which ends in a slash, and that fit, sorted."""
+    """Return the objects whose keys begin with a prefix, which ends in a slash, and that fit,
+    sorted."""
 
     def entries() -> list[Any]:
         # A page of S3's listing has 1,000 names at most (ListObjectsV2).
@@ -161,7 +167,8 @@ def _below(url: str, prefix: str, fits: Callable[[Any], bool]) -> list[Any]:
 
 
 def _without_folders(url: str, entries: list[Any]) -> list[Any]:
-    """Return entries of a listing without those of folders: empty objects whose keys end in a slash.
+    """Return entries of a listing without those of folders: empty objects whose keys end in a
+    slash.
 
     obstore cuts the slash off; but no object has the key that is left.
     """
@@ -205,16 +212,19 @@ def names_below(url: str) -> list[str]:
 
 
 def names_in(url: str) -> list[str]:
-    """Return the names of the folders and objects in a folder; the errors are those of `names_below`."""
+    """Return the names of the folders and objects in a folder; the errors are those of
+    `names_below`."""
     _check_lists(url)
     folders, names = _names_in(url, place_of(url).key.rstrip("/") + "/")
     return folders + names
 
 
 def folders_of(url: str) -> list[str]:
-    """Return the URLs of the folders that a URL with wildcards means, sorted; one without wildcards means itself.
+    """Return the URLs of the folders that a URL with wildcards means, sorted; one without wildcards
+    means itself.
 
-    ``*`` and ``?`` end at a slash. Names that begin with a dot are left out, unless the wildcard begins with one.
+    ``*`` and ``?`` end at a slash. Names that begin with a dot are left out, unless the wildcard
+    begins with one.
 
     Raises:
         MissingFileError: no folder matches.
@@ -255,7 +265,8 @@ def _names_in(url: str, prefix: str) -> tuple[list[str], list[str]]:
     folders, names = (
         [path.removeprefix(prefix) for path in kind if path.startswith(prefix)] for kind in paths
     )
-    # Without the object that stands for this folder, and without folders that have no name to enter them by.
+    # Without the object that stands for this folder, and without folders that have no name to enter
+    # them by.
     return [name for name in folders if name not in ("", ".", "..")], [
         name for name in names if name.rstrip("/")
     ]
@@ -271,10 +282,12 @@ def _check_lists(url: str) -> None:
 
 
 def look(url: str, num_bytes: int) -> tuple[Stamp, bytes]:
-    """Return the stamp of an object as it is now, and its first ``num_bytes`` bytes, or all where it has fewer.
+    """Return the stamp of an object as it is now, and its first ``num_bytes`` bytes, or all where
+    it has fewer.
 
     Raises:
-        MissingFileError, UnreadableFileError, FileError: there is no such object, or it cannot be read.
+        MissingFileError, UnreadableFileError, FileError: there is no such object, or it cannot be
+            read.
     """
 
     def head() -> tuple[Stamp, bytes]:
@@ -294,7 +307,8 @@ def look(url: str, num_bytes: int) -> tuple[Stamp, bytes]:
 
 
 def look_at_listing(url: str, num_bytes: int) -> tuple[Stamp, bytes]:
-    """Return what `look` does; if a listing has the stamp of the object, no request is sent for the stamp alone."""
+    """Return what `look` does; if a listing has the stamp of the object, no request is sent for the
+    stamp alone."""
     if isinstance(url, ObjectURL):
         stamp = url.take_stamp()
     else:
@@ -331,7 +345,8 @@ def read(url: str, stamp: Stamp, memory: memoryview, offset: int) -> None:
 
 
 def _pieces(offset: int, num_bytes: int) -> Iterator[tuple[int, int, int, int]]:
-    """Yield the number of each block of a range, the first byte in the block, the bytes there, and their place."""
+    """Yield the number of each block of a range, the first byte in the block, the bytes there, and
+    their place."""
     for number in range(offset // BLOCK_BYTES, -(-(offset + num_bytes) // BLOCK_BYTES)):
         begin = max(offset, number * BLOCK_BYTES)
         end = min(offset + num_bytes, (number + 1) * BLOCK_BYTES)
@@ -351,7 +366,8 @@ def fetch(url: str, stamp: Stamp, memory: memoryview, offset: int) -> None:
         nonlocal num_bytes, chunk_bytes
         answer = _get(url, {"range": (offset + num_bytes, offset + len(memory))})
         now = _stamp(answer.meta)
-        # An error of ours goes through `request` at once: the old bytes do not come back by asking again.
+        # An error of ours goes through `request` at once: the old bytes do not come back by asking
+        # again.
         if now != stamp:
             raise changed(url, stamp, now)
         chunks = _chunks(answer, len(memory) - num_bytes, chunk_bytes)
@@ -397,7 +413,8 @@ class CachedObject:
         return self._cache.load(self._block(number), pieces, memory)
 
     def fetch(self, first: int, after: int) -> NDArray[np.uint8]:
-        """Return the bytes of neighbouring blocks, by one request to the store, and store them in the cache.
+        """Return the bytes of neighbouring blocks, by one request to the store, and store them in
+        the cache.
 
         Raises:
             ChangedFileError: the object is no longer that of the stamp.
@@ -446,7 +463,8 @@ def open_blocks(url: str, stamp: Stamp) -> CachedObject | None:
 
 
 class Reader:
-    """An object that is read by someone who takes it for an open file: pieces, mostly one behind the other.
+    """An object that is read by someone who takes it for an open file: pieces, mostly one behind
+    the other.
 
     The bytes behind a piece come with it, so that small pieces are not a request each.
 
@@ -461,7 +479,8 @@ class Reader:
         self._ahead, self._begin, self._next = bytearray(), 0, 0
 
     def read(self, memory: memoryview, offset: int) -> int:
-        """Fill memory from an offset on; return the number of bytes, fewer only at the end of the object."""
+        """Fill memory from an offset on; return the number of bytes, fewer only at the end of the
+        object."""
         length = min(len(memory), max(0, self.stamp[0] - offset))
         end = offset + length
         if not self._begin <= offset <= end <= self._begin + len(self._ahead):
@@ -535,7 +554,8 @@ def _get(url: str, options: dict[str, Any]) -> Any:
 
 
 def _chunks(answer: Any, num_bytes: int, chunk_bytes: int) -> Iterator[memoryview]:
-    """Yield the bytes of an answer as they come, in chunks of at least ``chunk_bytes``; a shorter answer as a whole.
+    """Yield the bytes of an answer as they come, in chunks of at least ``chunk_bytes``; a shorter
+    answer as a whole.
 
     Raises:
         ShortError: there are fewer, or more.
@@ -562,7 +582,8 @@ def _whole(answer: Any, num_bytes: int) -> memoryview:
 
 
 def _stamp(meta: Any) -> Stamp:
-    """Return the stamp of an object; listings have its time in ms or s, answers in s, and some leave the quotes out."""
+    """Return the stamp of an object; listings have its time in ms or s, answers in s, and some
+    leave the quotes out."""
     return _stamp_of(meta["size"], meta["last_modified"], meta.get("e_tag") or "")
 
 
@@ -571,7 +592,8 @@ def _stamp_of(size: int, time: datetime.datetime, tag: str) -> Stamp:
     if not 0 <= size < MOST_BYTES:
         raise ValueError(f"the server says that it has {size} bytes")
     tag = tag.strip('"')
-    # Servers write 1601 for a file without a time: beyond what an int64 holds of ns, all times are one.
+    # Servers write 1601 for a file without a time: beyond what an int64 holds of ns, all times are
+    # one.
     time_s = min(max(int(time.timestamp()), -LAST_S), LAST_S)
     # Signed, since a stamp is a row of int64.
     if tag:

@@ -2,10 +2,12 @@
 
 Same meaning, same checks and same errors as `maps.py`, on any system, without the core.
 
-Files       opened once for all their extents of a read, and compared with their stamps before and after.
-Neighbours  extents that stay neighbours are one read. Small extents with at most GAP_BYTES between two are read
-            together into memory of their own and copied from there: a file in Fortran order is asked for many items of
-            4 bytes, and a read takes as long as copying about 1,000.
+Files       opened once for all their extents of a read, and compared with their stamps before and
+after.
+Neighbours  extents that stay neighbours are one read. Small extents with at most GAP_BYTES between
+            two are read together into memory of their own and copied from there: a file in Fortran
+            order is asked for many items of 4 bytes, and a read takes as long as copying about
+            1,000.
 """
 
 from __future__ import annotations
@@ -81,7 +83,8 @@ class PositionedStorage:
             extents.lengths < SMALL_BYTES,
         )
         is_gap = (offsets[1:] - ends[:-1] > GAP_BYTES) | ~small[1:] | ~small[:-1]
-        # Cut at fixed places of the file: so a stretch needs no more memory than this, whatever is read.
+        # Cut at fixed places of the file: so a stretch needs no more memory than this, whatever is
+        # read.
         is_gap |= offsets[1:] // STRETCH_BYTES != offsets[:-1] // STRETCH_BYTES
         # Lists, once for all: each use of an element of an array would make an object of NumPy.
         to, lengths, numbers = (
@@ -116,7 +119,8 @@ class PositionedStorage:
             return
         runs = joined_runs(extents)
         for first, after in _stretches(runs.files[1:] != runs.files[:-1], len(runs)):
-            # Errors here are ignored: `read` will meet them again, and raise them with the name of the record.
+            # Errors here are ignored: `read` will meet them again, and raise them with the name of
+            # the record.
             with (
                 signalsafe.suppress(OSError),
                 self.files.open_file(int(runs.files[first])) as descriptor,
@@ -134,7 +138,8 @@ class PositionedStorage:
 
 
 def joined_runs(extents: Extents) -> Extents:
-    """Return extents in the order of the files; neighbours with a gap of at most ADVISED_GAP_BYTES are joined."""
+    """Return extents in the order of the files; neighbours with a gap of at most ADVISED_GAP_BYTES
+    are joined."""
     extents = extents.take(_in_order(extents))
     ends = extents.offsets + extents.lengths
     is_gap = (extents.files[1:] != extents.files[:-1]) | (
@@ -165,7 +170,8 @@ def _in_order(extents: Extents) -> Int64s:
 
 
 def join_neighbours(extents: Extents, begins: Int64s) -> tuple[Extents, Int64s]:
-    """Return extents and begins; extents that are neighbours in the file and in memory are joined."""
+    """Return extents and begins; extents that are neighbours in the file and in memory are
+    joined."""
     files, offsets, lengths = extents.files, extents.offsets, extents.lengths
     is_gap = (
         (files[1:] != files[:-1])
@@ -179,7 +185,8 @@ def join_neighbours(extents: Extents, begins: Int64s) -> tuple[Extents, Int64s]:
 
 
 def _stretches(is_gap: NDArray[np.bool_], length: int) -> list[tuple[int, int]]:
-    """Return first and after-last of the stretches that are cut after each place where ``is_gap`` is True."""
+    """Return first and after-last of the stretches that are cut after each place where ``is_gap``
+    is True."""
     if not length:
         return []
     edges = [0, *(np.flatnonzero(is_gap) + 1).tolist(), length]

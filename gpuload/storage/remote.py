@@ -1,12 +1,15 @@
 """Remote storage: ranges of objects, many requests at a time.
 
-Neighbours  extents with at most GAP_BYTES between two are one request: to send the gap takes less than another request.
-Pieces      of a long extent, PIECE_BYTES each, are requests of their own, so that one object comes over many
-            connections.
-Threads     of our own, objects.REQUESTS for each read; they wait for answers without the interpreter's lock.
-Memory      of the answers of one read: what was asked for, and the gaps. An extent alone goes to its place at once.
-Blocks      of objects with a cache (`blockcache.py`): those that are missing there are asked for as a whole, neighbours
-            together.
+Neighbours  extents with at most GAP_BYTES between two are one request: to send the gap takes less
+than another request.
+Pieces      of a long extent, PIECE_BYTES each, are requests of their own, so that one object comes
+            over many connections.
+Threads     of our own, objects.REQUESTS for each read; they wait for answers without the
+interpreter's lock.
+Memory      of the answers of one read: what was asked for, and the gaps. An extent alone goes to
+its place at once.
+Blocks      of objects with a cache (`blockcache.py`): those that are missing there are asked for as
+            a whole, neighbours together.
 Local       files among the objects are read as `pread.py` does.
 """
 
@@ -51,7 +54,8 @@ class Request:
     Attributes:
         file: the number of the object.
         begin, end: the bytes.
-        first, after: which extents, in the order of the files, lie in it; of a piece of a long one that one alone.
+        first, after: which extents, in the order of the files, lie in it; of a piece of a long one
+            that one alone.
     """
 
     file: int
@@ -123,7 +127,8 @@ class RemoteStorage:
 
         def fetch(request: Request) -> None:
             url, stamp = self.files.paths[request.file], self.files.stamp(request.file)
-            # One extent comes straight to its place; those that share a request are copied out of what came.
+            # One extent comes straight to its place; those that share a request are copied out of
+            # what came.
             if request.after == request.first + 1:
                 begin = (
                     int(begins[request.first]) + request.begin - int(extents.offsets[request.first])
@@ -185,7 +190,8 @@ class RemoteStorage:
         return None
 
     def advise(self, extents: Extents) -> None:
-        """Check the extents: a store cannot be asked for bytes in advance; see ``Storage.advise``."""
+        """Check the extents: a store cannot be asked for bytes in advance; see
+        ``Storage.advise``."""
         check_inside(self.files, plain(extents))
 
 
@@ -222,7 +228,8 @@ def requests_of(extents: Extents) -> list[Request]:
 
 
 def blocks_of(extents: Extents, begins: Int64s) -> list[tuple[int, int, list[Piece]]]:
-    """Return file, block and pieces for extents that have bytes: each block once, in the order of the files."""
+    """Return file, block and pieces for extents that have bytes: each block once, in the order of
+    the files."""
     first = extents.offsets // BLOCK_BYTES
     counts = (extents.offsets + extents.lengths - 1) // BLOCK_BYTES - first + 1
     rows = np.repeat(np.arange(len(extents)), counts)

@@ -1,19 +1,23 @@
-"""Retries: requests to stores that are sent again where that may help, and the errors of those that failed.
+"""Retries: requests to stores that are sent again where that may help, and the errors of those that
+failed.
 
 Owner     Retries are made here alone; obstore sends each request once (`stores.py`).
-Progress  What came of an answer that broke off is kept, and the rest is asked for. As long as each try brings
-          LEAST_BYTES more, tries and time are counted anew: a slow link takes long, and is no error.
-Tries     MOST_TRIES without progress, and DEADLINE_S for them all, but two at least: the second one keeps smaller parts
-          of an answer. The waits grow, and are random, so that many ranks that failed together do not come back
-          together. A server that says nothing is left after `stores.ANSWER_S`.
-Busy      A store that answers 503 or 429 gets a pause from all threads of this process, and then half as many requests
-          at a time, at last one; each that is answered makes room for one more (`Gate`). After BUSY_S without any other
-          answer the error says so. Where the store refuses one request and answers others, that request waits longer
-          each time, and fails after DEADLINE_S. How long the server asks to wait (Retry-After) does not come through
+Progress  What came of an answer that broke off is kept, and the rest is asked for. As long as each
+          try brings LEAST_BYTES more, tries and time are counted anew: a slow link takes long, and
+          is no error.
+Tries     MOST_TRIES without progress, and DEADLINE_S for them all, but two at least: the second one
+          keeps smaller parts of an answer. The waits grow, and are random, so that many ranks that
+          failed together do not come back together. A server that says nothing is left after
+          `stores.ANSWER_S`.
+Busy      A store that answers 503 or 429 gets a pause from all threads of this process, and then
+          half as many requests at a time, at last one; each that is answered makes room for one
+          more (`Gate`). After BUSY_S without any other answer the error says so. Where the store
+          refuses one request and answers others, that request waits longer each time, and fails
+          after DEADLINE_S. How long the server asks to wait (Retry-After) does not come through
           obstore.
 Refusals  have the credentials read anew, once: they may have been replaced.
-Panics    obstore answers what its authors took for impossible by an exception that is no Exception. It becomes an
-          error of ours, as any other.
+Panics    obstore answers what its authors took for impossible by an exception that is no Exception.
+          It becomes an error of ours, as any other.
 
 Sources  obstore 0.12; https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html
 """
@@ -72,7 +76,8 @@ class EmptyRangeError(Exception):
 
 
 class StoreError(FileError):
-    """A store gave no usable answer in all tries; requests for its other objects would wait as long."""
+    """A store gave no usable answer in all tries; requests for its other objects would wait as
+    long."""
 
 
 class OddKeyError(Exception):
@@ -94,7 +99,8 @@ class Gate:
         self._until_s = self._since_s = self._last_s = 0.0
 
     def close(self, sent_s: float, error: BaseException) -> None:
-        """Make a pause after an answer that the store is busy to a request that was sent at a time."""
+        """Make a pause after an answer that the store is busy to a request that was sent at a
+        time."""
         with self._lock:
             now_s = time.monotonic()
             # Without its traceback, whose frames hold memory of the reads.
@@ -124,7 +130,8 @@ class Gate:
             return time.monotonic() - self._since_s
 
     def enter(self) -> float:
-        """Return 0 if a request may be sent, which `leave` ends; -1 if any may; else the seconds to wait."""
+        """Return 0 if a request may be sent, which `leave` ends; -1 if any may; else the seconds to
+        wait."""
         with self._lock:
             now_s = time.monotonic()
             # Nobody asked for some time: what the store said then is old.
@@ -188,7 +195,8 @@ def request(
             result = function()
             is_answered = True
             return result
-        # Not Exception: a panic of Rust is none (`PANIC`). What is not obstore's goes on at once, Ctrl-C as well.
+        # Not Exception: a panic of Rust is none (`PANIC`). What is not obstore's goes on at once,
+        # Ctrl-C as well.
         except BaseException as error:
             if not _is_of_store(error):
                 raise
@@ -208,7 +216,8 @@ def request(
                 else:
                     wait_s = _wait_s(tries)
                 is_late = tries > 1 and time.monotonic() + wait_s - begin_s > DEADLINE_S
-                # Python waits for its threads when it ends: it would wait for an answer that nobody wants any more.
+                # Python waits for its threads when it ends: it would wait for an answer that nobody
+                # wants any more.
                 is_late |= threads.is_ending()
                 is_final = _is_final(error) or (is_refusal and has_new_login)
                 if tries >= MOST_TRIES or is_late or is_final:
@@ -217,8 +226,9 @@ def request(
             if is_counted:
                 gate.leave(is_answered)
         if failure is not None:
-            # It is raised here and not above, where its context would be obstore's error, whose text has the secrets of
-            # the URL. Its traceback has this frame, so that the frame must not have it: both would stay in memory.
+            # It is raised here and not above, where its context would be obstore's error, whose
+            # text has the secrets of the URL. Its traceback has this frame, so that the frame must
+            # not have it: both would stay in memory.
             try:
                 raise failure
             finally:
@@ -240,7 +250,8 @@ class BusyTime:
         self.until_s, self._since_s, self._num_answers = 0.0, 0.0, 0
 
     def extend(self, sent_s: float) -> float:
-        """Count one more such answer, to a request sent at ``sent_s``; return the seconds since the first was sent."""
+        """Count one more such answer, to a request sent at ``sent_s``; return the seconds since the
+        first was sent."""
         now_s = time.monotonic()
         self._since_s = self._since_s or sent_s
         self._num_answers += 1
@@ -255,7 +266,8 @@ def _wait_s(tries: int) -> float:
 
 
 def _pass(url: str, gate: Gate, first_s: float, until_s: float) -> bool:
-    """Wait until a request may be sent, at ``until_s`` at the earliest; return True if the gate counts it.
+    """Wait until a request may be sent, at ``until_s`` at the earliest; return True if the gate
+    counts it.
 
     Raises:
         StoreError: the store has been busy for too long, or Python ends.
@@ -279,7 +291,8 @@ def is_busy(error: BaseException) -> bool:
 
 
 def _is_of_store(error: BaseException) -> bool:
-    """Return True for what obstore raises, and for a short answer; False for errors of ours and of signal handlers."""
+    """Return True for what obstore raises, and for a short answer; False for errors of ours and of
+    signal handlers."""
     if isinstance(error, GpuloadError):
         return False
     kinds = import_package("obstore.exceptions").BaseError, ShortError, OSError, ValueError
@@ -297,7 +310,8 @@ def _is_refusal(error: BaseException) -> bool:
 
 
 def status_of(error: BaseException) -> int:
-    """Return the status of an answer of HTTP that an error of obstore tells of; 0 if it tells of none."""
+    """Return the status of an answer of HTTP that an error of obstore tells of; 0 if it tells of
+    none."""
     status = STATUS.search(str(error))
     return int(status[1]) if status is not None else 0
 
@@ -307,7 +321,8 @@ def _is_final(error: BaseException) -> bool:
     status = status_of(error)
     kinds = ValueError, FileNotFoundError, import_package("obstore.exceptions").NotSupportedError
     return (
-        # 408 and 429 say: later; 401 and 403 get another try with new credentials. obstore follows redirections.
+        # 408 and 429 say: later; 401 and 403 get another try with new credentials. obstore follows
+        # redirections.
         (300 <= status < 500 and status not in (401, 403, 408, 429))
         or WRONG_REGION.search(str(error)) is not None
         or UNSOUND.search(_first_line(error)) is not None
@@ -422,6 +437,7 @@ def _proxy(name: str) -> str:
 
 
 def _first_line(error: BaseException) -> str:
-    """Return what an error of obstore says first; behind it stand the requests and Rust's own form of the error."""
+    """Return what an error of obstore says first; behind it stand the requests and Rust's own form
+    of the error."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return (lines[0] if lines else type(error).__name__)[:300]

@@ -1,16 +1,20 @@
 """Stores: what the URL of an object means, how the user says that a store is read, and its client.
 
-Settings     `Remote`, whose URLs carry it along wherever they go, also to another process. What it does not say comes
-             from the environment, as the stores' own programs take it: credentials, region, endpoint, proxy.
-Links        A web address is read as it stands: its query, which may be a signature, and its login are sent, and are
-             no part of the object's name. Texts have ``***`` in their place (`redaction.py`), and so have pickles but
-             those with which `multiprocessing` starts a process: such a URL is refused where it is opened.
-Keys         Those that obstore would send as another one are refused: empty parts, ``.`` and ``..``, control
-             characters.
-Credentials  are never pickled, unless the user passes a function that returns them: it is pickled by its name.
-Clients      one for each bucket or server, settings and process; of links with a query those that were used last. A
-             refused request makes the client anew, once.
-Fork         the threads of obstore do not live in a forked child, where a request would wait forever: it is refused.
+Settings     `Remote`, whose URLs carry it along wherever they go, also to another process. What it
+             does not say comes from the environment, as the stores' own programs take it:
+             credentials, region, endpoint, proxy.
+Links        A web address is read as it stands: its query, which may be a signature, and its login
+             are sent, and are no part of the object's name. Texts have ``***`` in their place
+             (`redaction.py`), and so have pickles but those with which `multiprocessing` starts a
+             process: such a URL is refused where it is opened.
+Keys         Those that obstore would send as another one are refused: empty parts, ``.`` and
+             ``..``, control characters.
+Credentials  are never pickled, unless the user passes a function that returns them: it is pickled
+by its name.
+Clients      one for each bucket or server, settings and process; of links with a query those that
+             were used last. A refused request makes the client anew, once.
+Fork         the threads of obstore do not live in a forked child, where a request would wait
+             forever: it is refused.
 
 Sources  obstore 0.12, https://developmentseed.org/obstore
 """
@@ -44,7 +48,8 @@ RIGHTS = (
     "(?i)x-amz-.*|x-goog-.*|signature|expires|awsaccesskeyid|googleaccessid|policy|key-pair-id|hash-algorithm"
     "|sig|se|st|sp|sr|sv|spr|sip|sdd|ses|si|ske|sks|skt|skv|skoid|sktid|saoid|suoid|scid|rsc.|token|access_token|auth"
 )
-# Characters that obstore sends as they are, where they stood for others: of a folder, and of a blank in S3's addresses.
+# Characters that obstore sends as they are, where they stood for others: of a folder, and of a
+# blank in S3's addresses.
 AMBIGUOUS = "(?i)%2[fb]"
 CONTROL = "[\x00-\x1f\x7f]"
 ANSWER_S, CONNECT_S = 15.0, 10.0  # how long a server may say nothing, and how long connecting takes
@@ -71,15 +76,17 @@ class Remote:
     Args:
         urls: a URL, one with wildcards, or a list of these.
         region: of the bucket (S3). None: ``AWS_REGION``, or what the store's own programs take.
-        endpoint: the address of a server that answers as the store does, ``"https://minio.lab:9000"``.
+        endpoint: the address of a server that answers as the store does,
+            ``"https://minio.lab:9000"``.
         anonymous: True: requests are not signed, as public buckets allow.
         requester_pays: True: you pay for the requests, where the bucket asks for it (S3).
         credentials: a function that returns credentials as obstore's providers do: for S3 a dict of
-            ``access_key_id``, ``secret_access_key``, ``token`` and ``expires_at``, a time with its zone, or None. It is
-            called again before they expire. None: those of the environment.
-        cache: a folder of this machine for blocks that were read, which all processes of this user share. None: every
-            epoch asks the store.
-        cache_bytes: the most bytes of these blocks together; blocks that were not used for longest go first.
+            ``access_key_id``, ``secret_access_key``, ``token`` and ``expires_at``, a time with its
+            zone, or None. It is called again before they expire. None: those of the environment.
+        cache: a folder of this machine for blocks that were read, which all processes of this user
+            share. None: every epoch asks the store.
+        cache_bytes: the most bytes of these blocks together; blocks that were not used for longest
+            go first.
 
     Raises:
         SpecError: an argument is wrong, or does not fit to the store.
@@ -239,8 +246,8 @@ class ObjectURL(str):
 
     Attributes:
         remote: the settings, a `Remote` without URLs.
-        stamp: of the object when it was listed; None if it was not. It is not pickled: where the URL arrives the object
-            may be another one.
+        stamp: of the object when it was listed; None if it was not. It is not pickled: where the
+            URL arrives the object may be another one.
     """
 
     __slots__ = ("remote", "stamp")
@@ -254,7 +261,8 @@ class ObjectURL(str):
         return url
 
     def take_stamp(self) -> Stamp | None:
-        """Return the stamp of the listing once; whoever asks later has to look at the object as it is then."""
+        """Return the stamp of the listing once; whoever asks later has to look at the object as it
+        is then."""
         stamp, self.stamp = self.stamp, None
         return stamp
 
@@ -272,7 +280,8 @@ class ObjectURL(str):
 
 
 def portable(url: str) -> str:
-    """Return a URL as it is pickled: without secrets, unless `multiprocessing` starts a process with it."""
+    """Return a URL as it is pickled: without secrets, unless `multiprocessing` starts a process
+    with it."""
     # As `multiprocessing.process.AuthenticationString`, which is pickled for a new process alone.
     context = sys.modules.get("multiprocessing.context")
     if context is not None and context.get_spawning_popen() is not None:
@@ -321,7 +330,8 @@ class Place:
 
     @property
     def name(self) -> str:
-        """The key, and what of a query says which object is meant: two links to an object have one name."""
+        """The key, and what of a query says which object is meant: two links to an object have one
+        name."""
         return self.key + _without_rights(self.query)
 
 
@@ -331,7 +341,8 @@ def is_remote(path: str) -> bool:
 
 
 def sends_each_read(path: str) -> bool:
-    """Return True for the URL of an object that has no cache: each read of it is a request to its store."""
+    """Return True for the URL of an object that has no cache: each read of it is a request to its
+    store."""
     return is_remote(path) and remote_of(path).cache is None
 
 
@@ -429,7 +440,8 @@ def _web_place(url: str) -> Place:
 
 
 def path_of(url: str) -> str:
-    """Return what says which object a URL means: without the login and the signature of a link; a path as it is."""
+    """Return what says which object a URL means: without the login and the signature of a link; a
+    path as it is."""
     if "://" not in url:  # a path of this machine, of which there may be millions
         return url
     scheme, _, rest = url.partition("://")
@@ -460,7 +472,8 @@ def check_shareable(url: str, purpose: str) -> None:
     Raises:
         SpecError: it has a login or a signature.
     """
-    # `place_of` refuses other URLs with credentials. The quick test comes first: there may be millions of URLs.
+    # `place_of` refuses other URLs with credentials. The quick test comes first: there may be
+    # millions of URLs.
     if url.startswith("http") and ("?" in url or "@" in url) and has_secret(url):
         raise SpecError(
             f"{purpose} {url}",
@@ -514,7 +527,8 @@ def client(url: str) -> Any:
 
 
 def forget(url: str) -> None:
-    """Have the next request make a new client, which reads the credentials of the environment anew."""
+    """Have the next request make a new client, which reads the credentials of the environment
+    anew."""
     place = place_of(url)
     with _lock:
         _clients.pop((place.root, remote_of(url), place.query, place.login), None)
@@ -534,7 +548,8 @@ def _new_client(place: Place, remote: Remote) -> Any:
             .decode("ascii")
         )
         transport["default_headers"] = {"authorization": f"Basic {login}"}
-    # obstore refuses http:// unless it is told; the endpoint of the environment it finds by itself, by any name.
+    # obstore refuses http:// unless it is told; the endpoint of the environment it finds by itself,
+    # by any name.
     endpoints = (remote.endpoint or "", *(os.environ.get(name, "") for name in ENDPOINTS))
     if place.scheme == "http" or any(text.startswith("http://") for text in endpoints):
         transport["allow_http"] = True

@@ -1,4 +1,5 @@
-"""The contract of ops: the promises of every op, on every executor. A test class that subclasses it has the tests."""
+"""The contract of ops: the promises of every op, on every executor. A test class that subclasses it
+has the tests."""
 
 from __future__ import annotations
 
@@ -15,9 +16,9 @@ from gpuload import device as devices
 from gpuload.errors import SpecError
 from gpuload.executors.array import ArrayBatchExecutor, ArrayRowExecutor
 from gpuload.executors.differences import difference
+from gpuload.graph.graph import Graph, compile_ops, image_sizes
 from gpuload.ops.base import HEADS, Draw, Op
 from gpuload.ops.bounds import EXACT, Bound, stated_bound
-from gpuload.ops.graph import Graph, compile_ops, image_sizes
 from gpuload.ragged import Ragged
 from gpuload.spec import Field, Spec
 
@@ -40,7 +41,8 @@ def varying(dtype: Any, channels: int) -> Field:
 
 
 def numbers(field: Field, count: int) -> Any:
-    """Return values of a field: noise over the range of a dtype, of a few different sizes where the shape varies."""
+    """Return values of a field: noise over the range of a dtype, of a few different sizes where the
+    shape varies."""
     rng = np.random.default_rng(20)
     shape = field.shape or ()
     images = [
@@ -68,12 +70,14 @@ def assert_identical(actual: Any, expected: Any) -> None:
 
 
 def assert_equal_but_for_tiny_halves(actual: Any, expected: Any) -> None:
-    """Check dtype, shape and every element; float16 below 6.1e-5 may be 6e-8 off (``images.to_float16``)."""
+    """Check dtype, shape and every element; float16 below 6.1e-5 may be 6e-8 off
+    (``images.to_float16``)."""
     assert_within(EXACT, actual, expected)
 
 
 def assert_within(bound: Bound, actual: Any, expected: Any) -> None:
-    """Check dtype, shape and every element of each record; float16 below 6.1e-5 may be 6e-8 off always."""
+    """Check dtype, shape and every element of each record; float16 below 6.1e-5 may be 6e-8 off
+    always."""
     assert len(actual) == len(expected)
     for row, (value, expected_value) in enumerate(zip(actual, expected, strict=True)):
         text = difference(value, expected_value, bound)
@@ -81,7 +85,8 @@ def assert_within(bound: Bound, actual: Any, expected: Any) -> None:
 
 
 class OpContract:
-    """The promises of every op. A subclass gives ``cases``, and in ``refused`` the fields that do not fit."""
+    """The promises of every op. A subclass gives ``cases``, and in ``refused`` the fields that do
+    not fit."""
 
     cases: ClassVar[Sequence[tuple[Op, Field]]]
     """Ops and the fields they act on; each case is run by every test."""
@@ -100,9 +105,11 @@ class OpContract:
         return numbers(field, count)
 
     def compare(self, actual: Any, expected: Any) -> None:
-        """Compare the results of an executor with the array form on the CPU: within the bound that the op states.
+        """Compare the results of an executor with the array form on the CPU: within the bound that
+        the op states.
 
-        ``self.op`` is the op, ``self.party`` the executor and its kind of device. A subclass may ask for more.
+        ``self.op`` is the op, ``self.party`` the executor and its kind of device. A subclass may
+        ask for more.
         """
         assert_within(stated_bound(self.op.bounds, self.party), actual, expected)
 
@@ -269,7 +276,8 @@ class OpContract:
             self._compare(op, "array on gpu", result, array_form(graph, values, draws))
 
     def test_a_point_goes_where_its_pixel_goes(self) -> None:
-        """A bright spot is painted around a point; behind the op the middle of the light is where the point is."""
+        """A bright spot is painted around a point; behind the op the middle of the light is where
+        the point is."""
         for op, field in self.cases:
             if (
                 not op.moves_points
@@ -354,7 +362,8 @@ class Identity(Op):
 
 
 def array_form(graph: Graph, values: Any, draws: list[Draw]) -> Any:
-    """Return the first field behind the array forms of the ops on NumPy, record by record: the meaning of the ops."""
+    """Return the first field behind the array forms of the ops on NumPy, record by record: the
+    meaning of the ops."""
     name = graph.spec_in.names[0]
     images = [values[row] for row in range(len(values))]
     for place, (on, draw) in enumerate(zip(graph.targets, draws, strict=True)):

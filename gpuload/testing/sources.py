@@ -22,7 +22,8 @@ from gpuload.sources.leaf import Share, fill, values
 
 
 def assert_same(actual: Any, expected: Any) -> None:
-    """Check that one value has the dtype, shape and elements of another; not-a-number equals itself."""
+    """Check that one value has the dtype, shape and elements of another; not-a-number equals
+    itself."""
     actual, expected = np.asanyarray(actual), np.asanyarray(expected)
     assert actual.dtype == expected.dtype
     assert actual.shape == expected.shape
@@ -30,7 +31,8 @@ def assert_same(actual: Any, expected: Any) -> None:
 
 
 class SourceContract:
-    """The promises of every source. A subclass gives ``open``, ``open_other`` and ``expected``; at least 3 records."""
+    """The promises of every source. A subclass gives ``open``, ``open_other`` and ``expected``; at
+    least 3 records."""
 
     def open(self, folder: Path) -> Source:
         """Return the source; called twice with one folder it gives the same data."""
@@ -41,7 +43,8 @@ class SourceContract:
         raise NotImplementedError
 
     def expected(self) -> dict[str, Any]:
-        """Return for each field the values of all records, along the first axis or in a list; not read by our code."""
+        """Return for each field the values of all records, along the first axis or in a list; not
+        read by our code."""
         raise NotImplementedError
 
     @pytest.fixture

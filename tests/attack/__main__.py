@@ -1,7 +1,7 @@
 """Run the attack: ``python -m tests.attack --minutes 60``; the status is 1 if anything was found.
 
-Each part runs in a process of its own. A part that dies has found something: the process is made anew with the next
-seed, for the rest of its time.
+Each part runs in a process of its own. A part that dies has found something: the process is made
+anew with the next seed, for the rest of its time.
 """
 
 from __future__ import annotations

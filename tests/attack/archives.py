@@ -1,4 +1,5 @@
-"""Sound tar archives, NPZ archives and NPY files with every option of ``tarfile``, ``zipfile`` and NumPy.
+"""Sound tar archives, NPZ archives and NPY files with every option of ``tarfile``, ``zipfile`` and
+NumPy.
 
 Each is read as its own library reads it, or refused by the name of what is not supported.
 """
@@ -79,7 +80,8 @@ def _tar(rng: np.random.Generator, folder: Path) -> str:
 def _write_tar(
     rng: np.random.Generator, path: Path, form: str
 ) -> tuple[dict[str, tuple[str, str]], bool]:
-    """Write an archive; returns the record and the field of each member that is one, and whether one is sparse."""
+    """Write an archive; returns the record and the field of each member that is one, and whether
+    one is sparse."""
     stem, place = str(rng.choice(STEMS)), str(rng.choice(FOLDERS[: 4 if form == "ustar" else None]))
     fields = list(
         rng.choice(FIELDS[: None if "." not in stem else 4], rng.integers(1, 4), replace=False)
@@ -197,7 +199,8 @@ def _array(rng: np.random.Generator, length: int) -> Any:
 
 
 def _npy_bytes(rng: np.random.Generator, array: Any, behind: str) -> bytes:
-    """Return an NPY file of any version, with nothing behind the array, another array, or other bytes."""
+    """Return an NPY file of any version, with nothing behind the array, another array, or other
+    bytes."""
     file = io.BytesIO()
     np.lib.format.write_array(file, array, version=[(1, 0), (2, 0), (3, 0)][rng.integers(3)])
     if behind == "array":

@@ -1,6 +1,8 @@
-"""Parquet and Arrow files of every type and option that PyArrow has: its values, or a refusal by the right name.
+"""Parquet and Arrow files of every type and option that PyArrow has: its values, or a refusal by
+the right name.
 
-All files are sound. Each column is read by itself, so that one that is refused does not hide another one.
+All files are sound. Each column is read by itself, so that one that is refused does not hide
+another one.
 """
 
 from __future__ import annotations
@@ -61,7 +63,8 @@ def trial(rng: np.random.Generator, folder: Path) -> str:
 
 
 def _compare(call: Any, path: Path, table: Any, name: str) -> bool:
-    """Read a column with gpuload and compare it; returns False if it is refused, as it has to be."""
+    """Read a column with gpuload and compare it; returns False if it is refused, as it has to
+    be."""
     import pyarrow as pa
 
     column = table.column(name)
@@ -92,7 +95,8 @@ def _compare(call: Any, path: Path, table: Any, name: str) -> bool:
 
 
 def _names_of(call: Any, path: Path, table: Any, name: str) -> list[str]:
-    """Return the fields of a column of a file that is refused as a whole: none if that column is why."""
+    """Return the fields of a column of a file that is refused as a whole: none if that column is
+    why."""
     import pyarrow as pa
 
     def leaves(prefix: str, arrow_type: Any) -> list[str]:
@@ -123,7 +127,8 @@ def _has_gaps(value: Any) -> bool:
 
 
 def _plain(column: Any) -> list[Any]:
-    """Return the values of PyArrow's column as numbers, texts, bytes and lists of these; times in nanoseconds."""
+    """Return the values of PyArrow's column as numbers, texts, bytes and lists of these; times in
+    nanoseconds."""
     return [value for chunk in column.chunks for value in _plain_array(chunk)]
 
 
@@ -340,7 +345,8 @@ def _fits_parquet(table: Any, name: str, path: Path) -> bool:
 
 
 def _write_parquet(rng: np.random.Generator, table: Any, path: Path) -> Any:
-    """Write a table, and return what PyArrow reads of it: durations in dictionaries become numbers, for instance."""
+    """Write a table, and return what PyArrow reads of it: durations in dictionaries become numbers,
+    for instance."""
     import pyarrow.parquet as pq
 
     def coin(p: float = 0.5) -> bool:

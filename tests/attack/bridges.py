@@ -1,4 +1,5 @@
-"""Exceptions from signal handlers while batches become tensors: each step comes once, in order, with its values."""
+"""Exceptions from signal handlers while batches become tensors: each step comes once, in order,
+with its values."""
 
 from __future__ import annotations
 

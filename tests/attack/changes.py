@@ -1,10 +1,12 @@
-"""Files that another process changes while they are read: what they held when they were opened, or an error.
+"""Files that another process changes while they are read: what they held when they were opened, or
+an error.
 
-Truth       each file says in all its rows which version it is. All that a source reads of a file is of one version, and
-            each row is whole.
-Left out    a writer that changes a file in place without another size or time of modification, which nothing notices
-            that does not read the file anew. So each change here ends with a time that no version had before; and what
-            is written in place is not written while the file is being opened, when its time may be that of the moment.
+Truth       each file says in all its rows which version it is. All that a source reads of a file is
+            of one version, and each row is whole.
+Left out    a writer that changes a file in place without another size or time of modification,
+            which nothing notices that does not read the file anew. So each change here ends with a
+            time that no version had before; and what is written in place is not written while the
+            file is being opened, when its time may be that of the moment.
 """
 
 from __future__ import annotations
@@ -108,7 +110,8 @@ def _check(batch: gl.batch.Batch, values: list[Any], versions: dict[int, int], k
         rows = np.atleast_2d(value)
         version = versions.setdefault(number, int(rows[0, 1]))
         expected = table(number, version)[first : first + len(rows)]
-        # Two files that changed places are what they are: the number in a file is that of the place it was made for.
+        # Two files that changed places are what they are: the number in a file is that of the place
+        # it was made for.
         expected[:, 0] = rows[0, 0]
         assert np.array_equal(rows, expected), (
             f"{kind}, file {number}, version {version}: {rows}, not {expected}"
@@ -126,7 +129,8 @@ def _open(kind: str, paths: list[Path]) -> Any:
 
 
 def table(number: int, version: int) -> Any:
-    """Return what a version of a file holds: in each row the file, the version, the row, and numbers made of these."""
+    """Return what a version of a file holds: in each row the file, the version, the row, and
+    numbers made of these."""
     rows = (
         np.arange(ROWS, dtype=np.int32)[:, None] * 7
         + np.arange(COLUMNS, dtype=np.int32) * 1000

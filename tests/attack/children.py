@@ -1,4 +1,5 @@
-"""Trials in a child of fork: what a library does to the process that gives it damaged bytes, the child alone sees.
+"""Trials in a child of fork: what a library does to the process that gives it damaged bytes, the
+child alone sees.
 
 The child says what came of it in JSON. It is killed when it takes too long.
 """

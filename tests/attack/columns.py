@@ -1,6 +1,7 @@
 """Parquet and Arrow files, sound and damaged: the values of PyArrow, or an error of ours.
 
-Reading happens in a child: PyArrow ends the process for some damaged bytes, which must not happen by our calls.
+Reading happens in a child: PyArrow ends the process for some damaged bytes, which must not happen
+by our calls.
 """
 
 from __future__ import annotations
@@ -110,7 +111,8 @@ def _by_arrow(path: Path, is_parquet: bool) -> Any:
 
 
 def _column(table: Any, name: str) -> Any:
-    """Return the values of a column; None where there is none of that name, or PyArrow cannot tell them."""
+    """Return the values of a column; None where there is none of that name, or PyArrow cannot tell
+    them."""
     try:
         return table.column(name).to_pylist()
     except (KeyError, ValueError, UnicodeDecodeError, GpuloadError):

@@ -1,4 +1,5 @@
-"""Images to begin with: files of other projects and files made byte by byte; and what is left of them."""
+"""Images to begin with: files of other projects and files made byte by byte; and what is left of
+them."""
 
 from __future__ import annotations
 
@@ -68,7 +69,8 @@ def _by_pillow() -> Iterator[bytes]:
 
 
 def damaged(rng: np.random.Generator) -> bytes:
-    """Return one of them, damaged; sometimes it gets a piece of another, and a PNG the right checksums again."""
+    """Return one of them, damaged; sometimes it gets a piece of another, and a PNG the right
+    checksums again."""
     files = corpus()
     data = files[rng.integers(len(files))]
     if rng.random() < 0.1:

@@ -1,4 +1,5 @@
-"""Damaged images in a loader that replaces or skips them: the same rows, whatever may make no difference is changed."""
+"""Damaged images in a loader that replaces or skips them: the same rows, whatever may make no
+difference is changed."""
 
 from __future__ import annotations
 

@@ -1,10 +1,12 @@
-"""Derived files that change: unpacked copies, tables, indexes and caches are damaged, cut, swapped or removed.
+"""Derived files that change: unpacked copies, tables, indexes and caches are damaged, cut, swapped
+or removed.
 
-Truth       the values that the user's files were written with. Whatever becomes of the kept files, what a source gives
-            is these values, or a ``GpuloadError``; and after an error or two the same call gives them again.
+Truth       the values that the user's files were written with. Whatever becomes of the kept files,
+            what a source gives is these values, or a ``GpuloadError``; and after an error or two
+            the same call gives them again.
 When        between two openings of the user's files, or while a source of theirs is open.
-Left out    bytes that change while a source is open without another size or time of modification. So each change ends
-            with a time that no file had before.
+Left out    bytes that change while a source is open without another size or time of modification.
+            So each change ends with a time that no file had before.
 """
 
 from __future__ import annotations
@@ -45,7 +47,8 @@ def attack(seconds: float, seed: int) -> Report:
 
 
 def trial(rng: np.random.Generator, folder: Path) -> Counter[str]:
-    """Open the user's files again and again, and change what was kept of them in between and meanwhile."""
+    """Open the user's files again and again, and change what was kept of them in between and
+    meanwhile."""
     kinds = [
         "idx",
         "npz",
@@ -249,7 +252,8 @@ def _change(rng: np.random.Generator, folder: Path, version: int) -> str:
 
 @contextlib.contextmanager
 def _small_limits(rng: np.random.Generator, folder: Path) -> Iterator[None]:
-    """Keep everything in files, in a folder of the trial, and compare some of them block by block."""
+    """Keep everything in files, in a folder of the trial, and compare some of them block by
+    block."""
     level = logging.getLogger("gpuload").level
     logging.getLogger("gpuload").setLevel(logging.ERROR)
     try:

@@ -1,4 +1,5 @@
-"""Loaders that are closed, dropped and shared at random moments: no hang, no thread left, no batch twice or wrong."""
+"""Loaders that are closed, dropped and shared at random moments: no hang, no thread left, no batch
+twice or wrong."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ def attack(seconds: float, seed: int) -> Report:
 
 
 def trial(rng: np.random.Generator, folder: Path) -> str:
-    """Let 1 to 4 threads take the batches of each of 1 to 2 epochs, and end that in some way at a random moment."""
+    """Let 1 to 4 threads take the batches of each of 1 to 2 epochs, and end that in some way at a
+    random moment."""
     names = [lane for lane in LANES if lanes.HAS_DALI or lane != "dali"]
     shares = np.array([LANES[lane] for lane in names], float)
     lane, way = str(rng.choice(names, p=shares / shares.sum())), WAYS[rng.integers(len(WAYS))]

@@ -1,4 +1,5 @@
-"""Fixed-length records of any dtype, header and footer: what ``numpy.frombuffer`` finds, or an error of ours."""
+"""Fixed-length records of any dtype, header and footer: what ``numpy.frombuffer`` finds, or an
+error of ours."""
 
 from __future__ import annotations
 
@@ -62,7 +63,8 @@ def _check(
     extra: int,
     percent: int,
 ) -> str:
-    """Write ``num_records`` records with header and footer, and ``more`` bytes every other time, and read them."""
+    """Write ``num_records`` records with header and footer, and ``more`` bytes every other time,
+    and read them."""
     around = sum(
         int(n) for n in (header, footer) if isinstance(n, (int, np.integer)) and 0 <= n < 100
     )

@@ -1,6 +1,8 @@
-"""Forks at random moments: the child is told to make a loader of its own, can, and ends, by itself or through Python.
+"""Forks at random moments: the child is told to make a loader of its own, can, and ends, by itself
+or through Python.
 
-The forks happen in a program of their own, at whose top level a child falls off the end as any script does.
+The forks happen in a program of their own, at whose top level a child falls off the end as any
+script does.
 """
 
 from __future__ import annotations
@@ -61,7 +63,8 @@ def trial(rng: np.random.Generator, folder: Path) -> Counter[str]:
 
 
 def run() -> None:
-    """Fork some times and print what came of it; a child that ends through Python returns from here."""
+    """Fork some times and print what came of it; a child that ends through Python returns from
+    here."""
     warnings.simplefilter(
         "ignore", DeprecationWarning
     )  # of Python 3.12, about forks of processes with threads
@@ -105,7 +108,8 @@ def _fork(seed: int, folder: Path) -> tuple[Counter[str], list[str]] | None:
 
 
 def _at(moment: str, lane: str, folder: Path, rng: np.random.Generator):
-    """Return a loader, its iterators and a thread of it, at the moment at which the process is to be forked."""
+    """Return a loader, its iterators and a thread of it, at the moment at which the process is to
+    be forked."""
     load, stop_event, thread = lanes.loader(lane, folder), threading.Event(), None
     runs = [
         iter(load) for _ in range({"live": 1, "live DALI": 1, "several live": 3}.get(moment, 0))

@@ -1,7 +1,9 @@
-"""Sound images of every format, made at random by other libraries: read as these read them, or refused by name.
+"""Sound images of every format, made at random by other libraries: read as these read them, or
+refused by name.
 
-Files     by Pillow with its options of saving, by OpenCV where samples have 16 bits or are floats, and by tifffile
-          where it is installed. PNM as text is written here, by the rules of Netpbm.
+Files     by Pillow with its options of saving, by OpenCV where samples have 16 bits or are floats,
+          and by tifffile where it is installed. PNM as text is written here, by the rules of
+          Netpbm.
 Expected  of files without loss the array that was written; of others what Pillow reads.
 Stored    an image that has an orientation is read as it is stored, too, and turned here.
 Left out  CMYK, of which DALI makes other RGB.
@@ -351,7 +353,8 @@ def opencv(rng: np.random.Generator) -> Sample:
 
 
 def tifffile(rng: np.random.Generator) -> Sample:
-    """Return a TIFF by tifffile, of any dtype, channels, arrangement and compression that it writes."""
+    """Return a TIFF by tifffile, of any dtype, channels, arrangement and compression that it
+    writes."""
     import tifffile as library
 
     while True:

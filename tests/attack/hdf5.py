@@ -1,7 +1,8 @@
 """HDF5 files, sound and damaged: the values of h5py, or an error of ours.
 
-Reading happens in a child: HDF5's library ends the process for some damaged files, as `formats/hdf5/source.py` says.
-That is counted, and no finding; the end of a process that opened the file by gpuload and not by h5py is one.
+Reading happens in a child: HDF5's library ends the process for some damaged files, as
+`formats/hdf5/source.py` says. That is counted, and no finding; the end of a process that opened the
+file by gpuload and not by h5py is one.
 """
 
 from __future__ import annotations
@@ -72,7 +73,8 @@ def _compare(path: Path, is_sound: bool) -> str:
 def read_by_gpuload(description: str) -> set[str]:
     """Return the fields that gpuload decodes itself, from what `Source.describe` says.
 
-    Others have the bytes that a codec of the library makes of damaged ones: lzf and Blosc leave memory as it was.
+    Others have the bytes that a codec of the library makes of damaged ones: lzf and Blosc leave
+    memory as it was.
     """
     parts = [part.partition(": ") for part in description.split("; ")]
     return {

@@ -29,7 +29,8 @@ KINDS |= {"GIF": "gif", "AVIF": "avif"}
 
 
 def attack(seconds: float, seed: int) -> Report:
-    """Read heads; first sound ones, so that what is loaded with the first file of a format is no trial's memory."""
+    """Read heads; first sound ones, so that what is loaded with the first file of a format is no
+    trial's memory."""
     for data in corpus():
         with contextlib.suppress(heads.HeadError):
             heads.read(data)

@@ -1,9 +1,11 @@
 """What all parts of the attack share: the loop that tries, watches and counts, and the report.
 
-A finding  an exception that leaves a trial, whatever it is; a trial that hangs, or takes more memory than it may; the
-           end of the process. The last ones are seen from outside, by `__main__.run_part`.
-Left over  each trial has a folder of its own, named by its seed. It is removed where nothing was found, kept beside the
-           finding otherwise, and found in TMPDIR by the process outside where this one has died.
+A finding  an exception that leaves a trial, whatever it is; a trial that hangs, or takes more
+           memory than it may; the end of the process. The last ones are seen from outside, by
+           `__main__.run_part`.
+Left over  each trial has a folder of its own, named by its seed. It is removed where nothing was
+           found, kept beside the finding otherwise, and found in TMPDIR by the process outside
+           where this one has died.
 """
 
 from __future__ import annotations
@@ -82,7 +84,8 @@ def hunt(
     Args:
         seconds: how long.
         seed: of the first trial.
-        trial: gets its random generator and an empty folder, and returns what came of it, or how often what.
+        trial: gets its random generator and an empty folder, and returns what came of it, or how
+            often what.
         hang_s: a trial that takes longer ends the process, which shows the stack of every thread.
         more_bytes: of memory that a trial may take.
     """
@@ -118,7 +121,8 @@ def keep(folder: Path) -> Path:
 
 
 def outcome(function: Callable[..., Any], *arguments: Any, **names: Any) -> tuple[str, Any]:
-    """Return "read" and what a call returns, or "refused" and the ``GpuloadError`` that it raises."""
+    """Return "read" and what a call returns, or "refused" and the ``GpuloadError`` that it
+    raises."""
     try:
         return "read", function(*arguments, **names)
     except GpuloadError as error:

@@ -1,4 +1,5 @@
-"""IDX files of any type and shape, sound and damaged: what ``numpy.frombuffer`` finds, or an error of ours."""
+"""IDX files of any type and shape, sound and damaged: what ``numpy.frombuffer`` finds, or an error
+of ours."""
 
 from __future__ import annotations
 

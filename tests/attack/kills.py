@@ -1,4 +1,5 @@
-"""SIGKILL at random moments to a process that trains and saves its state: all that it delivers is what it had to be."""
+"""SIGKILL at random moments to a process that trains and saves its state: all that it delivers is
+what it had to be."""
 
 from __future__ import annotations
 
@@ -99,7 +100,8 @@ def _train(lane: str, state: Path, log: Path) -> None:
 
 
 def _cut_torn_line(log: Path) -> None:
-    """Cut off what a life had half written when it was killed; the state is written behind it, so it comes again."""
+    """Cut off what a life had half written when it was killed; the state is written behind it, so
+    it comes again."""
     content = log.read_bytes()
     log.write_bytes(content[: content.rfind(b"\n") + 1])
 

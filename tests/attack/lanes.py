@@ -1,4 +1,5 @@
-"""Loaders for the parts that attack a running one: rows, rows through ops, JPEGs on each executor."""
+"""Loaders for the parts that attack a running one: rows, rows through ops, JPEGs on each
+executor."""
 
 from __future__ import annotations
 
@@ -27,8 +28,8 @@ def loader(lane: str, folder: Path, **changes: Any) -> gl.Loader:
     """Return a loader of a lane; its files are written once to the folder.
 
     Args:
-        lane: "rows": NPY files in C and Fortran order; "ops": arrays in memory and ops; "jpeg": JPEG files, array
-            executor; "dali": the same on DALI.
+        lane: "rows": NPY files in C and Fortran order; "ops": arrays in memory and ops; "jpeg":
+            JPEG files, array executor; "dali": the same on DALI.
         folder: for files.
         changes: arguments of the loader.
     """

@@ -1,4 +1,5 @@
-"""Manifests with changed numbers and values under right checksums: an error of ours, or bytes of the files."""
+"""Manifests with changed numbers and values under right checksums: an error of ours, or bytes of
+the files."""
 
 from __future__ import annotations
 

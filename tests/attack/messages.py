@@ -1,4 +1,5 @@
-"""TFRecord files and tf.train.Examples by other hands: frames walked with ``struct``, messages read by protobuf."""
+"""TFRecord files and tf.train.Examples by other hands: frames walked with ``struct``, messages read
+by protobuf."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ def framed(payload: bytes) -> bytes:
 
 
 def walk(data: bytes) -> tuple[list[bytes | None], bool]:
-    """Return the payloads of a file, None for one with another checksum; and whether the file is whole."""
+    """Return the payloads of a file, None for one with another checksum; and whether the file is
+    whole."""
     payloads: list[bytes | None] = []
     place = 0
     while place < len(data):
@@ -53,7 +55,8 @@ def walk(data: bytes) -> tuple[list[bytes | None], bool]:
 
 @cache
 def example_class() -> Any:
-    """Return protobuf's class for tf.train.Example, made of its description in example.proto and feature.proto."""
+    """Return protobuf's class for tf.train.Example, made of its description in example.proto and
+    feature.proto."""
     file = descriptor_pb2.FileDescriptorProto(
         name="gpuload_attack.proto", package="attack", syntax="proto3"
     )
@@ -100,7 +103,8 @@ def example(rng: np.random.Generator) -> bytes:
 
 
 def fields_of(payload: bytes) -> dict[str, list[Any]] | None:
-    """Return the values of i, f and b by protobuf; None where it is no such message, or a key is of another kind."""
+    """Return the values of i, f and b by protobuf; None where it is no such message, or a key is of
+    another kind."""
     message = example_class()()
     try:
         message.ParseFromString(payload)

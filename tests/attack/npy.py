@@ -1,4 +1,5 @@
-"""NPY files, rows and whole files, sound and damaged: the values of ``numpy.load``, or an error of ours."""
+"""NPY files, rows and whole files, sound and damaged: the values of ``numpy.load``, or an error of
+ours."""
 
 from __future__ import annotations
 
@@ -113,7 +114,8 @@ def _by_numpy(path: Path) -> Any:
 def _by_gpuload(
     paths: list[Path], record: Any, rng: np.random.Generator
 ) -> tuple[list[int], dict[str, Any]]:
-    """Return the numbers of some records, and their fields: from the source, or from a loader of it."""
+    """Return the numbers of some records, and their fields: from the source, or from a loader of
+    it."""
     with gl.npy(paths, record=record) as source:
         numbers = list(range(min(len(source), ROWS)))
         if rng.random() < 0.5:
@@ -146,7 +148,8 @@ def _records(arrays: list[Any], record: str, numbers: list[int]) -> dict[str, li
 
 
 def _is_beyond(arrays: list[Any], record: str) -> bool:
-    """Return True for what gpuload says it refuses: an array without axes has no rows, rows have one shape."""
+    """Return True for what gpuload says it refuses: an array without axes has no rows, rows have
+    one shape."""
     if any(array is None for array in arrays):
         return True
     return record == "row" and (

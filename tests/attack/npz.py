@@ -1,4 +1,5 @@
-"""NPZ archives, stored and deflated, sound and damaged: the values of ``numpy.load``, or an error of ours."""
+"""NPZ archives, stored and deflated, sound and damaged: the values of ``numpy.load``, or an error
+of ours."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""HDF5 files and Zarr arrays with every option that their libraries have: read as the library reads them, or refused.
+"""HDF5 files and Zarr arrays with every option that their libraries have: read as the library reads
+them, or refused.
 
-A refusal has to be one of REFUSALS, each for what is not supported; "damaged" is none of these, since all are sound.
+A refusal has to be one of REFUSALS, each for what is not supported; "damaged" is none of these,
+since all are sound.
 """
 
 from __future__ import annotations
@@ -74,7 +76,8 @@ def _is_same(left: Any, right: Any) -> bool:
 
 
 def _check(source_of: Any, expected: dict[str, Any]) -> str:
-    """Return what came of it; raises AssertionError for other values, and for a refusal that is none of REFUSALS."""
+    """Return what came of it; raises AssertionError for other values, and for a refusal that is
+    none of REFUSALS."""
     source = _source(source_of)
     if isinstance(source, str):
         assert any(text in source for text in REFUSALS), source

@@ -1,4 +1,5 @@
-"""Our own parsers under atheris, which looks for inputs that reach new lines: headers, heads of images, messages.
+"""Our own parsers under atheris, which looks for inputs that reach new lines: headers, heads of
+images, messages.
 
 Each target runs in a process of its own: libFuzzer ends the process that it runs in.
 """
@@ -106,7 +107,8 @@ def _check_npy(data: bytes) -> None:
 
 
 def _by_numpy(data: bytes) -> Any:
-    """Return shape, order and dtype; version 3 is version 2 with another encoding, for which NumPy offers no reader."""
+    """Return shape, order and dtype; version 3 is version 2 with another encoding, for which NumPy
+    offers no reader."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         file = io.BytesIO(data[8:])
@@ -180,7 +182,8 @@ def _idx_files() -> list[bytes]:
 
 
 def _check_table(data: bytes) -> None:
-    """Check the scan of a table: the values of Python's csv module, in one piece and in short ones."""
+    """Check the scan of a table: the values of Python's csv module, in one piece and in short
+    ones."""
     from gpuload.formats.csv import columns, lines
 
     dialect = columns.dialect_of(False, ",", '"', "utf-8", 0, [""])

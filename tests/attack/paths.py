@@ -16,7 +16,8 @@ from gpuload.storage.files import expand
 from tests.attack.examples import examples
 from tests.attack.hunt import Report, hunt, outcome
 
-# None is "*" or "**": what is there by that very name is no wildcard, in one of many folders too, unlike for glob.
+# None is "*" or "**": what is there by that very name is no wildcard, in one of many folders too,
+# unlike for glob.
 NAMES = (
     "a",
     "b.npy",
@@ -128,7 +129,8 @@ def _by_glob(folder: Path, path: str) -> list[str]:
 
 
 def _is_twofold(parts: list[tuple[str, str]]) -> bool:
-    """Return True if a wildcard is also the name of a file, in a folder that another wildcard means."""
+    """Return True if a wildcard is also the name of a file, in a folder that another wildcard
+    means."""
     return any(
         glob.has_magic(part) and part in NAMES and not os.path.lexists(path) for path, part in parts
     )

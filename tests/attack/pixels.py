@@ -1,4 +1,5 @@
-"""Damaged images through ``gl.images`` and ``Decode``: the same pixels from both executors, or an error at its step."""
+"""Damaged images through ``gl.images`` and ``Decode``: the same pixels from both executors, or an
+error at its step."""
 
 from __future__ import annotations
 

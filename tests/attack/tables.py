@@ -146,7 +146,8 @@ def _other_program(rng: np.random.Generator, folder: Path) -> str:
 
 
 def _numbers(rng: np.random.Generator, folder: Path) -> str:
-    """Write numbers of all sizes beside missing ones, in one file or two: each is exactly itself, or refused."""
+    """Write numbers of all sizes beside missing ones, in one file or two: each is exactly itself,
+    or refused."""
     integers = [
         0,
         7,
@@ -232,7 +233,8 @@ def _by_python(data: bytes) -> list[list[str]] | None:
 
 
 def _rows_of(data: bytes) -> list[list[str]] | None:
-    """Return the rows behind the header; None where there is another one, or the module refuses them."""
+    """Return the rows behind the header; None where there is another one, or the module refuses
+    them."""
     try:
         header, *rows = csv.reader(io.StringIO(data.decode(), newline=""), strict=True)
     except (csv.Error, ValueError):

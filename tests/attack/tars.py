@@ -1,4 +1,5 @@
-"""Tar archives of GNU, PAX and ustar, sound and damaged: the members that ``tarfile`` finds, or an error of ours."""
+"""Tar archives of GNU, PAX and ustar, sound and damaged: the members that ``tarfile`` finds, or an
+error of ours."""
 
 from __future__ import annotations
 
@@ -49,7 +50,8 @@ def attack(seconds: float, seed: int) -> Report:
 
 
 def trial(rng: np.random.Generator, folder: Path) -> str:
-    """Write an archive, damage it or not, and read it twice: the second time by its index, if it has one."""
+    """Write an archive, damage it or not, and read it twice: the second time by its index, if it
+    has one."""
     path, is_sound = folder / "a.tar", rng.random() < 0.2
     data = _archive(rng)
     if not is_sound:
@@ -142,7 +144,8 @@ def _archive(rng: np.random.Generator) -> bytes:
 
 
 def _damaged(rng: np.random.Generator, data: bytes) -> bytes:
-    """Return the archive with a changed header, whose checksum may be right again, or changed anywhere."""
+    """Return the archive with a changed header, whose checksum may be right again, or changed
+    anywhere."""
     if rng.random() < 0.3:
         return mutated(data, rng, most=2)
     changed = bytearray(data)
@@ -162,8 +165,9 @@ def _damaged(rng: np.random.Generator, data: bytes) -> bytes:
 def _by_tarfile(data: bytes) -> list[dict[str, bytes]] | None:
     """Return the members of each record, links followed.
 
-    None where ``tarfile`` refuses the archive or takes less than all of it, and where a changed header made names of
-    which the records are a question of their own: one that is there twice, and one with other dots.
+    None where ``tarfile`` refuses the archive or takes less than all of it, and where a changed
+    header made names of which the records are a question of their own: one that is there twice, and
+    one with other dots.
     """
     records = dict[str, dict[str, bytes]]()
     try:

@@ -1,4 +1,5 @@
-"""The attack finds nothing, tries much, and would find what is planted; its long form is `make attack`."""
+"""The attack finds nothing, tries much, and would find what is planted; its long form is
+`make attack`."""
 
 from __future__ import annotations
 
@@ -86,7 +87,8 @@ SEED = 20_000  # always the same: new ones are for `make attack`
 
 @pytest.fixture
 def findings_folder(tmp_path, monkeypatch):
-    """Keep what is found with the test, and not where findings lie that somebody has to look at; end with the first."""
+    """Keep what is found with the test, and not where findings lie that somebody has to look at;
+    end with the first."""
     monkeypatch.setattr(hunt, "FINDINGS_FOLDER", tmp_path)
     monkeypatch.setattr(hunt, "MOST_FINDINGS", 1)
     monkeypatch.setenv("GPULOAD_ATTACK_KEPT", str(tmp_path))

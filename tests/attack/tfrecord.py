@@ -1,4 +1,5 @@
-"""TFRecord files, sound and damaged: the values of protobuf, what has another checksum refused, nothing else lost."""
+"""TFRecord files, sound and damaged: the values of protobuf, what has another checksum refused,
+nothing else lost."""
 
 from __future__ import annotations
 
@@ -110,7 +111,8 @@ def _check_loader(source: Any, rng: np.random.Generator) -> None:
 
 
 def _check_listed(value: Any, data: bytes, expected: list[bytes | None], is_whole: bool) -> None:
-    """Check that ``gpuload.check`` lists each record with another checksum, and where the file breaks off."""
+    """Check that ``gpuload.check`` lists each record with another checksum, and where the file
+    breaks off."""
     try:
         entries = list(gl.check(value, num_threads=1))
     except GpuloadError as error:

@@ -1,4 +1,5 @@
-"""What holds for every bridge that hands out tensors: the loader's batches, shared, safe, and errors as themselves."""
+"""What holds for every bridge that hands out tensors: the loader's batches, shared, safe, and
+errors as themselves."""
 
 from __future__ import annotations
 
@@ -332,7 +333,8 @@ def test_an_error_of_an_op_comes_as_itself_at_its_step_and_the_next_call_goes_on
 def test_what_breaks_off_the_conversion_of_a_batch_loses_no_step_of_a_state(
     tensors: Any, error: type[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whether a signal handler raised it or memory was short for a moment: the next call makes the same batch again."""
+    """Whether a signal handler raised it or memory was short for a moment: the next call makes the
+    same batch again."""
     loader, with_fields, calls = loader_of("label", batch_size=2), gl.Batch.with_fields, []
 
     def broken_off(batch: gl.Batch, convert: Any) -> gl.Batch:
@@ -383,7 +385,8 @@ def test_a_conversion_that_fails_by_itself_is_an_error_once_and_the_next_call_go
 def test_what_a_signal_handler_raises_while_tensors_are_made_loses_no_step(
     tensors: Any, shows: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Again and again if the traceback shows the handler; once a call of ``next`` if it does not."""
+    """Again and again if the traceback shows the handler; once a call of ``next`` if it does
+    not."""
     loader, with_fields, rings = loader_of("label", batch_size=2), gl.Batch.with_fields, []
 
     def ring(number: int, frame: Any) -> None:

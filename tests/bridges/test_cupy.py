@@ -1,4 +1,5 @@
-"""The CuPy bridge: a GPU's arrays and nothing else; on a GPU that is simulated, and on a real one where there is."""
+"""The CuPy bridge: a GPU's arrays and nothing else; on a GPU that is simulated, and on a real one
+where there is."""
 
 from __future__ import annotations
 

@@ -1356,7 +1356,8 @@ def test_a_source_on_a_gpu_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_dali_is_given_plain_arrays_of_cupy_whose_memory_comes_back_behind_its_copy(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """DALI itself cannot run on the simulated device: what it is told, and what it does with it, is copied from it."""
+    """DALI itself cannot run on the simulated device: what it is told, and what it does with it, is
+    copied from it."""
     sim = simdevice.install(monkeypatch, seed=3)
     loader = loader_of(device="gpu", batch_size=3)
     dali_columns = columns.Columns(loader, {"angle": gldali.uniform(0, 1)})
@@ -1413,7 +1414,8 @@ def test_encoded_images_are_decoded_on_the_gpu(device: str, tmp_path: Path) -> N
     crop = gl.ops.RandomResizedCrop(24, 20)
 
     def graph(jpegs: Any, labels: Any, crop: Any) -> Any:
-        # Whole, as nvImageCodec 0.9.0 is reported to end the process at a region of a JPEG on a GPU.
+        # Whole, as nvImageCodec 0.9.0 is reported to end the process at a region of a JPEG on a
+        # GPU.
         images = fn.decoders.image(
             jpegs, device="mixed", jpeg_fancy_upsampling=True, hw_decoder_load=0.0
         )
@@ -1425,7 +1427,8 @@ def test_encoded_images_are_decoded_on_the_gpu(device: str, tmp_path: Path) -> N
         for batch in whole:
             images, labels = (np.asarray(tensors.as_cpu().as_tensor()) for tensors in pipe.run())
             assert labels.tolist() == batch["label"].tolist()
-            # nvJPEG is not libjpeg-turbo: on noise, the hardest image there is, its levels differ by a few.
+            # nvJPEG is not libjpeg-turbo: on noise, the hardest image there is, its levels differ
+            # by a few.
             assert np.abs(images.astype(int) - batch["image"]).mean() < 4
         with pytest.raises(StopIteration):
             pipe.run()
@@ -1479,7 +1482,8 @@ def test_the_example_that_was_moved_goes_on_exactly(tmp_path: Path) -> None:
 
 
 def statements(path: Path) -> str:
-    """The text of a file with each run of white space as one space, and none behind and before brackets."""
+    """The text of a file with each run of white space as one space, and none behind and before
+    brackets."""
     return re.sub(r"(?<=[(\[{]) | (?=[)\]}])", "", " ".join(path.read_text().split()))
 
 

@@ -1,4 +1,5 @@
-"""Damaged records through each bridge: the batches of the loader, each framework's way, and no step more or fewer."""
+"""Damaged records through each bridge: the batches of the loader, each framework's way, and no step
+more or fewer."""
 
 from __future__ import annotations
 

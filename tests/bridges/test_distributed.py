@@ -1,4 +1,5 @@
-"""``distribute``: each replica gets its shard of each step, in one process and in several, also after kills."""
+"""``distribute``: each replica gets its shard of each step, in one process and in several, also
+after kills."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ from gpuload.errors import SpecError  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 
-# A strategy of two replicas needs two devices, which TensorFlow makes when it is first used. So far it is imported.
+# A strategy of two replicas needs two devices, which TensorFlow makes when it is first used. So far
+# it is imported.
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
 )

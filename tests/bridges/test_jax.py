@@ -1,4 +1,5 @@
-"""The JAX bridge: arrays that share the loader's memory, and nothing cut to 32 bits behind one's back."""
+"""The JAX bridge: arrays that share the loader's memory, and nothing cut to 32 bits behind one's
+back."""
 
 from __future__ import annotations
 

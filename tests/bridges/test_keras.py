@@ -1,4 +1,5 @@
-"""Callbacks of Keras: a run that was ended anywhere goes on where it was; what the loader did is told."""
+"""Callbacks of Keras: a run that was ended anywhere goes on where it was; what the loader did is
+told."""
 
 from __future__ import annotations
 
@@ -55,7 +56,8 @@ _models: dict[str, tuple[Any, list[np.ndarray]]] = {}
 
 
 def model_of(**options: Any) -> Any:
-    """Return the one model with these options, as new: TensorFlow needs a second to trace the steps of each model."""
+    """Return the one model with these options, as new: TensorFlow needs a second to trace the steps
+    of each model."""
     if str(options) not in _models:
         model = new_model(**options)
         model.optimizer.build(model.trainable_variables)
@@ -381,7 +383,8 @@ def test_a_training_that_waits_for_its_input_is_told_so_in_one_sentence(caplog):
     import time
 
     class Pace(tf.keras.callbacks.Callback):  # type: ignore[misc]
-        """How long the latest step took, without its waiting; not the first ones, which Keras compiles."""
+        """How long the latest step took, without its waiting; not the first ones, which Keras
+        compiles."""
 
         step_s = 0.0
 

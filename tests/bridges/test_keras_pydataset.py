@@ -1,4 +1,5 @@
-"""A loader as a PyDataset of Keras: the batches of its own adapters, their order, and a run on JAX that is resumed."""
+"""A loader as a PyDataset of Keras: the batches of its own adapters, their order, and a run on JAX
+that is resumed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The TensorFlow bridge through DALI's plugin: the same batches as without it, and the plugin's traps."""
+"""The TensorFlow bridge through DALI's plugin: the same batches as without it, and the plugin's
+traps."""
 
 from __future__ import annotations
 

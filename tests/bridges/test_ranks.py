@@ -1,4 +1,5 @@
-"""``gl.shard``: the rank that a launcher says, by name or by the agreement of all; never a guess."""
+"""``gl.shard``: the rank that a launcher says, by name or by the agreement of all; never a
+guess."""
 
 from __future__ import annotations
 
@@ -251,7 +252,8 @@ def test_an_unknown_launcher_is_refused(launcher: object) -> None:
 
 
 def test_a_framework_that_runs_is_a_witness(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A framework that this program has imported, and that knows of other processes, has to agree."""
+    """A framework that this program has imported, and that knows of other processes, has to
+    agree."""
     entry = ranks.LAUNCHERS["jax"]
     monkeypatch.setitem(sys.modules, "jax", sys)
     monkeypatch.setitem(

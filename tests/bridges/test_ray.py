@@ -1,4 +1,5 @@
-"""The bridge to Ray on a cluster of several nodes on this machine: reads, conversions, workers that die."""
+"""The bridge to Ray on a cluster of several nodes on this machine: reads, conversions, workers that
+die."""
 
 from __future__ import annotations
 
@@ -156,7 +157,8 @@ def wide_rows(numbers: Any) -> dict[str, Any]:
 
 
 class Victim:
-    """Rows whose reader on one node waits for its end when a part of its file is written; the others wait for it."""
+    """Rows whose reader on one node waits for its end when a part of its file is written; the
+    others wait for it."""
 
     def __init__(self, mark: Path, node_id: str) -> None:
         self.mark, self.node_id = mark, node_id

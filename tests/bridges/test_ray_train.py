@@ -1,7 +1,8 @@
-"""The example with Ray Train: killed, and gone on with on another number of workers; each record is trained on once.
+"""The example with Ray Train: killed, and gone on with on another number of workers; each record is
+trained on once.
 
-The checkpoint of model and loader also counts how often each record was trained on, so steps that are lost with the
-model do not count.
+The checkpoint of model and loader also counts how often each record was trained on, so steps that
+are lost with the model do not count.
 """
 
 from __future__ import annotations
@@ -65,7 +66,8 @@ def test_killed_workers_go_on_as_fewer_and_as_more(cluster: Any, tmp_path: Path)
 
 
 def train_and_wait(config: dict[str, Any]) -> None:
-    """Train as the example does; the first two workers wait until Ray ends them, and the first single one, too."""
+    """Train as the example does; the first two workers wait until Ray ends them, and the first
+    single one, too."""
     num_workers = ray.train.get_context().get_world_size()
     mark = Path(config["rows"]).with_name(f"{num_workers} waited")
 

@@ -1,4 +1,5 @@
-"""The TensorFlow bridge: tensors that share the loader's memory, and the loader as a tf.data.Dataset."""
+"""The TensorFlow bridge: tensors that share the loader's memory, and the loader as a
+tf.data.Dataset."""
 
 from __future__ import annotations
 
@@ -824,7 +825,8 @@ def _recording(strategy: str, options: tuple[tuple[str, Any], ...]) -> Recording
 
 
 def recording(strategy: str = "plain", **options: Any) -> Recording:
-    """Return the one model with these options, as new: TensorFlow needs half a second to trace the step of a model."""
+    """Return the one model with these options, as new: TensorFlow needs half a second to trace the
+    step of a model."""
     model = _recording(strategy, tuple(options.items()))
     model.trained.clear()
     model._initial_epoch = None  # in which `fit` begins: Keras never forgets it

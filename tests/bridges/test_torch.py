@@ -1,4 +1,5 @@
-"""The torch bridge: tensors that share the loader's memory, and the loader as an IterableDataset."""
+"""The torch bridge: tensors that share the loader's memory, and the loader as an
+IterableDataset."""
 
 from __future__ import annotations
 
@@ -128,7 +129,8 @@ def test_a_gpu_that_torch_does_not_see_is_an_error() -> None:
 
 @pytest.fixture
 def sim(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A simulated GPU, with a stream of it that torch believes to be its own and CuPy knows nothing of."""
+    """A simulated GPU, with a stream of it that torch believes to be its own and CuPy knows nothing
+    of."""
     simulation = simdevice.install(monkeypatch, seed=7)
     simulation.of_torch = simulation.cupy.cuda.Stream(non_blocking=True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
@@ -321,7 +323,8 @@ class Workers:
             return deed(self.copies[number], number)
 
     def batches(self, most: int = 1000, begin: int = 0) -> list[list[int]]:
-        """Return the numbers of the batches of one loop over the DataLoader, or of ``most`` of them."""
+        """Return the numbers of the batches of one loop over the DataLoader, or of ``most`` of
+        them."""
         loops, results, number = self.each(lambda copy, number: iter(copy)), [], begin
         ending: set[int] = set()
         while len(ending) < self._num_workers and len(results) < most:

@@ -1,4 +1,5 @@
-"""What any verb meets: files without permission, folders that are not written to, full disks, Ctrl-C; by processes."""
+"""What any verb meets: files without permission, folders that are not written to, full disks,
+Ctrl-C; by processes."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ def environment(tmp_path):
 
 
 def powerless():
-    """Return what a command begins with, so that root, who may read and write everywhere, may not."""
+    """Return what a command begins with, so that root, who may read and write everywhere, may
+    not."""
     if os.geteuid() != 0:
         return []
     if shutil.which("setpriv") is None:
@@ -47,7 +49,8 @@ def powerless():
 
 
 def run(words, folder, environment, before=(), setup="", **options):
-    """Run the command in a process of its own, behind the lines of ``setup``; return it when it has ended."""
+    """Run the command in a process of its own, behind the lines of ``setup``; return it when it has
+    ended."""
     code = (
         f"import runpy\n{setup}\nrunpy.run_module('gpuload', run_name='__main__', alter_sys=True)"
     )
@@ -77,7 +80,8 @@ def test_a_file_that_may_not_be_read_is_named_with_the_remedy(words, files, envi
 
     process = run(words, files, environment, powerless())
 
-    # Damage is the no of `check`: the rest is read. A sample with such a record is no end for `inspect` either.
+    # Damage is the no of `check`: the rest is read. A sample with such a record is no end for
+    # `inspect` either.
     assert process.returncode in ((1, 2) if words[0] in ("check", "inspect") else (2,))
     text = process.stdout + process.stderr
     assert "permission" in text.lower()

@@ -1,4 +1,5 @@
-"""``gpuload bench`` and the ways of images to a GPU: what it measures, which one to write, and what it cannot."""
+"""``gpuload bench`` and the ways of images to a GPU: what it measures, which one to write, and what
+it cannot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The command line: help, slips, --json and --debug, exit statuses, completion; by real processes where it matters."""
+"""The command line: help, slips, --json and --debug, exit statuses, completion; by real processes
+where it matters."""
 
 from __future__ import annotations
 
@@ -339,7 +340,8 @@ def test_fish_completes_with_whole_descriptions(files, shell_environment):
 
 
 def test_zsh_completes_on_a_terminal(files, shell_environment):
-    """The Tab key is pressed behind each line; then Ctrl-X writes it to a file, and Ctrl-D ends the shell."""
+    """The Tab key is pressed behind each line; then Ctrl-X writes it to a file, and Ctrl-D ends the
+    shell."""
     need("zsh")
     lines = {
         "gpuload insp": "gpuload inspect ",

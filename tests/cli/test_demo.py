@@ -38,7 +38,8 @@ from gpuload.cli import (  # noqa: E402
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The demo's data, written once, with fewer rows, records and pieces of photographs for its rates."""
+    """The demo's data, written once, with fewer rows, records and pieces of photographs for its
+    rates."""
     folder = tmp_path_factory.mktemp("demo")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(demo_data, "NUM_BENCHMARK", 2_000)

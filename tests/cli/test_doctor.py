@@ -10,7 +10,7 @@ import gpuload as gl
 from gpuload.cli import doctor, main
 from gpuload.cli.doctor import ABSENT, OK, PROBLEM, Finding, Package
 from gpuload.executors import trials
-from gpuload.ops.decode import decoder_on_gpu
+from gpuload.ops.value.decode import decoder_on_gpu
 
 
 def plant(folder, monkeypatch, files):

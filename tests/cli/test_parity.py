@@ -1,4 +1,5 @@
-"""gpuload parity: each op and image format on each executor, beside what it means and beside other libraries."""
+"""gpuload parity: each op and image format on each executor, beside what it means and beside other
+libraries."""
 
 from __future__ import annotations
 

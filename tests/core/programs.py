@@ -1,7 +1,8 @@
-"""Builds C++ programs that drive the core without Python, under sanitizers: the fuzzer, and threads.
+"""Builds C++ programs that drive the core without Python, under sanitizers: the fuzzer, and
+threads.
 
-What was compiled is kept in build/programs, under a name that holds all that it was made from: sources, headers, flags
-and compiler.
+What was compiled is kept in build/programs, under a name that holds all that it was made from:
+sources, headers, flags and compiler.
 """
 
 from __future__ import annotations
@@ -97,7 +98,8 @@ def works(cxx: str, flags: list[str], program: str = "int main() {}") -> bool:
 
 
 def environment() -> dict[str, str]:
-    """Return the environment of a program: without the sanitizer that the tests themselves may run under."""
+    """Return the environment of a program: without the sanitizer that the tests themselves may run
+    under."""
     return {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
 
 

@@ -51,7 +51,8 @@ def test_heads_and_scans_of_jpegs(seed, monkeypatch):
 
 
 def lost(data, rng):
-    """Yield a file whose blocks were lost, whose end was cut off, and with markers where none may stand."""
+    """Yield a file whose blocks were lost, whose end was cut off, and with markers where none may
+    stand."""
     begin = min(data.find(b"\xff\xda") + 12, len(data) - 1)
     for length in (100, 255, 256, 257, 400):
         place = int(rng.integers(begin, max(begin + 1, len(data) - length)))

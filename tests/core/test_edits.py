@@ -1,4 +1,5 @@
-"""Edits in the core: every value that the NumPy forms make, alone and one after the other, and what is refused."""
+"""Edits in the core: every value that the NumPy forms make, alone and one after the other, and what
+is refused."""
 
 from __future__ import annotations
 
@@ -10,18 +11,10 @@ import pytest
 
 import gpuload as gl
 from gpuload import core
-from gpuload.ops import (
-    CLAHE,
-    blur,
-    blur_pillow,
-    colour,
-    colour_pillow,
-    edits,
-    lab,
-    pillow,
-    policies,
-    tables,
-)
+from gpuload.kernels import blur_pillow, colour, colour_pillow, edits, lab, pillow, tables
+from gpuload.ops import CLAHE
+from gpuload.ops.colour import blur
+from gpuload.ops.policy import policies
 
 pytestmark = pytest.mark.skipif(core.native is None, reason=core.problem)
 RNG = np.random.default_rng(8)
@@ -166,7 +159,8 @@ def test_pillows_blurs_are_those_of_numpy(channels):
 
 
 def matrices(size):
-    """Return matrices that shear, move, stretch and turn, also far away, and those of edges of pixels."""
+    """Return matrices that shear, move, stretch and turn, also far away, and those of edges of
+    pixels."""
     height, width = size
     for angle in (0, 1e-9, 0.3, 45, 89.999, 90, 135, 180.0001, 270, -30, 720.5):
         yield pillow.rotation(angle, size)
@@ -243,7 +237,8 @@ GRIDS = (
 def test_tiles_are_made_even_as_in_numpy(channels):
     for number, image in enumerate(images(channels, [*SIZES, (97, 89), (5, 300)])):
         size, levels = divmod(number, 4)
-        # Each grid for each size and for each of the levels, in images of an even and of an odd number of channels.
+        # Each grid for each size and for each of the levels, in images of an even and of an odd
+        # number of channels.
         limit, rows, columns = GRIDS[(size + 2 * levels + channels) % 8]
         result = edit(image, of(edits.CLAHE, np.float32(limit), rows, columns))
 
@@ -277,7 +272,8 @@ def test_tiles_of_16_bits_are_made_even_as_in_numpy(channels):
 
 
 def test_each_colour_of_a_flat_tile_goes_to_lab_and_back_as_in_numpy():
-    """A limit of no use and one tile make white of each lightness, so each colour shows its a and b."""
+    """A limit of no use and one tile make white of each lightness, so each colour shows its a and
+    b."""
     for red in range(0, 256, 15):
         green, blue = np.meshgrid(np.arange(256), np.arange(256))
         image = np.stack([np.full_like(green, red), green, blue], axis=-1).astype(np.uint8)

@@ -1,4 +1,5 @@
-"""The functions of the core refuse any arguments, or stay inside them; under `make sanitize` each access is seen."""
+"""The functions of the core refuse any arguments, or stay inside them; under `make sanitize` each
+access is seen."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import numpy as np
 import pytest
 
 from gpuload import core, ops
-from gpuload.ops import edits
+from gpuload.kernels import edits
 
 pytestmark = pytest.mark.skipif(core.native is None, reason=core.problem)
 
@@ -194,7 +195,8 @@ def hostile(argument, rng):
 
 
 def padded(array):
-    """Return a copy of an array with memory beside it that is looked at afterwards, and this memory."""
+    """Return a copy of an array with memory beside it that is looked at afterwards, and this
+    memory."""
     memory = np.full(array.nbytes + 2 * PADDING, UNTOUCHED, np.uint8)
     copy = memory[PADDING : PADDING + array.nbytes].view(array.dtype).reshape(array.shape)
     copy[...] = array

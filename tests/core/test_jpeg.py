@@ -1,4 +1,5 @@
-"""The core reads the heads of JPEGs as `images.head.read` does: the same numbers, or it leaves the file to that."""
+"""The core reads the heads of JPEGs as `images.head.read` does: the same numbers, or it leaves the
+file to that."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ def turned(value, order="<"):
 
 
 def by_python(file):
-    """Return the row of `read_heads` that the reader in Python makes; None for a file that it refuses.
+    """Return the row of `read_heads` that the reader in Python makes; None for a file that it
+    refuses.
 
     None as well for stray bytes in front of a marker, which the core leaves to Python.
     """
@@ -61,7 +63,8 @@ def by_core(files):
 
 
 def check(files):
-    """Assert that the core says what Python says; that it leaves an unusual JPEG to Python would be no error."""
+    """Assert that the core says what Python says; that it leaves an unusual JPEG to Python would be
+    no error."""
     reference = [by_python(file) for file in files]
     assert by_core(files) == [row if row and row[3] else None for row in reference]
     return reference

@@ -1,4 +1,5 @@
-"""Makers: ops that threads of the core do while they read, against the same ops done to records in memory."""
+"""Makers: ops that threads of the core do while they read, against the same ops done to records in
+memory."""
 
 from __future__ import annotations
 
@@ -11,8 +12,8 @@ import pytest
 from gpuload import core
 from gpuload.core import face
 from gpuload.errors import SpecError
-from gpuload.ops import edits, resampling
-from gpuload.ops.walk import Walk, Walker
+from gpuload.kernels import edits, resampling
+from gpuload.kernels.walk import Walk, Walker
 from tests.core.test_queue import ints, maps_of, native, wait
 
 pytestmark = [
@@ -24,7 +25,8 @@ ROWS = np.random.default_rng(1).permutation(NUM_RECORDS)[:40]
 
 
 def records_of(images: np.ndarray, path: Path) -> face.Maps:
-    """Write records that are a head, an image and a tail behind a header of 5 bytes, and return maps of the file."""
+    """Write records that are a head, an image and a tail behind a header of 5 bytes, and return
+    maps of the file."""
     raw = np.random.default_rng(2).integers(
         0, 256, (NUM_RECORDS, HEAD_BYTES + images[0].nbytes + TAIL_BYTES), np.uint8
     )
@@ -34,7 +36,8 @@ def records_of(images: np.ndarray, path: Path) -> face.Maps:
 
 
 def read_through(maps: face.Maps, in_bytes: int, maker: face.Maker, out: np.ndarray) -> list[bytes]:
-    """Read the images of ROWS through a maker into ``out``, in two steps and pieces of 7 rows; return their tails."""
+    """Read the images of ROWS through a maker into ``out``, in two steps and pieces of 7 rows;
+    return their tails."""
     record_bytes, tails = (
         HEAD_BYTES + in_bytes + TAIL_BYTES,
         np.zeros((ROWS.size, TAIL_BYTES), np.uint8),

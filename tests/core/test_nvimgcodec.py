@@ -1,4 +1,5 @@
-"""What the core declares of nvImageCodec is what the header of the installed package says, to the byte."""
+"""What the core declares of nvImageCodec is what the header of the installed package says, to the
+byte."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Queue: work that threads do without the interpreter's lock; plans and copies of the records of steps."""
+"""Queue: work that threads do without the interpreter's lock; plans and copies of the records of
+steps."""
 
 from __future__ import annotations
 
@@ -169,7 +170,8 @@ def test_a_step_with_a_file_that_changed_is_to_be_done_again_and_no_other(tmp_pa
 
 
 def test_a_plan_stays_as_it_is_whatever_becomes_of_its_arrays(files: Any):
-    """A batch shows its records, and who takes it may write to them while threads copy the next one."""
+    """A batch shows its records, and who takes it may write to them while threads copy the next
+    one."""
     maps, expected = files
     numbers, rows, ends = np.arange(40), np.arange(40), ints(20, 40)
     plan = plan_of(maps, numbers, ends, rows)
@@ -339,7 +341,8 @@ def test_copies_hold_what_they_use(files: Any):
 
 @pytest.mark.timeout(60)
 def test_a_child_of_a_fork_waits_for_no_thread(files: Any):
-    """Threads are in the parent alone, and what they were just doing is never finished in the child."""
+    """Threads are in the parent alone, and what they were just doing is never finished in the
+    child."""
     maps, _ = files
     queue = native().Queue()
     threads = served(queue)

@@ -1,4 +1,4 @@
-"""The resize of the core is the NumPy form of `ops.resampling`, bit for bit."""
+"""The resize of the core is the NumPy form of `kernels.resampling`, bit for bit."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from gpuload import core
 from gpuload.errors import SpecError
-from gpuload.ops import RandomResizedCrop, resampling
+from gpuload.kernels import resampling
+from gpuload.ops import RandomResizedCrop
 
 if core.native is None:
     pytest.skip(core.problem, allow_module_level=True)

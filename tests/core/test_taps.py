@@ -1,4 +1,4 @@
-"""The taps of the core are those of `ops.resampling`, bit for bit."""
+"""The taps of the core are those of `kernels.resampling`, bit for bit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gpuload import core
-from gpuload.ops import resampling
+from gpuload.kernels import resampling
 
 if core.native is None:
     pytest.skip(core.problem, allow_module_level=True)

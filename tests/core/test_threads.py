@@ -15,7 +15,8 @@ from tests.core import programs
 SOURCE = Path(__file__).parent / "threads" / "threads.cpp"
 NUM_ROUNDS = 10
 
-# Older runtimes do not take all places where Linux may put a program; a sandbox may refuse to say where.
+# Older runtimes do not take all places where Linux may put a program; a sandbox may refuse to say
+# where.
 FIXED_PLACES = ["setarch", platform.machine(), "-R"]
 if (
     shutil.which("setarch") is None

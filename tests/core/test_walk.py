@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import gpuload as gl
 from gpuload import core
 from gpuload.errors import SpecError
-from gpuload.ops.walk import Walk, walk_into
+from gpuload.kernels.walk import Walk, walk_into
 
 if core.native is None:
     pytest.skip(core.problem, allow_module_level=True)

@@ -1,11 +1,13 @@
-"""All checks on the emulated GPU: `python -m tests.emulated_gpu [--short | --sanitize]` (`make emulated-gpu`).
+"""All checks on the emulated GPU: `python -m tests.emulated_gpu [--short | --sanitize]`
+(`make emulated-gpu`).
 
-Parts: the whole of `make gpu-test` with little data (all gpu tests that need no kernel of DALI, parity, rates), the
-tests of this folder, the counts of calls, the time of the host, and each kernel compiled by NVRTC for every card.
+Parts: the whole of `make gpu-test` with little data (all gpu tests that need no kernel of DALI,
+parity, rates), the tests of this folder, the counts of calls, the time of the host, and each kernel
+compiled by NVRTC for every card.
 
-``--short`` is the part that `make test` does: the lane, one chain, and the counts of the works that take little time.
-``--sanitize`` runs the kernels of all ops under sanitizers (`make sanitize-gpu`), in half an hour; further words are
-pytest's.
+``--short`` is the part that `make test` does: the lane, one chain, and the counts of the works that
+take little time. ``--sanitize`` runs the kernels of all ops under sanitizers (`make sanitize-gpu`),
+in half an hour; further words are pytest's.
 """
 
 from __future__ import annotations

@@ -1,13 +1,15 @@
 """The source of a kernel whose casts to whole numbers are those of a GPU.
 
-C++ leaves undefined what becomes of a number that the type does not hold. x86 makes -2147483648 of it and keeps the low
-bits; a GPU takes the nearest number that 32 or 64 bits hold (``emulated::to`` in ``kernel.h``).
+C++ leaves undefined what becomes of a number that the type does not hold. x86 makes -2147483648 of
+it and keeps the low bits; a GPU takes the nearest number that 32 or 64 bits hold (``emulated::to``
+in ``kernel.h``).
 
     (unsigned char)(x * 255.999f)      becomes  emulated::to<unsigned char>((x * 255.999f))
-    static_cast<int>(x)                becomes  emulated::to<int>(x)
-    _raw_out0[_ind.get()] = out0       becomes  emulated::assign(_raw_out0[_ind.get()], out0), in kernels of CuPy
+    static_cast<int>(x)                becomes  emulated::to<int>(x) _raw_out0[_ind.get()] =
+    out0       becomes  emulated::assign(_raw_out0[_ind.get()], out0), in kernels of CuPy
 
-Conversions that no cast is written for are left as they are; `EMULATED_GPU_SANITIZE` finds those that are undefined.
+Conversions that no cast is written for are left as they are; `EMULATED_GPU_SANITIZE` finds those
+that are undefined.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ INPUT = re.compile(r"\b(in\d+)_type \1\((_raw_\1\[_ind\.get\(\)\])\)")
 OUTPUT = re.compile(r"(_raw_(out\d+)\[_ind\.get\(\)\]) = \2;")
 NUMBER = re.compile(r"(?:\d|\.\d)(?:[eE][+-]|[\w.])*")
 NAME = re.compile(r"[A-Za-z_]\w*(?:::\w+)*")
-# What may stand before a cast; behind anything else the parentheses are those of a call or of a declaration.
+# What may stand before a cast; behind anything else the parentheses are those of a call or of a
+# declaration.
 WORDS_BEFORE = ("return", "case", "else")
 
 
@@ -61,7 +64,8 @@ def _may_be_cast(before: str, cast: re.Pattern[str]) -> bool:
 
 
 def _operand_end(text: str, begin: int, cast: re.Pattern[str]) -> int:
-    """Return where the operand of a cast ends: signs and casts before it, a name or parentheses, calls and indices."""
+    """Return where the operand of a cast ends: signs and casts before it, a name or parentheses,
+    calls and indices."""
     place = begin
     while match := re.compile(
         r"\s*[!~+*&-]\s*|\(\s*(?:const\s+)?\w+(?:\s+\w+)*\s*\**\s*\)\s*(?=[\w.(])"

@@ -1,15 +1,16 @@
-"""What a batch costs on a GPU, in calls of CUDA: `python -m tests.emulated_gpu.counts [--only NAME ...] [--ops]`.
+"""What a batch costs on a GPU, in calls of CUDA: `python -m tests.emulated_gpu.counts [--only NAME
+...] [--ops]`.
 
-Counts   of a whole epoch of each work on the emulated GPU, after one that warms up, divided by its batches: kernels
-         launched, uploads and their bytes, uploads from memory that is not pinned (each waits for the stream), waits
-         of the host (and how many for the whole device), memory taken from CUDA (device or pinned), streams and events
-         made.
+Counts   of a whole epoch of each work on the emulated GPU, after one that warms up, divided by its
+         batches: kernels launched, uploads and their bytes, uploads from memory that is not pinned
+         (each waits for the stream), waits of the host (and how many for the whole device), memory
+         taken from CUDA (device or pinned), streams and events made.
 Ops      With ``--ops`` also what each op costs: `opcounts`.
-Result   ``benchmarks/results/gpu-counts.md`` (``--write``, with all works and ops). ``--check`` compares with it and
-         fails for a count that grew by more than `TOLERANCE`, for an op of more launches than it may have, and for a
-         reduction of CuPy (`opcounts.REDUCTIONS`).
-Host     ``--host`` runs the works on a device that does nothing, and prints the processor time of a batch, of all
-         threads.
+Result   ``benchmarks/results/gpu-counts.md`` (``--write``, with all works and ops). ``--check``
+         compares with it and fails for a count that grew by more than `TOLERANCE`, for an op of
+         more launches than it may have, and for a reduction of CuPy (`opcounts.REDUCTIONS`).
+Host     ``--host`` runs the works on a device that does nothing, and prints the processor time of a
+         batch, of all threads.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ from tests.emulated_gpu import opcounts
 RESULT = emulated_gpu.HERE.parent.parent / "benchmarks" / "results" / "gpu-counts.md"
 WORKS_HEADING, CHANGES_HEADING, OPS_HEADING = "## Works", "## At the start and today", "## Each op"
 NUM_BATCHES, WARM_EPOCHS, HOST_EPOCHS = 24, 1, 10
-# A count may grow by a tenth of itself and by this. How far ahead the loader is when an epoch ends varies; on a busy
-# machine more memory and more events are in flight at once.
+# A count may grow by a tenth of itself and by this. How far ahead the loader is when an epoch ends
+# varies; on a busy machine more memory and more events are in flight at once.
 TOLERANCE = 0.1
 SLACK = {"allocations": 2.0, "streams and events": 2.0}
 LEAST_SLACK = 0.25
@@ -163,7 +164,8 @@ def by_dlpack(batch: Any) -> None:
 
 
 def by_stream(batch: Any) -> None:
-    """Hand the arrays of a batch to a library that reads them on the stream which it names, and let go of them."""
+    """Hand the arrays of a batch to a library that reads them on the stream which it names, and let
+    go of them."""
     for name in batch.keys():  # noqa: SIM118
         devices.stream_export(batch[name]).__dlpack__(stream=THE_NULL_STREAM)
 

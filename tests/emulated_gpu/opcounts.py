@@ -1,7 +1,9 @@
-"""What each op costs on a GPU: kernels and uploads of a batch of 64 images, by the op's array form for a batch.
+"""What each op costs on a GPU: kernels and uploads of a batch of 64 images, by the op's array form
+for a batch.
 
-Each op is that of its docstring's example. Crops, flips and normalisations that follow one another are one kernel in an
-executor; here each is by itself. Ops that run on the host, or in DALI alone, and the user's own are left out.
+Each op is that of its docstring's example. Crops, flips and normalisations that follow one another
+are one kernel in an executor; here each is by itself. Ops that run on the host, or in DALI alone,
+and the user's own are left out.
 """
 
 from __future__ import annotations
@@ -23,8 +25,9 @@ BATCH_SIZE, SIDE = 64, 32
 ROOM_BYTES = 1 << 20  # for what kernels read beside the images
 LEFT_OUT = ("Dali", "Python", "Copy")  # what the user gives; Copy copies nothing
 MOST_LAUNCHES, MOST_UPLOADS = 3, 1  # of an op and batch
-# These draw ops for each record. All records go through their first op together, then through their second: each time
-# there are 3 launches at most, whatever was drawn. Ops that `ops.edits` does not know are launched one by one.
+# These draw ops for each record. All records go through their first op together, then through their
+# second: each time there are 3 launches at most, whatever was drawn. Ops that `kernels.edits` does
+# not know are launched one by one.
 DRAW_OPS = (
     "OneOf", "Sometimes", "Shuffle", "AugMix", "AutoAugment", "RandAugment", "TimmAugment", "TrivialAugmentWide",
 )  # fmt: skip
@@ -54,7 +57,8 @@ def count(names: Sequence[str]) -> dict[str, dict[str, float]]:
 
 
 def runs_on_a_gpu(op: Op) -> bool:
-    """Return True if an op has an array form that a GPU runs, of which something is to be counted."""
+    """Return True if an op has an array form that a GPU runs, of which something is to be
+    counted."""
     return not (op.codec or op.needs_numpy or op.needs_dali) and type(op).__name__ not in LEFT_OUT
 
 
@@ -74,7 +78,8 @@ def count_op(op: Op) -> dict[str, float]:
 
 
 def _values(op: Op) -> list[Any]:
-    """Return batches that an op acts on, on the host: of one size, and of different sizes if it takes such."""
+    """Return batches that an op acts on, on the host: of one size, and of different sizes if it
+    takes such."""
     random = np.random.default_rng(0)
     if isinstance(op, gl.ops.OneHot):
         return [np.arange(BATCH_SIZE) % op.num_classes]
@@ -121,7 +126,8 @@ def _prepare(op: Op, values: Any) -> Callable[[], Any]:
 
 
 def _bundled(form: Callable[..., Any], run: Callable[[], Any]) -> None:
-    """Run the form of an op as an executor does: what its kernels read beside the images is one upload, if it waits."""
+    """Run the form of an op as an executor does: what its kernels read beside the images is one
+    upload, if it waits."""
     lane = devices.Lane("gpu:0")
     with lane, devices.Bundle(lane) as bundle:
         bundle.hold(devices.pinned(ROOM_BYTES), 0)

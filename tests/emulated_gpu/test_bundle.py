@@ -1,7 +1,7 @@
 """Bundles: what a batch needs on a GPU goes there in one upload, and kernels wait for it.
 
-Each op whose form for a batch is marked by `device.waits` is called while its images are not there yet: it must launch
-nothing but kernels that wait, or settle the bundle before.
+Each op whose form for a batch is marked by `device.waits` is called while its images are not there
+yet: it must launch nothing but kernels that wait, or settle the bundle before.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import pytest
 import gpuload as gl
 from gpuload import device, threads
 from gpuload.errors import SpecError
-from gpuload.ops import pixels, walk
-from gpuload.ops.addresses import RowAddresses
+from gpuload.kernels import pixels, walk
+from gpuload.kernels.addresses import RowAddresses
 from gpuload.ops.base import RowError
 from gpuload.ragged import Ragged
 from gpuload.spec import Field

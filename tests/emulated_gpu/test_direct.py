@@ -1,4 +1,5 @@
-"""Rows straight from files to a GPU: the real kvikio; in front of the emulated GPU it is in its compatibility mode."""
+"""Rows straight from files to a GPU: the real kvikio; in front of the emulated GPU it is in its
+compatibility mode."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ def shards(tmp_path: Path) -> Path:
 
 
 def assert_same_batches(source: gl.Source, batch_size: int, **arguments) -> gl.Loader:
-    """Check that two epochs of a direct loader have the batches of the CPU, and return the direct one."""
+    """Check that two epochs of a direct loader have the batches of the CPU, and return the direct
+    one."""
     on_host = gl.Loader(source, batch_size, device="cpu", **arguments)
     on_gpu = gl.Loader(source, batch_size, device="gpu", direct=True, **arguments)
     count = 0

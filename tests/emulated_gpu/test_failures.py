@@ -1,6 +1,8 @@
-"""Each call of CUDA fails once, in a run of a loader: a clear error or the right batches, no hang, and others go on.
+"""Each call of CUDA fails once, in a run of a loader: a clear error or the right batches, no hang,
+and others go on.
 
-An error comes alone (memory that another process took for a moment) or stays (the card fell off the bus).
+An error comes alone (memory that another process took for a moment) or stays (the card fell off the
+bus).
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ from tests import emulated_gpu
 
 pytestmark = [
     pytest.mark.gpu,
-    # CuPy destroys its streams and events in finalizers, which can only warn where CUDA refuses that.
+    # CuPy destroys its streams and events in finalizers, which can only warn where CUDA refuses
+    # that.
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 
@@ -94,7 +97,8 @@ def make_sizes(name: str) -> gl.Loader:
 
 
 def make_files(name: str) -> gl.Loader:
-    """Return a loader of images that the host decodes, of sizes of their own: their pixels lie behind the slot."""
+    """Return a loader of images that the host decodes, of sizes of their own: their pixels lie
+    behind the slot."""
     words = {"output": ("image",), **lane(name)}
     return gl.Loader(images(), 4, ops=[gl.ops.Decode(), gl.ops.Invert()], device=name, **words)
 
@@ -339,7 +343,8 @@ def test_no_step_is_lost_and_no_memory_stays_page_locked_where_the_gpu_fails_ami
 def go_on_behind_a_failure(
     make: Callable[[str], gl.Loader], call: int, error: int, stays: bool, text: str
 ) -> None:  # fmt: skip
-    """Take a batch, have a call fail, and compare what came before and what a new loop goes on with."""
+    """Take a batch, have a call fail, and compare what came before and what a new loop goes on
+    with."""
     right = expected(make)
     with make("gpu") as loader:
         batches, message = iter(loader), ""
@@ -365,7 +370,8 @@ def go_on_behind_a_failure(
 def num_page_locked() -> int:
     """Return how many pieces of page-locked memory somebody still uses.
 
-    What waits for its next use is freed. Answers of checks are left out: they are kept until the next answer is asked.
+    What waits for its next use is freed. Answers of checks are left out: they are kept until the
+    next answer is asked.
     """
     gc.collect()
     device._unlock_pages(0)

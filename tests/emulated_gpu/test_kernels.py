@@ -1,4 +1,5 @@
-"""Kernels on the emulated GPU: casts as a GPU makes them, what sanitizers find, and what ptxas says of registers."""
+"""Kernels on the emulated GPU: casts as a GPU makes them, what sanitizers find, and what ptxas says
+of registers."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 from gpuload import device
-from gpuload.ops import cuda, edits_cuda
+from gpuload.kernels import cuda, edits_cuda
 from tests import emulated_gpu
 from tests.emulated_gpu import casts, nvrtc
 
@@ -22,7 +23,8 @@ LEAST, MOST = -(1 << 31), (1 << 31) - 1
 LEAST_LONG, MOST_LONG = -(1 << 63), (1 << 63) - 1
 HALF = 1 << 63  # what the PTX ISA has for nan where 64 bits are on either side
 
-# By PTX ISA 9.0, section cvt, and the instructions below: of float32 numbers, and the last one of float64.
+# By PTX ISA 9.0, section cvt, and the instructions below: of float32 numbers, and the last one of
+# float64.
 CASTS = {
     "unsigned char": [0, 44, 0, 255, 0, 255, 0, 0, 255, 0, 255],
     "signed char": [-53, 44, 0, -1, 0, -1, 0, -1, -1, 0, -1],

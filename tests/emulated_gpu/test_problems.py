@@ -1,4 +1,5 @@
-"""A GPU that cannot be used: cause and remedy are named before anything runs, and `auto` says why it takes the CPU.
+"""A GPU that cannot be used: cause and remedy are named before anything runs, and `auto` says why
+it takes the CPU.
 
 Each case runs in a process of its own, as CuPy asks the driver once.
 """

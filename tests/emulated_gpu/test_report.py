@@ -1,4 +1,5 @@
-"""`make gpu-test` from the first part to the page, with little data: what runs here, and what is left out by name."""
+"""`make gpu-test` from the first part to the page, with little data: what runs here, and what is
+left out by name."""
 
 from __future__ import annotations
 

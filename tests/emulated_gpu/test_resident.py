@@ -1,4 +1,5 @@
-"""Rows that stay on the GPU, where streams run late: who reads them on another stream waits for who copies them."""
+"""Rows that stay on the GPU, where streams run late: who reads them on another stream waits for who
+copies them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""``benchmarks.gpu_right``, the parts of `make gpu-test` that say right or wrong: they see what is wrong."""
+"""``benchmarks.gpu_right``, the parts of `make gpu-test` that say right or wrong: they see what is
+wrong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Loaders on a GPU: a batch is one upload, whichever ops follow one another and whatever the sizes of its images."""
+"""Loaders on a GPU: a batch is one upload, whichever ops follow one another and whatever the sizes
+of its images."""
 
 from __future__ import annotations
 
@@ -79,7 +80,8 @@ def values_of(batch: gl.Batch) -> dict[str, list[Any]]:
 
 
 def check(source: gl.Source, ops: list[Any], num_threads: int) -> None:
-    """Compare two epochs, and count the uploads of a third, when slots have room for all that goes up with them."""
+    """Compare two epochs, and count the uploads of a third, when slots have room for all that goes
+    up with them."""
     arguments: dict[str, Any] = {"ops": ops, "shuffle": True, "seed": 3, "executor": "array"}
     with (
         gl.Loader(source, BATCH_SIZE, device="gpu", num_threads=num_threads, **arguments) as loader,

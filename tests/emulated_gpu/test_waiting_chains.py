@@ -1,9 +1,10 @@
 """Chains of ops whose kernels wait, on memory that is overwritten the moment it is freed.
 
-A kernel that waits in a `device.Bundle` may know memory by its address alone. Were that memory freed before the kernel
-runs, another array could take it, and what is written there at once would be read in place of the images. Here each
-freed block is filled with a pattern at once, on its stream, so that any such kernel makes wrong pixels. The right ones
-are made without a bundle, on CuPy's own pool.
+A kernel that waits in a `device.Bundle` may know memory by its address alone. Were that memory
+freed before the kernel runs, another array could take it, and what is written there at once would
+be read in place of the images. Here each freed block is filled with a pattern at once, on its
+stream, so that any such kernel makes wrong pixels. The right ones are made without a bundle, on
+CuPy's own pool.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import pytest
 from gpuload import device
 from gpuload.errors import RowError, SpecError
 from gpuload.executors.array.batches import ArrayBatchExecutor
-from gpuload.ops.graph import Graph, compile_ops
+from gpuload.graph.graph import Graph, compile_ops
 from gpuload.spec import Field, Spec
 from tests import opexamples
 from tests.emulated_gpu import opcounts
@@ -33,7 +34,8 @@ NAMES = [
     if opcounts.runs_on_a_gpu(opexamples.example(name))
     and name not in ("OneHot", "PadTo", "CleanBoxes")
 ]
-# The first op of each settles the bundle, so that the second has the address of memory that no launch refers to.
+# The first op of each settles the bundle, so that the second has the address of memory that no
+# launch refers to.
 QUICK_CHAINS = [("OneOf", "ColorJitter", "Resize"), ("Shuffle", "Equalize", "Affine")]
 
 
@@ -96,7 +98,8 @@ def values_of(values: Any) -> list[Any]:
 def run_chain(
     lane: device.Lane, graph: Graph, draws: Any, images: list[Any], *, are_alike: bool, room: int
 ) -> Any:
-    """Return the pixels of a chain whose kernels wait; ``room``: bytes of the bundle beside no image."""
+    """Return the pixels of a chain whose kernels wait; ``room``: bytes of the bundle beside no
+    image."""
     executor = ArrayBatchExecutor(graph, device="gpu:0")
     with device.Bundle(lane) as bundle:
         bundle.hold(device.pinned(room), 0)
@@ -108,7 +111,8 @@ def run_chain(
 
 
 def check_chain(names: tuple[str, ...], *, are_alike: bool, room: int = ROOM_BYTES[0]) -> bool:
-    """Compare a chain with what it makes without a bundle; False if the ops do not fit one another."""
+    """Compare a chain with what it makes without a bundle; False if the ops do not fit one
+    another."""
     is_done = False
     for dtype in ("uint8", "float32"):
         graph = graph_of(names, dtype, are_alike=are_alike)

@@ -1,4 +1,5 @@
-"""The array executors: whole chains of ops, in the core and without, in threads, in parts and in batches."""
+"""The array executors: whole chains of ops, in the core and without, in threads, in parts and in
+batches."""
 
 from __future__ import annotations
 
@@ -17,8 +18,8 @@ from PIL import Image
 from gpuload import core, ops
 from gpuload.errors import DeviceError, SpecError
 from gpuload.executors.array import ArrayBatchExecutor, ArrayRowExecutor, rows, stages
+from gpuload.graph.graph import compile_ops, image_sizes
 from gpuload.ops.base import Op, RowError
-from gpuload.ops.graph import compile_ops, image_sizes
 from gpuload.ragged import Ragged
 from gpuload.spec import Field, Spec
 from gpuload.testing.ops import (

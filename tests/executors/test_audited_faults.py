@@ -1,7 +1,9 @@
-"""What an audit sees: planted faults in images behind the examples of all ops, and what sound executors do.
+"""What an audit sees: planted faults in images behind the examples of all ops, and what sound
+executors do.
 
-A sound executor is the array forms with the differences that its kind has: nvJPEG's inverse transform behind Decode,
-half of all sums rounded to the other level behind a resize. They go through the ops behind them, as on a card.
+A sound executor is the array forms with the differences that its kind has: nvJPEG's inverse
+transform behind Decode, half of all sums rounded to the other level behind a resize. They go
+through the ops behind them, as on a card.
 """
 
 from __future__ import annotations
@@ -18,8 +20,8 @@ from PIL import Image
 import gpuload as gl
 from gpuload.executors import differences
 from gpuload.executors.differences import Oracle, axes_of, bounds_of, difference
+from gpuload.graph.graph import compile_ops
 from gpuload.ops.bounds import HALVES, STRETCHING
-from gpuload.ops.graph import compile_ops
 from gpuload.spec import Field, Spec
 from tests import gallery
 
@@ -81,7 +83,8 @@ def sound(lane, op, image, rng):
 
 
 def images_behind(graph, epoch, lane=None):
-    """Return the images of all records behind the ops: as they should be, or as a sound lane has them."""
+    """Return the images of all records behind the ops: as they should be, or as a sound lane has
+    them."""
     oracle, records = Oracle(graph, ["image"]), np.arange(len(files()))
     partners = [(records ^ number) - records for number in range(1, max(graph.group, 2))]
     draws = oracle.graph.draw(
@@ -102,7 +105,8 @@ def images_sizes(count):
 
 
 def chains():
-    """Return lists of ops by name: the examples of the gallery of ops, which take images of any size."""
+    """Return lists of ops by name: the examples of the gallery of ops, which take images of any
+    size."""
     lists = {"nothing": (), "ColorJitter 0.4": (gl.ops.ColorJitter(0.4, 0.4, 0.4, 0.1),)}
     return lists | {
         name: gallery.program(name)[1] for name in gallery.names() if name not in LEFT_OUT

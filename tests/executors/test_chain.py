@@ -1,4 +1,5 @@
-"""An op needs its array form alone: where it has none in DALI, the graph is cut before it and goes on in array code."""
+"""An op needs its array form alone: where it has none in DALI, the graph is cut before it and goes
+on in array code."""
 
 from __future__ import annotations
 
@@ -17,8 +18,8 @@ from gpuload.errors import SpecError
 from gpuload.executors import choose
 from gpuload.executors.array import ArrayRowExecutor
 from gpuload.executors.choose import ExecutorRequest
+from gpuload.graph.graph import compile_ops, image_sizes
 from gpuload.ops.base import Draw, Op, RowError
-from gpuload.ops.graph import compile_ops, image_sizes
 from gpuload.ragged import Ragged
 from gpuload.spec import Field, Spec
 from gpuload.testing.ops import assert_identical
@@ -33,7 +34,8 @@ COUNT = 7
 
 @dataclass(frozen=True)
 class Invert(Op):
-    """Turn dark into bright, and refuse an image whose first pixel is black; there is no form in DALI."""
+    """Turn dark into bright, and refuse an image whose first pixel is black; there is no form in
+    DALI."""
 
     checks: ClassVar[bool] = True
 

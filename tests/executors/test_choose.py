@@ -11,7 +11,7 @@ from gpuload import ops
 from gpuload.errors import DeviceError, MissingPackageError, SpecError
 from gpuload.executors import choose, trials
 from gpuload.executors.choose import ExecutorRequest
-from gpuload.ops.graph import compile_ops
+from gpuload.graph.graph import compile_ops
 from gpuload.spec import Field, Spec
 from gpuload.testing.ops import uniform
 
@@ -155,7 +155,8 @@ LATE_DALI = compile_ops(IMAGES.spec_in, [*SIZED.ops[:3], ops.Dali("gaussian_blur
 @pytest.mark.parametrize(
     ("device", "executor", "decode", "graph", "expected"),
     [
-        # device, executor=, decode=: the executor, where images are decoded, and the places of the ops on the host
+        # device, executor=, decode=: the executor, where images are decoded, and the places of the
+        # ops on the host
         ("cpu", "auto", "auto", SIZED, ("array", "host", 4)),
         ("cpu", "auto", "host", SIZED, ("array", "host", 4)),
         ("cpu", "array", "host", SIZED, ("array", "host", 4)),

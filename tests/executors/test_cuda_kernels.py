@@ -1,4 +1,5 @@
-"""Kernels of CUDA make the numbers of the array form bit for bit: walks, and resizing batches of different sizes."""
+"""Kernels of CUDA make the numbers of the array form bit for bit: walks, and resizing batches of
+different sizes."""
 
 from __future__ import annotations
 
@@ -11,11 +12,11 @@ from gpuload import ops
 from gpuload.errors import RowError, SpecError
 from gpuload.executors.array import ArrayBatchExecutor
 from gpuload.executors.checks import Checks
-from gpuload.ops import cuda, walk
-from gpuload.ops.graph import compile_ops, image_sizes
-from gpuload.ops.levels import CheckLevels
-from gpuload.ops.pixels import move
-from gpuload.ops.resampling import resize_batch
+from gpuload.graph.graph import compile_ops, image_sizes
+from gpuload.graph.levels import CheckLevels
+from gpuload.kernels import cuda, walk
+from gpuload.kernels.pixels import move
+from gpuload.kernels.resampling import resize_batch
 from gpuload.ragged import Ragged
 from gpuload.spec import Field, Spec
 from gpuload.testing.ops import array_form, assert_identical, numbers, uniform, varying
@@ -211,8 +212,9 @@ def test_an_image_of_more_numbers_than_a_kernel_counts_is_refused_before_memory_
     assert cuda.blocks((1 << 32) - 1, 1) == 1 << 24
 
 
-# Height, width and channels; the window; whether it may reach outside. A thread makes 16 bytes: of rows of 16 numbers,
-# of rows that end in the midst of them, of images that begin there, and of images smaller than they are.
+# Height, width and channels; the window; whether it may reach outside. A thread makes 16 bytes: of
+# rows of 16 numbers, of rows that end in the midst of them, of images that begin there, and of
+# images smaller than they are.
 WALKS = {
     "rows of whole strips": ((24, 64, 3), (16, 32), 0),
     "rows that end in a strip": ((24, 45, 3), (20, 37), 0),

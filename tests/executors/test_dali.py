@@ -30,12 +30,12 @@ from gpuload.errors import (
 from gpuload.executors.dali import DaliExecutor
 from gpuload.executors.dali.executor import load
 from gpuload.executors.dali.program import DALI_DTYPES
+from gpuload.graph.graph import Graph, compile_ops
 from gpuload.ops.base import Draw, Op, RowError, Sizes
-from gpuload.ops.decode import Decode
-from gpuload.ops.flip import RandomFlip
-from gpuload.ops.graph import Graph, compile_ops
-from gpuload.ops.normalize import Normalize
-from gpuload.ops.resize import RandomResizedCrop
+from gpuload.ops.crop.resize import RandomResizedCrop
+from gpuload.ops.geometry.flip import RandomFlip
+from gpuload.ops.value.decode import Decode
+from gpuload.ops.value.normalize import Normalize
 from gpuload.ragged import Ragged
 from gpuload.spec import Field, Spec
 from tests import forkserver
@@ -729,7 +729,8 @@ def test_a_child_of_fork_is_told_so_works_with_arrays_and_ends_as_it_should(when
 
 @pytest.mark.gpu
 class TestGpu:
-    # nvJPEG's inverse DCT and chroma upsampling round in other places than libjpeg-turbo's: some pixels differ by more.
+    # nvJPEG's inverse DCT and chroma upsampling round in other places than libjpeg-turbo's: some
+    # pixels differ by more.
     MEAN_LEVELS = 1.0
 
     def on_gpu(self, graph: Graph, batch_size: int = 16) -> DaliExecutor:
@@ -831,7 +832,8 @@ next(kept)
 
 @pytest.mark.parametrize("num_scripts", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_a_script_that_ends_in_mid_epoch_ends_in_silence(tmp_path: Path, num_scripts: int) -> None:
-    """DALI shuts down its pipelines at the end, and complains of those that somebody makes meanwhile."""
+    """DALI shuts down its pipelines at the end, and complains of those that somebody makes
+    meanwhile."""
     for number in range(12):
         Image.fromarray(np.full((40, 50, 3), number, np.uint8)).save(tmp_path / f"{number}.jpg")
     for _ in range(num_scripts):

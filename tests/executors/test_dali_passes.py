@@ -1,4 +1,5 @@
-"""What DALI's pipelines are made of: few passes over the pixels, settings under which pixels depend on no neighbour."""
+"""What DALI's pipelines are made of: few passes over the pixels, settings under which pixels depend
+on no neighbour."""
 
 from __future__ import annotations
 
@@ -10,9 +11,9 @@ import pytest
 from gpuload import core, ops
 from gpuload.errors import SpecError
 from gpuload.executors.array import ArrayRowExecutor
-from gpuload.ops.decode import decoder_on_gpu
-from gpuload.ops.graph import compile_ops, image_sizes
-from gpuload.ops.normalize import FUSED
+from gpuload.graph.graph import compile_ops, image_sizes
+from gpuload.ops.value.decode import decoder_on_gpu
+from gpuload.ops.value.normalize import FUSED
 from gpuload.ragged import Ragged
 from gpuload.spec import Field, Spec
 from gpuload.testing.ops import dali_form, numbers
@@ -137,7 +138,8 @@ def test_the_heads_of_jpegs_that_were_read_to_draw_are_not_read_again(monkeypatc
 
 
 def copies_to_host(graph, monkeypatch):
-    """Return the operators whose results go from a GPU to the host where TensorFlow's plugin feeds a pipeline."""
+    """Return the operators whose results go from a GPU to the host where TensorFlow's plugin feeds
+    a pipeline."""
     monkeypatch.setattr(feed_module, "load", lambda device: dali)
     feed = feed_module.Feed(graph, graph.spec_out.names, device="gpu:0", batch_size=4)
     pipeline = dali.pipeline.Pipeline(4, 1, 0, exec_dynamic=True, prefetch_queue_depth=1)

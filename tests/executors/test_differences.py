@@ -1,4 +1,5 @@
-"""Differences: where values differ by more than a bound, and how a bound goes through the ops behind it."""
+"""Differences: where values differ by more than a bound, and how a bound goes through the ops
+behind it."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ import pytest
 
 import gpuload as gl
 from gpuload.executors.differences import Oracle, bounds_of, difference
+from gpuload.graph.graph import compile_ops
 from gpuload.ops.bounds import (
     EXACT,
     HALVES,
@@ -21,7 +23,6 @@ from gpuload.ops.bounds import (
     loosen_bound,
     stated_bound,
 )
-from gpuload.ops.graph import compile_ops
 from gpuload.spec import Field, Spec
 
 IMAGE = Field("image", np.dtype(np.uint8), (40, 40, 3), axes="HWC")

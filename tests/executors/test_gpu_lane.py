@@ -1,4 +1,5 @@
-"""Executors of whole batches on a GPU, simulated: all is queued on one stream, and the host waits for checks alone."""
+"""Executors of whole batches on a GPU, simulated: all is queued on one stream, and the host waits
+for checks alone."""
 
 from __future__ import annotations
 
@@ -9,8 +10,8 @@ from gpuload import device as devices
 from gpuload import ops
 from gpuload.executors.array import ArrayBatchExecutor, ArrayRowExecutor
 from gpuload.executors.dali import chain
+from gpuload.graph.graph import compile_ops
 from gpuload.ops.base import RowError
-from gpuload.ops.graph import compile_ops
 from gpuload.ragged import Ragged
 from gpuload.spec import Field, Spec
 from gpuload.testing.ops import numbers, uniform

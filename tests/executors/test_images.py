@@ -1,4 +1,5 @@
-"""Files that become images in one call of the core: the same pixels, and the same errors, as by the forms in Python."""
+"""Files that become images in one call of the core: the same pixels, and the same errors, as by the
+forms in Python."""
 
 from __future__ import annotations
 
@@ -15,9 +16,9 @@ import gpuload as gl
 from gpuload import core
 from gpuload.errors import RecordError, RowError
 from gpuload.executors.array import ArrayRowExecutor, stages
+from gpuload.graph.graph import compile_ops, image_sizes
 from gpuload.images import head as heads
 from gpuload.images import native
-from gpuload.ops.graph import compile_ops, image_sizes
 from gpuload.ragged import Ragged
 from gpuload.spec import Field, Spec
 from tests import forkserver, imagefiles
@@ -210,7 +211,8 @@ def by_python(monkeypatch):
 
 
 def array_forms(graph, values, draws, row):
-    """Return what the ops mean: the image of a row after their array forms, or what is said about it."""
+    """Return what the ops mean: the image of a row after their array forms, or what is said about
+    it."""
     image = values[row]
     try:
         for place, draw in enumerate(draws):

@@ -1,4 +1,5 @@
-"""Where a crop follows a decode, only its region is decoded, and the pixels are those of the whole image."""
+"""Where a crop follows a decode, only its region is decoded, and the pixels are those of the whole
+image."""
 
 from __future__ import annotations
 
@@ -14,8 +15,8 @@ from gpuload import ops
 from gpuload.executors.array import ArrayRowExecutor
 from gpuload.executors.dali.executor import load, regions
 from gpuload.executors.dali.program import Program
+from gpuload.graph.graph import compile_ops, image_sizes
 from gpuload.images import decode, head
-from gpuload.ops.graph import compile_ops, image_sizes
 from gpuload.ragged import Ragged
 from gpuload.spec import Field, Spec
 from gpuload.testing.ops import assert_identical, dali_form
@@ -51,7 +52,8 @@ IMAGES = sorted(
 
 
 def cases(chain, path):
-    """Return a graph, the same graph without regions, some copies of a file, and the draws of both graphs."""
+    """Return a graph, the same graph without regions, some copies of a file, and the draws of both
+    graphs."""
     graph = compile_ops(FILES, chain)
     plain = replace(graph, crops=(None,) * len(chain))
     files = [np.fromfile(path, np.uint8)] * 4
@@ -123,7 +125,8 @@ def test_single_columns_and_rows_have_the_colours_of_the_whole_image(sampling, o
 
 
 def operators(graph, device_id):
-    """Return the names of the operators between the inputs and the outputs of a graph in DALI; no GPU is needed."""
+    """Return the names of the operators between the inputs and the outputs of a graph in DALI; no
+    GPU is needed."""
     dali = load("cpu")
     program = Program(dali, graph, device_id)
     pipeline = dali.pipeline.Pipeline(1, 1, device_id, exec_dynamic=True, prefetch_queue_depth=1)

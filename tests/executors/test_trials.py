@@ -1,4 +1,5 @@
-"""What gpuload doctor found is heeded by executor="auto" and by the decoding of regions, and is named."""
+"""What gpuload doctor found is heeded by executor="auto" and by the decoding of regions, and is
+named."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ import pytest
 import gpuload as gl
 from gpuload.executors import choose, trials
 from gpuload.executors.trials import Failure
-from gpuload.ops.graph import compile_ops
+from gpuload.graph.graph import compile_ops
 from gpuload.storage import derivedfiles
 from tests.codeblocks import ROOT
 

@@ -9,7 +9,8 @@ import pytest
 
 
 def by_dali(data, region=None, mode="RGB", dtype="UINT8"):
-    """Return the pixels that DALI decodes a file to, or a region of it; None where it refuses the file."""
+    """Return the pixels that DALI decodes a file to, or a region of it; None where it refuses the
+    file."""
     fields = {"data": [np.frombuffer(data, np.uint8)]}
     if region is not None:
         fields |= {

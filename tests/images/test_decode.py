@@ -61,7 +61,8 @@ def decoded(data, mode="RGB", region=None):
 
 
 def photograph(height, width, mode="RGB"):
-    """Return an image with edges and gradients, so that neighbouring pixels of a JPEG depend on one another."""
+    """Return an image with edges and gradients, so that neighbouring pixels of a JPEG depend on one
+    another."""
     y, x = np.mgrid[:height, :width]
     planes = [
         (y * 5 + x * 3) % 256,
@@ -90,7 +91,8 @@ def as_ycck(data, transform=2):
 
 
 def sampled(data, *factors):
-    """Return a file of other sampling factors, with data for more blocks than it had; what is left over is ignored."""
+    """Return a file of other sampling factors, with data for more blocks than it had; what is left
+    over is ignored."""
     frame, scan = parts.find_segment(data, (0xC0,)), parts.find_segment(data, (0xDA,))
     data = (
         data[:-2]
@@ -300,7 +302,8 @@ REGIONS = [(0, 0, None, None), (0, 0, 1, 1), (-1, -1, 1, 1), (1, 1, 1, 1), (3, 5
 
 
 def regions_of(head):
-    """Return the regions for an image, counted from its end where they are negative; None is all of it."""
+    """Return the regions for an image, counted from its end where they are negative; None is all of
+    it."""
     for region in REGIONS:
         sides = (head.height, head.width) * 2
         top, left, height, width = (
@@ -439,7 +442,8 @@ class TestDamage:
 
 
 def run(program, files=()):
-    """Run a program in a new process, where ``files`` is a list of bytes; return what it wrote to stdout and stderr."""
+    """Run a program in a new process, where ``files`` is a list of bytes; return what it wrote to
+    stdout and stderr."""
     program = f"import os, sys\nimport numpy as np\nfiles = {[*files]!r}\n" + program
     process = forkserver.run(program, timeout=60)
     assert process.returncode == 0, process.stderr

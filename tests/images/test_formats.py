@@ -65,7 +65,8 @@ def decoded(data, mode="RGB", region=None, dtype="uint8"):
 
 
 def as_dali(data, *options, **extra):
-    """Return the pixels, or None where Pillow refuses the file because it reads it in another way than DALI."""
+    """Return the pixels, or None where Pillow refuses the file because it reads it in another way
+    than DALI."""
     try:
         return decoded(data, *options, **extra)
     except ImageError as error:
@@ -842,7 +843,8 @@ class TestJpeg2000:
 
     @staticmethod
     def entry_bytes(form):
-        """ISO/IEC 15444-1, A.7.1: the number of a tile in 0, 1 or 2 bytes, and its length in 2 or 4."""
+        """ISO/IEC 15444-1, A.7.1: the number of a tile in 0, 1 or 2 bytes, and its length in 2 or
+        4."""
         return (form >> 4 & 3) + (4 if form & 0x40 else 2)
 
     def with_tile_lengths(self, form, entries):

@@ -536,7 +536,8 @@ def control(width=24, height=16, left=0, top=0, dispose=0, blend=0):
 
 
 def animated(*chunks, num_frames=2, second=None, pixels=None):
-    """Return an animated PNG: the chunks in front of the first frame, its pixels, and what follows them."""
+    """Return an animated PNG: the chunks in front of the first frame, its pixels, and what follows
+    them."""
     start = imagefiles.chunk(b"acTL", struct.pack(">II", num_frames, 0))
     pixels = imagefiles.png_pixels(16, 24) if pixels is None else pixels
     frame = imagefiles.chunk(b"fdAT", struct.pack(">I", 2) + imagefiles.png_pixels(16, 24)[8:-4])
@@ -589,8 +590,8 @@ class TestAnimation:
         ],
     )
     def test_the_rows_of_interlaced_animations_are_those_of_their_passes(self, colour):
-        # Of 3 x 3 pixels passes 1 and 4 have one, 2 and 3 none, 5 one row of 2, 6 two rows of 1, 7 one row of 3
-        # (PNG 3rd edition, section 8.1).
+        # Of 3 x 3 pixels passes 1 and 4 have one, 2 and 3 none, 5 one row of 2, 6 two rows of 1, 7
+        # one row of 3 (PNG 3rd edition, section 8.1).
         rows = [
             b"\4" + bytes(imagefiles.SAMPLES[colour] * columns) for columns in (1, 1, 2, 1, 1, 3)
         ]

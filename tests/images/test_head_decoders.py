@@ -1,4 +1,5 @@
-"""Heads of encoded images beside the decoders: DALI and both codecs make of an accepted file what its head says."""
+"""Heads of encoded images beside the decoders: DALI and both codecs make of an accepted file what
+its head says."""
 
 from __future__ import annotations
 

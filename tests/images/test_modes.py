@@ -1,4 +1,5 @@
-"""RGBA, ANY and pixels as they are stored, of every kind of file; beside the libraries that wrote it."""
+"""RGBA, ANY and pixels as they are stored, of every kind of file; beside the libraries that wrote
+it."""
 
 from __future__ import annotations
 
@@ -352,7 +353,8 @@ class TestTransparency:
             decoded(data, "RGBA")
 
     def test_a_tiff_with_alpha_that_is_turned_is_not_left_to_dali(self):
-        """DALI multiplies its colours by the alpha (2.4), which it does not do where it is upright."""
+        """DALI multiplies its colours by the alpha (2.4), which it does not do where it is
+        upright."""
         image, exif = Image.fromarray(imagefiles.pixels(5, 6, 4)), Image.Exif()
         exif[0x112] = 6
         data = saved(image, "TIFF", exif=exif)
@@ -413,7 +415,8 @@ TURNED_TIFFS = {
 @pytest.mark.parametrize("turn", [2, 6])
 @pytest.mark.parametrize("kind", TURNED_TIFFS)
 def test_tiffs_that_opencv_turns_in_its_own_way_are_turned_here(kind, turn):
-    """Where it was told not to turn them, OpenCV 4.13 in nvImageCodec 0.9 writes beyond the pixels: processes ended."""
+    """Where it was told not to turn them, OpenCV 4.13 in nvImageCodec 0.9 writes beyond the pixels:
+    processes ended."""
     options = TURNED_TIFFS[kind]
     upright = decoded(imagefiles.tiff(**options), "RGB", "uint16")
     data = imagefiles.tiff(**options | {"tags": {**options.get("tags", {}), 274: (3, [turn])}})

@@ -1,4 +1,5 @@
-"""Damaged scans of a JPEG: what the bytes show is refused with every codec, what runs out of data by the codecs."""
+"""Damaged scans of a JPEG: what the bytes show is refused with every codec, what runs out of data
+by the codecs."""
 
 from __future__ import annotations
 
@@ -44,7 +45,8 @@ def data_begin(data):
 
 
 def put(data, part, *, instead=0):
-    """Return a file with bytes in the middle of the data of its only scan, instead of some of them."""
+    """Return a file with bytes in the middle of the data of its only scan, instead of some of
+    them."""
     middle = (data_begin(data) + len(data)) // 2
     while 0xFF in data[middle - 1 : middle + 1]:
         middle += 1
@@ -119,7 +121,8 @@ class TestMarkers:
 
 
 def in_scans(channels, *scans):
-    """Return a baseline file of 17 x 31 pixels, 4:2:0, an interval of 1 unit: a scan for each list of channels."""
+    """Return a baseline file of 17 x 31 pixels, 4:2:0, an interval of 1 unit: a scan for each list
+    of channels."""
     whole = imagefiles.jpeg(17, 31, subsampling="4:2:0")
     header = whole[: imagefiles.find_segment(whole, (0xDA,))] + imagefiles.segment(0xDD, b"\0\1")
     parts = []
@@ -185,7 +188,8 @@ class TestRestartMarkers:
                 )
 
     def test_a_scan_of_one_channel_has_its_own_units(self):
-        # 31 x 17 pixels: 4 x 3 blocks; of the halved channels, 16 x 9 samples, 2 x 2; together 2 x 2 units (T.81, A.2).
+        # 31 x 17 pixels: 4 x 3 blocks; of the halved channels, 16 x 9 samples, 2 x 2; together 2 x
+        # 2 units (T.81, A.2).
         assert heads.read(in_scans([[1], [2], [3]], 11, 3, 3)).scans == 3
         assert heads.read(in_scans([[1], [2, 3]], 11, 3)).scans == 2
         assert heads.read(in_scans([[1, 2, 3]], 3)).scans == 1

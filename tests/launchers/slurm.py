@@ -1,6 +1,8 @@
-"""A Slurm of this machine alone, with all that it writes in one folder: one node that pretends to have NUM_CPUS cores.
+"""A Slurm of this machine alone, with all that it writes in one folder: one node that pretends to
+have NUM_CPUS cores.
 
-Debian, Ubuntu: ``apt install slurmctld slurmd slurm-client munge``. Its daemons run here only as root.
+Debian, Ubuntu: ``apt install slurmctld slurmd slurm-client munge``. Its daemons run here only as
+root.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""The example programs under their launchers: a rank is killed, and each record of each epoch was trained on once.
+"""The example programs under their launchers: a rank is killed, and each record of each epoch was
+trained on once.
 
-The programs count how often a record was trained on in the checkpoint that holds the model, so that steps that are lost
-with the model do not count. ``make test-launchers`` brings torch and two kinds of mpirun.
+The programs count how often a record was trained on in the checkpoint that holds the model, so that
+steps that are lost with the model do not count. ``make test-launchers`` brings torch and two kinds
+of mpirun.
 """
 
 from __future__ import annotations
@@ -55,7 +57,8 @@ def free_ports(count: int) -> list[int]:
 
 
 def program(name: str, folder: Path, mark: str, rank: int, batch: int) -> list[str]:
-    """Return a program and its arguments; the rank is killed as it takes that batch, unless the mark is there."""
+    """Return a program and its arguments; the rank is killed as it takes that batch, unless the
+    mark is there."""
     return [
         str(DYING),
         str(folder / mark),
@@ -67,7 +70,8 @@ def program(name: str, folder: Path, mark: str, rank: int, batch: int) -> list[s
 
 
 def run(commands: Sequence[Command], folder: Path) -> tuple[bool, str]:
-    """Run processes side by side; if one of them fails, the others are killed, as a job manager does it.
+    """Run processes side by side; if one of them fails, the others are killed, as a job manager
+    does it.
 
     Returns:
         Whether all came to their ends, and what they printed.
@@ -264,7 +268,8 @@ class TestSlurm:
     def test_a_killed_rank_ends_the_job_and_another_number_of_ranks_goes_on(
         self, slurm: dict[str, str], tmp_path: Path
     ) -> None:
-        """The script of the example, in which the program is killed by what Python imports at its start."""
+        """The script of the example, in which the program is killed by what Python imports at its
+        start."""
         dying = tmp_path / "dying"
         dying.mkdir()
         (dying / "sitecustomize.py").write_text(
@@ -292,7 +297,8 @@ class TestSlurm:
 def sbatch(
     variables: dict[str, str], folder: Path, *script: Path, options: Sequence[str] = ()
 ) -> tuple[bool, str]:
-    """Run a batch script and wait for its end; return whether it came to it, and what it printed."""
+    """Run a batch script and wait for its end; return whether it came to it, and what it
+    printed."""
     log = folder / "job.log"
     log.unlink(missing_ok=True)
     words = ["sbatch", "--wait", f"--output={log}", *options, *map(str, script)]

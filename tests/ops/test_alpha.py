@@ -1,4 +1,5 @@
-"""Alpha is no colour: ops that would change it as one are refused, and what their errors say to type works."""
+"""Alpha is no colour: ops that would change it as one are refused, and what their errors say to
+type works."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Every op with every kind of wrong argument: what is wrong is a GpuloadError, and its remedy can be typed."""
+"""Every op with every kind of wrong argument: what is wrong is a GpuloadError, and its remedy can
+be typed."""
 
 from __future__ import annotations
 
@@ -12,9 +13,9 @@ import pytest
 
 import gpuload as gl
 from gpuload.errors import GpuloadError
+from gpuload.graph.graph import compile_ops
 from gpuload.ops import arguments
 from gpuload.ops.base import Op
-from gpuload.ops.graph import compile_ops
 from gpuload.spec import Field, Spec
 from gpuload.testing.ops import uniform
 from tests.opexamples import NAMES, beside_boxes, example_arguments
@@ -66,7 +67,8 @@ def test_the_example_of_an_op_is_right(name):
 
 
 def error_of(kind, settings):
-    """Return what is raised by an op that is made of some arguments and brought together with records."""
+    """Return what is raised by an op that is made of some arguments and brought together with
+    records."""
     try:
         op = kind(**settings)
         spec = FILES if kind is gl.ops.Decode else BOXES if op.reads_marks else IMAGES
@@ -79,7 +81,8 @@ def error_of(kind, settings):
 
 
 def is_plausible(annotation: str, value: Any) -> bool:
-    """Return whether an argument of this type may have a value: no bool for a number, no nan, no array for a text."""
+    """Return whether an argument of this type may have a value: no bool for a number, no nan, no
+    array for a text."""
     if isinstance(value, (bool, np.bool_)):
         return "bool" in annotation or "Any" in annotation or "float | str" in annotation
     if value is None:

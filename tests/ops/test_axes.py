@@ -9,8 +9,8 @@ import pytest
 
 import gpuload as gl
 from gpuload.errors import SpecError
+from gpuload.graph.graph import compile_ops
 from gpuload.ops import RandomFlip, Reshape, Transpose
-from gpuload.ops.graph import compile_ops
 from gpuload.spec import Spec
 from gpuload.testing.ops import OpContract, uniform, varying
 

@@ -1,8 +1,9 @@
-"""Every op with every kind of field, record and annotation that does not suit it: a result that fits, or our error.
+"""Every op with every kind of field, record and annotation that does not suit it: a result that
+fits, or our error.
 
-The ops are the examples of their docstrings. What an op makes is what the loader's spec says; what it refuses is a
-GpuloadError with cause and remedy: when the loader is made, or naming the record. `test_arguments.py` has wrong
-arguments, `docs/ops.md` the dtypes that each op takes.
+The ops are the examples of their docstrings. What an op makes is what the loader's spec says; what
+it refuses is a GpuloadError with cause and remedy: when the loader is made, or naming the record.
+`test_arguments.py` has wrong arguments, `docs/ops.md` the dtypes that each op takes.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ import pytest
 
 import gpuload as gl
 from gpuload.errors import GpuloadError, RowError
+from gpuload.graph.graph import compile_ops
 from gpuload.ops import boxes
-from gpuload.ops.graph import compile_ops
 from tests.opexamples import DTYPES, ELSE, NAMES, PAGE, example, example_arguments
 from tests.ops.test_arguments import BOXES, CASES, FILES, IMAGES
 
@@ -108,7 +109,8 @@ def on_x(name: str) -> Any:
 
 
 def run(source: gl.Source, op: Any) -> Any:
-    """Return the batch of all records behind an op; their values are what the loader's spec says."""
+    """Return the batch of all records behind an op; their values are what the loader's spec
+    says."""
     with gl.Loader(source, len(source), ops=[op], device="cpu", num_threads=1) as loader:
         batch = loader.batch_at(0)
         for field in loader.graph.spec_out:
@@ -123,7 +125,8 @@ def run(source: gl.Source, op: Any) -> Any:
 
 
 def refusal(call: Any) -> Any:
-    """Return the error that a call raises, which has a cause and a remedy; None if it raises none."""
+    """Return the error that a call raises, which has a cause and a remedy; None if it raises
+    none."""
     try:
         call()
     except (GpuloadError, RowError) as caught:

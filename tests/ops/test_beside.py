@@ -11,8 +11,8 @@ import pytest
 import gpuload as gl
 from gpuload import ops
 from gpuload.errors import SpecError
-from gpuload.ops.advice import advice
-from gpuload.ops.graph import compile_ops
+from gpuload.graph.advice import advice
+from gpuload.graph.graph import compile_ops
 from gpuload.spec import Field, Spec
 
 IMAGES = np.zeros((4, 8, 9, 3), np.uint8)
@@ -555,7 +555,8 @@ def test_functions_that_are_known_to_move_an_image_alone_are_told_of(op, is_told
 
 
 def line_beside(image, dtype, shape, op=None):
-    """Return the warning about a field of a dtype and a shape beside an image of 32 x 48, or of a shape."""
+    """Return the warning about a field of a dtype and a shape beside an image of 32 x 48, or of a
+    shape."""
     fields = Field("image", np.dtype("u1"), image), Field("x", np.dtype(dtype), shape)
     return warning(compile_ops(Spec(fields), [op or ops.RandomFlip()]), ["image", "x"])
 

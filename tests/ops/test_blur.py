@@ -10,7 +10,8 @@ import pytest
 
 from gpuload import core
 from gpuload.errors import RowError, SpecError
-from gpuload.ops import GaussianBlur, blur
+from gpuload.ops import GaussianBlur
+from gpuload.ops.colour import blur
 from gpuload.testing.ops import OpContract, uniform, varying
 
 GOLDEN = dict(np.load(Path(__file__).parents[1] / "golden" / "augment" / "blur.npz"))

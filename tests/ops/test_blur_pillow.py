@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpuload.ops import blur_pillow
+from gpuload.kernels import blur_pillow
 
 SIGMAS = (0.0, 0.1, 0.3, 0.57735, 0.9, 1.0, 1.3, 1.99, 2.0, 3.7, 10.0)
 

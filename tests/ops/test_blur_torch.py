@@ -1,4 +1,5 @@
-"""Ten thousand draws of GaussianBlur, Elastic and Erasing beside torchvision's functions on tensors."""
+"""Ten thousand draws of GaussianBlur, Elastic and Erasing beside torchvision's functions on
+tensors."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ import numpy as np
 import pytest
 
 from gpuload import core
-from gpuload.ops import Elastic, Erasing, GaussianBlur, noise
+from gpuload.ops import Elastic, Erasing, GaussianBlur
+from gpuload.ops.colour import noise
 from gpuload.testing.ops import uniform
 from tests.oracle_torchvision import functional, torch, torchvision
 
@@ -31,7 +33,8 @@ def rows_of(op, u, size):
 
 
 def result_of(op, image, draw):
-    """Return an image behind the compiled form of an op, which tests of the op compare with the array form."""
+    """Return an image behind the compiled form of an op, which tests of the op compare with the
+    array form."""
     form = op.row_form(uniform(image.dtype, *image.shape)) if core.native is not None else None
     if form is None:
         return op.array(np, image, draw)
@@ -70,7 +73,8 @@ def test_blur_is_torchvisions_but_for_one_level():
 
 @pytest.mark.parametrize("interpolation", ["nearest", "linear"])
 def test_elastic_is_torchvisions_for_the_same_noise(interpolation):
-    """As `ElasticTransform.make_params` makes a displacement of two planes of noise from -1 to 1."""
+    """As `ElasticTransform.make_params` makes a displacement of two planes of noise from -1 to
+    1."""
     rng, differences = np.random.default_rng(6), []
     for number in range(COUNT):
         size, alpha, sigma = (
@@ -106,7 +110,8 @@ def test_elastic_is_torchvisions_for_the_same_noise(interpolation):
 
 
 class OurNumbers:
-    """In place of torch in `RandomErasing.make_params`: its generator gives the numbers that our draw had."""
+    """In place of torch in `RandomErasing.make_params`: its generator gives the numbers that our
+    draw had."""
 
     def __init__(self, tries, places):
         self._tries, self._places = iter(tries), iter(places)

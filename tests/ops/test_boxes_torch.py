@@ -1,4 +1,5 @@
-"""Ten thousand draws of each geometric op: where boxes and keypoints go, beside torchvision's functions."""
+"""Ten thousand draws of each geometric op: where boxes and keypoints go, beside torchvision's
+functions."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ def random_boxes(rng, size):
 
 
 def check(op_of, function, tolerance, points=True):
-    """Compare with ``function(tensor, draw, u, size)`` for random numbers ``u``; pixels of tolerance are of float32."""
+    """Compare with ``function(tensor, draw, u, size)`` for random numbers ``u``; pixels of
+    tolerance are of float32."""
     rng = np.random.default_rng(5)
     for number in range(COUNT):
         size, form = SIZES[number % len(SIZES)], FORMS[number // 3 % len(FORMS)]
@@ -116,10 +118,11 @@ def test_rotations():
 
 
 def test_rotations_that_expand():
-    """Torchvision counts from the corner of the box about the turned image, of which the canvas holds the middle.
+    """Torchvision counts from the corner of the box about the turned image, of which the canvas
+    holds the middle.
 
-    Its canvas of boxes has a pixel more or less than that of its image for two of three angles; ours is the image's,
-    which test_warp_torch.py compares.
+    Its canvas of boxes has a pixel more or less than that of its image for two of three angles;
+    ours is the image's, which test_warp_torch.py compares.
     """
     rng, op = np.random.default_rng(6), Rotate(180, expand=True)
     for number in range(COUNT):

@@ -9,8 +9,9 @@ import pytest
 
 import gpuload as gl
 from gpuload.errors import DeviceError, RecordError, RowError, SpecError
-from gpuload.ops import Cast, Normalize, cast
-from gpuload.ops.cast import exact_cast
+from gpuload.ops import Cast, Normalize
+from gpuload.ops.value import cast
+from gpuload.ops.value.cast import exact_cast
 from gpuload.ragged import Ragged
 from gpuload.spec import Field
 from gpuload.testing.ops import OpContract, numbers, uniform, varying
@@ -153,7 +154,8 @@ def test_a_name_that_leaves_the_width_open_is_refused_with_one_that_does_not(dty
 
 
 BFLOAT16 = np.dtype(pytest.importorskip("ml_dtypes").bfloat16)
-# Of float32, the upper 16 bits; rounded to nearest, halves to even: 1 + 2**-8 lies in the middle of two.
+# Of float32, the upper 16 bits; rounded to nearest, halves to even: 1 + 2**-8 lies in the middle of
+# two.
 HALVES = [1.0, 1 + 2**-8, 1 + 3 * 2**-8, 1 + 2**-8 + 2**-20, 3e38, -2.5, 0.1, np.inf]
 BITS = [0x3F80, 0x3F80, 0x3F82, 0x3F81, 0x7F62, 0xC020, 0x3DCD, 0x7F80]
 

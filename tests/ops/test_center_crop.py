@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from gpuload.errors import SpecError
+from gpuload.graph.graph import compile_ops
 from gpuload.ops import CenterCrop, Decode
 from gpuload.ops.base import RowError
-from gpuload.ops.graph import compile_ops
 from gpuload.spec import Field, Spec
 from gpuload.testing.ops import OpContract, uniform, varying
 
@@ -75,7 +75,8 @@ def test_wrong_arguments_are_refused(arguments):
 
 
 def test_half_of_an_odd_rest_is_rounded_to_even_as_torchvision_does():
-    """torchvision: ``int(round((size - crop) / 2.0))``, and Python rounds halves to even; worked by hand."""
+    """torchvision: ``int(round((size - crop) / 2.0))``, and Python rounds halves to even; worked by
+    hand."""
     sizes = np.array([[10, 11], [12, 13], [14, 9]], np.int32)
 
     down = CenterCrop(8, 8).draw(np.empty((3, 0)), sizes)["start"]

@@ -10,7 +10,7 @@ import pytest
 
 import gpuload as gl
 from gpuload.errors import GpuloadError, RowError, SpecError
-from gpuload.ops.graph import compile_ops
+from gpuload.graph.graph import compile_ops
 from gpuload.spec import Spec
 from gpuload.testing.ops import OpContract, uniform, varying
 from tests import simdevice

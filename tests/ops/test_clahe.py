@@ -10,7 +10,8 @@ import pytest
 
 import gpuload as gl
 from gpuload.errors import SpecError
-from gpuload.ops import CLAHE, lab
+from gpuload.kernels import lab
+from gpuload.ops import CLAHE
 from gpuload.testing.ops import OpContract, uniform, varying
 
 GOLDEN = dict(np.load(Path(__file__).parents[1] / "golden" / "augment" / "clahe.npz"))
@@ -89,7 +90,8 @@ def test_random_images_sizes_limits_and_tiles_are_opencvs(number):
 def test_a_flat_image_within_a_limit_stays_nearly_flat_and_without_one_becomes_white():
     image = np.full((16, 16, 1), 100, np.uint8)
 
-    # Of the 256 pixels level 100 keeps one, and levels 0 to 254 get one each: so 102 values are at most 100.
+    # Of the 256 pixels level 100 keeps one, and levels 0 to 254 get one each: so 102 values are at
+    # most 100.
     within = equalize(image, 1.0, 1, 1)
     beyond = equalize(image, 256.0, 1, 1)
 

@@ -12,7 +12,7 @@ import pytest
 import gpuload as gl
 from gpuload import ops
 from gpuload.errors import RecordError, SpecError
-from gpuload.ops.graph import compile_ops
+from gpuload.graph.graph import compile_ops
 from gpuload.spec import Field, Spec
 
 GOLDEN = json.loads(

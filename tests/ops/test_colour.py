@@ -1,4 +1,5 @@
-"""The colour functions beside torchvision's and Pillow's results, kept in tests/golden/augment/colour.npz."""
+"""The colour functions beside torchvision's and Pillow's results, kept in
+tests/golden/augment/colour.npz."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageOps
 
-from gpuload.ops import colour
+from gpuload.kernels import colour
 from tests.codeblocks import ROOT
 
 RESULTS = dict(np.load(ROOT / "tests" / "golden" / "augment" / "colour.npz"))

@@ -9,6 +9,8 @@ import gpuload as gl
 from gpuload import core
 from gpuload.errors import SpecError
 from gpuload.executors.array import ArrayBatchExecutor, ArrayRowExecutor
+from gpuload.graph.graph import compile_ops
+from gpuload.kernels import colour
 from gpuload.ops import (
     AutoContrast,
     Brightness,
@@ -25,9 +27,7 @@ from gpuload.ops import (
     Saturation,
     Sharpness,
     Solarize,
-    colour,
 )
-from gpuload.ops.graph import compile_ops
 from gpuload.spec import Spec
 from gpuload.testing.ops import OpContract, array_form, assert_identical, numbers, uniform, varying
 from tests import simdevice

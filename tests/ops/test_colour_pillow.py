@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageEnhance, ImageOps
 
-from gpuload.ops import colour_pillow
+from gpuload.kernels import colour_pillow
 
 ENHANCERS = {
     "brightness": ImageEnhance.Brightness,

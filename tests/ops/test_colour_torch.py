@@ -1,4 +1,5 @@
-"""Ten thousand draws of each colour op beside torchvision's functions on tensors: every value of uint8."""
+"""Ten thousand draws of each colour op beside torchvision's functions on tensors: every value of
+uint8."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ from gpuload import ops
 from tests.oracle_torchvision import functional, torch
 
 COUNT = 10_000
-# torch rounds the last elements of a tensor twice where pixels are no multiple of 32, two vectors (see ops/colour.py).
+# torch rounds the last elements of a tensor twice where pixels are no multiple of 32, two vectors
+# (see kernels/colour.py).
 SHAPES = ((8, 12, 3), (16, 6, 3), (4, 24, 3), (8, 8, 1))
 ODD_SHAPES = ((5, 6, 3), (12, 11, 3), (3, 17, 3), (8, 9, 1))
 NO_SIZE = np.zeros((COUNT, 2), np.int32)
@@ -29,7 +31,8 @@ def tensors(batch):
 
 
 def check(op, function, share=0.0, shapes=SHAPES):
-    """Compare an op with what ``function(tensor, draw)`` makes of images: a share of values may differ by 1 level."""
+    """Compare an op with what ``function(tensor, draw)`` makes of images: a share of values may
+    differ by 1 level."""
     draws = op.draw(np.random.default_rng(1).random((COUNT, op.num_uniforms)), NO_SIZE)
     begin = 0
     for batch in images(2, shapes):

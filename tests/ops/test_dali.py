@@ -1,4 +1,5 @@
-"""Dali: any operator of DALI. It has no array form, so it has no contract with one; expected values are OpenCV's."""
+"""Dali: any operator of DALI. It has no array form, so it has no contract with one; expected values
+are OpenCV's."""
 
 from __future__ import annotations
 

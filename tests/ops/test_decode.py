@@ -1,4 +1,5 @@
-"""Decode, whole files and regions of them; what the codec makes of them, `tests/images` looks at."""
+"""Decode, whole files and regions of them; what the codec makes of them, `tests/images` looks
+at."""
 
 from __future__ import annotations
 
@@ -13,10 +14,10 @@ from PIL import Image, ImageOps
 
 import gpuload as gl
 from gpuload.errors import DeviceError, RecordError, SpecError
+from gpuload.graph.graph import compile_ops, image_sizes
 from gpuload.images import decode, head
 from gpuload.ops import Decode, Resize
 from gpuload.ops.base import RowError
-from gpuload.ops.graph import compile_ops, image_sizes
 from gpuload.ragged import Ragged
 from gpuload.spec import Field, Spec
 from gpuload.testing.ops import (
@@ -103,7 +104,8 @@ class TestDecode(OpContract):
         return Ragged.of(list(MANY.values())[:count], np.dtype(np.uint8))
 
     def compare_gpu(self, actual, expected):
-        """The GPU's nvJPEG rounds otherwise: DALI's own tests bound the mean difference, with fancy upsampling at 1."""
+        """The GPU's nvJPEG rounds otherwise: DALI's own tests bound the mean difference, with fancy
+        upsampling at 1."""
         for image, other in zip(actual, expected, strict=True):
             levels = 1 if image.dtype == np.uint8 else 257
             assert np.abs(image.astype(np.float64) - other).mean() <= levels
@@ -222,7 +224,8 @@ def test_the_gray_of_a_gray_image_is_itself():
 
 
 def damaged_scan():
-    """Return a JPEG with some bytes of its scan turned over: what libjpeg-turbo decodes with a warning."""
+    """Return a JPEG with some bytes of its scan turned over: what libjpeg-turbo decodes with a
+    warning."""
     data = MANY["420"].copy()
     data[-200:-150] ^= 0x55
     return data

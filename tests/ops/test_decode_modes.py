@@ -1,4 +1,5 @@
-"""Decode("RGBA"), Decode("ANY") and orient=False in loaders; what is left out of images is told once, with the form."""
+"""Decode("RGBA"), Decode("ANY") and orient=False in loaders; what is left out of images is told
+once, with the form."""
 
 from __future__ import annotations
 
@@ -130,7 +131,8 @@ class TestOrient:
 
 
 class TestTold:
-    """Each loss is told once, in words that name the form which keeps it; sound everyday files get no word."""
+    """Each loss is told once, in words that name the form which keeps it; sound everyday files get
+    no word."""
 
     @pytest.fixture
     def lines(self, caplog):

@@ -12,7 +12,7 @@ import pytest
 import gpuload as gl
 from gpuload import ops
 from gpuload.errors import SpecError
-from gpuload.ops.graph import compile_ops
+from gpuload.graph.graph import compile_ops
 from gpuload.spec import Field, Spec
 from gpuload.testing.ops import OpContract, uniform, varying
 from tests.ops.test_resize import ResizeContract
@@ -48,7 +48,8 @@ class TestRandomZoomOut(OpContract):
 
 class TestScaleJitter(OpContract):
     def compare(self, actual, expected):
-        """See ResizeContract: 1 level where DALI rounds a half otherwise; here of some hundred bytes an image."""
+        """See ResizeContract: 1 level where DALI rounds a half otherwise; here of some hundred
+        bytes an image."""
         for value, expected_value in zip(actual, expected, strict=True):
             difference = np.abs(value.astype(float) - expected_value)
             assert (value.dtype, value.shape) == (expected_value.dtype, expected_value.shape)

@@ -10,8 +10,8 @@ import pytest
 from gpuload import core
 from gpuload.errors import RowError, SpecError
 from gpuload.ops import Elastic
-from gpuload.ops.elastic import places
-from gpuload.ops.warp import sample
+from gpuload.ops.geometry.elastic import places
+from gpuload.ops.geometry.warp import sample
 from gpuload.testing.ops import OpContract, uniform, varying
 
 GOLDEN = dict(np.load(Path(__file__).parents[1] / "golden" / "augment" / "blur.npz"))

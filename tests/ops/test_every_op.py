@@ -1,7 +1,8 @@
-"""Every op on every executor: one loader has all of them, each on a view of its own, and makes the same on all.
+"""Every op on every executor: one loader has all of them, each on a view of its own, and makes the
+same on all.
 
-The contract of ops (`gpuload.testing.ops`) holds each to its array form, case by case. This one is made of
-`gl.ops.__all__`: no op is left out, and none disturbs another one.
+The contract of ops (`gpuload.testing.ops`) holds each to its array form, case by case. This one is
+made of `gl.ops.__all__`: no op is left out, and none disturbs another one.
 """
 
 from __future__ import annotations
@@ -98,7 +99,8 @@ def rows(batch_size: int, *, decodes: bool = True, **settings: Any) -> dict[tupl
 def differing(
     values: dict[tuple[str, int], Any], expected: dict[tuple[str, int], Any], party: str
 ) -> list[str]:
-    """Return the fields, each named as its op, that differ from those expected by more than `gpuload parity` allows."""
+    """Return the fields, each named as its op, that differ from those expected by more than
+    `gpuload parity` allows."""
     assert values.keys() == expected.keys()
     names = set()
     for (name, record), value in values.items():
@@ -163,5 +165,6 @@ def test_on_a_simulated_gpu_they_are_the_same(expected, monkeypatch):
 
 
 def without_files(values: dict[tuple[str, int], Any]) -> dict[tuple[str, int], Any]:
-    """Return the rows of all fields but the one that `Decode` makes, for which the simulated GPU has no codec."""
+    """Return the rows of all fields but the one that `Decode` makes, for which the simulated GPU
+    has no codec."""
     return {(name, record): value for (name, record), value in values.items() if name != "file"}

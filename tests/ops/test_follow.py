@@ -13,10 +13,10 @@ import pytest
 import gpuload as gl
 from gpuload import ops
 from gpuload.errors import RecordError, SpecError
-from gpuload.ops.advice import advice
+from gpuload.graph.advice import advice
+from gpuload.graph.graph import compile_ops
 from gpuload.ops.base import Op
 from gpuload.ops.follow import MoveAnnotations
-from gpuload.ops.graph import compile_ops
 from gpuload.spec import Field, Spec
 from tests import simdevice
 
@@ -69,11 +69,12 @@ def moved(case, kind, values):
 
 
 def warp_of(case):
-    """Return the op that does what a case of follow.npz did, its draw, and how far torchvision's boxes lie beside ours.
+    """Return the op that does what a case of follow.npz did, its draw, and how far torchvision's
+    boxes lie beside ours.
 
-    With ``expand`` torchvision begins to count at the corner of the box about the turned image, which is no whole
-    number of pixels: the image itself lies in the middle of the canvas, which ends at whole pixels. The difference is
-    less than one pixel.
+    With ``expand`` torchvision begins to count at the corner of the box about the turned image,
+    which is no whole number of pixels: the image itself lies in the middle of the canvas, which
+    ends at whole pixels. The difference is less than one pixel.
     """
     kind, *numbers = case.split("/")
     size, beside = np.array([WARPED["mask"].shape], np.int32), np.zeros(2)
@@ -196,7 +197,8 @@ CHAINS = [
 
 @pytest.mark.parametrize("chain", CHAINS, ids=str)
 def test_pixels_inside_of_boxes_stay_inside(chain):
-    """Each box of each record is painted into a mask; behind the ops the bounding box of the paint is the box."""
+    """Each box of each record is painted into a mask; behind the ops the bounding box of the paint
+    is the box."""
     painted = np.zeros((12, 60, 80, 1), np.uint8)
     for n, boxes in enumerate(BOXES):
         for left, top, right, bottom in boxes[:1].astype(int):

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 import gpuload as gl
 from gpuload import ops
 from gpuload.errors import SpecError
+from gpuload.graph.graph import compile_ops, image_sizes
 from gpuload.ops.base import Op
-from gpuload.ops.graph import compile_ops, image_sizes
 from gpuload.ragged import Ragged
 from gpuload.spec import Field, Spec
 from gpuload.testing.ops import uniform
@@ -93,7 +93,8 @@ def in_cupy(image):
             [ops.Decode(), ops.Copy("image", to="view"), CROP, ops.Resize(4, 4, on="view")],
             (0, 1, 2, 3),
         ),
-        # A border by itself makes more bytes; with a crop behind it, or a flip between them, it does not.
+        # A border by itself makes more bytes; with a crop behind it, or a flip between them, it
+        # does not.
         ([ops.Decode(), CROP, PAD, ops.RandomCrop(8), ops.Normalize(9, 3)], (0, 1, 2, 3)),
         ([ops.Decode(), CROP, PAD, ops.RandomFlip(), ops.CenterCrop(8, 8), PAD], (0, 1, 2, 3, 4)),
         ([ops.Decode(), CROP, PAD, ops.RandomCrop(9)], (0, 1)),
@@ -120,7 +121,8 @@ def in_cupy(image):
         ([ops.Decode(), CROP, BLUR, ops.RandomFlip()], (0, 1)),
         ([ops.Decode(), ops.Python(in_cupy, out={}, on_device=True), CROP], (0,)),
         ([ops.Decode(), ops.Python(in_cupy, out={}), CROP], (0, 1, 2)),
-        # An operator of DALI on one image: the other one comes to its size, unless one op gives both theirs.
+        # An operator of DALI on one image: the other one comes to its size, unless one op gives
+        # both theirs.
         ([ops.Decode(on=BOTH), BLUR, CROP, ops.Resize(8, 8, on="mask")], (0, 3)),
         ([ops.Decode(on=BOTH), BLUR, ops.RandomResizedCrop(8, 8, on=BOTH)], (0,)),
         ([ops.OneHot(3)], ()),

@@ -12,7 +12,7 @@ import pytest
 import gpuload as gl
 from gpuload import ops
 from gpuload.errors import RecordError, SpecError
-from gpuload.ops.graph import compile_ops
+from gpuload.graph.graph import compile_ops
 from gpuload.spec import Field, Spec
 from tests import simdevice
 
@@ -86,7 +86,8 @@ CHAINS = [
 )
 @pytest.mark.parametrize("is_varying", [False, True])
 def test_each_goes_where_a_mask_of_the_image_goes(chain, is_varying):
-    """Mask number k of each record is compared with the same as the one mask of the image, which the op acts on."""
+    """Mask number k of each record is compared with the same as the one mask of the image, which
+    the op acts on."""
     fields = {**FIELDS, "masks": VARYING} if is_varying else FIELDS
 
     result = batch_of(chain, source_of(fields, masks="masks"))

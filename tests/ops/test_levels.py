@@ -1,4 +1,5 @@
-"""Images of floating-point numbers to 255 before ops that take 1 for white are refused, with the record's name."""
+"""Images of floating-point numbers to 255 before ops that take 1 for white are refused, with the
+record's name."""
 
 from __future__ import annotations
 
@@ -11,8 +12,8 @@ import pytest
 import gpuload as gl
 from gpuload import ops
 from gpuload.errors import RecordError, SpecError
-from gpuload.ops.graph import compile_ops
-from gpuload.ops.levels import CheckLevels, with_checks
+from gpuload.graph.graph import compile_ops
+from gpuload.graph.levels import CheckLevels, with_checks
 from tests import simdevice
 
 PARTS = np.random.default_rng(0).random((6, 12, 14, 3), np.float32)

@@ -10,7 +10,7 @@ import pytest
 import gpuload as gl
 from gpuload import ops, state
 from gpuload.errors import SpecError
-from gpuload.ops.graph import compile_ops
+from gpuload.graph.graph import compile_ops
 from gpuload.spec import Spec
 from gpuload.testing.ops import uniform
 

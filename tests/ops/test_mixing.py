@@ -1,4 +1,5 @@
-"""MixUp and CutMix: a record and its partner in the epoch's order, for any batch size, ranks and executor."""
+"""MixUp and CutMix: a record and its partner in the epoch's order, for any batch size, ranks and
+executor."""
 
 from __future__ import annotations
 
@@ -10,8 +11,8 @@ import pytest
 
 import gpuload as gl
 from gpuload.errors import GpuloadError, SpecError
-from gpuload.ops.graph import compile_ops
-from gpuload.ops.mixing import beta_quantile
+from gpuload.graph.graph import compile_ops
+from gpuload.ops.mix.mixing import beta_quantile
 from gpuload.order import Plan, Position
 from gpuload.spec import Field, Spec
 from tests import simdevice
@@ -40,7 +41,8 @@ def whole_epoch(ops, **arguments):
 
 
 def uniforms(name, record, count):
-    """Return the random numbers of an op for a record, by the words of `gpuload.rng` in NumPy's generator."""
+    """Return the random numbers of an op for a record, by the words of `gpuload.rng` in NumPy's
+    generator."""
     stream = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little")
     philox = np.random.Philox(
         counter=np.array([0, record, EPOCH, 0], np.uint64), key=np.array([SEED, stream], np.uint64)
@@ -69,7 +71,8 @@ def mixed_up(images, labels, records, alpha):
 
 
 def cut_and_mixed(images, labels, records, alpha):
-    """Return what CutMix makes of an epoch, by torchvision's words: a middle, and half of each side rounded down."""
+    """Return what CutMix makes of an epoch, by torchvision's words: a middle, and half of each side
+    rounded down."""
     images_after, labels_after = images.copy(), labels.copy()
     height, width = images.shape[1:3]
     for place in range(len(records) // 2 * 2):
@@ -93,7 +96,8 @@ CASES = {
 
 
 def rows_by_place(ops, batch_size, **arguments):
-    """Return the rows of an epoch by their places in its order, put together from the batches of all ranks."""
+    """Return the rows of an epoch by their places in its order, put together from the batches of
+    all ranks."""
     images, labels, order = {}, {}, whole_epoch(BEFORE)[2].tolist()
     num_shards = arguments.pop("num_shards", 1)
     for shard_id in range(num_shards):

@@ -1,4 +1,5 @@
-"""Mosaic: four neighbours of the epoch's order in one image, for any batch size, ranks and executor."""
+"""Mosaic: four neighbours of the epoch's order in one image, for any batch size, ranks and
+executor."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ import gpuload as gl
 from gpuload import device as devices
 from gpuload import ops
 from gpuload.errors import GpuloadError, RecordError, SpecError
-from gpuload.ops.graph import compile_ops
+from gpuload.graph.graph import compile_ops
 from gpuload.spec import Field, Spec
 from tests import simdevice
 
@@ -92,7 +93,8 @@ MOSAIC = ops.Mosaic(*CANVAS, fill={"image": (114, 7, 9)}, min_size=2, min_area=9
 
 
 def uniforms(name, record, count):
-    """Return the random numbers of an op for a record, by the words of `gpuload.rng` in NumPy's generator."""
+    """Return the random numbers of an op for a record, by the words of `gpuload.rng` in NumPy's
+    generator."""
     stream = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little")
     philox = np.random.Philox(
         counter=np.array([0, record, EPOCH, 0], np.uint64), key=np.array([SEED, stream], np.uint64)
@@ -101,7 +103,8 @@ def uniforms(name, record, count):
 
 
 def load_mosaic(place, sizes=SIZES):
-    """Return the record, its slices of the canvas and of its image, and its shift, of each image of a mosaic.
+    """Return the record, its slices of the canvas and of its image, and its shift, of each image of
+    a mosaic.
 
     As YOLOv5's ``load_mosaic`` has it: 1a, 2a are the canvas' and 1b, 2b the image's.
     """
@@ -222,7 +225,8 @@ def test_on_a_gpu(batch_size, sizes, monkeypatch):
 
 
 def test_ops_before_and_behind_it_and_mixup_of_mosaics():
-    """Ops act on each image before, and on the mosaic behind; MixUp takes two neighbouring mosaics."""
+    """Ops act on each image before, and on the mosaic behind; MixUp takes two neighbouring
+    mosaics."""
     source = source_of(boxes="xyxy", labels="with boxes")
     chain = [
         ops.RandomFlip(0.5),

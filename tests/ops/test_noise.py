@@ -7,8 +7,9 @@ import pytest
 
 from gpuload import core
 from gpuload.errors import SpecError
-from gpuload.ops import GaussianNoise, SaltAndPepper, noise
-from gpuload.ops.graph import compile_ops
+from gpuload.graph.graph import compile_ops
+from gpuload.ops import GaussianNoise, SaltAndPepper
+from gpuload.ops.colour import noise
 from gpuload.spec import Spec
 from gpuload.testing.ops import OpContract, array_form, uniform, varying
 

@@ -9,9 +9,9 @@ import gpuload as gl
 from gpuload import state
 from gpuload.errors import RecordError, SpecError
 from gpuload.executors.array import ArrayBatchExecutor, ArrayRowExecutor
+from gpuload.graph.graph import compile_ops
 from gpuload.ops import OneHot
 from gpuload.ops.base import RowError
-from gpuload.ops.graph import compile_ops
 from gpuload.ragged import Ragged
 from gpuload.spec import Field, Spec
 from gpuload.testing.ops import OpContract, dali_form, uniform
@@ -126,7 +126,8 @@ def test_wrong_arguments_are_refused(arguments):
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 def test_smoothed_labels_are_what_keras_makes_of_them(dtype):
-    """Keras: ``y * (1 - s) + s / n``, printed in its documentation; of 4 classes and s = 0.2: 0.85 and 0.05."""
+    """Keras: ``y * (1 - s) + s / n``, printed in its documentation; of 4 classes and s = 0.2: 0.85
+    and 0.05."""
     labels = OneHot(4, dtype, smoothing=0.2).array(np, np.array([2, 0]), {})
 
     assert labels.dtype == dtype

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from gpuload.errors import SpecError
+from gpuload.graph.graph import compile_ops
 from gpuload.ops import Normalize, Pad, RandomFlip
 from gpuload.ops.base import RowError
-from gpuload.ops.graph import compile_ops
 from gpuload.spec import Spec
 from gpuload.testing.ops import OpContract, array_form, batch_form, uniform, varying
 

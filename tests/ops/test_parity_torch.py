@@ -1,4 +1,5 @@
-"""``gpuload parity`` beside torchvision and timm: every op that has such a row is within its bound."""
+"""``gpuload parity`` beside torchvision and timm: every op that has such a row is within its
+bound."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from gpuload import core
-from gpuload.ops import pillow
+from gpuload.kernels import pillow
 
 RESAMPLE = {
     "nearest": Image.Resampling.NEAREST,
@@ -123,7 +123,8 @@ def test_a_resize_sums_along_the_rows_first_as_pillow_up_to_12_also_of_tall_imag
 ):
     image = np.random.default_rng(size[0]).integers(0, 256, (*size, 3), np.uint8)
     (height, width), by_pillow = new_size, FILTERS[interpolation]
-    # Each pass ends in bytes, so that two calls of any version of Pillow, for an axis each, have that order.
+    # Each pass ends in bytes, so that two calls of any version of Pillow, for an axis each, have
+    # that order.
     rows_first = (
         Image.fromarray(image)
         .resize((width, size[0]), by_pillow)

@@ -15,9 +15,9 @@ from PIL import Image, ImageOps
 import gpuload as gl
 from gpuload import core, device
 from gpuload.errors import GpuloadError, SpecError
-from gpuload.ops import policies
-from gpuload.ops.graph import compile_ops
-from gpuload.ops.policies import OPERATIONS, SIGNED
+from gpuload.graph.graph import compile_ops
+from gpuload.ops.policy import policies
+from gpuload.ops.policy.policies import OPERATIONS, SIGNED
 from gpuload.spec import Spec
 from gpuload.testing.ops import OpContract, uniform, varying
 from tests import simdevice
@@ -70,7 +70,8 @@ def draw_of_operation(name, level, **draws):
     }
 
 
-# torchvision's v2 takes 255 * float32(2 / 3) for the threshold, 170.00000507; torchvision.transforms has 170.
+# torchvision's v2 takes 255 * float32(2 / 3) for the threshold, 170.00000507;
+# torchvision.transforms has 170.
 OF_V2 = "torchvision/Solarize/0.6666666666666666/nearest"
 
 
@@ -386,7 +387,8 @@ def test_a_set_of_timm_has_its_operations_alone():
 
 
 def test_operations_with_weights_are_drawn_by_them_and_not_twice():
-    """The weights are timm's: 3 of some 10 for Rotate, 2 for each shear, 1 for each shift, and so on."""
+    """The weights are timm's: 3 of some 10 for Rotate, 2 for each shear, 1 for each shift, and so
+    on."""
     draw = draw_of(ops.TimmAugment("rand-m9-n2-p1-tweights"))["op"]
 
     first = {

@@ -12,8 +12,8 @@ import pytest
 import gpuload as gl
 from gpuload import ops
 from gpuload.errors import SpecError
+from gpuload.graph.graph import compile_ops, image_sizes
 from gpuload.ops import Python
-from gpuload.ops.graph import compile_ops, image_sizes
 from gpuload.spec import Field, Spec
 from gpuload.testing.ops import OpContract, uniform, varying
 from tests.interrupts import Alarm

@@ -1,4 +1,5 @@
-"""Python with several fields: fields in, fields out; beside DALI and on a GPU, where it runs on the host."""
+"""Python with several fields: fields in, fields out; beside DALI and on a GPU, where it runs on the
+host."""
 
 from __future__ import annotations
 
@@ -12,8 +13,8 @@ import gpuload as gl
 from gpuload import ops
 from gpuload.errors import RowError, SpecError
 from gpuload.executors import choose
+from gpuload.graph.graph import compile_ops
 from gpuload.ops import Dali, Python
-from gpuload.ops.graph import compile_ops
 from gpuload.spec import Field, Spec
 from tests import simdevice
 
@@ -62,7 +63,8 @@ def assert_same(rows, expected):
 
 
 def flip(image, boxes, rng):
-    """Mirror the image and its boxes, (left, top, right, bottom) as parts of its width and height, or neither."""
+    """Mirror the image and its boxes, (left, top, right, bottom) as parts of its width and height,
+    or neither."""
     if rng.random() < 0.5:
         return image, boxes
     left, top, right, bottom = boxes.T

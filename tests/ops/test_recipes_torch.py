@@ -1,4 +1,5 @@
-"""Recipes beside the transforms of torchvision 0.28 and timm: argument by argument, and evaluation pixel by pixel."""
+"""Recipes beside the transforms of torchvision 0.28 and timm: argument by argument, and evaluation
+pixel by pixel."""
 
 from __future__ import annotations
 
@@ -256,7 +257,7 @@ def test_what_is_drawn_by_timms_weights_has_timms_shares():
     )
     names = [operation.name.removesuffix("Increasing") for operation in transform.ops]
     weights = dict(zip(names, transform.choice_weights, strict=True))
-    policies = importlib.import_module("gpuload.ops.policies")
+    policies = importlib.import_module("gpuload.ops.policy.policies")
 
     op = gl.ops.TimmAugment("rand-m9-p1-t3aw")
     draw = op.draw(

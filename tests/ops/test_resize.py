@@ -10,14 +10,16 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from gpuload.errors import SpecError
-from gpuload.ops import Pad, RandomResizedCrop, Resize, resampling
-from gpuload.ops.graph import compile_ops
+from gpuload.graph.graph import compile_ops
+from gpuload.kernels import resampling
+from gpuload.ops import Pad, RandomResizedCrop, Resize
 from gpuload.spec import Spec
 from gpuload.testing.ops import OpContract, array_form, dali_form, uniform, varying
 
 
 class ResizeContract(OpContract):
-    """Float results are DALI's bit for bit; bytes may differ by 1 where DALI's CPU rounds a half away from zero."""
+    """Float results are DALI's bit for bit; bytes may differ by 1 where DALI's CPU rounds a half
+    away from zero."""
 
     def compare(self, actual, expected):
         assert len(actual) == len(expected)
@@ -41,7 +43,8 @@ class ResizeContract(OpContract):
 
 
 def without_noise(kind):
-    """Return 16 images without noise, uint8 ``[16, 120, 160, 3]``, which have more exact halves than noise has."""
+    """Return 16 images without noise, uint8 ``[16, 120, 160, 3]``, which have more exact halves
+    than noise has."""
     y, x = np.mgrid[:120, :160].astype(float)
     if kind == "gradients":
         image = np.stack([x * 255 / 160, y * 255 / 120, (x + y) * 255 / 280], axis=2)
@@ -151,7 +154,8 @@ def test_four_pixels_become_two_with_and_without_antialias():
     averaged = resized(row, 1, 2)[0, :, 0]
     sampled = resized(row, 1, 2, antialias=False)[0, :, 0]
 
-    # A triangle of 4 pixels' width: weights 1/8, 3/8, 3/8, 1/8, the edge pixel standing for those outside.
+    # A triangle of 4 pixels' width: weights 1/8, 3/8, 3/8, 1/8, the edge pixel standing for those
+    # outside.
     assert averaged.tolist() == [(0 + 3 * 0 + 3 * 40 + 80) / 8, (40 + 3 * 80 + 3 * 200 + 200) / 8]
     assert sampled.tolist() == [20, 140]
 
@@ -191,7 +195,8 @@ def test_linear_without_antialias_is_within_one_level_of_opencv():
     [("linear", Image.Resampling.BILINEAR), ("cubic", Image.Resampling.BICUBIC)],
 )
 def test_antialias_is_near_pillow_inside_the_image(interpolation, method):
-    # Pillow leaves out the pixels outside the image where we repeat the edge, so only the inside is compared.
+    # Pillow leaves out the pixels outside the image where we repeat the edge, so only the inside is
+    # compared.
     image = smooth(240, 180)
 
     difference = resized(image, 60, 50, interpolation=interpolation).astype(int) - np.asarray(
@@ -463,7 +468,8 @@ def test_the_longer_side_is_rounded_down_where_torchvision_does():
 
 @pytest.mark.parametrize("size", [(24, 31), (9, 70), (48, 50), (90, 100)])
 def test_lanczos_is_pillows_kernel(size):
-    """But for one level: Pillow rounds to bytes between the passes; and at the edge it leaves out what DALI repeats."""
+    """But for one level: Pillow rounds to bytes between the passes; and at the edge it leaves out
+    what DALI repeats."""
     image = without_noise("waves")[0][:60, :80]
 
     result = resized(image, *size, interpolation="lanczos")

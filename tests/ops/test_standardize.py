@@ -7,8 +7,8 @@ import os
 import numpy as np
 import pytest
 
+from gpuload.graph.graph import compile_ops
 from gpuload.ops import PerImageStandardization
-from gpuload.ops.graph import compile_ops
 from gpuload.spec import Spec
 from gpuload.testing.ops import OpContract, array_form, dali_form, uniform, varying
 

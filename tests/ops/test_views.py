@@ -12,9 +12,9 @@ import pytest
 import gpuload as gl
 from gpuload.errors import GpuloadError
 from gpuload.executors.array import stages
+from gpuload.graph.graph import compile_ops
 from gpuload.images import decode as image_decode
 from gpuload.images import native
-from gpuload.ops.graph import compile_ops
 from gpuload.spec import Field, Spec
 from tests import simdevice
 
@@ -44,7 +44,8 @@ def assert_same(actual, expected):
 
 
 def two_reads():
-    """Return what the views are by definition: each file is read and decoded twice, with the same two lists of ops."""
+    """Return what the views are by definition: each file is read and decoded twice, with the same
+    two lists of ops."""
     both = gl.zip(photos().rename(image="view_0"), photos().rename(image="view_1"))
     return batches(both, [gl.ops.Decode(on=VIEWS), *gl.ops.repeat(AUGMENT, on=VIEWS)], VIEWS)
 

@@ -1,4 +1,5 @@
-"""Volumes, DHWC and DHW: ops that move pixels act on all slices with one draw, and along them where depth= says."""
+"""Volumes, DHWC and DHW: ops that move pixels act on all slices with one draw, and along them where
+depth= says."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ import pytest
 
 import gpuload as gl
 from gpuload.errors import RecordError, SpecError
+from gpuload.graph.graph import compile_ops
 from gpuload.ops import (
     Brightness,
     Cast,
@@ -20,7 +22,6 @@ from gpuload.ops import (
     Resize,
     Rotate90,
 )
-from gpuload.ops.graph import compile_ops
 from gpuload.spec import Field, Spec
 from gpuload.testing.ops import OpContract, uniform
 from tests import simdevice

@@ -10,9 +10,10 @@ import pytest
 
 from gpuload import core
 from gpuload.errors import SpecError
-from gpuload.ops import Affine, Perspective, Rotate, Rotate90, Shear, Translate, warp
-from gpuload.ops.affine import matrices
-from gpuload.ops.perspective import coefficients
+from gpuload.ops import Affine, Perspective, Rotate, Rotate90, Shear, Translate
+from gpuload.ops.geometry import warp
+from gpuload.ops.geometry.affine import matrices
+from gpuload.ops.geometry.perspective import coefficients
 from gpuload.spec import Field
 from gpuload.testing.ops import OpContract, uniform, varying
 
@@ -168,7 +169,8 @@ def test_it_equals_torchvision(number):
     result = warp.warp(np, image, matrix, size, interpolation, keywords["fill"][0])
 
     assert (result.dtype, result.shape) == (expected.dtype, expected.shape)
-    # torchvision moves the pixels of turns by 90 degrees without blending them; the blend rounds floats.
+    # torchvision moves the pixels of turns by 90 degrees without blending them; the blend rounds
+    # floats.
     is_quarter = function == "rotate" and keywords["angle"] % 90 == 0
     rounding = 2e-6 if is_quarter and image.dtype == np.float32 else 0
     np.testing.assert_allclose(result, expected, rtol=0, atol=rounding)

@@ -1,7 +1,9 @@
-"""Ten thousand draws of each geometric op beside torchvision's functions on tensors: every value of uint8.
+"""Ten thousand draws of each geometric op beside torchvision's functions on tensors: every value of
+uint8.
 
-Where torch rounds between a product and its sum, as on processors of AMD, some places differ in their last bit: a value
-between two levels is one level off, and of pixels that are equally near another one is taken.
+Where torch rounds between a product and its sum, as on processors of AMD, some places differ in
+their last bit: a value between two levels is one level off, and of pixels that are equally near
+another one is taken.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ SHARE = 1e-3  # of values that may differ where torch does not fuse; an AMD EPYC
 
 
 def check(kind, arguments, function):
-    """Compare an op with ``function(tensor, u, size, draw, interpolation, fill)`` for random numbers ``u``."""
+    """Compare an op with ``function(tensor, u, size, draw, interpolation, fill)`` for random
+    numbers ``u``."""
     rng, is_exact, num_values, num_differing = np.random.default_rng(5), fuses_products(), 0, 0
     for number in range(COUNT):
         size = SIZES[number % len(SIZES)]
@@ -112,7 +115,8 @@ def test_perspective_is_torchvisions():
         right, low = width - most[0], height - most[1]
         start = [[0, 0], [width - 1, 0], [width - 1, height - 1], [0, height - 1]]
         end = [[a, b], [right + c, d], [right + e, low + f], [g, low + h]]
-        # Its least squares leave 1e-17 where a coefficient is 0, which may decide between two pixels equally near.
+        # Its least squares leave 1e-17 where a coefficient is 0, which may decide between two
+        # pixels equally near.
         expected = perspective_coefficients(start, end, None)
         np.testing.assert_allclose(draw["matrix"], expected, rtol=1e-6, atol=1e-12)
         return functional.perspective(

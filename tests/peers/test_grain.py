@@ -1,7 +1,8 @@
 """State and elasticity: Grain's own assertion about checkpoints, and its elastic cases said anew.
 
-Origin  google/grain: ``grain.experimental.assert_equal_output_after_checkpoint``, which a package of Grain brings and
-        which is called here as it is; grain/_src/python/dataset/elastic_iterator_test.py.
+Origin  google/grain: ``grain.experimental.assert_equal_output_after_checkpoint``, which a package
+        of Grain brings and which is called here as it is;
+        grain/_src/python/dataset/elastic_iterator_test.py.
 """
 
 from __future__ import annotations
@@ -91,7 +92,8 @@ def test_grains_own_assertion_about_checkpoints(changes: dict[str, Any]):
 def test_each_record_comes_once_where_the_number_of_shards_changes(
     first: int, second: int, num_steps: int, shuffle: bool
 ):
-    """As `test_elastic_downsize` and `test_elastic_upsize` there: the rest of the epoch is dealt out anew."""
+    """As `test_elastic_downsize` and `test_elastic_upsize` there: the rest of the epoch is dealt
+    out anew."""
     records, state = [], None
     for rank in range(first):
         loader = make_loader(24 // first, shuffle=shuffle, shard_id=rank, num_shards=first)

@@ -1,4 +1,5 @@
-"""NPY files: the arrays and files of NumPy's own tests of the format (numpy/lib/tests/test_format.py)."""
+"""NPY files: the arrays and files of NumPy's own tests of the format
+(numpy/lib/tests/test_format.py)."""
 
 from __future__ import annotations
 

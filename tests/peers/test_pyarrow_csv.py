@@ -1,7 +1,9 @@
-"""CSV files: the cases of PyArrow's own tests (apache/arrow, python/pyarrow/tests/test_csv.py), said anew.
+"""CSV files: the cases of PyArrow's own tests (apache/arrow, python/pyarrow/tests/test_csv.py),
+said anew.
 
-Each row of ``CASES`` has the name of PyArrow's test, a file, the arguments of `gl.csv`, and what is read; a text in the
-place of what is read is part of an error. `test_random_files` compares with `pyarrow.csv.read_csv` itself.
+Each row of ``CASES`` has the name of PyArrow's test, a file, the arguments of `gl.csv`, and what is
+read; a text in the place of what is read is part of an error. `test_random_files` compares with
+`pyarrow.csv.read_csv` itself.
 """
 
 from __future__ import annotations
@@ -176,7 +178,8 @@ def test_what_pyarrow_reads(number: int, tmp_path: Path):
 def test_random_files(
     block_bytes: int, last: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """test_small_random_csv, test_stress_block_sizes: words, numbers and quotes, in blocks that end anywhere."""
+    """test_small_random_csv, test_stress_block_sizes: words, numbers and quotes, in blocks that end
+    anywhere."""
     monkeypatch.setattr(rows, "BLOCK_BYTES", block_bytes)
     rng = np.random.default_rng(block_bytes)
     words = ["", "a", 'say "x"', "two\nlines", "com,ma", "é", " "]

@@ -1,8 +1,9 @@
-"""TFRecord, fixed-length and CSV files: the cases of tf.data's own tests, said anew, with tf.data beside in one run.
+"""TFRecord, fixed-length and CSV files: the cases of tf.data's own tests, said anew, with tf.data
+beside in one run.
 
 Origin  tensorflow/tensorflow, tensorflow/python/data/kernel_tests: tf_record_dataset_test.py,
-        fixed_length_record_dataset_test.py; tensorflow/python/data/experimental/kernel_tests: csv_dataset_test.py,
-        make_csv_dataset_test.py.
+        fixed_length_record_dataset_test.py; tensorflow/python/data/experimental/kernel_tests:
+        csv_dataset_test.py, make_csv_dataset_test.py.
 """
 
 from __future__ import annotations

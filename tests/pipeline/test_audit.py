@@ -1,7 +1,8 @@
-"""Audited pixels: which records are chosen, what a difference does, and that sound loaders have none.
+"""Audited pixels: which records are chosen, what a difference does, and that sound loaders have
+none.
 
-Faults are planted behind the real parts: in what the stages of the core make, in what DALI gives, in the results of
-kernels on a GPU.
+Faults are planted behind the real parts: in what the stages of the core make, in what DALI gives,
+in the results of kernels on a GPU.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from gpuload.cli import parity_ops
 from gpuload.errors import RowError
 from gpuload.executors import trials
 from gpuload.executors.array import ArrayBatchExecutor, ArrayRowExecutor
-from gpuload.ops.graph import compile_ops
+from gpuload.graph.graph import compile_ops
 from gpuload.order import Position
 from gpuload.pipeline import audit
 from tests.ops.test_every_op import all_ops, png
@@ -365,7 +366,8 @@ def test_a_loader_that_is_closed_in_mid_epoch_says_so():
 
 
 def with_fault(monkeypatch, plant):
-    """Have the array executor on a GPU hand its images of a batch, and those that it got, to a function."""
+    """Have the array executor on a GPU hand its images of a batch, and those that it got, to a
+    function."""
     run = ArrayBatchExecutor._run
 
     def faulty(self, fields, draws):
@@ -376,7 +378,8 @@ def with_fault(monkeypatch, plant):
 
 
 def row_of_bad(images):
-    """Return the row of BAD among images on a GPU, whose first pixel no other record has; None if it is not there."""
+    """Return the row of BAD among images on a GPU, whose first pixel no other record has; None if
+    it is not there."""
     rows = [row for row in range(len(images)) if (images[row].get() == PHOTOS[BAD]).all()]
     return rows[0] if rows else None
 
@@ -398,7 +401,8 @@ def shift_channel_on_gpu(images, results):
 
 
 class Late:
-    """Writes one image on a stream of its own, which nothing waits for, half a second later than the others."""
+    """Writes one image on a stream of its own, which nothing waits for, half a second later than
+    the others."""
 
     def __init__(self):
         self.cupy = devices.cupy()
@@ -725,7 +729,8 @@ def recipe_on_gpu():
 
 
 def trial_loader(share=None, **settings):
-    """Return a loader of images, and its auditor, as if it decoded on a GPU by a decoder that is not known."""
+    """Return a loader of images, and its auditor, as if it decoded on a GPU by a decoder that is
+    not known."""
     plain = gl.Loader(files(), 4, ops=IMAGE_OPS, device="cpu", num_threads=1, **settings)
     words = {"executor": "array", "num_threads": 1, "counters": plain._counters}
     setting = None if share is None else audit.AuditSetting(share, counts=False)

@@ -1,4 +1,5 @@
-"""Steps that the threads of the core copy: the same batches as without it, and every promise of endings and errors."""
+"""Steps that the threads of the core copy: the same batches as without it, and every promise of
+endings and errors."""
 
 from __future__ import annotations
 
@@ -118,7 +119,8 @@ def test_only_what_is_mapped_and_has_to_be_sound_is_copied(tmp_path: Path):
 
 
 def images(folder: Path, num_files: int = 2) -> list[Path]:
-    """Write files of images of 20 x 24 in three channels, in records as those of CIFAR-10 are: a label, then planes."""
+    """Write files of images of 20 x 24 in three channels, in records as those of CIFAR-10 are: a
+    label, then planes."""
     paths = [folder / f"{number}.bin" for number in range(num_files)]
     for path in paths:
         path.write_bytes(RNG.integers(0, 256, 300 * np.dtype(RECORDS).itemsize, np.uint8).tobytes())
@@ -175,7 +177,8 @@ WITH_OPS: dict[str, tuple[Any, list[Any]]] = {
 
 @pytest.mark.parametrize("name", WITH_OPS)
 def test_ops_are_done_while_records_are_read(name: str, tmp_path: Path):
-    """The batches are those of a loader that reads first: one for which other records may stand for damaged ones."""
+    """The batches are those of a loader that reads first: one for which other records may stand for
+    damaged ones."""
     make, ops = WITH_OPS[name]
     source = make(tmp_path)
     for batch_size, last_batch in ((1, "partial"), (16, "pad"), (100, "partial"), (512, "partial")):

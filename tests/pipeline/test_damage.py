@@ -1,4 +1,5 @@
-"""Damaged records: another record stands in their place, the same one in every run, and all that is wrong is listed."""
+"""Damaged records: another record stands in their place, the same one in every run, and all that is
+wrong is listed."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ IMAGE_OPS = (gl.ops.Decode(), gl.ops.RandomResizedCrop(12, 16), gl.ops.RandomFli
 
 
 def png(number, *, damaged=False):
-    """Return an image whose pixels say which it is; a damaged one has a right head and right checksums."""
+    """Return an image whose pixels say which it is; a damaged one has a right head and right
+    checksums."""
     data = imagefiles.png(24 + number % 5, 30 + number % 3, imagefiles.RGB, 8)
     if not damaged:
         return data
@@ -37,7 +39,8 @@ def png(number, *, damaged=False):
 
 @pytest.fixture(scope="module")
 def images(tmp_path_factory):
-    """Image files, some of which no decoder takes; what is wrong with three of them only a decoder sees."""
+    """Image files, some of which no decoder takes; what is wrong with three of them only a decoder
+    sees."""
     folder = tmp_path_factory.mktemp("images")
     whole = imagefiles.jpeg(24, 30)
     broken = {7: whole[: len(whole) // 2], 20: b"not an image"}

@@ -1,7 +1,8 @@
-"""The GPU lane: the batches of the CPU, made ahead on a stream of its own, and nobody waits for the device.
+"""The GPU lane: the batches of the CPU, made ahead on a stream of its own, and nobody waits for the
+device.
 
-Each test runs on the simulated GPU, where work runs late and in any order that streams and events allow, and on a real
-one where there is one.
+Each test runs on the simulated GPU, where work runs late and in any order that streams and events
+allow, and on a real one where there is one.
 """
 
 from __future__ import annotations
@@ -236,7 +237,8 @@ def wait_for_next(run):
     assert until(lambda: 1 in board.tray._items)
 
 
-# Waits and guards of the pipeline, each taken out by hand: the simulation, or a wrong batch, must show it.
+# Waits and guards of the pipeline, each taken out by hand: the simulation, or a wrong batch, must
+# show it.
 
 
 def test_without_the_wait_at_the_hand_over_a_test_fails(monkeypatch, tmp_path):

@@ -1,4 +1,5 @@
-"""Files of images on the way to a GPU: what the host decodes is uploaded once a batch, and batches are the CPU's."""
+"""Files of images on the way to a GPU: what the host decodes is uploaded once a batch, and batches
+are the CPU's."""
 
 from __future__ import annotations
 

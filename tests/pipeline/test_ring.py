@@ -1,4 +1,5 @@
-"""A slot goes back to the ring when nothing refers to it, and not before; what the ring keeps is bounded in bytes."""
+"""A slot goes back to the ring when nothing refers to it, and not before; what the ring keeps is
+bounded in bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Settings are chosen by windows of measurements; here machines are simulated that have one cause of waiting each."""
+"""Settings are chosen by windows of measurements; here machines are simulated that have one cause
+of waiting each."""
 
 from __future__ import annotations
 
@@ -79,7 +80,8 @@ class Machine:
 
 
 def jitter_window(setting: Setting, seed: int = 1) -> Window:
-    """Return what is measured where one step in ten takes ten times as long; there are cores for all threads."""
+    """Return what is measured where one step in ten takes ten times as long; there are cores for
+    all threads."""
     generator = np.random.default_rng(seed)
     work_s, train_s, num_steps = np.where(generator.random(1000) < 0.1, 0.1, 0.01), 0.02, 1000
     threads, end_s, taken_s = [0.0] * setting.num_threads, np.zeros(num_steps), np.zeros(num_steps)
@@ -252,7 +254,8 @@ def test_on_a_machine_where_nothing_is_steady_steps_ahead_have_a_limit():
 
 
 def test_where_fewer_threads_are_slower_after_all_they_are_not_taken():
-    """The system does not say of all waiting that it is waiting: some are many threads for a reason."""
+    """The system does not say of all waiting that it is waiting: some are many threads for a
+    reason."""
     machine = Machine(2, storage_s=0.05)
     chooser = Chooser(first(2), bounds(2))
     settings_of(chooser, machine.window, 30)
@@ -370,7 +373,8 @@ def test_the_first_setting_that_comes_again_is_called_so():
     )
 
 
-# Machines on which windows differ without a reason: other programs take turns with the loop, cores are only shown.
+# Machines on which windows differ without a reason: other programs take turns with the loop, cores
+# are only shown.
 
 SEEDS = 40
 MOST_WINDOWS = 1 + MOST_REFUSALS * (MOST_REST + 4)  # from the last setting that is new to the end
@@ -394,7 +398,8 @@ def factors(kind: str, generator: np.random.Generator) -> Iterator[float]:
 def noisy_run(
     machine: Machine, cores: int, kind: str, seed: int, num_windows: int
 ) -> tuple[Chooser, list[Setting]]:
-    """Return a chooser, and the setting of each window, where what is said of the threads is chance, too."""
+    """Return a chooser, and the setting of each window, where what is said of the threads is
+    chance, too."""
     generator, chooser = np.random.default_rng(seed), Chooser(first(cores), bounds(cores))
     noise = factors(kind, generator)
 
@@ -465,7 +470,8 @@ def test_on_a_noisy_machine_a_setting_that_is_twice_as_fast_is_found(kind: str):
 
 
 def test_a_neighbour_who_leaves_during_a_trial_does_not_decide():
-    """The first window was slow by him; with the trial he was gone, and with the first setting it is as fast again."""
+    """The first window was slow by him; with the trial he was gone, and with the first setting it
+    is as fast again."""
     chooser = Chooser(first(2), bounds(2))
     slow = Window(0.03, 0.03, read_share=0.9, lock_share=0.0, ahead_bytes=STEP_BYTES)
     assert chooser.next(slow) == Setting(4, 5)
@@ -480,7 +486,8 @@ def test_a_neighbour_who_leaves_during_a_trial_does_not_decide():
 
 @pytest.mark.parametrize("seed", range(4))
 def test_however_windows_answer_tuning_ends(seed: int):
-    """Windows that confirm or refuse trials as a coin falls, or all of them: two settings take turns, too."""
+    """Windows that confirm or refuse trials as a coin falls, or all of them: two settings take
+    turns, too."""
     generator, chooser, steps_s = np.random.default_rng(seed), Chooser(first(2), bounds(2)), 1.0
     settings = []
     for _ in range(2 * MOST_TRIALS * (MOST_REST + 4)):

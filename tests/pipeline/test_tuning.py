@@ -1,4 +1,5 @@
-"""Threads come and go while they work, and steps ahead too; no batch changes by that, and what was measured decides."""
+"""Threads come and go while they work, and steps ahead too; no batch changes by that, and what was
+measured decides."""
 
 from __future__ import annotations
 
@@ -83,7 +84,8 @@ def num_alive(work: Workers) -> int:
 
 @pytest.fixture
 def changing(monkeypatch):
-    """Have each worker that looks at the setting find another one; returns the settings that were used."""
+    """Have each worker that looks at the setting find another one; returns the settings that were
+    used."""
     numbers, used = itertools.count(), []
 
     def look(self) -> Setting:
@@ -384,7 +386,8 @@ def at_once(monkeypatch):
 
 
 def measure(tuning: Tuning, counters: Counters, condition) -> None:
-    """Count what steps take that wait for storage, and come the faster the more threads there are, until it holds."""
+    """Count what steps take that wait for storage, and come the faster the more threads there are,
+    until it holds."""
     for _ in range(100):
         if condition():
             return
@@ -481,7 +484,8 @@ def test_steps_that_were_begun_with_the_setting_before_are_in_no_window(
 
 
 def windows_of(tuning: Tuning, counters: Counters, monkeypatch, training_s) -> list[float]:
-    """Return the time of a step in each window of 200 steps, which take 0.5 s and what training takes besides."""
+    """Return the time of a step in each window of 200 steps, which take 0.5 s and what training
+    takes besides."""
     windows: list[float] = []
     monkeypatch.setattr(
         tuning._chooser, "next", lambda window: windows.append(window.step_s) or tuning.setting
@@ -514,7 +518,8 @@ def test_a_training_of_which_each_step_differs_is_measured_as_it_is(at_once, fol
 
 
 def test_where_reading_waits_there_are_soon_more_threads(at_once, monkeypatch):
-    """Real threads, and a storage that takes 10 ms for each read; however loaded the machine is, a trial succeeds."""
+    """Real threads, and a storage that takes 10 ms for each read; however loaded the machine is, a
+    trial succeeds."""
     monkeypatch.setattr("gpuload.threads.num_cores", lambda: 1)
     monkeypatch.setattr(tuning_module, "WINDOW_S", 0.05)
 

@@ -1,7 +1,8 @@
-"""Records of varying length in memory that is used again: a batch that is kept does not change, few slots are made.
+"""Records of varying length in memory that is used again: a batch that is kept does not change, few
+slots are made.
 
-On a GPU, the simulated one and a real or emulated one where there is one, no memory is used again while an upload of it
-is queued.
+On a GPU, the simulated one and a real or emulated one where there is one, no memory is used again
+while an upload of it is queued.
 """
 
 from __future__ import annotations
@@ -124,7 +125,8 @@ def gpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iter
 
 
 def matrices(record_bytes: int, dtype: str = "<f4") -> list[np.ndarray]:
-    """Return arrays [n, 2] of the numbers of their records; each has about so many bytes, or half as many."""
+    """Return arrays [n, 2] of the numbers of their records; each has about so many bytes, or half
+    as many."""
     num_rows = record_bytes // (2 * np.dtype(dtype).itemsize)
     return [
         np.full((num_rows // (1 + number % 2) + number, 2), number + 1, dtype)
@@ -271,8 +273,8 @@ def test_large_payloads_are_not_copied_once_more_for_a_gpu(
         for _ in loader:
             pass
         stats = loader.stats()
-    # The slot, which has the payload once a step has shown how much room it needs; of TFRecord the payload by itself,
-    # and the bytes of the records.
+    # The slot, which has the payload once a step has shown how much room it needs; of TFRecord the
+    # payload by itself, and the bytes of the records.
     num_pieces = stats["slots_reused"] + stats["slots_made"]
     assert pieces_a_step * NUM_STEPS <= num_pieces < (pieces_a_step + 1) * NUM_STEPS
 
@@ -298,7 +300,8 @@ def test_without_keeping_memory_until_its_upload_has_run_a_test_fails(
 
 
 def uploads_change(source: gl.Source) -> bool:
-    """Return True if host memory changes, in some of many epochs, while the upload of it is queued."""
+    """Return True if host memory changes, in some of many epochs, while the upload of it is
+    queued."""
     for seed in range(5):
         with pytest.MonkeyPatch.context() as patch:
             simulation = simdevice.install(patch, seed=seed)

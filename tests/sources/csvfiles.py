@@ -1,4 +1,5 @@
-"""What a CSV file holds, worked out from what Python's csv module reads: an independent reference for `gl.csv`."""
+"""What a CSV file holds, worked out from what Python's csv module reads: an independent reference
+for `gl.csv`."""
 
 from __future__ import annotations
 

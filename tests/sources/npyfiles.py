@@ -41,7 +41,8 @@ def write_header(
 
 
 def fields_of(array: Any, name: str = "x") -> dict[str, Any]:
-    """Return the fields of an array by NumPy's own access, native: nested ones as ``outer.inner``."""
+    """Return the fields of an array by NumPy's own access, native: nested ones as
+    ``outer.inner``."""
     if array.dtype.names is None:
         return {name: array.astype(array.dtype.newbyteorder("="))}
     fields = {}

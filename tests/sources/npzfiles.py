@@ -26,7 +26,8 @@ def write(
     version: Any = (1, 0),
     suffix: str = ".npy",
 ) -> Path:
-    """Write arrays as they are in memory, each as a version of NPY's header and a way of packing say."""
+    """Write arrays as they are in memory, each as a version of NPY's header and a way of packing
+    say."""
     with zipfile.ZipFile(path, "w", method) as archive:
         for name, array in arrays.items():
             with archive.open(f"{name}{suffix}", "w") as file:
@@ -63,7 +64,8 @@ def archive_of(
 
 
 def packed_place(path: Path, name: str = "x.npy") -> tuple[int, int]:
-    """Return where the packed bytes of a member begin, as zipfile knows it, and how many they are."""
+    """Return where the packed bytes of a member begin, as zipfile knows it, and how many they
+    are."""
     with zipfile.ZipFile(path) as archive:
         info = archive.getinfo(name)
     with open(path, "rb") as file:
@@ -80,7 +82,8 @@ def flip(path: Path, place: int) -> None:
 
 
 def write_zip64(path: Path, members: list[tuple[bytes, bytes, int, bytes]]) -> None:
-    """Write an archive with ZIP64's records: of each member name, beginning, zeros and end. The zeros take no room."""
+    """Write an archive with ZIP64's records: of each member name, beginning, zeros and end. The
+    zeros take no room."""
     entries = b""
     with open(path, "wb") as file:
         for name, begin, num_zeros, end in members:

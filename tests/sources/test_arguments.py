@@ -1,4 +1,5 @@
-"""What a user may type by mistake: every public function of the sources answers with a cause and a remedy."""
+"""What a user may type by mistake: every public function of the sources answers with a cause and a
+remedy."""
 
 from __future__ import annotations
 
@@ -215,7 +216,8 @@ FILES = {
 
 
 def odd_calls():
-    """Return a call for each argument of each function that reads files, or makes a source of sources."""
+    """Return a call for each argument of each function that reads files, or makes a source of
+    sources."""
     numbers = gl.arrays(x=np.arange(6), y=np.arange(6) % 2)
     owners = {name: (getattr(gl, name), (path,)) for name, path in FILES.items()}
     owners["fixed"] = (gl.fixed, ("a.npy", "u1"))

@@ -236,7 +236,8 @@ def test_the_core_takes_arrays_of_bytes_and_no_others(source, out):
 
 @pytest.mark.usefixtures("gather")
 def test_records_of_another_width_than_the_rows_are_refused_and_never_written_beyond():
-    """A leaf whose layout is not the group's was once copied with its own width, behind the memory of the group."""
+    """A leaf whose layout is not the group's was once copied with its own width, behind the memory
+    of the group."""
     wide, narrow = arrays(x=NUMBERS), arrays(x=NUMBERS[:, :1])
     shares, group = wide.resolve(np.array([0, 1])), narrow.groups[0]
     memory = np.full((4, group.layout.record_bytes), 0xA5, np.uint8)

@@ -1,4 +1,5 @@
-"""Arrow files and streams, and datasets, give what PyArrow and `datasets` say of them; damage is refused by name."""
+"""Arrow files and streams, and datasets, give what PyArrow and `datasets` say of them; damage is
+refused by name."""
 
 from __future__ import annotations
 
@@ -152,7 +153,8 @@ def test_numbers_of_a_dictionary_are_its_values_and_not_their_places(tmp_path):
 
 
 def all_types():
-    """Columns of all types, of which ``x`` behind each of them is found by their numbers of buffers."""
+    """Columns of all types, of which ``x`` behind each of them is found by their numbers of
+    buffers."""
     count, number = 7, pa.array(range(7))
     text, items = pa.array([f"t{i}" for i in range(count)]), [[i] * (i % 3) for i in range(count)]
     places = pa.array([0, 1] * 3 + [0], pa.int8())
@@ -352,7 +354,8 @@ def test_offsets_that_lead_outside_are_damage(tmp_path):
 
 @pytest.mark.parametrize("value", [-1, 1 << 40, (1 << 63) - 1, "a place near the end"])
 def test_numbers_that_metadata_lie_about_give_no_other_values(tmp_path, value):
-    """Each eight bytes of the metadata of the record batch and of the footer, one after the other."""
+    """Each eight bytes of the metadata of the record batch and of the footer, one after the
+    other."""
     path = write(
         tmp_path / "a.arrow", pa.table({"x": np.arange(8), "s": [f"t{i}" for i in range(8)]})
     )
@@ -577,7 +580,8 @@ def test_buffers_compressed_as_by_arrow_0_17_are_decoded(tmp_path, codec):
     path = tmp_path / "a.arrow"
     with pa.ipc.new_stream(str(path), batch.schema, options=options) as writer:
         writer.write_batch(batch, custom_metadata={"ARROW:experimental_compression": codec})
-    # Arrow 0.17 says in custom metadata what later ones say in a field of the record batch, which is taken out here.
+    # Arrow 0.17 says in custom metadata what later ones say in a field of the record batch, which
+    # is taken out here.
     content = bytearray(path.read_bytes())
     begin = 8 + int.from_bytes(content[4:8], "little")
     about = Message.parse(bytes(content[begin:])).about

@@ -1,4 +1,5 @@
-"""A file that changes while it is open is an error that names it: never other data, never the end of the process."""
+"""A file that changes while it is open is an error that names it: never other data, never the end
+of the process."""
 
 from __future__ import annotations
 

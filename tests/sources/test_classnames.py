@@ -1,4 +1,5 @@
-"""Numbers of names: one rule for folders, lists, tables and members of archives; expected values by hand."""
+"""Numbers of names: one rule for folders, lists, tables and members of archives; expected values by
+hand."""
 
 from __future__ import annotations
 
@@ -351,7 +352,8 @@ def test_a_folder_of_another_format_is_opened_beside_that_of_a_mac(tmp_path):
 
 
 def openings(root):
-    """Yield functions that open the records "ant", "cat" of each format that makes numbers of names, and the field."""
+    """Yield functions that open the records "ant", "cat" of each format that makes numbers of
+    names, and the field."""
     folder, table = folders(root / "val", "ant", "cat"), root / "labels.csv"
     table.write_text("file,kind,size\nant/0.png,ant,1\ncat/0.png,cat,2\n")
     (root / "two.csv").write_text("file,label\nant/0.png,ant\ncat/0.png,cat\n")

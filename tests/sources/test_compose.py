@@ -581,7 +581,8 @@ def test_zip_of_images_and_of_their_labels_in_a_file_each_is_checked_by_file(tmp
 
 
 def text_of(source):
-    """Return the text of a source as one line: how long it is depends on where temporary files lie."""
+    """Return the text of a source as one line: how long it is depends on where temporary files
+    lie."""
     return " ".join(repr(source).split())
 
 

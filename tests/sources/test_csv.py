@@ -381,7 +381,8 @@ def test_a_line_end_of_two_characters_is_not_cut(tmp_path, monkeypatch):
 
 
 def _open_at_the_end(text):
-    """Return True if a quote is open at the end, which the csv module takes for closed; RFC 4180 does not."""
+    """Return True if a quote is open at the end, which the csv module takes for closed; RFC 4180
+    does not."""
     place, begins = 0, True  # begins: a value begins here
     while place < len(text):
         if begins and text[place] == '"':

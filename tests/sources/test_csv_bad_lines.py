@@ -1,4 +1,5 @@
-"""Lines of CSV files that are wrong and kept: all others are read as they are, these are errors when they are read."""
+"""Lines of CSV files that are wrong and kept: all others are read as they are, these are errors
+when they are read."""
 
 from __future__ import annotations
 

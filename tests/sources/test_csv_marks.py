@@ -1,4 +1,5 @@
-"""Tables as other programs and countries write them: other marks in numbers, escapes, Excel's first line, ZIP."""
+"""Tables as other programs and countries write them: other marks in numbers, escapes, Excel's first
+line, ZIP."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Tables of CSV files: made once, whole or not at all, believed only as long as they are those of the file."""
+"""Tables of CSV files: made once, whole or not at all, believed only as long as they are those of
+the file."""
 
 from __future__ import annotations
 

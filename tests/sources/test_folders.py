@@ -1,4 +1,5 @@
-"""Folders of tables are opened as Spark, Hive, PyArrow and `datasets` mean them, or refused with the form to write."""
+"""Folders of tables are opened as Spark, Hive, PyArrow and `datasets` mean them, or refused with
+the form to write."""
 
 from __future__ import annotations
 
@@ -68,7 +69,8 @@ def test_damage_in_a_folder_of_spark_is_named_by_check(tmp_path):
 
 
 def partitioned(folder):
-    """Write a table of four records in folders of years and places, with PyArrow; one place is missing."""
+    """Write a table of four records in folders of years and places, with PyArrow; one place is
+    missing."""
     table = pa.table(
         {"x": [0, 1, 2, 3], "year": [2019, 2019, 2020, 2021], "place": ["a b", "c/d", None, "é=1"]}
     )

@@ -1,4 +1,5 @@
-"""Fields that the first file of a source does not hold: told once, for each format that leaves them out."""
+"""Fields that the first file of a source does not hold: told once, for each format that leaves them
+out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Files that cannot be opened: each is one record that cannot be read, and the others are what they are without it."""
+"""Files that cannot be opened: each is one record that cannot be read, and the others are what they
+are without it."""
 
 from __future__ import annotations
 
@@ -97,7 +98,8 @@ KINDS = {
 
 @pytest.fixture(params=KINDS)
 def case(request, tmp_path, monkeypatch):
-    """Give the paths of eight files, of which some are damaged, and the function that opens them."""
+    """Give the paths of eight files, of which some are damaged, and the function that opens
+    them."""
     monkeypatch.setenv("GPULOAD_CACHE", str(tmp_path / "cache"))
     write, opener, damages = KINDS[request.param]
     paths = [tmp_path / f"{number}.{'png' if write is png else 'bin'}" for number in range(8)]

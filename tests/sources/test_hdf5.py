@@ -1,4 +1,5 @@
-"""HDF5 files give what h5py, and the programs that wrote them, say of them; damage is refused by name."""
+"""HDF5 files give what h5py, and the programs that wrote them, say of them; damage is refused by
+name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Manifests: the same source as without, no file read before its records, and a refusal of what changed."""
+"""Manifests: the same source as without, no file read before its records, and a refusal of what
+changed."""
 
 from __future__ import annotations
 
@@ -812,7 +813,8 @@ HDF5_LIES = {
 
 
 def wrong_answers(function, path, lies):
-    """Return, by the names of lies, what became of a copy of a manifest that was not refused as no manifest."""
+    """Return, by the names of lies, what became of a copy of a manifest that was not refused as no
+    manifest."""
     errors = {}
     for name, lie in lies.items():
         copy = shutil.copy(path, Path(path).with_name("copy.manifest"))

@@ -21,7 +21,8 @@ NUMBERS = range(1, 13)  # by text: 1 10 11 12 2 ...
 
 
 def write(folder, form, numbers=NUMBERS):
-    """Write NPY files of one value each, and return their source; the value is the number in the name."""
+    """Write NPY files of one value each, and return their source; the value is the number in the
+    name."""
     for number in numbers:
         path = folder / form.format(number)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -30,7 +31,8 @@ def write(folder, form, numbers=NUMBERS):
 
 
 def write_stems(folder, stems):
-    """Write NPY files with these names, and return their source; the value is the place in the list."""
+    """Write NPY files with these names, and return their source; the value is the place in the
+    list."""
     folder.mkdir()
     for number, stem in enumerate(stems):
         np.save(folder / f"{stem}.npy", np.array([number]))

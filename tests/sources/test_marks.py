@@ -73,7 +73,8 @@ class TestVectorsInMemoryOfWhichSomeWereChosen(SourceContract):
 
 
 class TestMarkedOfDifferentGroups(SourceContract):
-    """Parts of a concatenation in which each field is a group of its own, of one leaf with picks and one without."""
+    """Parts of a concatenation in which each field is a group of its own, of one leaf with picks
+    and one without."""
 
     def open(self, folder):
         table = np.zeros(2, [("image", f"S{LONGEST}"), ("label", "i8")])

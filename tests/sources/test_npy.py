@@ -203,7 +203,8 @@ DTYPES = st.one_of(
 
 @st.composite
 def stored_arrays(draw):
-    """Return the arrays of several files with rows of one dtype and shape, and how to write each."""
+    """Return the arrays of several files with rows of one dtype and shape, and how to write
+    each."""
     dtype = draw(DTYPES)
     row_shape = draw(hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4))
     writes = []
@@ -565,7 +566,8 @@ def test_files_of_elements_of_one_byte_keep_their_dtype_and_axes(tmp_path, dtype
 
 
 class TestElementsWithoutType:
-    """What numpy.save writes of the dtypes that ml_dtypes adds to NumPy: their bytes, as ``|V2``."""
+    """What numpy.save writes of the dtypes that ml_dtypes adds to NumPy: their bytes, as
+    ``|V2``."""
 
     @pytest.fixture(autouse=True)
     def types(self):

@@ -1,4 +1,5 @@
-"""Headers of NPY files: what numpy.load takes is taken, anything else is refused and nothing is run."""
+"""Headers of NPY files: what numpy.load takes is taken, anything else is refused and nothing is
+run."""
 
 from __future__ import annotations
 

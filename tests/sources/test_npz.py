@@ -1,4 +1,5 @@
-"""NPZ files give what numpy.load gives: rows of many archives, or archives as records, stored or deflated."""
+"""NPZ files give what numpy.load gives: rows of many archives, or archives as records, stored or
+deflated."""
 
 from __future__ import annotations
 
@@ -94,7 +95,8 @@ class TestRowsOfStoredAndDeflatedArrays(TestRowsOfStoredArrays):
 
 @pytest.mark.usefixtures("reader")
 class TestRowsOfManyForms(SourceContract):
-    """Byte orders, C and Fortran order, structures, and NPY headers of all versions side by side."""
+    """Byte orders, C and Fortran order, structures, and NPY headers of all versions side by
+    side."""
 
     array = np.arange(60, dtype=np.float32).reshape(10, 3, 2)
 
@@ -214,7 +216,8 @@ def read_by_numpy(folder):
 
 @st.composite
 def archives(draw):
-    """Return the arrays of several archives with rows of the same dtypes and shapes, and how to write each."""
+    """Return the arrays of several archives with rows of the same dtypes and shapes, and how to
+    write each."""
     names = draw(
         st.lists(st.sampled_from(["x", "a/b", "ä", "arr_0"]), min_size=1, max_size=3, unique=True)
     )
@@ -518,7 +521,8 @@ def test_a_check_finds_damage_of_stored_rows_that_reading_them_does_not_show(
 
 
 def test_no_changed_byte_gives_other_content(tmp_path):
-    """Every byte of an archive, changed, gives an error or the same arrays (of what says nothing about them)."""
+    """Every byte of an archive, changed, gives an error or the same arrays (of what says nothing
+    about them)."""
     path = save(tmp_path / "a.npz", deflated=True, x=images(4), y=np.arange(2))
     whole, wrong = path.read_bytes(), 0
     for place in range(len(whole)):

@@ -1,4 +1,5 @@
-"""Archives: zipfile says what is in a good one; whatever else a file holds is refused in bounded time and memory."""
+"""Archives: zipfile says what is in a good one; whatever else a file holds is refused in bounded
+time and memory."""
 
 from __future__ import annotations
 
@@ -94,7 +95,8 @@ def test_an_archive_that_was_written_to_a_pipe_is_read(tmp_path):
 
 
 def good(tmp_path):
-    """Return an archive of two members as bytes that can be changed, and where its directory and end record begin."""
+    """Return an archive of two members as bytes that can be changed, and where its directory and
+    end record begin."""
     path = save(tmp_path / "a.npz", x=np.arange(3), y=np.arange(3))
     raw = bytearray(path.read_bytes())
     end = raw.rindex(b"PK\5\6")

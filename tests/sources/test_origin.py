@@ -1,4 +1,5 @@
-"""Where a record begins: file and byte, through all that is made of sources; None where it is in no one file."""
+"""Where a record begins: file and byte, through all that is made of sources; None where it is in no
+one file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Parquet files give what PyArrow, and the programs that wrote them, say of them; damage is refused by name."""
+"""Parquet files give what PyArrow, and the programs that wrote them, say of them; damage is refused
+by name."""
 
 from __future__ import annotations
 
@@ -859,7 +860,8 @@ def test_intervals_of_parquet_are_refused_as_those_of_arrow_are(tmp_path):
     )
     content = path.read_bytes()
     begin = len(content) - 8 - pq.read_metadata(path).serialized_size
-    # In the schema: FIXED_LEN_BYTE_ARRAY (7), length 12, OPTIONAL (1), the name; behind it a converted type, INTERVAL.
+    # In the schema: FIXED_LEN_BYTE_ARRAY (7), length 12, OPTIONAL (1), the name; behind it a
+    # converted type, INTERVAL.
     element = b"\x15\x0e\x15\x18\x15\x02\x18\x01x"
     assert content[begin:].count(element + b"\x00") == 1
     footer = (

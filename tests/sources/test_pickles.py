@@ -1,4 +1,5 @@
-"""Files of Python objects: which records they have, and what is refused; expected values are what was pickled."""
+"""Files of Python objects: which records they have, and what is refused; expected values are what
+was pickled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""TFRecord files: what features become, and what is refused; files and framing: `test_tfrecord_files.py`."""
+"""TFRecord files: what features become, and what is refused; files and framing:
+`test_tfrecord_files.py`."""
 
 from __future__ import annotations
 
@@ -168,7 +169,8 @@ def read(folder, payloads, features=None, numbers=None, **arguments):
 
 
 def refused(folder, payloads, features, **arguments):
-    """Return what is said of the last record, which has no fault of its own but that it does not fit."""
+    """Return what is said of the last record, which has no fault of its own but that it does not
+    fit."""
     source = gl.tfrecord(write(folder / "f.tfrecord", payloads), features, **arguments)
     with pytest.raises(RecordError) as caught:
         source.read([len(payloads) - 1])

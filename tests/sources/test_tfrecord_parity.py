@@ -1,4 +1,5 @@
-"""TFRecords beside others: TensorFlow's reader and parsers, protobuf's, and our two parsers against one another."""
+"""TFRecords beside others: TensorFlow's reader and parsers, protobuf's, and our two parsers against
+one another."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ SHARED = Path(__file__).parents[3] / "shared" / "data" / "tfrecord"
 
 
 def parsed(payloads, features, sequence=None, *, compiled=True):
-    """Return the fields of payloads as our parser has them, a list of rows for each; by one of its forms."""
+    """Return the fields of payloads as our parser has them, a list of rows for each; by one of its
+    forms."""
     columns = columns_of(features, sequence)
     offsets = offsets_of(np.array([len(payload) for payload in payloads], np.int64))
     raw = np.frombuffer(bytearray(b"".join(payloads) + b"\xff" * 8), np.uint8)
@@ -520,7 +522,8 @@ def odd_fields(draw):
 
 @st.composite
 def messages(draw):
-    """Draw an Example with fields in any order, twice, split, packed and not, and with unknown ones between."""
+    """Draw an Example with fields in any order, twice, split, packed and not, and with unknown ones
+    between."""
 
     def mixed(parts):
         parts = [*parts, *draw(st.lists(odd_fields(), max_size=1))]

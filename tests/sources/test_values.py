@@ -1,4 +1,5 @@
-"""No value is cut or rounded in any format: extreme values, written by the library of the format, come as they are."""
+"""No value is cut or rounded in any format: extreme values, written by the library of the format,
+come as they are."""
 
 from __future__ import annotations
 

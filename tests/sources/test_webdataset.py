@@ -1,4 +1,5 @@
-"""WebDataset archives give what tarfile and WebDataset's own writer put into them; damaged tars name the byte."""
+"""WebDataset archives give what tarfile and WebDataset's own writer put into them; damaged tars
+name the byte."""
 
 from __future__ import annotations
 

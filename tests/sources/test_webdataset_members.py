@@ -1,4 +1,5 @@
-"""Which members of an archive are the fields of a record: links, names with dots, members apart, and others."""
+"""Which members of an archive are the fields of a record: links, names with dots, members apart,
+and others."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ def npy(*arrays):
 
 
 def write(path, *members):
-    """Write an archive: names alone have themselves as bytes; pairs are name and bytes, or name, kind and target."""
+    """Write an archive: names alone have themselves as bytes; pairs are name and bytes, or name,
+    kind and target."""
     with tarfile.open(path, "w:gz" if path.suffix == ".gz" else "w") as archive:
         for name, *rest in [(member,) if isinstance(member, str) else member for member in members]:
             info = tarfile.TarInfo(name)
@@ -52,7 +54,8 @@ def write(path, *members):
 
 
 def texts(path, fields=None):
-    """Return the fields of all records as text, opened twice: the second time by the index, if there is one."""
+    """Return the fields of all records as text, opened twice: the second time by the index, if
+    there is one."""
     results = []
     for _ in range(2):
         with gl.webdataset(path, fields) as source:
@@ -534,7 +537,8 @@ def test_archives_that_cat_joined_are_not_supported_and_the_remedy_joins_them(tm
 
 @pytest.mark.parametrize("form", [tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
 def test_a_long_name_that_is_cut_behind_a_slash_is_no_folder(tmp_path, form):
-    # The header has the first 100 bytes of the name, of which the last is a slash; tarfile takes it for a folder.
+    # The header has the first 100 bytes of the name, of which the last is a slash; tarfile takes it
+    # for a folder.
     path, name = tmp_path / "a.tar", "p/" * 80 + "0.bin"
     with tarfile.open(path, "w", format=form) as archive:
         info = tarfile.TarInfo(name)

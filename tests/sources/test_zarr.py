@@ -63,7 +63,8 @@ def write(folder, content=None, *, version=3, rows=4, **options):
 
 @functools.cache
 def content_of(factor, version):
-    """Return the files of a group: zarr takes long to write them for each of the contract's tests."""
+    """Return the files of a group: zarr takes long to write them for each of the contract's
+    tests."""
     with tempfile.TemporaryDirectory() as folder:
         root = write(
             Path(folder) / "a.zarr",

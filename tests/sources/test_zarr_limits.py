@@ -1,4 +1,5 @@
-"""Chunks of Zarr that unpack to more bytes than their shape explains are refused before memory is taken for them."""
+"""Chunks of Zarr that unpack to more bytes than their shape explains are refused before memory is
+taken for them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Times with a time zone and times without one are not joined; those of two zones are the same instants."""
+"""Times with a time zone and times without one are not joined; those of two zones are the same
+instants."""
 
 from __future__ import annotations
 

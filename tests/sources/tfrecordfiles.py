@@ -1,4 +1,5 @@
-"""TFRecord files for tests, written byte by byte: nothing here is the package's own, nor TensorFlow's."""
+"""TFRecord files for tests, written byte by byte: nothing here is the package's own, nor
+TensorFlow's."""
 
 from __future__ import annotations
 
@@ -87,7 +88,8 @@ def entry(key: str | bytes, value: bytes) -> bytes:
 
 
 def feature(value: Any) -> bytes:
-    """A serialized Feature of Python values: bytes, floats or whole numbers; of None, or none, an empty one."""
+    """A serialized Feature of Python values: bytes, floats or whole numbers; of None, or none, an
+    empty one."""
     if value is None:
         return b""
     some = value if isinstance(value, (list, tuple, np.ndarray)) else [value]

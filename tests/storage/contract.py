@@ -1,4 +1,5 @@
-"""What holds for every storage: the files' bytes, checks before anything is written, errors that name the file."""
+"""What holds for every storage: the files' bytes, checks before anything is written, errors that
+name the file."""
 
 from __future__ import annotations
 
@@ -46,7 +47,8 @@ def extents_of(triples):
 
 
 def read(storage, triples, gap=0):
-    """Read extents to places one after the other, ``gap`` bytes apart; returns the bytes of each."""
+    """Read extents to places one after the other, ``gap`` bytes apart; returns the bytes of
+    each."""
     extents = extents_of(triples)
     begins = np.concatenate([[0], np.cumsum(extents.lengths + gap)]).astype(np.int64)
     out = np.full(begins[-1] + 1, 77, np.uint8)
@@ -227,7 +229,8 @@ def run(script, *arguments):
 
 
 class StorageContract:
-    """Subclassed for each storage; ``open`` makes one of files, ``opens_in_python`` if all files are opened there."""
+    """Subclassed for each storage; ``open`` makes one of files, ``opens_in_python`` if all files
+    are opened there."""
 
     opens_in_python = True
 
@@ -402,7 +405,8 @@ class StorageContract:
     def test_another_file_that_is_opened_in_its_place_is_an_error(
         self, tmp_path, monkeypatch, size
     ):
-        """Two files change places just before one is opened, and back before anybody looks at the path again."""
+        """Two files change places just before one is opened, and back before anybody looks at the
+        path again."""
         paths, _ = write_files(tmp_path, [50_000, 50_000])
         storage, os_open = self.open(paths), os.open
         monkeypatch.setattr(
@@ -521,7 +525,8 @@ class StorageContract:
 
 
 class ProcessContract:
-    """What would end or stop the whole process if it failed, so that each test has one of its own."""
+    """What would end or stop the whole process if it failed, so that each test has one of its
+    own."""
 
     module: str
     name: str

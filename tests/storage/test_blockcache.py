@@ -1,4 +1,5 @@
-"""Blocks of remote objects on a local disk: what comes back, what is refused, what goes first, and who shares it."""
+"""Blocks of remote objects on a local disk: what comes back, what is refused, what goes first, and
+who shares it."""
 
 from __future__ import annotations
 
@@ -204,7 +205,8 @@ def test_the_limit_holds_whatever_the_file_of_the_sum_says(
 def test_a_block_that_is_renamed_while_files_are_listed_counts(
     cache: BlockCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_listings: int
 ) -> None:
-    """Another thread renames without the lock, while this one lists parts, the folder, and the folder of the block."""
+    """Another thread renames without the lock, while this one lists parts, the folder, and the
+    folder of the block."""
     cache.store(block_of(0), content_of(0))
     part, block = str(tmp_path / "cache" / "blocks" / "parts" / "part"), block_of(1)
     os.close(cache._reserve(part, block.file_bytes))
@@ -296,7 +298,8 @@ def test_the_part_of_a_killed_process_is_not_believed_and_goes(
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
     [part] = files_of(tmp_path)
-    # The child had the random number of this process, which tells a process from an earlier one with its number.
+    # The child had the random number of this process, which tells a process from an earlier one
+    # with its number.
     part.rename(part.with_name(part.name.replace(blockcache.PROCESS, "0" * 8)))
     assert load_whole(cache, block_of(0)) is None
     again = BlockCache(str(tmp_path / "cache"), LIMIT)

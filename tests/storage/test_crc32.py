@@ -13,7 +13,8 @@ from gpuload.storage.crc32 import LONG_BYTES, crc32
 
 RNG = np.random.default_rng(7)
 DATA = RNG.integers(0, 256, 20_000, np.uint8)
-# Around the bytes of all registers, which are 64 or 128, once and twice; and what is left behind them.
+# Around the bytes of all registers, which are 64 or 128, once and twice; and what is left behind
+# them.
 SIZES = [*range(600), LONG_BYTES - 1, LONG_BYTES, LONG_BYTES + 1, 19_999]
 
 

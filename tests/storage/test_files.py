@@ -533,7 +533,8 @@ def test_files_are_pickled_with_their_stamps(folder):
 def test_what_was_opened_is_compared_with_the_stamp_and_not_what_the_path_says_later(
     folder, monkeypatch
 ):
-    """Another file stands in its place at the moment it is opened, and is gone again when the path is looked at."""
+    """Another file stands in its place at the moment it is opened, and is gone again when the path
+    is looked at."""
     result, _ = look(folder / "b2.npy")
     (folder / "other").write_bytes(b"other.")
     os_open = os.open

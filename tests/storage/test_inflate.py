@@ -82,7 +82,8 @@ def test_isal_inflates_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def outcome(library: Any, data: bytes) -> tuple[Any, ...]:
-    """Return what a library makes of a member: its content and how it ends, or that it is refused."""
+    """Return what a library makes of a member: its content and how it ends, or that it is
+    refused."""
     stream = library.decompressobj(RAW_BITS)
     try:
         content = stream.decompress(data, 2 * len(CONTENT))

@@ -1,4 +1,5 @@
-"""Kept files: what is read back is what was written, or nothing; Python's binascii says which checksums are right."""
+"""Kept files: what is read back is what was written, or nothing; Python's binascii says which
+checksums are right."""
 
 from __future__ import annotations
 

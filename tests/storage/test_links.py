@@ -221,7 +221,8 @@ def test_an_endpoint_with_a_login_is_refused_when_it_is_used() -> None:
 def test_no_error_has_one_of_obstore_as_its_context(
     server: ObjectServer, rows: np.ndarray, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
-    """They name the link as it was sent; Python does not show them, but whoever logs exceptions may."""
+    """They name the link as it was sent; Python does not show them, but whoever logs exceptions
+    may."""
     monkeypatch.setattr(retries, "MOST_TRIES", 2)
     monkeypatch.setattr(retries, "BUSY_S", 0.1)
     source = gl.npy(f"{server.url}/data/a.npy?{QUERY}", field="x")

@@ -1,4 +1,5 @@
-"""Positioned reads: the contract, neighbours that are read together, what the system is asked for."""
+"""Positioned reads: the contract, neighbours that are read together, what the system is asked
+for."""
 
 from __future__ import annotations
 

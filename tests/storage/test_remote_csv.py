@@ -1,4 +1,5 @@
-"""CSV files in object stores, opened by a manifest: no byte is read before it is wanted, and records are the same."""
+"""CSV files in object stores, opened by a manifest: no byte is read before it is wanted, and
+records are the same."""
 
 from __future__ import annotations
 

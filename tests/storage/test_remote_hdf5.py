@@ -1,4 +1,5 @@
-"""HDF5 files in object stores: a manifest opens them without a request, and what changed is refused."""
+"""HDF5 files in object stores: a manifest opens them without a request, and what changed is
+refused."""
 
 from __future__ import annotations
 

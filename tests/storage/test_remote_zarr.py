@@ -1,4 +1,5 @@
-"""Zarr groups in object stores: the records of the same folder, how they are listed, and what is refused."""
+"""Zarr groups in object stores: the records of the same folder, how they are listed, and what is
+refused."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ def arrays() -> dict[str, np.ndarray]:
 
 
 def write(folder: Path, version: int) -> None:
-    """Write a group: of format 3 with shards, and rows where they lie; of format 2 with compressed chunks."""
+    """Write a group: of format 3 with shards, and rows where they lie; of format 2 with compressed
+    chunks."""
     group = zarr.open_group(str(folder), mode="w", zarr_format=version)
     x, y = arrays().values()
     options = {"shards": (10, 2, 3)} if version == 3 else {}

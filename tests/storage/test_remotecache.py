@@ -1,4 +1,5 @@
-"""Blocks of remote files on a local disk: a second epoch sends no requests, and no old byte is taken."""
+"""Blocks of remote files on a local disk: a second epoch sends no requests, and no old byte is
+taken."""
 
 from __future__ import annotations
 

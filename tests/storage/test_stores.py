@@ -1,4 +1,5 @@
-"""Object stores as their servers answer: S3, Google and Azure; credentials, versions, regions, busy days."""
+"""Object stores as their servers answer: S3, Google and Azure; credentials, versions, regions, busy
+days."""
 
 from __future__ import annotations
 
@@ -225,7 +226,8 @@ class Login:
 def test_credentials_that_expire_in_the_middle_of_an_epoch(
     server: ObjectServer, rows: np.ndarray, *, expires: bool
 ) -> None:
-    """Those whose time is over are asked for anew by obstore; those that a server refuses before, by a new client."""
+    """Those whose time is over are asked for anew by obstore; those that a server refuses before,
+    by a new client."""
     login = Login(expires=expires)
     server.fault = lambda number, path: login.refuse(server, number)
     source = gl.npy(remote(server, "s3://data/x y/*.npy", credentials=login))
@@ -262,7 +264,8 @@ def test_credentials_that_no_function_gives(server: ObjectServer, rows: np.ndarr
 
 
 def test_a_panic_is_an_error_as_any_other(server: ObjectServer, rows: np.ndarray) -> None:
-    """Obstore 0.12 takes it for impossible that a key has a line end; its exception is no Exception."""
+    """Obstore 0.12 takes it for impossible that a key has a line end; its exception is no
+    Exception."""
 
     def login() -> dict[str, object]:
         return {
@@ -496,7 +499,8 @@ def test_a_store_that_stays_busy_is_left_after_half_a_minute(clock: Clock, statu
 
 
 def test_a_request_that_alone_is_refused_ends(clock: Clock) -> None:
-    """The store answers another key all the time: so it is not busy, and only the request knows that it is hopeless."""
+    """The store answers another key all the time: so it is not busy, and only the request knows
+    that it is hopeless."""
     sent_s = []
 
     def refuses() -> None:

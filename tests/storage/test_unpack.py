@@ -1,4 +1,5 @@
-"""Compressed files are unpacked once, checked and within bounds; Python's gzip and zlib say what must come out."""
+"""Compressed files are unpacked once, checked and within bounds; Python's gzip and zlib say what
+must come out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What each format writes, as independent readers read it: NumPy, struct, TensorFlow, DALI, Pillow, the csv module."""
+"""What each format writes, as independent readers read it: NumPy, struct, TensorFlow, DALI, Pillow,
+the csv module."""
 
 from __future__ import annotations
 

@@ -16,9 +16,9 @@ from gpuload.batch import names_in
 from gpuload.bridges import common
 from gpuload.errors import RowError, SpecError
 from gpuload.executors.dali.program import DALI_DTYPES, Input
+from gpuload.graph.graph import Graph, compile_ops, image_sizes
 from gpuload.ops.base import Op
-from gpuload.ops.graph import Graph, compile_ops, image_sizes
-from gpuload.ops.numbers import Numbers
+from gpuload.ops.value.numbers import Numbers
 from gpuload.ragged import Ragged
 from gpuload.spec import Field, Spec
 
@@ -164,7 +164,8 @@ def _checked_draws(draws: Mapping[str, Op | Numbers] | None) -> dict[str, Op | N
 
 
 def _graph(loader: Loader, ops: Sequence[Op]) -> Graph:
-    """Return the graph whose draws are those of the ops behind the loader's own; encoded images count as decoded."""
+    """Return the graph whose draws are those of the ops behind the loader's own; encoded images
+    count as decoded."""
     fields = [
         (
             field.with_(shape=(None, None, 3), axes="HWC", encoded=False)
@@ -184,9 +185,10 @@ def _stream(name: str) -> int:
 def _of_cupy(values: Any) -> Any:
     """Return the values, those on a GPU as plain arrays of CuPy.
 
-    DALI knows CuPy's arrays by the name of their class, and has its copy wait for CuPy's current stream, which waits
-    for the batch. The array that the loader lends is of a class derived from CuPy's; the plain one is a view of it, so
-    that its memory comes back behind the copy on that stream, as it does behind the work of CuPy itself.
+    DALI knows CuPy's arrays by the name of their class, and has its copy wait for CuPy's current
+    stream, which waits for the batch. The array that the loader lends is of a class derived from
+    CuPy's; the plain one is a view of it, so that its memory comes back behind the copy on that
+    stream, as it does behind the work of CuPy itself.
     """
     if not isinstance(values, np.ndarray) and hasattr(values, "__cuda_array_interface__"):
         plain = devices.cupy().ndarray

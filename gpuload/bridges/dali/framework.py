@@ -1,4 +1,5 @@
-"""DALI itself, imported once; by `signalsafe`: no signal handler may break off an import that cannot be repeated."""
+"""DALI itself, imported once; by `signalsafe`: no signal handler may break off an import that
+cannot be repeated."""
 
 from __future__ import annotations
 

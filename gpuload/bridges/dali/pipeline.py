@@ -1,7 +1,8 @@
-"""Pipelines that a loader feeds: a class derived from the pipeline's own, which reports each event to `Feed`.
+"""Pipelines that a loader feeds: a class derived from the pipeline's own, which reports each event
+to `Feed`.
 
-That DALI has taken a batch is known from ``iter_setup``, which it calls when all sources of an iteration have given
-theirs.
+That DALI has taken a batch is known from ``iter_setup``, which it calls when all sources of an
+iteration have given theirs.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ class Fed(dali.pipeline.Pipeline):  # type: ignore[misc]  # DALI has no types
     _gpuload_feed: Feed
 
     def iter_setup(self) -> None:
-        """Called by DALI when all sources have given their batches of an iteration, before these are put in."""
+        """Called by DALI when all sources have given their batches of an iteration, before these
+        are put in."""
         super().iter_setup()
         self._gpuload_feed.was_taken()
 
@@ -37,8 +39,9 @@ class Fed(dali.pipeline.Pipeline):  # type: ignore[misc]  # DALI has no types
         return self._gpuload_feed.come_out(super().share_outputs, cuda_stream)
 
     def reset(self) -> None:
-        """See DALI, which ignores it before an epoch has come out; here also while its last batches, or its error, are
-        inside. But a batch that was filled up is thrown away: an iterator that drops it may not ask for it before.
+        """See DALI, which ignores it before an epoch has come out; here also while its last
+        batches, or its error, are inside. But a batch that was filled up is thrown away: an
+        iterator that drops it may not ask for it before.
         """
         if self._gpuload_feed.only_filled_is_left:
             self.enable_api_check(
@@ -98,7 +101,8 @@ def fed(kind: Any) -> Any:
 
 
 def current_pipeline(loader: Loader) -> Any:
-    """Return the pipeline that is being defined; raises ``SpecError`` or ``DeviceError`` if it does not fit."""
+    """Return the pipeline that is being defined; raises ``SpecError`` or ``DeviceError`` if it does
+    not fit."""
     pipeline = dali.pipeline.Pipeline.current()
     if pipeline is None:
         raise SpecError(

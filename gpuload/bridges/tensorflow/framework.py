@@ -26,7 +26,8 @@ ALIGNMENT_BYTES = 64  # TensorFlow 2.21 ends the process (Check failed: IsAligne
 
 
 def fields_of(loader: Loader) -> tuple[tuple[str, ...], common.Nest]:
-    """Return the names of the fields to hand out and their nest; raises ``SpecError`` if one has no tensor form."""
+    """Return the names of the fields to hand out and their nest; raises ``SpecError`` if one has no
+    tensor form."""
     return common.handed_out(loader, _check)
 
 
@@ -63,9 +64,11 @@ def dtype_of(field: Field) -> Any:
 
 
 def alive(part: weakref.ref[T]) -> T:
-    """Return the loader, or part of a dataset of it; raises ``ClosedError`` if nothing refers to it any more.
+    """Return the loader, or part of a dataset of it; raises ``ClosedError`` if nothing refers to it
+    any more.
 
-    For generators of datasets, which TensorFlow 2.21 keeps for ever: they must not keep loaders, and so sources.
+    For generators of datasets, which TensorFlow 2.21 keeps for ever: they must not keep loaders,
+    and so sources.
     """
     target = part()
     if target is None:

@@ -1,10 +1,12 @@
 """Callbacks of Keras for ``model.fit(dataset(loader))``; on all of its backends.
 
-Counting   Keras looks at batches before it trains, and the stages between (``prefetch``, a strategy) read ahead. So
-           the callbacks count the steps that were trained, and the state that they save is the one behind the last.
-           With ``steps_per_execution`` above 1 the model's optimizer counts.
-Together   `ResumeLoader` writes the weights, those of the optimizer too, and the state into a new folder, which gets
-           its name when it is complete. So weights and state of a folder belong together, whenever the process ended.
+Counting   Keras looks at batches before it trains, and the stages between (``prefetch``, a
+           strategy) read ahead. So the callbacks count the steps that were trained, and the state
+           that they save is the one behind the last. With ``steps_per_execution`` above 1 the
+           model's optimizer counts.
+Together   `ResumeLoader` writes the weights, those of the optimizer too, and the state into a new
+           folder, which gets its name when it is complete. So weights and state of a folder belong
+           together, whenever the process ended.
 """
 
 from __future__ import annotations
@@ -101,8 +103,8 @@ class _Counting(keras.callbacks.Callback):  # type: ignore[misc]
             0,
         )
         self._first = self._num_updates()
-        # On JAX, to ask for ``self.model`` brings all weights into it, which is more work than a short step. There the
-        # number of steps that are executed together does not change.
+        # On JAX, to ask for ``self.model`` brings all weights into it, which is more work than a
+        # short step. There the number of steps that are executed together does not change.
         self._single = keras.backend.backend() == "jax" and self._steps_per_call() == 1
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
@@ -126,14 +128,17 @@ class _Counting(keras.callbacks.Callback):  # type: ignore[misc]
         self._save()
 
     def on_train_end(self, logs: Any = None) -> None:
-        """Take the loader behind the last step that was trained, wherever stages that read ahead have taken it."""
+        """Take the loader behind the last step that was trained, wherever stages that read ahead
+        have taken it."""
         if self._num_trained and self.state() != self.loader.state_at(self.loader.position):
             self.loader.go_to(self.loader.after(self._start, self._num_trained))
 
     def _correct(self) -> None:
-        """Take back the update that Keras 3.15 counts too much where the data end before the steps that it expects.
+        """Take back the update that Keras 3.15 counts too much where the data end before the steps
+        that it expects.
 
-        It reads the next batch and counts the update side by side; the read fails then, and only the count is done.
+        It reads the next batch and counts the update side by side; the read fails then, and only
+        the count is done.
         """
         if self._num_updates() - self._first > self._num_trained:
             self.model.optimizer.iterations.assign(self._first + self._num_trained)
@@ -189,14 +194,16 @@ def checkpoint(
 ) -> Checkpoint:
     """Return a Keras callback that saves the loader's state after the last step that was trained.
 
-    It counts the steps that ``model.fit`` trained on ``dataset(loader)``, however far that was read ahead, and writes
-    the state as JSON at the end of each epoch of Keras, whole or not at all. To go on: ``loader.load_state_dict(json.
-    load(open(path)))`` before ``fit``. ``callback.state()`` is the state at any moment, to be saved beside the weights.
-    `ResumeLoader` does all of this together with the model.
+    It counts the steps that ``model.fit`` trained on ``dataset(loader)``, however far that was read
+    ahead, and writes the state as JSON at the end of each epoch of Keras, whole or not at all. To
+    go on: ``loader.load_state_dict(json. load(open(path)))`` before ``fit``. ``callback.state()``
+    is the state at any moment, to be saved beside the weights. `ResumeLoader` does all of this
+    together with the model.
 
     Args:
-        loader: that the dataset was made of; the dataset may be prefetched, repeated and distributed, not cut
-            (``take``) nor put together anew (``batch``), which is noticed as far as it can be.
+        loader: that the dataset was made of; the dataset may be prefetched, repeated and
+            distributed, not cut (``take``) nor put together anew (``batch``), which is noticed as
+            far as it can be.
         path: of the JSON.
         every_steps: save after so many steps, too.
     """
@@ -207,7 +214,8 @@ def checkpoint(
 
 
 def _checked_path(path: object) -> str:
-    """Return the path after a check that a file can be written there: an error after an epoch would come too late."""
+    """Return the path after a check that a file can be written there: an error after an epoch would
+    come too late."""
     if (
         not isinstance(path, (str, os.PathLike))
         or not isinstance(os.fspath(path), str)
@@ -227,25 +235,27 @@ def _checked_path(path: object) -> str:
 
 
 class ResumeLoader(_Counting):
-    """A Keras callback: a run that was ended at any moment goes on where it was, model and loader together.
+    """A Keras callback: a run that was ended at any moment goes on where it was, model and loader
+    together.
 
         model.fit(dataset(loader), epochs=20, callbacks=[ResumeLoader(loader, "run")])
 
-    When training begins, it takes up the content of the folder, if there is any: the weights, the optimizer, the
-    loader's position, and the epoch of Keras (``initial_epoch``). A run that was ended in mid-epoch trains the steps
-    that were left of that epoch, each record once.
+    When training begins, it takes up the content of the folder, if there is any: the weights, the
+    optimizer, the loader's position, and the epoch of Keras (``initial_epoch``). A run that was
+    ended in mid-epoch trains the steps that were left of that epoch, each record once.
 
     Args:
-        loader: that the dataset was made of; the dataset may be prefetched, repeated and distributed. With
-            ``steps_per_epoch=`` the records go on exactly, too, but the first epoch of Keras has its full number of
-            steps.
+        loader: that the dataset was made of; the dataset may be prefetched, repeated and
+            distributed. With ``steps_per_epoch=`` the records go on exactly, too, but the first
+            epoch of Keras has its full number of steps.
         folder: is made if it is not there. It holds the last save alone.
         save_freq: ``"epoch"``, or also after so many steps.
 
     It stands behind other callbacks that restore weights (``BackupAndRestore``), which is checked.
 
     Raises:
-        SpecError: an argument is wrong; the model is not built; other weights were restored after these.
+        SpecError: an argument is wrong; the model is not built; other weights were restored after
+            these.
         StateError: the state in the folder is of other data, ops, shuffle or seed.
     """
 
@@ -279,7 +289,8 @@ class ResumeLoader(_Counting):
             self._num_restored = self._first
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """Remember the number of trained steps, and check that the weights are still those that were restored."""
+        """Remember the number of trained steps, and check that the weights are still those that
+        were restored."""
         if self._num_restored not in (-1, self._num_updates()):
             raise SpecError(
                 f"the model has done {self._num_updates()} updates; those that ResumeLoader restored had done "
@@ -309,7 +320,8 @@ class ResumeLoader(_Counting):
         self.model.save_weights(str(draft / WEIGHTS))
         (draft / STATE).write_text(text + "\n", encoding="utf-8")
         for draft_file in (draft / WEIGHTS, draft / STATE):
-            # Before the rename: after a crash a folder of this name has whole files, or there is none.
+            # Before the rename: after a crash a folder of this name has whole files, or there is
+            # none.
             with open(draft_file, "rb+") as file:
                 os.fsync(file.fileno())
         if not self._is_chief():  # all workers take part in saving, and one keeps the files
@@ -325,7 +337,8 @@ class ResumeLoader(_Counting):
             shutil.rmtree(old, ignore_errors=True)
 
     def _next_epoch(self, position: Position) -> int:
-        """Return the epoch of Keras in which the next step is: this one, unless the last step completed it."""
+        """Return the epoch of Keras in which the next step is: this one, unless the last step
+        completed it."""
         if self._is_over:
             return self._epoch
         steps = (self.params or {}).get("steps")
@@ -366,7 +379,8 @@ class ResumeLoader(_Counting):
                 cause="ResumeLoader wrote something else",
                 remedy="remove the folder to begin anew",
             ) from None
-        # First, as it refuses a state of other data: the weights of another training must not be loaded either.
+        # First, as it refuses a state of other data: the weights of another training must not be
+        # loaded either.
         self.loader.load_state_dict(state)
         # Keras 3 loads into variables that are there; an optimizer has none before it is built.
         if model.optimizer is not None and not model.optimizer.built:
@@ -381,7 +395,8 @@ class ResumeLoader(_Counting):
 
 
 def _is_save(folder: Path) -> bool:
-    """Return True for a folder, and no link to one, that holds nothing but files of `ResumeLoader`."""
+    """Return True for a folder, and no link to one, that holds nothing but files of
+    `ResumeLoader`."""
     try:
         return not folder.is_symlink() and {entry.name for entry in folder.iterdir()} <= {
             WEIGHTS,
@@ -392,15 +407,17 @@ def _is_save(folder: Path) -> bool:
 
 
 class LoaderStats(keras.callbacks.Callback):  # type: ignore[misc]
-    """A Keras callback: how fast the loader was in each epoch, and whether the training waited for it.
+    """A Keras callback: how fast the loader was in each epoch, and whether the training waited for
+    it.
 
-    It writes to TensorBoard, by epoch of Keras: ``loader/records_per_s``, ``loader/wait`` (the share of the time that
-    the training waited for the loader) and ``loader/fill`` (the share of the steps made ahead that were ready when
-    batches were asked for). For each stage of the loader's threads it writes ``loader/seconds/read``,
-    ``loader/share/read`` (in the work of all stages), ``loader/fill/read`` (of the queue behind the stage),
-    ``loader/bytes/read`` and ``loader/bytes_per_s/read`` (of one thread); see ``gpuload.stats.Stage``. At the end
-    of each epoch one sentence in the log (INFO) says what holds the loop up, and what helps most.
-    Where the training waited for a tenth of the epoch or more, it is a warning.
+    It writes to TensorBoard, by epoch of Keras: ``loader/records_per_s``, ``loader/wait`` (the
+    share of the time that the training waited for the loader) and ``loader/fill`` (the share of the
+    steps made ahead that were ready when batches were asked for). For each stage of the loader's
+    threads it writes ``loader/seconds/read``, ``loader/share/read`` (in the work of all stages),
+    ``loader/fill/read`` (of the queue behind the stage), ``loader/bytes/read`` and
+    ``loader/bytes_per_s/read`` (of one thread); see ``gpuload.stats.Stage``. At the end of each
+    epoch one sentence in the log (INFO) says what holds the loop up, and what helps most. Where the
+    training waited for a tenth of the epoch or more, it is a warning.
 
     Args:
         loader: that the dataset was made of.

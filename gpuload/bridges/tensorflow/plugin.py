@@ -1,17 +1,22 @@
-"""A loader as a ``tf.data.Dataset`` through DALI's TensorFlow plugin, whose tensors are made on the device.
+"""A loader as a ``tf.data.Dataset`` through DALI's TensorFlow plugin, whose tensors are made on the
+device.
 
-Way       Our threads read, decode raw bytes and draw on the host, in our order. A generator hands each batch over as
-          one array of bytes (`executors.dali.feed`), a GPU gets it by one upload, and DALI's operators run behind it,
-          in a pipeline inside TensorFlow. Raw bytes are decoded by NumPy here, not by CuPy: the inputs of tf.data are
-          on the host. Where the loader decodes images on the host, they come here decoded.
-Traps     of the plugin (2.4), and their remedies here. Garbage from operators that change no byte: a slice comes
-          first. An iterator for each input: there is one input. No cardinality: it is that of the loader. Partial
-          batches lost in sample mode: batch mode is used, with any number of rows. An end of the process for ragged
-          inputs, refused dtypes: refused by name before.
-Errors    come as TensorFlow's, with ours in their text, and up to two batches early, because the plugin reads ahead.
-GPU       Other datasets of TensorFlow cannot follow one on a GPU, so there it is handed out as it is: ``prefetch``,
-          ``map`` and ``repeat`` are for the CPU. The batches taken are those fed less those in the queue; an iterator
-          that is left one step before the end of an epoch counts as one that came to the end.
+Way       Our threads read, decode raw bytes and draw on the host, in our order. A generator hands
+          each batch over as one array of bytes (`executors.dali.feed`), a GPU gets it by one
+          upload, and DALI's operators run behind it, in a pipeline inside TensorFlow. Raw bytes are
+          decoded by NumPy here, not by CuPy: the inputs of tf.data are on the host. Where the
+          loader decodes images on the host, they come here decoded.
+Traps     of the plugin (2.4), and their remedies here. Garbage from operators that change no byte:
+          a slice comes first. An iterator for each input: there is one input. No cardinality: it is
+          that of the loader. Partial batches lost in sample mode: batch mode is used, with any
+          number of rows. An end of the process for ragged inputs, refused dtypes: refused by name
+          before.
+Errors    come as TensorFlow's, with ours in their text, and up to two batches early, because the
+plugin reads ahead.
+GPU       Other datasets of TensorFlow cannot follow one on a GPU, so there it is handed out as it
+          is: ``prefetch``, ``map`` and ``repeat`` are for the CPU. The batches taken are those fed
+          less those in the queue; an iterator that is left one step before the end of an epoch
+          counts as one that came to the end.
 Source    dali_dataset_op.cc of nvidia-dali-tf-plugin 2.4.0
 """
 
@@ -115,9 +120,10 @@ def plugin_dataset(
         loader: of the dataset.
         names: the fields that it hands out.
         nest: how they are arranged.
-        begin: returns an iterator over the batches that are fed, of which ``AHEAD`` are in the plugin's queue.
-        counts: the dataset tells the iterator which batches were taken; on a GPU nothing can follow the plugin that
-            would know it.
+        begin: returns an iterator over the batches that are fed, of which ``AHEAD`` are in the
+            plugin's queue.
+        counts: the dataset tells the iterator which batches were taken; on a GPU nothing can follow
+            the plugin that would know it.
     """
     problem = why_not(loader, names)
     if problem is not None:
@@ -217,7 +223,8 @@ def _load() -> Any:
 
 
 def _import_plugin() -> Any:
-    """Import the plugin; called by `signalsafe`, so that an error caught here is the plugin's own."""
+    """Import the plugin; called by `signalsafe`, so that an error caught here is the plugin's
+    own."""
     try:
         return signalsafe.import_package("nvidia.dali.plugin.tf")
     except Exception as error:  # TensorFlow's where it cannot load a library, and the plugin's where one is missing
@@ -232,7 +239,8 @@ def _import_plugin() -> Any:
 
 
 def _build() -> str:
-    """Return the commands that build the plugin for the DALI that is here: another extra would bring a second DALI."""
+    """Return the commands that build the plugin for the DALI that is here: another extra would
+    bring a second DALI."""
     metadata = signalsafe.import_package("importlib.metadata")
     names = {distribution.metadata["Name"] for distribution in metadata.distributions()}
     extra = next((extra for name, extra in DALIS.items() if name in names), "tf-plugin")

@@ -49,13 +49,14 @@ def checkpointable(
             train_step(images, labels)
             manager.save()
 
-    It takes the place of ``tf.data.experimental.make_saveable_from_iterator`` of TensorFlow 1. A restore is done when
-    ``restore`` returns, and the next loop over the loader begins there.
+    It takes the place of ``tf.data.experimental.make_saveable_from_iterator`` of TensorFlow 1. A
+    restore is done when ``restore`` returns, and the next loop over the loader begins there.
 
     Args:
         loader: its position is saved; with ``tensors`` that is the position of the training.
-        state: returns another state where something reads ahead of the training: ``lambda: loader.state_dict(epoch,
-            step)`` with your own counts, or the ``state`` of the callback that `checkpoint` returns.
+        state: returns another state where something reads ahead of the training:
+            ``lambda: loader.state_dict(epoch, step)`` with your own counts, or the ``state`` of the
+            callback that `checkpoint` returns.
 
     Raises:
         StateError: in ``restore``: the state is of other data, ops, shuffle or seed.

@@ -24,7 +24,7 @@ constexpr int64_t LEVELS = 256, RGB = 3;
 constexpr int64_t TABLE_NUMBERS = LEVELS / int64_t(sizeof(double)), FILL = 7, AFFINE_NUMBERS = FILL + RGB;
 constexpr int64_t MOST_TILES = std::numeric_limits<int32_t>::max();  // along an axis
 
-// As in `ops.edits`.
+// As in `kernels.edits`.
 enum class Code {
     SKIP,
     TABLE,

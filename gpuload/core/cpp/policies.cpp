@@ -17,10 +17,10 @@ constexpr double TIMM_LARGEST = 10.0;
 constexpr int COSINE_DIGITS = 15, THRESHOLD_DIGITS = 4;
 constexpr int64_t TABLE_NUMBERS = EDIT_NUMBERS - 2, LEVELS = 256;
 
-// As in `ops.edits`.
+// As in `kernels.edits`.
 constexpr int SKIP = 0, TABLE = 1, PIL_AFFINE = 15, PIL_TURN = 16, PIL_BLUR = 19;
 
-// As in `ops.policies`.
+// As in `ops.policy.policies`.
 enum class Form {
     LEVEL,
     FACTOR,

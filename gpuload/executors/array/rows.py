@@ -1,10 +1,11 @@
 """Array executor on the host: runs the ops on any rows of a step; called by many threads at once.
 
-Visit    A field's rows are taken in tiles that fit into the second-level cache, and each tile goes through all stages
-         before the next one is begun. So an op that has only an array form costs little more than its arithmetic
-         (measured, crop to 224 x 224, flip, normalise: 49 us an image; 61 us with ``255 - x`` in between, which takes
-         5 us by itself; 128 us if the whole batch goes through stage by stage). Images of different sizes are a tile
-         each; where one compiled walk is all there is to do, all rows are one tile.
+Visit    A field's rows are taken in tiles that fit into the second-level cache, and each tile goes
+         through all stages before the next one is begun. So an op that has only an array form costs
+         little more than its arithmetic (measured, crop to 224 x 224, flip, normalise: 49 us an
+         image; 61 us with ``255 - x`` in between, which takes 5 us by itself; 128 us if the whole
+         batch goes through stage by stage). Images of different sizes are a tile each; where one
+         compiled walk is all there is to do, all rows are one tile.
 Rows     A row's result depends on nothing but the row and its draws.
 """
 
@@ -31,16 +32,17 @@ from gpuload.executors.array.stages import (
     run_joint,
 )
 from gpuload.executors.base import Fields, Values
+from gpuload.graph.graph import Graph
 from gpuload.images import native
+from gpuload.kernels.walk import Memory
 from gpuload.ops.base import Draw, RowError
-from gpuload.ops.graph import Graph
-from gpuload.ops.walk import Memory
 from gpuload.ragged import Ragged, concatenate
 from gpuload.spec import Field
 from gpuload.stats import Watch
 
 Array = NDArray[Any]
-# Where images become several views, few are in memory at a time: those of rows that have so many bytes when read.
+# Where images become several views, few are in memory at a time: those of rows that have so many
+# bytes when read.
 COPIED_BYTES, COPIED_ROWS, MOST_COPIED_ROWS = 1 << 21, 4, 16
 REUSED_BYTES = 1 << 22  # of an image whose memory is used again, see `_image_memory`
 DECODED_ROWS = (
@@ -50,7 +52,8 @@ TILE_BYTES = 1 << 19  # of the largest result on the way; measured: half of the 
 
 
 class ArrayRowExecutor:
-    """Runs a graph in array code on NumPy, in the compiled core where it is there; a ``RowExecutor``.
+    """Runs a graph in array code on NumPy, in the compiled core where it is there; a
+    ``RowExecutor``.
 
     Args:
         graph: the ops.
@@ -189,8 +192,8 @@ class _JointRun:
     ) -> None:  # fmt: skip
         """Bring the fields from before the op to behind it.
 
-        Fields that no later op acts on get memory of their own. Other results may share theirs: no op writes to its
-        fields.
+        Fields that no later op acts on get memory of their own. Other results may share theirs: no
+        op writes to its fields.
         """
         on = self._graph.targets[self._place]
         before = {name: now[name] for name in on}
@@ -200,7 +203,8 @@ class _JointRun:
             if name in out:
                 np.copyto(out[name], cast(Array, now[name]))
                 now[name] = out[name]
-            # The same object as before the op is safe only if ops made it: what was read is the caller's memory.
+            # The same object as before the op is safe only if ops made it: what was read is the
+            # caller's memory.
             elif now[name] is not before.get(name) or name not in self._private_names:
                 now[name] = _copy_shared(now[name], before.values())
 
@@ -210,7 +214,8 @@ class _JointRun:
 
 
 class _FieldRun:
-    """The stages of one field between two ops that make several fields, and how many rows go through them at a time.
+    """The stages of one field between two ops that make several fields, and how many rows go
+    through them at a time.
 
     Args:
         graph: the graph.
@@ -250,7 +255,8 @@ class _FieldRun:
         return len(self.stages) == 1 and self.stages[0].has_maker
 
     def maker(self, draws: Sequence[Draw], count: int) -> Maker:
-        """Return what makes the field of its bytes; ``draws`` are of every op, for ``count`` rows."""
+        """Return what makes the field of its bytes; ``draws`` are of every op, for ``count``
+        rows."""
         (stage,) = self.stages
         return stage.maker([draws[place] for place in stage.places], count)
 
@@ -258,12 +264,14 @@ class _FieldRun:
         self, now: Fields, draws: Sequence[Draw], out: Mapping[str, Any], result_names: Collection[str],
         memory: Memory | None,
     ) -> None:  # fmt: skip
-        """Bring the field from before the ops to behind them; ``memory`` is for images that are results."""
+        """Bring the field from before the ops to behind them; ``memory`` is for images that are
+        results."""
         if self._is_last:
             result = out.get(self.name)
         else:
             result = None
-        # Memory that this thread uses again must not be handed out: so not for a field that is a result.
+        # Memory that this thread uses again must not be handed out: so not for a field that is a
+        # result.
         is_result = self.name in result_names
         writes_results = is_result and self._is_last and len(self.stages) == 1 and not self._ragged
         memory = memory if writes_results else None
@@ -280,7 +288,8 @@ class _FieldRun:
         *,
         reuses: bool,
     ) -> Values:
-        """Return the field after all ops, in ``out`` if that is given; ``reuses`` as of ``_image_memory``.
+        """Return the field after all ops, in ``out`` if that is given; ``reuses`` as of
+        ``_image_memory``.
 
         ``new_memory``: gives that of images of sizes of their own; None: new memory.
         """
@@ -318,7 +327,8 @@ class _FieldRun:
             if self._makes_list:
                 tiles += result
             elif out is None:
-                # Array forms may return a view of their input, as a crop does: the caller may change or drop that.
+                # Array forms may return a view of their input, as a crop does: the caller may
+                # change or drop that.
                 tiles.append(_unshare(result, tile))
         if out is not None:
             return out
@@ -327,11 +337,12 @@ class _FieldRun:
         return as_values(np, self.after, tiles if self._makes_list else [tile[0] for tile in tiles])
 
     def _tile_rows(self, x: Values) -> int:
-        """Return how many rows go through the stages at a time, at least 1: about ``TILE_BYTES`` of values.
+        """Return how many rows go through the stages at a time, at least 1: about ``TILE_BYTES`` of
+        values.
 
-        The bytes of a row are known where all rows have one size, and are the mean of ``x`` where it is a ``Ragged``.
-        Files that become images of sizes of their own are taken some at a time; all other rows, images of different
-        sizes, go one by one.
+        The bytes of a row are known where all rows have one size, and are the mean of ``x`` where
+        it is a ``Ragged``. Files that become images of sizes of their own are taken some at a time;
+        all other rows, images of different sizes, go one by one.
         """
         if self._makes_list:
             return DECODED_ROWS
@@ -375,7 +386,8 @@ class _FieldRun:
 
 
 def _copies_images(graph: Graph) -> bool:
-    """Return True if an op gives images of varying size to several fields, so that all ops of one come first."""
+    """Return True if an op gives images of varying size to several fields, so that all ops of one
+    come first."""
     steps = enumerate(zip(graph.ops, graph.targets, graph.outputs, strict=True))
     copies = [
         (place, on)
@@ -388,7 +400,8 @@ def _copies_images(graph: Graph) -> bool:
 def _copied_rows(fields: Fields, count: int) -> int:
     """Return how many of the rows are done at a time, where their images become several views.
 
-    Few, for they are in memory together; not fewer than it takes to make the work between calls of the core small.
+    Few, for they are in memory together; not fewer than it takes to make the work between calls of
+    the core small.
     """
     columns = (values if isinstance(values, list) else [values] for values in fields.values())
     num_bytes = sum(part.nbytes for column in columns for part in column)
@@ -405,10 +418,12 @@ def _concatenate(pieces: list[Any]) -> Values:
 
 
 def _image_memory(name: str, begin: int) -> Memory:
-    """Return memory for the images of a field, of rows from ``begin`` on, which this thread uses again later.
+    """Return memory for the images of a field, of rows from ``begin`` on, which this thread uses
+    again later.
 
-    It is for images that are not handed out: what ops make of them is copied where it shares their memory. New memory
-    costs a thread some microseconds for each 4 KB, which the system fills with zeros.
+    It is for images that are not handed out: what ops make of them is copied where it shares their
+    memory. New memory costs a thread some microseconds for each 4 KB, which the system fills with
+    zeros.
     """
     rows = itertools.count(begin)
 
@@ -430,7 +445,8 @@ def _fitting_memory(out: Array, shape: tuple[int, ...], dtype: np.dtype[Any]) ->
 
 
 def _unshare(result: Any, rows: Any) -> Any:
-    """Return a result that shares no memory with the rows that it was made of, and lies in C order."""
+    """Return a result that shares no memory with the rows that it was made of, and lies in C
+    order."""
     if isinstance(result, Ragged):
         if np.may_share_memory(result.payload, rows.payload):
             return result.with_payload(result.flat.copy())

@@ -1,13 +1,17 @@
 """Stages: the ops of one field, cut into the passes that are made over a tile of rows.
 
-    image     files, or images, through ops that the core does in one visit of each image, some of them in one call
-    walk      a run of ops that crop, mirror, reorder and normalise, in one pass of the core, or one kernel on a GPU
-    edit      a run of ops that change uint8 images whose shape stays, an image after the other, in one call of the core
+    image     files, or images, through ops that the core does in one visit of each image, some of
+    them in one call
+    walk      a run of ops that crop, mirror, reorder and normalise, in one pass of the core, or one
+    kernel on a GPU
+    edit      a run of ops that change uint8 images whose shape stays, an image after the other, in
+    one call of the core
     kernel    one op in the core, for single records, as resizing
-    array     one op in its array form, equal bit for bit to the others: all of them where there is no core
+    array     one op in its array form, equal bit for bit to the others: all of them where there is
+              no core
 
-The forms that an op has decide (``Op.makes_bytes``, ``Op.resample``, ``Op.fold``, ``Op.edit_form``, ``Op.row_form``,
-``Op.array``); no code here asks for its class.
+The forms that an op has decide (``Op.makes_bytes``, ``Op.resample``, ``Op.fold``, ``Op.edit_form``,
+``Op.row_form``, ``Op.array``); no code here asks for its class.
 """
 
 from __future__ import annotations
@@ -30,14 +34,14 @@ from gpuload.errors import RowError, SpecError
 from gpuload.executors.array.scratch import scratch
 from gpuload.executors.base import Values
 from gpuload.executors.checks import Checks
+from gpuload.graph.graph import Graph
 from gpuload.images import native
 from gpuload.images.head import read_heads, without_orientation
-from gpuload.ops import resampling, walk
+from gpuload.kernels import resampling, walk
+from gpuload.kernels.edits import Edits
+from gpuload.kernels.walk import Memory, Walk, Walker
 from gpuload.ops.base import HEADS, VARYING, Draw, Op, RowForm, Sizes
-from gpuload.ops.edits import Edits
-from gpuload.ops.graph import Graph
 from gpuload.ops.images import turns_upright
-from gpuload.ops.walk import Memory, Walk, Walker
 from gpuload.ragged import Ragged, offsets_of
 from gpuload.spec import Field
 from gpuload.stats import Watch
@@ -60,10 +64,12 @@ class Stage(ABC):
 
     word: ClassVar[str]
     writes: ClassVar[bool] = True
-    """True if the result is written to memory that is given; else it comes in memory of its own, or as a view."""
+    """True if the result is written to memory that is given; else it comes in memory of its own, or
+    as a view."""
 
     takes_list: ClassVar[bool] = False
-    """True if a tile is any number of values, whatever their sizes: a ``Ragged``, a list or an array."""
+    """True if a tile is any number of values, whatever their sizes: a ``Ragged``, a list or an
+    array."""
 
     calls_codec: ClassVar[bool] = False
     """True if the core decodes files."""
@@ -81,7 +87,8 @@ class Stage(ABC):
         return "ops"
 
     def plan(self, draws: Sequence[Draw], count: int) -> Any:
-        """Return values that are the same for all rows of a call, made once; ``draws`` are those of the ops."""
+        """Return values that are the same for all rows of a call, made once; ``draws`` are those of
+        the ops."""
         return draws
 
     def can_join(self, empty_draws: Sequence[Draw]) -> bool:
@@ -128,7 +135,8 @@ class Stage(ABC):
         """Return a tile after the ops.
 
         Args:
-            x: an array ``[n, ...]``, or a ``Ragged`` of n values where all ops of the field are elementwise.
+            x: an array ``[n, ...]``, or a ``Ragged`` of n values where all ops of the field are
+                elementwise.
             plan: from ``plan``.
             rows: which n of the planned rows they are.
             memory: gives memory for the result.
@@ -193,10 +201,12 @@ class WalkStage(Stage):
 
 @dataclass(frozen=True)
 class ImageStage(Stage):
-    """Files, or images, through steps that the core does to each of them while it lies in the cache, in one call.
+    """Files, or images, through steps that the core does to each of them while it lies in the
+    cache, in one call.
 
-    A row that the core declines goes through the stages one by one, which makes its pixels or raises the error. Files
-    that it does not decode are decoded by the op's array form, and their images go through the core's steps.
+    A row that the core declines goes through the stages one by one, which makes its pixels or
+    raises the error. Files that it does not decode are decoded by the op's array form, and their
+    images go through the core's steps.
 
     Attributes:
         decoding: of files; None for images.
@@ -220,7 +230,8 @@ class ImageStage(Stage):
         return self.decoding is not None and self.decoding.ops[0].makes_bytes
 
     def run(self, x: Any, plan: Any, rows: slice, memory: Memory) -> Any:
-        """See ``Stage``; images of sizes of their own are a list, ``memory`` is asked for that of each."""
+        """See ``Stage``; images of sizes of their own are a list, ``memory`` is asked for that of
+        each."""
         draws, out = _rows(plan, rows), None
         if self.after.uniform:
             out = memory((len(x), *self.after.fixed_shape), self.after.dtype)
@@ -230,12 +241,14 @@ class ImageStage(Stage):
             else:
                 x = Ragged.of(x, self.before.dtype)
         elif isinstance(x, np.ndarray):
-            # The core reads rows without gaps; an op before may have given a view of a larger image.
+            # The core reads rows without gaps; an op before may have given a view of a larger
+            # image.
             x = np.ascontiguousarray(x)
         else:
             x = [np.ascontiguousarray(image) for image in x]
         images, declined = self._write_rows(x, draws, out, memory)
-        # The core only says no; Python's forms decode what it cannot, or find the words of the error.
+        # The core only says no; Python's forms decode what it cannot, or find the words of the
+        # error.
         for row in declined:
             try:
                 images[row] = self._single(x[row], _rows(draws, slice(row, row + 1)))
@@ -291,7 +304,8 @@ class ImageStage(Stage):
         visit, size_after = self._visit(size, draws)
         images: Any = out
         if out is None:
-            # Memory is taken here, with the interpreter's lock: the core makes no arrays while it works without it.
+            # Memory is taken here, with the interpreter's lock: the core makes no arrays while it
+            # works without it.
             images = [memory(self._shape(pixels), self.after.dtype) for pixels in size_after]
         declined = np.empty(len(x), np.int8)
         if codec is None:
@@ -332,7 +346,8 @@ class ImageStage(Stage):
         return last
 
     def _step_through(self, image: Array, draws: Sequence[Draw]) -> Array | None:
-        """Return an image that was decoded by Python after the steps of the core; None if it declines them."""
+        """Return an image that was decoded by Python after the steps of the core; None if it
+        declines them."""
         if core.native is None or not self.steps:
             return None
         stats.watch().enter(self.label)
@@ -541,7 +556,8 @@ class Piece:
 
 
 def make_stages(graph: Graph, name: str, places: Sequence[int] | None = None) -> tuple[Stage, ...]:
-    """Return the stages of a field of a graph: of all ops that act on it, or of those at some places, in a row."""
+    """Return the stages of a field of a graph: of all ops that act on it, or of those at some
+    places, in a row."""
     if places is None:
         places = [place for place, on in enumerate(graph.targets) if name in on]
     stages: list[Stage] = []
@@ -583,10 +599,11 @@ def _stage(piece: Piece) -> Stage:
 
 
 def batch_pieces(graph: Graph, xp: ModuleType) -> list[int | tuple[str, Piece]]:
-    """Return how a graph is run on whole batches, in order: the places of joint ops, and pieces of single fields.
+    """Return how a graph is run on whole batches, in order: the places of joint ops, and pieces of
+    single fields.
 
-    Images of different sizes make a walk on a GPU if its first op brings them to one size: the draws and arguments of
-    later ops are then the same for all.
+    Images of different sizes make a walk on a GPU if its first op brings them to one size: the
+    draws and arguments of later ops are then the same for all.
     """
 
     def folds(before: Field, after: Field) -> bool:
@@ -603,10 +620,12 @@ def batch_pieces(graph: Graph, xp: ModuleType) -> list[int | tuple[str, Piece]]:
 
 
 def field_runs(graph: Graph) -> list[int | tuple[str, list[int], bool]]:
-    """Return the runs in their order: the fields one by one, up to each op that makes several together.
+    """Return the runs in their order: the fields one by one, up to each op that makes several
+    together.
 
     Returns:
-        For an op that is joint its place; for a field its name, the places of ops, and whether no later op acts on it.
+        For an op that is joint its place; for a field its name, the places of ops, and whether no
+        later op acts on it.
     """
     runs: list[int | tuple[str, list[int], bool]] = []
     waiting: dict[str, list[int]] = {
@@ -654,7 +673,8 @@ def pieces(
 
 
 def as_values(xp: Any, field: Field, x: Any) -> Values:
-    """Return a batch as a field's values are: an array, a ``Ragged`` or a list; on a GPU `device.Views` for that."""
+    """Return a batch as a field's values are: an array, a ``Ragged`` or a list; on a GPU
+    `device.Views` for that."""
     if field.uniform:
         if not isinstance(x, VARYING):
             return x
@@ -722,9 +742,11 @@ def last_outputs(graph: Graph) -> list[frozenset[str]]:
 def _with_images(
     stages: Sequence[Stage], empty_draws: Sequence[Draw], *, are_first: bool = True
 ) -> tuple[Stage, ...]:
-    """Return the stages with those that follow one another, and can be one visit of the core, as one `ImageStage`.
+    """Return the stages with those that follow one another, and can be one visit of the core, as
+    one `ImageStage`.
 
-    Where the first takes files, or images of sizes of their own, as a list, those behind it take images of one size.
+    Where the first takes files, or images of sizes of their own, as a list, those behind it take
+    images of one size.
     """
     if not stages:
         return ()
@@ -744,7 +766,8 @@ def _with_images(
 
 
 def _num_joining(stages: Sequence[Stage], empty_draws: Sequence[Draw]) -> int:
-    """Return how many stages, from the first on, can be one visit of the core; the first may decode."""
+    """Return how many stages, from the first on, can be one visit of the core; the first may
+    decode."""
     if core.native is None:
         return 0
     count = int(_decodes(stages[0]))
@@ -759,7 +782,8 @@ def _decodes(stage: Stage) -> bool:
 
 
 def _image_stage(stages: Sequence[Stage]) -> ImageStage | None:
-    """Return stages as one, or None where that spares nothing: a walk, or edits, alone are one pass already."""
+    """Return stages as one, or None where that spares nothing: a walk, or edits, alone are one pass
+    already."""
     first, last = stages[0], stages[-1]
     decoding = first if _decodes(first) else None
     steps = tuple(stages if decoding is None else stages[1:])
@@ -776,7 +800,8 @@ def _image_stage(stages: Sequence[Stage]) -> ImageStage | None:
 
 
 def _are_bytes(field: Field) -> bool:
-    """Return True if a field has images of bytes whose channels, so many for all, lie side by side."""
+    """Return True if a field has images of bytes whose channels, so many for all, lie side by
+    side."""
     shape = field.shape or ()
     are_pixels = (
         field.dtype == np.uint8 and not field.encoded and len(shape) == 3 and bool(shape[2])
@@ -799,10 +824,11 @@ def _channels(field: Field) -> int:
 def _add_walk(
     visit: Visit, before: Field, size: Sizes, fold: Callable[[Walk | None, Any], Walk | None]
 ) -> tuple[Walk, NDArray[np.int32]]:
-    """Add a walk to a visit; return the walk over the images of one size, and the windows of all, ``[N or 1, 2]``.
+    """Add a walk to a visit; return the walk over the images of one size, and the windows of all,
+    ``[N or 1, 2]``.
 
-    Where sizes vary the walk over the images of each size is folded by itself: a window may begin at the far end of its
-    image. All else is the same for all images.
+    Where sizes vary the walk over the images of each size is folded by itself: a window may begin
+    at the far end of its image. All else is the same for all images.
 
     Args:
         visit: of N images.
@@ -855,7 +881,8 @@ def _have_values(*fields: Field) -> bool:
 
 
 def _num_folding(ops: Sequence[Op], draws: Sequence[Draw], field: Field) -> int:
-    """Return how many of the ops, from the first on, fold into one walk over the images of a field."""
+    """Return how many of the ops, from the first on, fold into one walk over the images of a
+    field."""
     now, count = walk.begin(field, 0), 0
     while now is not None and count < len(ops):
         now = _fold(now, ops[count], draws[count])
@@ -871,14 +898,16 @@ def _fold_ops(now: Walk | None, ops: Sequence[Op], draws: Sequence[Draw]) -> Wal
         else:
             now = None
     if now is None:
-        # A fault of an op: whether it folds must not depend on what is drawn, because stages are made once.
+        # A fault of an op: whether it folds must not depend on what is drawn, because stages are
+        # made once.
         raise RuntimeError(f"{list(ops)} folded without records and do not with them")
     return now
 
 
 def _fold(now: Walk, op: Op, draw: Draw) -> Walk | None:
     longer = op.fold(now, draw)
-    # A walk over bytes fills with a byte, and any other number has to be refused, or cut, as the op itself does it.
+    # A walk over bytes fills with a byte, and any other number has to be refused, or cut, as the op
+    # itself does it.
     if longer is not None and now.in_dtype == np.uint8 and longer.fill not in range(256):
         return None
     return longer
@@ -887,7 +916,8 @@ def _fold(now: Walk, op: Op, draw: Draw) -> Walk | None:
 def _files(op: Op, files: Ragged, draw: Draw) -> tuple[tuple[Any, ...], Sizes]:
     """Return files as the core takes them, and the sizes of what an op decodes of each."""
     if HEADS in draw:
-        # Each head is read once: where sizes were needed to draw, `Graph.draw` has put the heads among the draws.
+        # Each head is read once: where sizes were needed to draw, `Graph.draw` has put the heads
+        # among the draws.
         heads = draw[HEADS]
     else:
         heads = read_heads(files)

@@ -1,8 +1,10 @@
-"""Chain: a graph whose first ops run in DALI, and whose other ops run in their array forms, beside DALI and behind it.
+"""Chain: a graph whose first ops run in DALI, and whose other ops run in their array forms, beside
+DALI and behind it.
 
 Beside  ops on fields that DALI has no part in, labels say: they are queued when a batch is started.
-Behind  ops on results of DALI: queued when these results are asked for. On a GPU CuPy reads them on the same stream;
-        they never come to the host, and the host waits only where an op behind DALI checks values.
+Behind  ops on results of DALI: queued when these results are asked for. On a GPU CuPy reads them on
+        the same stream; they never come to the host, and the host waits only where an op behind
+        DALI checks values.
 """
 
 from __future__ import annotations
@@ -17,8 +19,8 @@ from gpuload.executors.array import ArrayBatchExecutor
 from gpuload.executors.base import Fields, find_row_error, one_row
 from gpuload.executors.dali.executor import DaliExecutor
 from gpuload.executors.dali.program import Reads
+from gpuload.graph.graph import Graph
 from gpuload.ops.base import Draw, RowError
-from gpuload.ops.graph import Graph
 from gpuload.ragged import Ragged
 
 
@@ -65,11 +67,12 @@ class Chain:
         try:
             self._dali.start(*self._inputs(self._dali, fields, draws))
         except BaseException:
-            # A batch is started in both or in neither: else the results of later batches would be joined with wrong
-            # ones.
+            # A batch is started in both or in neither: else the results of later batches would be
+            # joined with wrong ones.
             self._beside.cancel()
             raise
-        # Fields that DALI or the ops beside it make come from there in ``finish``; the others are kept until then.
+        # Fields that DALI or the ops beside it make come from there in ``finish``; the others are
+        # kept until then.
         results = self._dali.graph.results | self._beside.graph.results
         rest = {name: values for name, values in fields.items() if name not in results}
         self._waiting.append(self._inputs(self._behind, rest, draws))
@@ -142,7 +145,8 @@ class Chain:
         """Return all fields, once the ops behind DALI are done (on a GPU: queued).
 
         Args:
-            fields: the results of DALI and of the ops beside it, and the other fields of the ops behind them.
+            fields: the results of DALI and of the ops beside it, and the other fields of the ops
+                behind them.
             draws: of the ops behind them.
         """
         if not self._behind.graph.ops:
@@ -159,7 +163,8 @@ class Chain:
 
 
 def _around(graph: Graph, places: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the places of the ops on fields that DALI does not touch, and of those behind DALI on its results."""
+    """Return the places of the ops on fields that DALI does not touch, and of those behind DALI on
+    its results."""
     beside, behind = [], []
     fields = {name for place in places for name in graph.outputs[place]}
     for place in sorted(set(range(len(graph.ops))).difference(places)):

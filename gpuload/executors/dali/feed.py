@@ -1,16 +1,17 @@
 """Feed: a graph whose DALI pipeline runs elsewhere, in TensorFlow's plugin; the input is made here.
 
-A batch is packed into one array of bytes, and the pipeline takes it apart again. So the pipeline's runner reads one
-stream, for any number of fields and draws, and nothing can get out of step.
+A batch is packed into one array of bytes, and the pipeline takes it apart again. So the pipeline's
+runner reads one stream, for any number of fields and draws, and nothing can get out of step.
 
-Layout   uint8 ``[n, width]``, a row for each record: first the inputs of fixed size that belong on the host
-         (draws); then, for each input whose size varies, where its bytes begin, how many they are, and its shape, all
-         int32; then the inputs of fixed size that belong on the device (fields); then the bytes of the others. Rows are
-         padded to the longest of the batch.
-GPU      The plugin (2.4) takes inputs from the GPU alone, and DALI wants encoded images and draws on the host. So they
-         come back, by one copy for all: of the whole rows where there are images, else of the first part of each.
-Plugin   DALI 2.4 hands out garbage where an operator that changes no byte (reshape, reinterpret) gets an input of the
-         plugin itself. Here each input goes through a slice, which copies.
+Layout   uint8 ``[n, width]``, a row for each record: first the inputs of fixed size that belong on
+         the host (draws); then, for each input whose size varies, where its bytes begin, how many
+         they are, and its shape, all int32; then the inputs of fixed size that belong on the device
+         (fields); then the bytes of the others. Rows are padded to the longest of the batch.
+GPU      The plugin (2.4) takes inputs from the GPU alone, and DALI wants encoded images and draws
+         on the host. So they come back, by one copy for all: of the whole rows where there are
+         images, else of the first part of each.
+Plugin   DALI 2.4 hands out garbage where an operator that changes no byte (reshape, reinterpret)
+         gets an input of the plugin itself. Here each input goes through a slice, which copies.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from gpuload.errors import SpecError
 from gpuload.executors.base import Fields, find_row_error, one_row
 from gpuload.executors.dali.executor import load
 from gpuload.executors.dali.program import DALI_DTYPES, Input, PendingBatch, Program
+from gpuload.graph.graph import Graph
 from gpuload.ops.base import Draw, RowError
-from gpuload.ops.graph import Graph
 
 INPUT_NAME = "packed"  # the name of the input
 INT32_BYTES = 4
@@ -43,8 +44,8 @@ class Feed:
         batch_size: the largest batch.
 
     Raises:
-        SpecError: an op has no DALI form, a field has a dtype that DALI has not, or values that are made on the way
-            would have to be checked, which is impossible there.
+        SpecError: an op has no DALI form, a field has a dtype that DALI has not, or values that are
+            made on the way would have to be checked, which is impossible there.
     """
 
     def __init__(self, graph: Graph, names: Sequence[str], *, device: str, batch_size: int) -> None:
@@ -72,7 +73,8 @@ class Feed:
         self.inputs = tuple(source.name for source in inputs)
 
     def pipeline(self, num_threads: int) -> Any:
-        """Return a pipeline whose only input is named `INPUT_NAME`, and whose outputs are the fields of ``names``."""
+        """Return a pipeline whose only input is named `INPUT_NAME`, and whose outputs are the
+        fields of ``names``."""
         return self._program.build(self.batch_size, num_threads, outputs=self._outputs)
 
     def executor(self) -> Feeding:
@@ -192,7 +194,8 @@ class Feed:
         return outputs
 
     def _on_host(self, batch_bytes: Any, first_bytes: int) -> Any:
-        """Return the node of the rows on the host; on a GPU of their first bytes, where that is all that is needed."""
+        """Return the node of the rows on the host; on a GPU of their first bytes, where that is all
+        that is needed."""
         if self._program.device_id is None or not (first_bytes or self._program.decodes):
             return batch_bytes
         if self._program.decodes:
@@ -225,7 +228,8 @@ class Feeding:
         return batch.inputs
 
     def row_error(self, fields: Fields, draws: Sequence[Draw], row: int) -> RowError | None:
-        """Return why a row of a batch cannot be used, as far as that is known before the pipeline runs."""
+        """Return why a row of a batch cannot be used, as far as that is known before the pipeline
+        runs."""
         inputs = one_row(fields, draws, row)
         return find_row_error(
             lambda: self._program.check(*inputs, self._batch_size).checks.answer()

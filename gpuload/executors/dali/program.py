@@ -1,11 +1,13 @@
-"""A graph in terms of DALI: its inputs and outputs, and the pipeline between them. It is given the module nvidia.dali.
+"""A graph in terms of DALI: its inputs and outputs, and the pipeline between them. It is given the
+module nvidia.dali.
 
-Inputs    an external source for each field that an op acts on and for each argument of a draw. They are checked here,
-          because DALI takes a wrong byte order or a complex number silently, and one wrong input ends a pipeline.
-Outputs   DALI's memory without a copy: NumPy arrays on the CPU, CuPy arrays on a GPU. Ragged fields are copied into one
-          payload, for DALI need not have its rows side by side.
-Checks    DALI has no error for values. Those of an input are checked when it is fed; values made on the way become an
-          output as well and are checked when it comes.
+Inputs    an external source for each field that an op acts on and for each argument of a draw. They
+          are checked here, because DALI takes a wrong byte order or a complex number silently, and
+          one wrong input ends a pipeline.
+Outputs   DALI's memory without a copy: NumPy arrays on the CPU, CuPy arrays on a GPU. Ragged fields
+          are copied into one payload, for DALI need not have its rows side by side.
+Checks    DALI has no error for values. Those of an input are checked when it is fed; values made on
+          the way become an output as well and are checked when it comes.
 """
 
 from __future__ import annotations
@@ -29,10 +31,10 @@ from gpuload import device as devices
 from gpuload.errors import DeviceError, GpuloadError, SpecError, UnknownFieldError
 from gpuload.executors.base import Array, Fields, Values
 from gpuload.executors.checks import Checks
+from gpuload.graph.graph import Graph
 from gpuload.images import head
 from gpuload.ops.base import HEADS, Draw, Op, RowError
-from gpuload.ops.decode import Decode
-from gpuload.ops.graph import Graph
+from gpuload.ops.value.decode import Decode
 from gpuload.ragged import Ragged
 from gpuload.spec import Field, Shape
 
@@ -104,12 +106,13 @@ class Program:
             SpecError: DALI refuses an op.
             DeviceError: DALI cannot use the GPU.
         """
-        # exec_dynamic: for ``outputs(cuda_stream=)``. Depth 1: batches in flight are counted in `executor.py`.
+        # exec_dynamic: for ``outputs(cuda_stream=)``. Depth 1: batches in flight are counted in
+        # `executor.py`.
         pipeline = self.dali.pipeline.Pipeline(
             batch_size, num_threads, self.device_id, exec_dynamic=True, prefetch_queue_depth=1
         )
-        # Before it is built: a fork while DALI builds it would leave the child a pipeline that `_abandon` does not
-        # know.
+        # Before it is built: a fork while DALI builds it would leave the child a pipeline that
+        # `_abandon` does not know.
         _pipelines.add(pipeline)
         try:
             with pipeline:
@@ -123,7 +126,8 @@ class Program:
         return pipeline
 
     def check(self, fields: Fields, draws: Sequence[Draw], batch_size: int) -> PendingBatch:
-        """Return a batch to feed; raises ``SpecError`` or ``UnknownFieldError`` where it does not fit the graph."""
+        """Return a batch to feed; raises ``SpecError`` or ``UnknownFieldError`` where it does not
+        fit the graph."""
         values: dict[str, tuple[Input, Any]] = {}
         for name, source in self.fields.items():
             if name not in fields:
@@ -137,7 +141,8 @@ class Program:
         for sources, draw in zip(self.draws, draws, strict=True):
             values |= {source.name: (source, draw[key]) for key, source in sources.items()}
         inputs = {name: source.prepare(array) for name, (source, array) in values.items()}
-        # Compared here, before anything is fed: DALI ends the pipeline where its inputs differ in length (2.4).
+        # Compared here, before anything is fed: DALI ends the pipeline where its inputs differ in
+        # length (2.4).
         counts = {name: len(array) for name, array in inputs.items()}
         count = next(iter(counts.values()), 0)
         if inputs and (set(counts.values()) != {count} or not 0 < count <= batch_size):
@@ -153,7 +158,8 @@ class Program:
         return PendingBatch(count, inputs, checks)
 
     def values(self, outputs: Any, reads: Reads) -> Fields:
-        """Return DALI's outputs as values of the fields; ``reads`` takes the rows that queued copies still read.
+        """Return DALI's outputs as values of the fields; ``reads`` takes the rows that queued
+        copies still read.
 
         Raises:
             RowError: an op cannot take the values of a row.
@@ -175,7 +181,8 @@ class Program:
         }
 
     def _tell_losses(self, name: str, files: Any) -> None:
-        """Have the op that decodes a field look at its first batch, once, and tell what it leaves out of images."""
+        """Have the op that decodes a field look at its first batch, once, and tell what it leaves
+        out of images."""
         if name in self._seen_files:
             return
         self._seen_files.add(name)
@@ -187,7 +194,8 @@ class Program:
                     op.tell_losses(file, head.read(file))
 
     def _heads(self, name: str, draws: Sequence[Draw]) -> NDArray[np.int32] | None:
-        """Return the heads of the images of a field, where they were read to draw; see ``read_heads``."""
+        """Return the heads of the images of a field, where they were read to draw; see
+        ``read_heads``."""
         targets = zip(self.graph.targets, draws, strict=True)
         return next((draw[HEADS] for on, draw in targets if name in on and HEADS in draw), None)
 
@@ -240,10 +248,11 @@ class Program:
         return nodes
 
     def _mirror_places(self) -> dict[tuple[int, str], tuple[int, str]]:
-        """Return where an op mirrors images with its own work: its place and field, and those of the op that is meant.
+        """Return where an op mirrors images with its own work: its place and field, and those of
+        the op that is meant.
 
-        Where an op mirrors several fields, it is done so for all of them or for none: DALI has no input that no
-        operator uses.
+        Where an op mirrors several fields, it is done so for all of them or for none: DALI has no
+        input that no operator uses.
         """
         mirrors: dict[tuple[int, str], tuple[int, str]] = {}
         for place, (op, on) in enumerate(zip(self.graph.ops, self.graph.targets, strict=True)):
@@ -269,7 +278,8 @@ class Program:
         )
 
     def _takes_mirror(self, place: int | None, name: str) -> bool:
-        """Return True if the op at a place can mirror the images of a field, and no value is checked before it."""
+        """Return True if the op at a place can mirror the images of a field, and no value is
+        checked before it."""
         if place is None or (place, name) in self._checked_outputs:
             return False
         has_form = type(self.graph.op_on(place, name)).lower_with_mirror is not Op.lower_with_mirror
@@ -294,7 +304,8 @@ class Program:
         return [node.gpu() for node in outputs]
 
     def field_input(self, field: Field) -> Input:
-        """Return the input of a field; raises ``SpecError`` where DALI has no such dtype or rank."""
+        """Return the input of a field; raises ``SpecError`` where DALI has no such dtype or
+        rank."""
         if field.dtype.name not in DALI_DTYPES or field.shape is None:
             raise SpecError(
                 f"field {field.name!r} is {field.dtype} {field.shape}",
@@ -305,7 +316,8 @@ class Program:
         return Input(field.name, field.dtype, field.shape, field.axes, "gpu" if on_gpu else "cpu")
 
     def _draw_inputs(self, place: int, draw: Draw) -> dict[str, Input]:
-        """Return the inputs of the pipeline for the draw of an op; of a mirror that a crop does, its draw alone."""
+        """Return the inputs of the pipeline for the draw of an op; of a mirror that a crop does,
+        its draw alone."""
         if place in (mirror_place for mirror_place, _ in self._mirrors.values()):
             # DALI leaves an input out that no operator uses, and to feed it is an error then (2.4).
             draw = {
@@ -341,7 +353,8 @@ class Input:
         return self.dtype.itemsize * prod(length or 0 for length in self.shape)
 
     def node(self, dali: ModuleType) -> Any:
-        """Return the DataNode; a GPU copies its inputs (it cannot share host memory), the CPU does not."""
+        """Return the DataNode; a GPU copies its inputs (it cannot share host memory), the CPU does
+        not."""
         if len(self.layout) == len(self.shape) > 0:
             layout = {"layout": self.layout}
         else:
@@ -357,7 +370,8 @@ class Input:
         )
 
     def prepare(self, values: Any) -> Any:
-        """Return the rows of a batch as DALI may have them, copied only where they are not contiguous."""
+        """Return the rows of a batch as DALI may have them, copied only where they are not
+        contiguous."""
         if isinstance(values, list):
             for value in values:
                 self._check(value, value.shape)
@@ -371,7 +385,8 @@ class Input:
         return _contiguous(values)
 
     def _check(self, values: Any, shape: Shape) -> None:
-        # Checked here: DALI takes a wrong byte order without a word, and one wrong input ends the pipeline.
+        # Checked here: DALI takes a wrong byte order without a word, and one wrong input ends the
+        # pipeline.
         fits = len(shape) == len(self.shape) and all(
             want in (None, have) for want, have in zip(self.shape, shape, strict=True)
         )
@@ -387,7 +402,8 @@ class Input:
 
 @dataclass(frozen=True)
 class PendingBatch:
-    """A batch that was started: its inputs, kept until its outputs were taken, and the checks of their values."""
+    """A batch that was started: its inputs, kept until its outputs were taken, and the checks of
+    their values."""
 
     count: int
     inputs: dict[str, Any]
@@ -395,7 +411,8 @@ class PendingBatch:
 
 
 def _check_formats(files: Any, heads: NDArray[np.int32] | None) -> None:
-    """Raise ``RowError`` for the first image file of a format that DALI has no codec for; it would not say which.
+    """Raise ``RowError`` for the first image file of a format that DALI has no codec for; it would
+    not say which.
 
     Args:
         files: of a batch.
@@ -413,7 +430,8 @@ def _check_formats(files: Any, heads: NDArray[np.int32] | None) -> None:
 
 
 def feedable(dali: ModuleType, values: Any) -> Any:
-    """Return the rows of a batch as ``feed_input`` takes them at once; it works through a list in Python."""
+    """Return the rows of a batch as ``feed_input`` takes them at once; it works through a list in
+    Python."""
     if not isinstance(values, (list, Ragged)):
         return values
     rows = list(values)
@@ -432,16 +450,19 @@ def _contiguous(values: Array) -> Array:
 
 
 class Reads:
-    """Rows in DALI's memory on a GPU that queued copies still read, kept until an event behind the copies has passed.
+    """Rows in DALI's memory on a GPU that queued copies still read, kept until an event behind the
+    copies has passed.
 
-    DALI uses memory again as soon as no object refers to it, which is earlier than the copy on our stream runs.
+    DALI uses memory again as soon as no object refers to it, which is earlier than the copy on our
+    stream runs.
     """
 
     def __init__(self) -> None:
         self._rows: deque[tuple[Any, list[Any]]] = deque()
 
     def add(self, rows: list[Any], stream: Any) -> None:
-        """Keep rows until the work queued on a stream up to now has run; let go of those for which it has."""
+        """Keep rows until the work queued on a stream up to now has run; let go of those for which
+        it has."""
         while self._rows and self._rows[0][0].done:
             self._rows.popleft()
         self._rows.append((stream.record(), rows))
@@ -483,7 +504,8 @@ def _values(xp: ModuleType, field: Field, output: Any, reads: Reads) -> Values:
 
 
 def refusal(subject: str, error: Exception, *, only: bool = False) -> GpuloadError:
-    """Return the error for a refusal of DALI's, of the device or of the ops; ``only`` DALI may be able to run these."""
+    """Return the error for a refusal of DALI's, of the device or of the ops; ``only`` DALI may be
+    able to run these."""
     message = reason(error)
     if isinstance(error, MemoryError) or "CUDA" in message:
         remedy = "a smaller batch_size, if memory ran out; else nvidia-smi says how the GPU is"
@@ -527,8 +549,9 @@ _pipelines: weakref.WeakSet[Any] = weakref.WeakSet()
 def _abandon() -> None:
     """In a child of fork: never end the pipelines of the parent, whose threads are not here.
 
-    DALI 2.4 would end them at the exit of the child, wait for these threads, and end the process by a signal. Their
-    memory is shared with the parent; it is never freed here, which one reference too many sees to.
+    DALI 2.4 would end them at the exit of the child, wait for these threads, and end the process by
+    a signal. Their memory is shared with the parent; it is never freed here, which one reference
+    too many sees to.
     """
     for pipeline in list(_pipelines):
         inner, pipeline._pipe = pipeline._pipe, None

@@ -1,4 +1,5 @@
-"""Arrow as a format: the magic of its files (Feather, too), and the first message of its streams."""
+"""Arrow as a format: the magic of its files (Feather, too), and the first message of its
+streams."""
 
 from __future__ import annotations
 

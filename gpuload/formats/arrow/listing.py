@@ -1,9 +1,10 @@
 """Listing: what a manifest holds of Arrow files and streams, so that opening them reads nothing.
 
 Values   which columns of bytes hold images, and which do not.
-Arrays   the beginnings of files, schema and dictionaries, each once; of each file which of these it has, whether it is
-         a stream, and its numbers of record batches, nodes and buffers; of each record batch where it lies, its rows,
-         whether it is compressed, and its nodes and buffers (`messages.py`).
+Arrays   the beginnings of files, schema and dictionaries, each once; of each file which of these it
+         has, whether it is a stream, and its numbers of record batches, nodes and buffers; of each
+         record batch where it lies, its rows, whether it is compressed, and its nodes and buffers
+         (`messages.py`).
 """
 
 from __future__ import annotations

@@ -1,16 +1,17 @@
 """Messages: where the record batches of Arrow files and streams lie, as their metadata say.
 
-Layout   A stream is messages, one behind the other: the schema, dictionaries, record batches. A message is a head, the
-         metadata, and a body. The head is FF FF FF FF and the bytes of the metadata; before Arrow 0.15 these alone. A
-         file is the magic, a stream, and a footer with the place of each message; the footer's bytes and the magic end
-         it.
-Metadata are tables of FlatBuffers. Of these the numbers below are read here, and the bytes behind them nowhere; PyArrow
-         reads schemas and decodes bodies.
-Body     A record batch is nodes (length, missing values) and buffers (place in the body, bytes), those of the columns
-         one behind the other. How many of each a column has follows from its type (`width`).
+Layout   A stream is messages, one behind the other: the schema, dictionaries, record batches. A
+         message is a head, the metadata, and a body. The head is FF FF FF FF and the bytes of the
+         metadata; before Arrow 0.15 these alone. A file is the magic, a stream, and a footer with
+         the place of each message; the footer's bytes and the magic end it.
+Metadata are tables of FlatBuffers. Of these the numbers below are read here, and the bytes behind
+         them nowhere; PyArrow reads schemas and decodes bodies.
+Body     A record batch is nodes (length, missing values) and buffers (place in the body, bytes),
+         those of the columns one behind the other. How many of each a column has follows from its
+         type (`width`).
 Trust    Each place is compared with the bytes that are there before it is read.
-Source   https://arrow.apache.org/docs/format/Columnar.html and format/{Schema,Message,File}.fbs beside it;
-         https://flatbuffers.dev/internals/
+Source   https://arrow.apache.org/docs/format/Columnar.html and format/{Schema,Message,File}.fbs
+         beside it; https://flatbuffers.dev/internals/
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ class WrongMessage(ValueError):
 
 
 class FlatTable:
-    """A table of FlatBuffers: its numbers are found by their slots, and each is inside of the bytes.
+    """A table of FlatBuffers: its numbers are found by their slots, and each is inside of the
+    bytes.
 
     Args:
         content: the bytes of the buffer.
@@ -101,7 +103,8 @@ class FlatTable:
         return FlatTable(self._content, place + self._read("<I", place))
 
     def array(self, slot: int, dtype: np.dtype[Any], count: int = 1) -> NDArray[Any]:
-        """Return structures of ``count`` values each, ``[n]`` or ``[n, count]``; none where they are not there."""
+        """Return structures of ``count`` values each, ``[n]`` or ``[n, count]``; none where they
+        are not there."""
         place = self._find(slot)
         if place is None:
             length = 0
@@ -123,8 +126,8 @@ class Message:
         kind: SCHEMA, DICTIONARY, BATCH, or another.
         body_bytes: of its body.
         about: the table of its kind.
-        has_old_compression: True if custom metadata say that its buffers are compressed, as Arrow 0.17
-            wrote them.
+        has_old_compression: True if custom metadata say that its buffers are compressed, as Arrow
+            0.17 wrote them.
     """
 
     kind: int
@@ -178,7 +181,8 @@ class Batches:
     """The record batches of a file; int64 ``[n]`` where nothing else is said.
 
     Attributes:
-        prefix: the bytes of the schema and of all dictionaries: a stream of these and one record batch is whole.
+        prefix: the bytes of the schema and of all dictionaries: a stream of these and one record
+            batch is whole.
         footer: of a file, a file of its own in which nothing but the schema is; of a stream b"".
         is_little: True if numbers are little-endian.
         begins: the byte where each begins.
@@ -209,7 +213,8 @@ class Batches:
         places: Indices,
         messages: Sequence[Message],
     ) -> Batches:
-        """Return record batches at places ``[n, 3]``: where each begins, bytes of metadata, bytes of the body."""
+        """Return record batches at places ``[n, 3]``: where each begins, bytes of metadata, bytes
+        of the body."""
         rows = np.array([message.rows for message in messages], np.int64)
         # Added up as float64: the sum of damaged numbers would wrap round in int64, and look right.
         if rows.size and (int(rows.min()) < 0 or float(rows.sum(dtype=np.float64)) >= MOST_ROWS):
@@ -248,7 +253,8 @@ class Batches:
 
 
 def _stack(pairs: Sequence[Indices]) -> Indices:
-    """Return the pairs of all record batches, ``[n, num_pairs, 2]``; ``[n, 0, 2]`` if their numbers differ."""
+    """Return the pairs of all record batches, ``[n, num_pairs, 2]``; ``[n, 0, 2]`` if their numbers
+    differ."""
     counts = {len(array) for array in pairs}
     if len(counts) == 1:
         return np.stack(pairs)
@@ -256,7 +262,8 @@ def _stack(pairs: Sequence[Indices]) -> Indices:
 
 
 def width(arrow_type: Any) -> tuple[int, int]:
-    """Return how many nodes and buffers a column of a type has; views have more buffers if their texts are long."""
+    """Return how many nodes and buffers a column of a type has; views have more buffers if their
+    texts are long."""
     while hasattr(arrow_type, "storage_type"):
         arrow_type = arrow_type.storage_type
     kind = str(arrow_type).partition("<")[0]
@@ -310,7 +317,8 @@ class _Window:
         return self._content[begin - self._begin : begin - self._begin + length]
 
     def message(self, begin: int) -> tuple[bytes | None, int]:
-        """Return head and metadata of a message, and where its body begins; None: the stream ends there."""
+        """Return head and metadata of a message, and where its body begins; None: the stream ends
+        there."""
         if begin == self._size:
             return None, begin
         head = self.take(begin, min(HEAD_BYTES, self._size - begin))
@@ -338,13 +346,14 @@ def _read_stream(window: _Window, place: int, is_little: bool) -> Batches:
             break
         message = Message.parse(content)
         begin, place = place, body + message.body_bytes
-        # Nothing is read by this: it raises an error where the body does not end inside of the file.
+        # Nothing is read by this: it raises an error where the body does not end inside of the
+        # file.
         window.take(place, 0, 0)
         if message.kind == BATCH:
             places.append((begin, body - begin, message.body_bytes))
             messages.append(message)
-        # What stands before the first record batch is the prefix. Dictionaries behind it are not needed: `source.py`
-        # refuses columns of them in streams.
+        # What stands before the first record batch is the prefix. Dictionaries behind it are not
+        # needed: `source.py` refuses columns of them in streams.
         elif not places:
             after = place
     prefix = window.take(0, after, 0)
@@ -412,7 +421,8 @@ def _read_file(read: Read, size: int, window: _Window) -> Batches:
 
 
 def _places_of(blocks: NDArray[Any], size: int) -> Indices:
-    """Return where messages lie, as the footer says, ``[n, 3]``: each inside of the file, all together no longer."""
+    """Return where messages lie, as the footer says, ``[n, 3]``: each inside of the file, all
+    together no longer."""
     places = [(begin, metadata, body) for begin, metadata, _, body in blocks.tolist()]
     for begin, metadata, body in places:
         if (

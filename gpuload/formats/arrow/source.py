@@ -1,17 +1,22 @@
-"""Arrow files and streams: rows by number, columns alone; so are Feather (version 2) and the files of `datasets`.
+"""Arrow files and streams: rows by number, columns alone; so are Feather (version 2) and the files
+of `datasets`.
 
-Layout  record batches, in which each column is one piece of memory as Arrow lays it out, or a compressed one.
-Access  a column of numbers, or of lists of one size, that is not compressed and has no missing value is read where it
-        lies, row by row, as NPY files are: the metadata of the record batches say where (`messages.py`). All other
-        columns are decoded a record batch at a time (`blocks.py`), through PyArrow, and checked before they are used:
-        of a record batch only the bytes of that column are read.
-Opening reads the schema, the dictionaries, and the metadata of each record batch: of a file all together, since its
-        footer has their places; of a stream one behind the other, from an object store by a request each.
+Layout  record batches, in which each column is one piece of memory as Arrow lays it out, or a
+compressed one.
+Access  a column of numbers, or of lists of one size, that is not compressed and has no missing
+        value is read where it lies, row by row, as NPY files are: the metadata of the record
+        batches say where (`messages.py`). All other columns are decoded a record batch at a time
+        (`blocks.py`), through PyArrow, and checked before they are used: of a record batch only the
+        bytes of that column are read.
+Opening reads the schema, the dictionaries, and the metadata of each record batch: of a file all
+        together, since its footer has their places; of a stream one behind the other, from an
+        object store by a request each.
 Fields  `formats/columnar.py` says what columns become.
 Memory  some numbers a record batch, and ``cache_bytes`` of decoded columns.
 Limits  Streams may have dictionaries anywhere, so columns of these are refused there.
 Needs   PyArrow.
-Source  https://arrow.apache.org/docs/format/Columnar.html, "Serialization and Interprocess Communication"
+Source  https://arrow.apache.org/docs/format/Columnar.html, "Serialization and Interprocess
+        Communication"
 """
 
 from __future__ import annotations
@@ -52,28 +57,35 @@ def arrow(
     partitions: Sequence[str] | None = None,
     cache_bytes: int = CACHE_BYTES,
 ) -> TableSource:
-    """Return the rows of Arrow files or streams: ``.arrow``, ``.feather``, and what `datasets` saves to disk.
+    """Return the rows of Arrow files or streams: ``.arrow``, ``.feather``, and what `datasets`
+    saves to disk.
 
         gl.arrow("table.feather")
         gl.arrow("dataset/train/*.arrow", ["image", "label"])
 
-    ``source.describe()`` says which columns are read where they lie, and which are decoded a record batch at a time.
+    ``source.describe()`` says which columns are read where they lie, and which are decoded a record
+    batch at a time.
 
     Args:
-        paths: a path, a string with wildcards, a folder, or a list of these; a list keeps its order, a wildcard is
-            sorted. A folder means its files and those of its folders, without names that begin with ``_`` or ``.``. Or
-            a manifest of such files (``Source.index``).
-        fields: the columns, in this order; by default all. A member of a struct is ``"outer.inner"``.
-        shapes: the shape of columns that are lists of varying length in the file, and have one length in fact.
+        paths: a path, a string with wildcards, a folder, or a list of these; a list keeps its
+            order, a wildcard is sorted. A folder means its files and those of its folders, without
+            names that begin with ``_`` or ``.``. Or a manifest of such files (``Source.index``).
+        fields: the columns, in this order; by default all. A member of a struct is
+            ``"outer.inner"``.
+        shapes: the shape of columns that are lists of varying length in the file, and have one
+            length in fact.
         defaults: for each column what stands for its missing values. Without it they are an error.
-        dtypes: for each column the dtype of its field, if it is another one than in the file; a value that it does not
-            hold is an error. Files with int32 and int64, or float32 and float64, have the larger one without it.
-        partitions: the columns that folders ``name=value`` are, int64 or text, looked for in the path of each file; []
-            for none. None: all such folders below a folder or wildcard of ``paths``.
+        dtypes: for each column the dtype of its field, if it is another one than in the file; a
+            value that it does not hold is an error. Files with int32 and int64, or float32 and
+            float64, have the larger one without it.
+        partitions: the columns that folders ``name=value`` are, int64 or text, looked for in the
+            path of each file; [] for none. None: all such folders below a folder or wildcard of
+            ``paths``.
         cache_bytes: of decoded columns of record batches that are kept.
 
     Raises:
-        SpecError: an argument is wrong; a column cannot be a field, or has missing values; files differ.
+        SpecError: an argument is wrong; a column cannot be a field, or has missing values; files
+            differ.
         UnknownFieldError: there is no such column.
         FormatError: a file is no Arrow file or stream, or is cut short.
         FileError: a file is missing, a directory, or cannot be read.
@@ -188,7 +200,8 @@ def _leaf(
     cache: BlockCache,
     key: int,
 ) -> Leaf:
-    """Return the leaf of a column: of rows where they lie, if all batches have them so, else of decoded batches."""
+    """Return the leaf of a column: of rows where they lie, if all batches have them so, else of
+    decoded batches."""
     field, storage = columns[0].field, tables[0].storage
     rows = np.concatenate([table.batches.rows for table in tables])
     owners = np.repeat(np.arange(len(tables)), [table.batches.rows.size for table in tables])

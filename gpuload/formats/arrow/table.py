@@ -1,9 +1,11 @@
-"""Table: an Arrow file or stream, as the metadata of its record batches say: where the bytes of each column lie.
+"""Table: an Arrow file or stream, as the metadata of its record batches say: where the bytes of
+each column lie.
 
-Rows     of a column lie as NumPy has them where it is of numbers, or of lists of one size of these, is not compressed,
-         and has no missing value.
-Decoding of a column asks PyArrow to read a stream that is made for it: the schema, the dictionaries, and one record
-         batch, of whose body the bytes of that column are there, and the others are zeros.
+Rows     of a column lie as NumPy has them where it is of numbers, or of lists of one size of these,
+         is not compressed, and has no missing value.
+Decoding of a column asks PyArrow to read a stream that is made for it: the schema, the
+         dictionaries, and one record batch, of whose body the bytes of that column are there, and
+         the others are zeros.
 """
 
 from __future__ import annotations
@@ -40,7 +42,8 @@ class Table:
         schema: PyArrow's.
         is_file: False for a stream.
         batches: its record batches.
-        widths: the nodes and buffers of each column; None if they are not the same in all record batches.
+        widths: the nodes and buffers of each column; None if they are not the same in all record
+            batches.
     """
 
     storage: Storage
@@ -124,12 +127,14 @@ class Table:
         *,
         is_file: bool,
     ) -> Table:
-        """Return a file whose record batches are known; ``widths`` are the nodes and buffers of its columns."""
+        """Return a file whose record batches are known; ``widths`` are the nodes and buffers of its
+        columns."""
         is_regular = batches.has(tuple(sum(counts) for counts in zip(*widths, strict=True)))
         return cls(storage, number, schema, is_file, batches, widths if is_regular else None)
 
     def first(self, path: columnar.Path) -> list[Any]:
-        """Return the value of a column in the first row that the file has; of a long one the beginning is enough."""
+        """Return the value of a column in the first row that the file has; of a long one the
+        beginning is enough."""
         for number in np.flatnonzero(self.batches.rows)[:1].tolist():
             begin, end = self.span(path[0])[number].tolist()
             buffers = self._buffers(path[0])
@@ -159,7 +164,8 @@ class Table:
         return batch
 
     def _decode(self, column: str, number: int, begin: int, end: int) -> Any:
-        """Return a record batch with a column alone, of whose body some bytes are read; the others are zeros."""
+        """Return a record batch with a column alone, of whose body some bytes are read; the others
+        are zeros."""
         arrow, prefix, at = (
             columnar.import_arrow(CALL),
             self.batches.prefix,
@@ -180,7 +186,8 @@ class Table:
         return arrow.ipc.open_stream(arrow.py_buffer(content), options=options).read_next_batch()
 
     def _check_size(self, column: str, number: int, message: Bytes) -> None:
-        """Refuse a column that unpacks to more bytes than is allowed: each buffer says its own in front.
+        """Refuse a column that unpacks to more bytes than is allowed: each buffer says its own in
+        front.
 
         Raises:
             FormatError: it does.
@@ -202,7 +209,8 @@ class Table:
             )
 
     def _first(self, column: str) -> tuple[int, int, int]:
-        """Return the number of the first node of a column, of its first buffer, and how many buffers it has."""
+        """Return the number of the first node of a column, of its first buffer, and how many
+        buffers it has."""
         place, widths = self.schema.get_field_index(column), self.widths or []
         return (
             sum(nodes for nodes, _ in widths[:place]),
@@ -211,14 +219,16 @@ class Table:
         )
 
     def _buffers(self, column: str) -> Indices | None:
-        """Return place and bytes of the buffers of a column in each record batch, ``[n, num_buffers, 2]``."""
+        """Return place and bytes of the buffers of a column in each record batch,
+        ``[n, num_buffers, 2]``."""
         if self.widths is None:
             return None
         _, first, count = self._first(column)
         return self.batches.buffers[:, first : first + count]
 
     def span(self, column: str) -> Indices:
-        """Return where the bytes of a column begin and end in the body of each record batch, int64 ``[n, 2]``.
+        """Return where the bytes of a column begin and end in the body of each record batch, int64
+        ``[n, 2]``.
 
         Raises:
             FormatError: they lie outside of it.
@@ -244,7 +254,8 @@ class Table:
         return np.stack([np.minimum(first, after), after], axis=1)
 
     def places(self, column: Column) -> Indices | None:
-        """Return the byte where the values of a column begin in each record batch; None if they must be decoded."""
+        """Return the byte where the values of a column begin in each record batch; None if they
+        must be decoded."""
         field, batches, buffers = column.field, self.batches, self._buffers(column.path[0])
         if (
             len(column.path) > 1
@@ -275,7 +286,8 @@ class Table:
         is_same = is_binary or columnar.has_bytes_of(arrow_type, field.dtype)
         if not is_same or row_bytes != Part(field, field.dtype, 0).num_bytes:
             return None
-        # Each list has one buffer, the bits of missing lists; the values have such a buffer, too, in front of theirs.
+        # Each list has one buffer, the bits of missing lists; the values have such a buffer, too,
+        # in front of theirs.
         begins, lengths = buffers[:, depth + 1].T
         fits = (missing[:, : depth + 1] == 0).all(axis=1) & (batches.rows <= lengths // row_bytes)
         if not fits[batches.rows > 0].all():

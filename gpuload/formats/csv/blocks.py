@@ -1,9 +1,10 @@
-"""Blocks of CSV files in object stores, whose places a manifest has: each is parsed when a record of it is wanted.
+"""Blocks of CSV files in object stores, whose places a manifest has: each is parsed when a record
+of it is wanted.
 
-Access  of a block as a whole, by a request of its bytes (`lines.BLOCK_BYTES`), in threads side by side. The blocks that
-        were used last stay parsed (`sources/blocks.py`), CACHE_BYTES of them.
-Form    of the rows is that of all files together, which the manifest holds: so records are those of the files when they
-        are opened by their paths, and a block that has others is an error.
+Access  of a block as a whole, by a request of its bytes (`lines.BLOCK_BYTES`), in threads side by
+        side. The blocks that were used last stay parsed (`sources/blocks.py`), CACHE_BYTES of them.
+Form    of the rows is that of all files together, which the manifest holds: so records are those of
+        the files when they are opened by their paths, and a block that has others is an error.
 """
 
 from __future__ import annotations
@@ -108,7 +109,8 @@ def leaves_of(
 
 
 class _GroupLeaf(BlockLeaf):
-    """A group of fields; all groups share the blocks of the cache, since a block is parsed for all of them."""
+    """A group of fields; all groups share the blocks of the cache, since a block is parsed for all
+    of them."""
 
     def __init__(
         self, blocks: _Blocks, cache: BlockCache, number: int, group: Run | Reference

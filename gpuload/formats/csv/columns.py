@@ -1,11 +1,13 @@
 """Arguments of `gl.csv`: the dialect of the text, and which columns become which fields.
 
-Columns   a mapping from field to dtype, in the order of the fields; ``("f4", names)`` makes one field of several
-          columns. A dtype of None is found in the data; ``str`` is text as long as the longest, or of any length where
-          one is very long, ``object`` is text of any length, ``bytes`` is UTF-8 of varying length, as numbers.
-Defaults  values that stand for missing ones, as ``record_defaults`` of ``tf.io.decode_csv``: a default gives the dtype
-          where ``columns`` does not. A column without a default needs a value in each line, unless its type has a form
-          for missing values: not-a-number, not-a-time.
+Columns   a mapping from field to dtype, in the order of the fields; ``("f4", names)`` makes one
+          field of several columns. A dtype of None is found in the data; ``str`` is text as long as
+          the longest, or of any length where one is very long, ``object`` is text of any length,
+          ``bytes`` is UTF-8 of varying length, as numbers.
+Defaults  values that stand for missing ones, as ``record_defaults`` of ``tf.io.decode_csv``: a
+          default gives the dtype where ``columns`` does not. A column without a default needs a
+          value in each line, unless its type has a form for missing values: not-a-number,
+          not-a-time.
 """
 
 from __future__ import annotations
@@ -48,7 +50,8 @@ class Dialect:
 
     Attributes:
         delimiter: the ASCII character between two values.
-        quote: the ASCII character around a value that holds delimiters or line ends, ``""`` for none.
+        quote: the ASCII character around a value that holds delimiters or line ends, ``""`` for
+            none.
         encoding: the name of the codec, as `codecs.lookup` has it.
         header: True if the first line names the columns.
         names: of the columns, where the user says them.
@@ -57,7 +60,8 @@ class Dialect:
         decimal: the ASCII character in front of the fraction of a number.
         thousands: the character between groups of digits, ``""`` for none.
         escape: the ASCII character that has the next one stand for itself, ``""`` for none.
-        compression: ``"zip"`` for archives of one file each; ``"auto"``: files of gzip are known by their bytes.
+        compression: ``"zip"`` for archives of one file each; ``"auto"``: files of gzip are known by
+            their bytes.
     """
 
     delimiter: str
@@ -80,7 +84,8 @@ class Dialect:
     def __repr__(self) -> str:
         """Return the call that makes the dialect, without arguments that have their defaults.
 
-        Fingerprints, tables and manifests hold this text, so an argument that is added does not change those of before.
+        Fingerprints, tables and manifests hold this text, so an argument that is added does not
+        change those of before.
         """
         values = ((field, getattr(self, field.name)) for field in fields(self))
         return f"Dialect({', '.join(f'{field.name}={value!r}' for field, value in values if value != field.default)})"
@@ -93,8 +98,8 @@ class Column:
     Attributes:
         number: its place in a line, from 0.
         name: its name in the file.
-        dtype: of its values; None where it is to be found, U without a length for text as long as the longest, O for
-            text of any length, S without a length for bytes of varying length.
+        dtype: of its values; None where it is to be found, U without a length for text as long as
+            the longest, O for text of any length, S without a length for bytes of varying length.
         default: the value in place of a missing one, of that dtype; None: there is none.
         is_part: True if it is one of the columns of a vector.
     """
@@ -169,7 +174,8 @@ def _is_single(value: object) -> bool:
 
 
 def _texts_of(na_values: Any) -> tuple[str, ...]:
-    """Return the texts of missing values; those of a set in an order that is the same in each process."""
+    """Return the texts of missing values; those of a set in an order that is the same in each
+    process."""
     if isinstance(na_values, str) or not isinstance(na_values, Collection) or _is_single(na_values):
         na_values = [na_values]
     texts = list(na_values)
@@ -256,8 +262,8 @@ def _check_character(argument: str, value: Any, usual: str) -> None:
 
 def _codec(encoding: Any) -> str:
     try:
-        # Python imports a codec at its first use. Not all are of text: hex and rot13 are found, too, and fail at the
-        # next line.
+        # Python imports a codec at its first use. Not all are of text: hex and rot13 are found,
+        # too, and fail at the next line.
         codec = signalsafe.call(lambda: codecs.lookup(encoding)).name
         "a,1".encode(codec).decode(codec)
     except (LookupError, TypeError, ValueError) as error:
@@ -357,7 +363,8 @@ def _is_text_dtype(argument: tuple[Any, Any]) -> bool:
 
 
 def _matching(names: list[str], field: str, pattern: Any) -> list[str]:
-    """Return the columns of a list of names, or of a wildcard; in the order of the list, or of the file."""
+    """Return the columns of a list of names, or of a wildcard; in the order of the list, or of the
+    file."""
     if not isinstance(pattern, str):
         form = "a dtype and a list of columns, or a wildcard for them"
         example = f'{{{field!r}: ("f4", ["a", "b"])}} or {{{field!r}: ("f4", "a*")}}'
@@ -463,7 +470,8 @@ def _with_defaults(
 
 
 def _defaulted(column: Column, default: Any) -> Column:
-    """Return a column with a default; or, for a type or an empty list, with a dtype and no default: it is required."""
+    """Return a column with a default; or, for a type or an empty list, with a dtype and no default:
+    it is required."""
     if isinstance(default, (list, tuple)) and len(default) <= 1:  # as TensorFlow has them
         if not default:
             return column

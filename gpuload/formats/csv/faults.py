@@ -193,7 +193,8 @@ def _no_value(
 
 
 def _marks_of(text: str, dialect: Dialect) -> str:
-    """Return the arguments with which a text is a number: ``decimal=","``, say; "" if there are none."""
+    """Return the arguments with which a text is a number: ``decimal=","``, say; "" if there are
+    none."""
     for decimal, thousands in (
         (".", ","),
         (",", ""),
@@ -216,7 +217,8 @@ def _marks_of(text: str, dialect: Dialect) -> str:
 def unfit(
     path: str, block: Block, dialect: Dialect, columns: Sequence[Column], form: Form
 ) -> GpuloadError | None:
-    """Return the error for the first number of a block that the floats of its column do not hold."""
+    """Return the error for the first number of a block that the floats of its column do not
+    hold."""
     floats = [column for column, kind in zip(columns, form, strict=True) if kind.name == OVER]
     for record in scan(block.data, dialect, block.line):
         for column in floats:
@@ -236,7 +238,8 @@ def unfit(
 
 
 def _why_unfit(text: str, dtype: np.dtype[Any]) -> str | None:
-    """Return why floats of a size do not hold the number of a text; None if they do, or it is none."""
+    """Return why floats of a size do not hold the number of a text; None if they do, or it is
+    none."""
     if _overflows(text, dtype):
         return f"no dtype holds it: {dtype} ends at {np.finfo(dtype).max:.2g}"
     if WHOLE.fullmatch(text) and is_rounded(text, dtype):
@@ -281,7 +284,8 @@ def _reason(text: str, kind: str) -> str | None:
 
 
 def _overflows(text: str, dtype: np.dtype[Any]) -> bool:
-    """Return True if a text has the digits of a number that becomes infinite as a float of this size."""
+    """Return True if a text has the digits of a number that becomes infinite as a float of this
+    size."""
     try:
         with np.errstate(over="ignore"):
             is_infinite = bool(np.isinf(np.array(float(text), dtype)))

@@ -1,4 +1,5 @@
-"""Rows become fields: the bytes of a row that are a field of the source, or to which a field refers."""
+"""Rows become fields: the bytes of a row that are a field of the source, or to which a field
+refers."""
 
 from __future__ import annotations
 
@@ -47,7 +48,8 @@ class Run:
 
     Attributes:
         stored_dtype: dtype of a whole row, with these fields where they lie in it.
-        field_dtype: dtype of a record with these fields as they come out; the same where no text has to be spread.
+        field_dtype: dtype of a record with these fields as they come out; the same where no text
+            has to be spread.
     """
 
     stored_dtype: np.dtype[Any]
@@ -139,7 +141,8 @@ def spread(rows: Bytes, run: Run, out: Bytes) -> None:
 
 
 class TableLeaf(RowLeaf):
-    """Rows of tables. Their files are not the user's: messages name the line of the CSV file instead."""
+    """Rows of tables. Their files are not the user's: messages name the line of the CSV file
+    instead."""
 
     asks_once = True  # the tables lie in the cache folder
 
@@ -265,7 +268,8 @@ class ReferredLeaf(Leaf):
         self._storage.read(self._extents(numbers), out, begins)
 
     def _extents(self, numbers: Indices) -> Extents:
-        """Return where the values lie in the tables: each row holds a reference, offset and length in the payload."""
+        """Return where the values lie in the tables: each row holds a reference, offset and length
+        in the payload."""
         files = np.searchsorted(self._starts, numbers, side="right") - 1
         references, size = np.zeros(numbers.size, REFERENCE), REFERENCE.itemsize
         rows = (numbers - self._starts[files]) * self._row_bytes + self._place

@@ -62,11 +62,12 @@ DELIMITERS = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars"}
 def _sniff(beginning: Beginning) -> Match | None:
     """Return which table of text it is; None if it is no text.
 
-    Where no delimiter gives each line as many columns as the first, one of four lines and more, or one of ten, may be
-    wrong; ``gl.csv`` then names it.
+    Where no delimiter gives each line as many columns as the first, one of four lines and more, or
+    one of ten, may be wrong; ``gl.csv`` then names it.
 
     Raises:
-        FormatError: two delimiters do, or it is text and none does, or a table in another encoding than UTF-8.
+        FormatError: two delimiters do, or it is text and none does, or a table in another encoding
+            than UTF-8.
     """
     path, head = beginning.path, beginning.head
     if head.startswith(OTHER_BOMS):
@@ -132,8 +133,9 @@ def _suffix(path: str) -> str:
 def _refuse_prose(path: str, text: str, fits: Sequence[str]) -> None:
     """Raise ``FormatError`` for text that is no table, though its lines have as many commas each.
 
-    A file with the suffix of another kind of text is none; and one without the suffix of a table is none if each line
-    looks like a sentence with a comma: a space behind it, and words on both sides.
+    A file with the suffix of another kind of text is none; and one without the suffix of a table is
+    none if each line looks like a sentence with a comma: a space behind it, and words on both
+    sides.
     """
     suffix, delimiter = _suffix(path), fits[0]
     if suffix in TABLE_SUFFIXES:
@@ -157,7 +159,8 @@ def _refuse_prose(path: str, text: str, fits: Sequence[str]) -> None:
 
 
 def _refuse_json(path: str, text: str) -> None:
-    """Raise ``FormatError`` for JSON, whose lines may have as many commas each as those of a table."""
+    """Raise ``FormatError`` for JSON, whose lines may have as many commas each as those of a
+    table."""
     first = text.lstrip().partition("\n")[0].strip()
     is_json = _suffix(path) in JSON_SUFFIXES
     if not is_json and first[:1] + first[-1:] in ("{}", "[]"):
@@ -189,7 +192,8 @@ def _text(head: bytes, *, is_cut: bool) -> str | None:
 
 
 def _refuse_other_encoding(beginning: Beginning) -> None:
-    """Raise ``FormatError`` for a table of text that is no UTF-8; many programs write latin-1 and its like."""
+    """Raise ``FormatError`` for a table of text that is no UTF-8; many programs write latin-1 and
+    its like."""
     head = beginning.head
     if any(byte < 32 and byte not in b"\t\n\r\f" for byte in head):
         text = ""
@@ -213,7 +217,8 @@ def _refuse_other_encoding(beginning: Beginning) -> None:
 
 
 def _delimiters(text: str) -> list[str]:
-    """Return the delimiters that give (nearly) all lines the same number of columns, two or more."""
+    """Return the delimiters that give (nearly) all lines the same number of columns, two or
+    more."""
     fits: list[str] = []
     for is_strict in (True, False):
         fits = fits or [
@@ -225,7 +230,8 @@ def _delimiters(text: str) -> list[str]:
 
 
 def _columns(text: str, delimiter: str, *, is_strict: bool) -> int:
-    """Return the number of columns of the first line if (nearly) all other lines have as many; else 0."""
+    """Return the number of columns of the first line if (nearly) all other lines have as many; else
+    0."""
     rows = _rows(text, delimiter)
     count = len(rows[0]) if rows else 0
     if is_strict or len(rows) < 4:

@@ -31,7 +31,8 @@ def names_of(
         files: the user's.
         dialect: their form.
         has_columns: True if the user says which columns are read.
-        keeps_bad: True if the first line of a file without a header may be wrong; one of the next is not, then.
+        keeps_bad: True if the first line of a file without a header may be wrong; one of the next
+            is not, then.
 
     Raises:
         FormatError: no file has a line, or one has another header than the first.
@@ -110,7 +111,8 @@ def names_of(
 
 
 def _warn_of_labels(path: str, names: Sequence[str]) -> None:
-    """Warn that the first column has no name, as the labels of rows that pandas writes have none."""
+    """Warn that the first column has no name, as the labels of rows that pandas writes have
+    none."""
     if len(names) <= MAX_NAMES:
         rest = list_names(names[1:])
     else:

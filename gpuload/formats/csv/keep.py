@@ -1,9 +1,12 @@
-"""Keeping the rows of CSV files: in memory where the files are small, else in tables in the cache folder, one a file.
+"""Keeping the rows of CSV files: in memory where the files are small, else in tables in the cache
+folder, one a file.
 
-Form     where types or lengths of text are found, the form of the rows depends on all files together. It is kept beside
-         the tables, so that opening the same files again reads none of them.
-Tries    files are converted in the form of the first block. If one does not fit, the others are looked at, too, and all
-         are converted in the form that holds everything: twice is usual then, and each try is wider than the last.
+Form     where types or lengths of text are found, the form of the rows depends on all files
+         together. It is kept beside the tables, so that opening the same files again reads none of
+         them.
+Tries    files are converted in the form of the first block. If one does not fit, the others are
+         looked at, too, and all are converted in the form that holds everything: twice is usual
+         then, and each try is wider than the last.
 """
 
 from __future__ import annotations
@@ -37,7 +40,8 @@ log = logging.getLogger("gpuload")
 
 @dataclass(frozen=True)
 class CsvRows:
-    """Rows of all files: in memory, with the bytes that they refer to; or in tables; else in the text of the files."""
+    """Rows of all files: in memory, with the bytes that they refer to; or in tables; else in the
+    text of the files."""
 
     form: Form
     parts: list[Part]
@@ -47,7 +51,8 @@ class CsvRows:
 
 
 def read_rows(job: Job) -> CsvRows:
-    """Return the rows of the files: in memory where these are small, else in tables, which are made if need be.
+    """Return the rows of the files: in memory where these are small, else in tables, which are made
+    if need be.
 
     Raises:
         GpuloadError: a line is wrong; names file and line.
@@ -127,7 +132,8 @@ class TooLarge(Exception):
 
 def _in_tables(job: Job, progress: Progress) -> CsvRows:
     """Return the rows of the files in tables; a missing table is made."""
-    # Whatever changes the rows: who has another version, machine or question makes tables of his own.
+    # Whatever changes the rows: who has another version, machine or question makes tables of his
+    # own.
     about = (
         "csv",
         table.VERSION,
@@ -232,7 +238,8 @@ def _widen_over_files(job: Job, first: int, form: Form, progress: Progress) -> F
 
 
 def _check_floats(job: Job, form: Form) -> None:
-    """Raise ``SpecError`` for the first number that the floats of a column do not hold, if the form says so."""
+    """Raise ``SpecError`` for the first number that the floats of a column do not hold, if the form
+    says so."""
     for number, path in (
         enumerate(job.files.paths) if any(kind.name == OVER for kind in form) else ()
     ):

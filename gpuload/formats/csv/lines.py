@@ -1,17 +1,20 @@
 """A CSV file as blocks of whole records, in UTF-8; and a scan that knows fields and lines exactly.
 
-Text     RFC 4180: records end with a line end, a value in quotes may hold delimiters, line ends and doubled quotes. As
-         Python's csv module has it, a quote opens only at the beginning of a value, and text behind the closing one is
-         part of the value. Line ends are LF, CRLF or CR; lines without a character are no records. With an escape
-         character, the character behind it stands for itself, in quotes and outside, as for PyArrow.
-Excel    A first line "sep=;" names the delimiter. It is no record, and an error where the delimiter is another one.
-Blocks   begin where a record does and end where one does, so each can be parsed by itself. A block without quotes ends
-         at its last line end. With quotes, which are counted, at the last line end behind an even number of them, if
-         each of them stands where it opens, closes or is doubled; else the scan finds the last record.
-Packed   files of gzip, and ZIP archives of one file, are unpacked as a stream by `storage/packers.py`. Other encodings
-         are decoded as one.
-Limits   a record has at most LARGEST_RECORD_BYTES, so that a file of one endless line, or with a quote that is never
-         closed, is refused soon; bytes that are 0 are no text.
+Text     RFC 4180: records end with a line end, a value in quotes may hold delimiters, line ends and
+         doubled quotes. As Python's csv module has it, a quote opens only at the beginning of a
+         value, and text behind the closing one is part of the value. Line ends are LF, CRLF or CR;
+         lines without a character are no records. With an escape character, the character behind it
+         stands for itself, in quotes and outside, as for PyArrow.
+Excel    A first line "sep=;" names the delimiter. It is no record, and an error where the delimiter
+is another one.
+Blocks   begin where a record does and end where one does, so each can be parsed by itself. A block
+         without quotes ends at its last line end. With quotes, which are counted, at the last line
+         end behind an even number of them, if each of them stands where it opens, closes or is
+         doubled; else the scan finds the last record.
+Packed   files of gzip, and ZIP archives of one file, are unpacked as a stream by
+         `storage/packers.py`. Other encodings are decoded as one.
+Limits   a record has at most LARGEST_RECORD_BYTES, so that a file of one endless line, or with a
+         quote that is never closed, is refused soon; bytes that are 0 are no text.
 """
 
 from __future__ import annotations
@@ -50,7 +53,8 @@ class Block:
         data: their text in UTF-8.
         line: the number of the line where it begins, from 1.
         num_lines: line ends in it; one more if the last line has none.
-        offset: the byte of the file where it begins; -1 where the file is packed or in another encoding.
+        offset: the byte of the file where it begins; -1 where the file is packed or in another
+            encoding.
         has_quotes: True if there is a quote in it.
     """
 
@@ -72,8 +76,8 @@ class Record:
         values: bytes, without the quotes.
         is_ended: True if a line end was there.
         open_line: the line of a quote that is not closed, 0 if there is none.
-        escaped_quote: True if a quote that ends a value stands behind a backslash and in front of other text: a program
-            wrote it that escapes quotes, and it ends nothing.
+        escaped_quote: True if a quote that ends a value stands behind a backslash and in front of
+            other text: a program wrote it that escapes quotes, and it ends nothing.
         has_null: True if a value is `Dialect.null`.
     """
 
@@ -104,7 +108,8 @@ def blocks(
         start: offset and line of an earlier block, to begin there.
 
     Raises:
-        RecordError: a line is too long, holds a byte 0, or a quote that is not closed; text of another encoding.
+        RecordError: a line is too long, holds a byte 0, or a quote that is not closed; text of
+            another encoding.
         SpecError: the first line names another delimiter.
         FormatError: a packed file is damaged.
         ChangedFileError, FileError: the file changed, or cannot be read.
@@ -247,7 +252,8 @@ def num_ends(data: Piece) -> int:
 def last_end(data: Piece, dialect: Dialect) -> int:
     """Return where the last whole record of some that begin with one ends; 0 if none is whole.
 
-    A CR at the end may be the first half of a line end, and a quote the first of two: the next byte is not known.
+    A CR at the end may be the first half of a line end, and a quote the first of two: the next byte
+    is not known.
     """
     quote = dialect.quote.encode()
     if not quote or quote not in data:
@@ -299,7 +305,8 @@ def split_block(block: Block, dialect: Dialect, most_bytes: int) -> Iterator[Blo
 
 
 def _shape(data: Piece, dialect: Dialect) -> Piece:
-    """Return text of the same length in which no escaped character is a quote, a delimiter or a line end."""
+    """Return text of the same length in which no escaped character is a quote, a delimiter or a
+    line end."""
     escape = dialect.escape.encode()
     if not escape or escape not in data:
         return data
@@ -307,9 +314,11 @@ def _shape(data: Piece, dialect: Dialect) -> Piece:
 
 
 def _quotes(data: Piece, dialect: Dialect) -> NDArray[np.int64] | None:
-    """Return the places of all quotes, int64; None if they are not in turn the beginnings and the ends of values.
+    """Return the places of all quotes, int64; None if they are not in turn the beginnings and the
+    ends of values.
 
-    A quote begins a value behind a delimiter, the end of a line, or another quote: two in a row are one that is quoted.
+    A quote begins a value behind a delimiter, the end of a line, or another quote: two in a row are
+    one that is quoted.
     """
     array = np.frombuffer(data, np.uint8)
     places = np.flatnonzero(array == ord(dialect.quote))
@@ -340,7 +349,8 @@ def _open_line(data: Piece, dialect: Dialect, line: int) -> int:
 
 
 def scan(data: bytes, dialect: Dialect, line: int = 1) -> Iterator[Record]:
-    """Yield the records one by one; slow, about 20 MB/s: for headers and errors, which are scanned once.
+    """Yield the records one by one; slow, about 20 MB/s: for headers and errors, which are scanned
+    once.
 
     Args:
         data: text in UTF-8 that begins with a record.
@@ -391,7 +401,8 @@ def scan(data: bytes, dialect: Dialect, line: int = 1) -> Iterator[Record]:
 
 
 def _unescape(dialect: Dialect) -> Callable[[bytes], bytes]:
-    """Return a function that gives the value of a text in quotes: doubled quotes are one, escapes are gone."""
+    """Return a function that gives the value of a text in quotes: doubled quotes are one, escapes
+    are gone."""
     quote, escape = dialect.quote.encode(), dialect.escape.encode()
     if not escape:
         return lambda text: text.replace(quote * 2, quote)
@@ -402,7 +413,8 @@ def _unescape(dialect: Dialect) -> Callable[[bytes], bytes]:
 
 
 def with_escaped_nulls(data: bytes, dialect: Dialect) -> bytes:
-    """Return text in which values that are `Dialect.null` stay so where escapes are taken away; itself without any."""
+    """Return text in which values that are `Dialect.null` stay so where escapes are taken away;
+    itself without any."""
     null, escape = dialect.null.encode(), re.escape(dialect.escape.encode())
     if not escape or null not in data:
         return data
@@ -425,7 +437,8 @@ def with_escaped_nulls(data: bytes, dialect: Dialect) -> bytes:
 
 
 def has_escaped_quotes(data: bytes, dialect: Dialect) -> bool:
-    """Return True if a quote that ends a value stands behind a backslash and in front of other text."""
+    """Return True if a quote that ends a value stands behind a backslash and in front of other
+    text."""
     if dialect.escape or not dialect.quote or BACKSLASH + dialect.quote.encode() not in data:
         return False
     pattern = rb"\\%b[^\r\n%b%b]" % tuple(
@@ -449,7 +462,8 @@ class _Stream:
     """The text of a file in UTF-8, piece by piece, each with whether it is the last.
 
     Attributes:
-        is_plain: True if the text is the bytes of the file, from ``lead_bytes`` on; known once there is a piece.
+        is_plain: True if the text is the bytes of the file, from ``lead_bytes`` on; known once
+            there is a piece.
         lead_bytes: of the mark at the beginning of the file, or of all that is left out there.
     """
 
@@ -470,7 +484,8 @@ class _Stream:
         is_first = True
         for piece in text:
             if not is_first:
-                # A piece is held back until there is another one: only then it is known not to be the last.
+                # A piece is held back until there is another one: only then it is known not to be
+                # the last.
                 yield before, False
             before, is_first = piece, False
         yield before, True
@@ -502,7 +517,8 @@ class _Stream:
                 files.read(number, descriptor, memoryview(piece), offset)
                 offset += len(piece)
                 yield piece
-            # Behind the last byte: a file that was written meanwhile may have pieces of both versions.
+            # Behind the last byte: a file that was written meanwhile may have pieces of both
+            # versions.
             files.check_descriptor(number, descriptor)
 
     def _packing(self, head: bytes) -> str:

@@ -1,11 +1,13 @@
-"""Listing: what a manifest holds of CSV files, so that files in object stores are opened without being read.
+"""Listing: what a manifest holds of CSV files, so that files in object stores are opened without
+being read.
 
-Values  the names of the columns, the form of the text, and the form of the rows: for each column that was read its kind
-        and its longest text.
-Arrays  of each file its records and blocks; of each block its first record, its line, its byte, and whether each of its
-        records is one line (`rows.Part`).
-Limits  Of files that are compressed or in another encoding, whose lines have no places, and of files with wrong lines,
-        the manifest holds none of this, and they are read when they are opened.
+Values  the names of the columns, the form of the text, and the form of the rows: for each column
+        that was read its kind and its longest text.
+Arrays  of each file its records and blocks; of each block its first record, its line, its byte, and
+        whether each of its records is one line (`rows.Part`).
+Limits  Of files that are compressed or in another encoding, whose lines have no places, and of
+        files with wrong lines, the manifest holds none of this, and they are read when they are
+        opened.
 """
 
 from __future__ import annotations
@@ -49,7 +51,8 @@ class Listing:
     parts: list[Part]
 
     def select(self, columns: Sequence[Column]) -> tuple[Form, list[Part]] | None:
-        """Return the form of the rows of some columns, and the result for each file; None if one is not known."""
+        """Return the form of the rows of some columns, and the result for each file; None if one is
+        not known."""
         texts = [_text_of(column) for column in columns]
         if not set(texts) <= set(self.columns):
             return None
@@ -89,7 +92,8 @@ def _text_of(column: Column) -> str:
 
 
 def from_manifest(manifest: Manifest, dialect: Dialect) -> Listing | None:
-    """Return what a manifest says of files; None if it lists them alone, or their text is read in another form.
+    """Return what a manifest says of files; None if it lists them alone, or their text is read in
+    another form.
 
     Raises:
         FormatError: it contradicts itself.

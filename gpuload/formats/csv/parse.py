@@ -1,14 +1,17 @@
 """A block of text as typed columns, by PyArrow; the one module that imports it.
 
-Why      PyArrow refuses a line of too few or too many columns and a value that is none, keeps to RFC 4180, and gives
-         columns in its own memory. Polars is up to 1.5 times as fast, but fills short lines up with missing values
-         without a word, takes a stray quote for an opening one, and cannot leave a type to be found out by itself
-         (measured with 26.0 and 2.1).
-Memory   one block and its columns; nothing of PyArrow's threads is used, several blocks are parsed side by side.
-Numbers  integers are decimal: PyArrow takes 0x1f, too, which is refused here, for neither its floats nor Python's
-         integers do; white space around numbers is allowed; fractions are rounded to the nearest float of their size,
-         integers that would be rounded are refused (`are_unfit`).
-Nulls    of MySQL and Hive are a backslash and N, of which PyArrow would leave N: they are escaped before it reads them.
+Why      PyArrow refuses a line of too few or too many columns and a value that is none, keeps to
+         RFC 4180, and gives columns in its own memory. Polars is up to 1.5 times as fast, but fills
+         short lines up with missing values without a word, takes a stray quote for an opening one,
+         and cannot leave a type to be found out by itself (measured with 26.0 and 2.1).
+Memory   one block and its columns; nothing of PyArrow's threads is used, several blocks are parsed
+side by side.
+Numbers  integers are decimal: PyArrow takes 0x1f, too, which is refused here, for neither its
+         floats nor Python's integers do; white space around numbers is allowed; fractions are
+         rounded to the nearest float of their size, integers that would be rounded are refused
+         (`are_unfit`).
+Nulls    of MySQL and Hive are a backslash and N, of which PyArrow would leave N: they are escaped
+         before it reads them.
 """
 
 from __future__ import annotations
@@ -43,9 +46,10 @@ MAX_DIGITS = (
 NO_NUMBER = r"^\s*[+-]?[iI][nN][fF]"  # infinity in words
 WHOLE_NUMBER = r"^\s*[+-]?[0-9]+\s*$"
 
-# Kinds of inferred columns beside the dtypes <i8, <u8, <f8, <M8[.]: WORDS are booleans as words, never 0 and 1;
-# OVER are floats of which one is beyond the range of float64, or an integer that float64 would round; CODES are numbers
-# of which one begins with a zero in front of another digit, or with a plus in front of eight.
+# Kinds of inferred columns beside the dtypes <i8, <u8, <f8, <M8[.]: WORDS are booleans as words,
+# never 0 and 1; OVER are floats of which one is beyond the range of float64, or an integer that
+# float64 would round; CODES are numbers of which one begins with a zero in front of another digit,
+# or with a plus in front of eight.
 NULL, WORDS, OVER, CODES, TEXT = "none", "words", "over", "codes", "text"
 LF, CR, SPACE, ZERO, DIGITS = 10, 13, 32, 48, 10
 PIECE_BYTES = 1 << 17
@@ -82,7 +86,8 @@ class ColumnRequest:
 
     Attributes:
         number: its place in a line.
-        dtype: as text: that of numbers, `TEXT`, `WORDS`, or `NULL` where all values are to be missing.
+        dtype: as text: that of numbers, `TEXT`, `WORDS`, or `NULL` where all values are to be
+            missing.
         default: the text that stands for a missing one; None: a missing text stays missing.
         may_be_codes: True for numbers that are not read where one of them is a code, as 00501 is.
     """
@@ -94,7 +99,8 @@ class ColumnRequest:
 
 
 def version() -> str:
-    """Return PyArrow's version, which a kept table depends on: another version may read a text as another value.
+    """Return PyArrow's version, which a kept table depends on: another version may read a text as
+    another value.
 
     Raises:
         MissingPackageError: PyArrow is not installed.
@@ -185,7 +191,8 @@ def are_unfit(
 ) -> bool:
     """Return True if no float of this size is the number that the text of one of these floats says.
 
-    Such is a number in digits that was read as infinite, and an integer that is rounded. Fractions are by nature.
+    Such is a number in digits that was read as infinite, and an integer that is rounded. Fractions
+    are by nature.
 
     Args:
         data: the block that was read.
@@ -237,7 +244,8 @@ def is_rounded(text: str, dtype: np.dtype[Any]) -> bool:
 
 
 def whole(text: str) -> int:
-    """Return the integer that decimal digits mean; of more than MAX_DIGITS, one that no dtype holds."""
+    """Return the integer that decimal digits mean; of more than MAX_DIGITS, one that no dtype
+    holds."""
     digits = text.lstrip("+-").lstrip("0")
     if len(digits) <= MAX_DIGITS:
         number = int(digits or "0")
@@ -263,7 +271,8 @@ def _hexadecimal(
 def _of_codes(
     data: bytes, dialect: Dialect, num_columns: int, numbers: Sequence[int], has_quotes: bool
 ) -> list[int]:
-    """Return the columns of numbers in which one begins with a zero in front of another digit, or is a phone number."""
+    """Return the columns of numbers in which one begins with a zero in front of another digit, or
+    is a phone number."""
     if not numbers:
         return []
     has_pluses = b"+" in data and LONG_PLUS.search(b"\n" + data) is not None
@@ -280,7 +289,8 @@ def _of_codes(
 def _may_have_leading_zeros(data: bytes, dialect: Dialect, has_quotes: bool) -> bool:
     """Return True if a value of a block, of whatever column, begins with a zero and a digit.
 
-    Most blocks have none. Arrays that stay in the cache take a tenth of the time of parsing, an expression twice it.
+    Most blocks have none. Arrays that stay in the cache take a tenth of the time of parsing, an
+    expression twice it.
     """
     text = np.frombuffer(b"\n" + data, np.uint8)
     ends = [
@@ -387,7 +397,8 @@ def _kind(name: str) -> str:
 def _of_floats(
     data: bytes, dialect: Dialect, num_columns: int, number: int, column: Any, has_quotes: bool
 ) -> str:
-    """Return the kind of numbers that were read as floats, and may be integers too large for int64."""
+    """Return the kind of numbers that were read as floats, and may be integers too large for
+    int64."""
     pa = _arrow()
     largest = pa.compute.max(pa.compute.abs(column)).as_py()
     if largest == float("inf"):
@@ -410,7 +421,8 @@ def _of_floats(
 def _values(
     pa: ModuleType, column: Any, request: ColumnRequest, dialect: Dialect
 ) -> Numbers | Texts:
-    """Return a column of PyArrow as what was requested: numbers and which of them are missing, or texts.
+    """Return a column of PyArrow as what was requested: numbers and which of them are missing, or
+    texts.
 
     Raises:
         Unreadable: words were requested, and there is another than those for true and false.

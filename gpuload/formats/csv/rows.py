@@ -1,13 +1,15 @@
-"""CSV files as rows of one size, block by block: the rows of a file go to a sink while the next blocks are parsed.
+"""CSV files as rows of one size, block by block: the rows of a file go to a sink while the next
+blocks are parsed.
 
 Order    several blocks are parsed side by side in threads, and written in their order.
-Kinds    a type that the user does not give is guessed from the first block, and each other block must fit. A block that
-         does not fit makes the form wider: the rest of the file is parsed without being written, and the caller begins
-         anew, with a form that holds all blocks. So types are those of the whole data, and most files are read once.
-Room     text without a given length gets half as much room again as the first block needs, and a character has one byte
-         until one needs more.
-Wrong    lines are an error; or, where the user wants to keep them, records without a value: they are cut out of the
-         text of their block, and their rows are zeros, which are never read.
+Kinds    a type that the user does not give is guessed from the first block, and each other block
+         must fit. A block that does not fit makes the form wider: the rest of the file is parsed
+         without being written, and the caller begins anew, with a form that holds all blocks. So
+         types are those of the whole data, and most files are read once.
+Room     text without a given length gets half as much room again as the first block needs, and a
+         character has one byte until one needs more.
+Wrong    lines are an error; or, where the user wants to keep them, records without a value: they
+         are cut out of the text of their block, and their rows are zeros, which are never read.
 Memory   a few blocks, their columns and rows; rows that are very long are made some at a time.
 """
 
@@ -96,7 +98,8 @@ class Job:
         dialect: the form of their text.
         names: of all columns of a file.
         columns: those that are read, in the order of the fields.
-        keeps_bad: True if a line that is wrong becomes a record that cannot be read, and is no error yet.
+        keeps_bad: True if a line that is wrong becomes a record that cannot be read, and is no
+            error yet.
     """
 
     files: Files
@@ -146,9 +149,10 @@ class Part:
 
     Attributes:
         count: its records.
-        places: int64 ``[num_blocks, 4]``: of each block the first record, its line, the byte of the file where the
-            block begins (-1: not known), and 1 if each record is one line, else 0.
-        longest: of each column the characters of its longest text (bytes with dtype S), 0 for others.
+        places: int64 ``[num_blocks, 4]``: of each block the first record, its line, the byte of the
+            file where the block begins (-1: not known), and 1 if each record is one line, else 0.
+        longest: of each column the characters of its longest text (bytes with dtype S), 0 for
+            others.
         bad: the records whose lines are wrong, in their order.
     """
 
@@ -167,7 +171,8 @@ class Unfit(Exception):
 
 
 def guess(job: Job) -> Form:
-    """Return the form of the first block that has records; room for text is twice that of its longest there."""
+    """Return the form of the first block that has records; room for text is twice that of its
+    longest there."""
     form = tuple(kind_of_dtype(column) or Kind(NULL) for column in job.columns)
     if not any(map(is_found, job.columns)):
         return form
@@ -195,7 +200,8 @@ def _form_of(path: str, form: Form, job: Job, block: Block) -> Form:
 def read_sound_lines(
     job: Job, path: str, block: Block, form: Form, read: Callable[[Job, Block], T], empty: T
 ) -> T:
-    """Return the result of a function for a block; where bad lines are kept, for the block without them."""
+    """Return the result of a function for a block; where bad lines are kept, for the block without
+    them."""
     try:
         return read(job, block)
     except (RecordError, Unreadable):
@@ -238,7 +244,8 @@ def convert(job: Job, number: int, form: Form, sink: Sink | None, progress: Prog
 
     chunk = fetch()
     while chunk or ready:
-        # Side by side: parsed blocks are written, the next ones are read. The first error in this order is raised.
+        # Side by side: parsed blocks are written, the next ones are read. The first error in this
+        # order is raised.
         tasks: list[Callable[[], Any]] = [write, *map(parser_of, chunk), fetch]
         _, *results, coming = parallel_map(lambda task: task(), tasks, cores)
         ready = []
@@ -255,7 +262,8 @@ def convert(job: Job, number: int, form: Form, sink: Sink | None, progress: Prog
             part.longest = [
                 max(pair) for pair in zip(part.longest, block_rows.longest, strict=True)
             ]
-            # Once the form was widened, the rows are of no use: the rest of the file is only looked at.
+            # Once the form was widened, the rows are of no use: the rest of the file is only looked
+            # at.
             if wider is form:
                 ready += [block_rows]
             else:
@@ -316,7 +324,8 @@ Pieces = Iterable[tuple[NDArray[Any], dict[str, NDArray[np.uint8]]]]
 
 @dataclass
 class _BlockRows:
-    """A block as rows: ``pieces`` one after the other, with the bytes that the rows of each refer to."""
+    """A block as rows: ``pieces`` one after the other, with the bytes that the rows of each refer
+    to."""
 
     count: int
     longest: list[int]
@@ -405,7 +414,8 @@ def check_count(path: str, bad: Sequence[Bad]) -> None:
 
 
 def _fault(job: Job, path: str, block: Block, form: Form, reason: str) -> GpuloadError:
-    """Return the error for the first wrong line of a block; if there is none, an error with ``reason``.
+    """Return the error for the first wrong line of a block; if there is none, an error with
+    ``reason``.
 
     Where wrong lines are kept, all of them are listed later, and none is searched here.
     """
@@ -425,7 +435,8 @@ def _fault(job: Job, path: str, block: Block, form: Form, reason: str) -> Gpuloa
 
 
 def _isolate_faults(job: Job, block: Block, form: Form) -> Iterator[tuple[Block, int | None]]:
-    """Yield a block in pieces: each with the number of its records, or short and with None: a line of it is wrong."""
+    """Yield a block in pieces: each with the number of its records, or short and with None: a line
+    of it is wrong."""
     short_bytes = max(SHORT_BYTES, SHORT_COLUMN_BYTES * len(job.names))
     part_bytes = max(short_bytes, len(block.data) // PARTS)
     for part in split_block(block, job.dialect, part_bytes):
@@ -439,7 +450,8 @@ def _isolate_faults(job: Job, block: Block, form: Form) -> Iterator[tuple[Block,
 def _judge_records(
     job: Job, path: str, short: Block, form: Form
 ) -> Iterator[tuple[Record, GpuloadError | None]]:
-    """Yield each record of a piece with its error or None: PyArrow decides which are wrong, the scan says why."""
+    """Yield each record of a piece with its error or None: PyArrow decides which are wrong, the
+    scan says why."""
 
     def reason_of(numbers: Sequence[int]) -> str | None:
         """Return why PyArrow refuses these records together; None if it takes them."""
@@ -449,7 +461,8 @@ def _judge_records(
         return _count_or_words(job, replace(short, data=data), form)[1]
 
     def note_errors(numbers: Sequence[int]) -> None:
-        """Note an error for each of these records that PyArrow refuses: half of them at a time, down to one."""
+        """Note an error for each of these records that PyArrow refuses: half of them at a time,
+        down to one."""
         if numbers:
             reason = reason_of(numbers)
         else:
@@ -487,9 +500,11 @@ def _judge_records(
 
 
 def _count_or_words(job: Job, block: Block, form: Form) -> tuple[int | None, str | None]:
-    """Return the number of records of a block and None; or, where a record is wrong, None and the reason.
+    """Return the number of records of a block and None; or, where a record is wrong, None and the
+    reason.
 
-    A value of a column whose type is guessed is never wrong, but may change the type: such columns are read as text.
+    A value of a column whose type is guessed is never wrong, but may change the type: such columns
+    are read as text.
     """
     loose = tuple(
         Kind(TEXT) if column.dtype is None else kind
@@ -549,7 +564,8 @@ def _whole(job: Job, path: str, block: Block, form: Form) -> _BlockRows | Form:
 
 
 def _read(job: Job, block: Block, form: Form) -> list[Any]:
-    """Return the values of a block, column by column; raises `Unreadable` for a number that its dtype does not hold."""
+    """Return the values of a block, column by column; raises `Unreadable` for a number that its
+    dtype does not hold."""
     requests = [
         ColumnRequest(
             column.number,
@@ -574,7 +590,8 @@ def _read(job: Job, block: Block, form: Form) -> list[Any]:
 
 
 def _are_unfit(job: Job, block: Block, column: Column, values: Numbers | Texts) -> bool:
-    """Return True if a float of a column is not the number that its text says: infinite, or a rounded integer."""
+    """Return True if a float of a column is not the number that its text says: infinite, or a
+    rounded integer."""
     if not isinstance(values, Numbers) or values.values.dtype.kind != "f":
         return False
     return parse.are_unfit(
@@ -589,7 +606,8 @@ def _has_characters(column: Column, kind: Kind) -> bool:
 
 @dataclass(frozen=True)
 class _Text:
-    """Texts of a column as the numbers of their characters, in the least bytes that hold all of them: 1, 2 or 4."""
+    """Texts of a column as the numbers of their characters, in the least bytes that hold all of
+    them: 1, 2 or 4."""
 
     payload: NDArray[Any]
     offsets: NDArray[np.int64]
@@ -687,10 +705,11 @@ def _widen_form(
 
 
 def _readable(job: Job, block: Block, form: Sequence[Kind], free: Sequence[int]) -> list[Kind]:
-    """Return a form in which columns of found types that a block cannot be read in by themselves are text.
+    """Return a form in which columns of found types that a block cannot be read in by themselves
+    are text.
 
-    Hexadecimal integers among floats are such, or times too early for the nanoseconds of others; also integers below 0
-    among some that only uint64 holds, which are floats together.
+    Hexadecimal integers among floats are such, or times too early for the nanoseconds of others;
+    also integers below 0 among some that only uint64 holds, which are floats together.
     """
     wider = list(form)
     for place in _unreadable(job, block, form, free):
@@ -702,7 +721,8 @@ def _readable(job: Job, block: Block, form: Sequence[Kind], free: Sequence[int])
 
 
 def _unreadable(job: Job, block: Block, form: Sequence[Kind], places: Sequence[int]) -> list[int]:
-    """Return the columns that cannot be read; searched by halves, because a file may have thousands."""
+    """Return the columns that cannot be read; searched by halves, because a file may have
+    thousands."""
     if not places or _is_readable(job, block, places, [form[place] for place in places]):
         return []
     if len(places) == 1:

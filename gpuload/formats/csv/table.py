@@ -1,11 +1,14 @@
-"""The table: the rows of one CSV file as a file in the cache folder, read like any fixed-size records.
+"""The table: the rows of one CSV file as a file in the cache folder, read like any fixed-size
+records.
 
-Layout   a kept file (`storage/keptfile.py`): rows of ``row_bytes`` from byte 0 on | their payload | places,
-         int64 ``[n, 4]`` (`rows.Part`). How many there are of each is said in the JSON at its end.
-Why      shuffled reading asks for one piece of memory a record. The same data by columns, as in an Arrow file, asks for
-         one a column: measured on 10^6 records of ten columns, shuffled, see `benchmarks/csv_rows.py`.
-Trust    all bytes have checksums; a table that does not fit them is made anew. While it is read its file is watched
-         like those of the user.
+Layout   a kept file (`storage/keptfile.py`): rows of ``row_bytes`` from byte 0 on | their payload |
+         places, int64 ``[n, 4]`` (`rows.Part`). How many there are of each is said in the JSON at
+         its end.
+Why      shuffled reading asks for one piece of memory a record. The same data by columns, as in an
+         Arrow file, asks for one a column: measured on 10^6 records of ten columns, shuffled, see
+         `benchmarks/csv_rows.py`.
+Trust    all bytes have checksums; a table that does not fit them is made anew. While it is read its
+         file is watched like those of the user.
 """
 
 from __future__ import annotations
@@ -73,7 +76,8 @@ class Writer:
 
     @contextlib.contextmanager
     def open_file(self) -> Iterator[Writer]:
-        """Open the file; the bytes of the payload go to one without a name until all rows are written."""
+        """Open the file; the bytes of the payload go to one without a name until all rows are
+        written."""
         with contextlib.ExitStack() as stack:
             self._file = stack.enter_context(keptfile.Writer(self._path, self._made_of))
             if self._has_payload:

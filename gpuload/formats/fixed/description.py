@@ -1,14 +1,16 @@
 """Described records: a file of fixed-length records, and beside it a JSON that describes its bytes.
 
     train-00000.bin         the records, one after the other
-    train-00000.bin.json    {"format": "gpuload fixed-length records", "version": 1, "file": "train-00000.bin",
-                             "num_records": 50000, "record_bytes": 3073, "header_bytes": 0, "footer_bytes": 0,
-                             "fields": [{"name": "label", "dtype": "|u1", "shape": [], "offset_bytes": 0},
-                                        {"name": "image", "dtype": "|u1", "shape": [3, 32, 32], "offset_bytes": 1,
-                                         "axes": "CHW"}]}
+    train-00000.bin.json    {"format": "gpuload fixed-length records", "version": 1, "file":
+                             "train-00000.bin", "num_records": 50000, "record_bytes": 3073,
+                             "header_bytes": 0, "footer_bytes": 0, "fields": [{"name": "label",
+                             "dtype": "|u1", "shape": [], "offset_bytes": 0},
+                                        {"name": "image", "dtype": "|u1", "shape": [3, 32, 32],
+                                         "offset_bytes": 1, "axes": "CHW"}]}
 
-``dtype`` is NumPy's text of a dtype, with its byte order: ``<`` little-endian, ``>`` big-endian, ``|`` of one byte.
-Other programs may write such a file, too. Nothing in it is believed before it was compared with the records.
+``dtype`` is NumPy's text of a dtype, with its byte order: ``<`` little-endian, ``>`` big-endian,
+``|`` of one byte. Other programs may write such a file, too. Nothing in it is believed before it
+was compared with the records.
 """
 
 from __future__ import annotations
@@ -149,7 +151,8 @@ def _parse_description(about: Any) -> Description:
 
 def _count(about: dict[str, Any], name: str) -> int:
     count = about.get(name)
-    # Below 2**62, so that sums and products of a few of these are compared, and do not overflow an int64 later.
+    # Below 2**62, so that sums and products of a few of these are compared, and do not overflow an
+    # int64 later.
     if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count < 1 << 62:
         raise ValueError(f"{name} is {count!r}, not a whole number of at least 0")
     return count
@@ -164,7 +167,8 @@ def _name(entry: dict[str, Any]) -> str:
 
 def _format(entry: dict[str, Any]) -> np.dtype[Any]:
     text, shape = entry.get("dtype"), entry.get("shape")
-    # Compared with a pattern first: NumPy would take any text, objects and names of types among them.
+    # Compared with a pattern first: NumPy would take any text, objects and names of types among
+    # them.
     if not isinstance(text, str) or not DTYPE.fullmatch(text):
         raise ValueError(
             f"field {entry.get('name')!r} has the dtype {text!r}, which is no text of a dtype like '<f4'"

@@ -1,4 +1,5 @@
-"""Fixed-length records as a format: their bytes say nothing, a JSON beside the file describes them."""
+"""Fixed-length records as a format: their bytes say nothing, a JSON beside the file describes
+them."""
 
 from __future__ import annotations
 

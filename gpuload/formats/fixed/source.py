@@ -1,6 +1,7 @@
 """Fixed-length records: N records of the same number of bytes, one after the other.
 
-Layout  header_bytes of header, record i at header_bytes + i * record_bytes, footer_bytes of footer, in each file.
+Layout  header_bytes of header, record i at header_bytes + i * record_bytes, footer_bytes of footer,
+in each file.
 Access  any record by index; a record is never split.
 Limits  a file whose body is no whole number of records is refused when it is opened.
 Source  CIFAR-10 binary version, https://www.cs.toronto.edu/~kriz/cifar.html
@@ -48,21 +49,23 @@ def fixed(
     ``gl.fixed("data_batch_*.bin", [("label", "u1"), ("image", "u1", (3, 32, 32))])`` is CIFAR-10.
 
     Args:
-        paths: a path, a string with wildcards, or a list of these; a list keeps its order, a wildcard is sorted. Or a
-            manifest of such files (``Source.index``).
-        dtype: the layout of a record, anything that ``numpy.dtype`` takes; the fields of a structured dtype become
-            the record's fields. Byte orders are as they say: ``"u1"``, ``">f4"``.
+        paths: a path, a string with wildcards, or a list of these; a list keeps its order, a
+            wildcard is sorted. Or a manifest of such files (``Source.index``).
+        dtype: the layout of a record, anything that ``numpy.dtype`` takes; the fields of a
+            structured dtype become the record's fields. Byte orders are as they say: ``"u1"``,
+            ``">f4"``.
         header_bytes: bytes to skip at the beginning of each file.
         footer_bytes: bytes to leave out at the end of each file.
         field: the name of the one field where ``dtype`` is not structured.
-        on_error: ``"raise"``: a file that is no whole number of records is an error. ``"replace"``, ``"skip"``: it is
-            one record, which cannot be read, in its place among the others; pass ``on_error`` to the loader, too.
+        on_error: ``"raise"``: a file that is no whole number of records is an error. ``"replace"``,
+            ``"skip"``: it is one record, which cannot be read, in its place among the others; pass
+            ``on_error`` to the loader, too.
 
     Raises:
         SpecError: the dtype is none, holds objects or no bytes; header or footer are negative.
         FileError: a file is missing, a directory, or cannot be read.
-        FormatError: a file, with ``on_error`` all of them, is shorter than header and footer, or its body is no whole
-            number of records.
+        FormatError: a file, with ``on_error`` all of them, is shorter than header and footer, or
+            its body is no whole number of records.
     """
     check_name(field)
     record_dtype = _record_dtype(dtype)
@@ -120,7 +123,8 @@ def _read(
 
 
 def _counts_of(files: Files, record_bytes: int, around_bytes: int) -> list[int]:
-    """Return how many records each file of a manifest has; raises the error of the first one that does not fit."""
+    """Return how many records each file of a manifest has; raises the error of the first one that
+    does not fit."""
     bodies = files.sizes - around_bytes
     wrong = (bodies < 0) | (bodies % record_bytes != 0)
     # All sizes at once: a manifest may list a million files, and opening it must take a moment.
@@ -132,7 +136,8 @@ def _counts_of(files: Files, record_bytes: int, around_bytes: int) -> list[int]:
 
 
 def _record_dtype(argument: DTypeLike) -> np.dtype[Any]:
-    """Return the dtype of a record; raises ``SpecError`` if NumPy does not take it, or if it has no bytes."""
+    """Return the dtype of a record; raises ``SpecError`` if NumPy does not take it, or if it has no
+    bytes."""
     try:
         dtype = dtype_of(argument)
     except (TypeError, ValueError, SyntaxError) as error:
@@ -151,7 +156,8 @@ def _record_dtype(argument: DTypeLike) -> np.dtype[Any]:
 
 
 def _refuse_gzip(path: str) -> None:
-    """Raise ``FormatError`` for a file of gzip, whose size may fit by chance; files of other names are not opened."""
+    """Raise ``FormatError`` for a file of gzip, whose size may fit by chance; files of other names
+    are not opened."""
     if (
         path_of(path).lower().endswith(".gz")
         and (error := gzip_error(path, read_bytes(path, len(GZIP)))) is not None
@@ -160,7 +166,8 @@ def _refuse_gzip(path: str) -> None:
 
 
 def _num_records(path: str, size_bytes: int, around_bytes: int, record_bytes: int) -> int:
-    """Return the number of records of a file: between header and footer lies a whole number of them."""
+    """Return the number of records of a file: between header and footer lies a whole number of
+    them."""
     body = size_bytes - around_bytes
     if body < 0:
         raise FormatError(

@@ -1,4 +1,5 @@
-"""Fixed-length records: the bytes of the fields side by side, record after record, and a JSON that describes them.
+"""Fixed-length records: the bytes of the fields side by side, record after record, and a JSON that
+describes them.
 
 Source  formats/fixed/description.py
 """

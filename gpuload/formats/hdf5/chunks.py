@@ -1,12 +1,13 @@
 """Chunks: the places of the chunks of an HDF5 dataset, and the rows that their bytes become.
 
-Layout   A dataset is cut into chunks of one shape along all axes; those at its end reach beyond it. Each chunk lies in
-         one piece in the file, behind the filters of its dataset. A chunk without a place was never written: its
-         elements have the fill value.
-Filters  shuffle, deflate and fletcher32 are undone here, from bytes that `storage` reads: without HDF5's lock, side by
-         side in all threads, and with each length checked.
+Layout   A dataset is cut into chunks of one shape along all axes; those at its end reach beyond it.
+         Each chunk lies in one piece in the file, behind the filters of its dataset. A chunk
+         without a place was never written: its elements have the fill value.
+Filters  shuffle, deflate and fletcher32 are undone here, from bytes that `storage` reads: without
+         HDF5's lock, side by side in all threads, and with each length checked.
 Blocks   A block is the chunks of the same rows.
-Source   HDF5 File Format Specification 3.0, IV.A.2.l "Filter Pipeline"; H5checksum.c, Fletcher's checksum of 32 bits
+Source   HDF5 File Format Specification 3.0, IV.A.2.l "Filter Pipeline"; H5checksum.c, Fletcher's
+         checksum of 32 bits
 """
 
 from __future__ import annotations
@@ -121,7 +122,8 @@ class Grid:
         mask = int(self.masks[number])
         try:
             for place, (code, values) in reversed(list(enumerate(self.filters))):
-                # A filter that may be left out, and was for this chunk: it failed, or made the chunk larger.
+                # A filter that may be left out, and was for this chunk: it failed, or made the
+                # chunk larger.
                 if mask >> place & 1:
                     continue
                 if code == DEFLATE:
@@ -145,7 +147,8 @@ class Grid:
         return raw
 
     def origin(self, path: str, block: int) -> tuple[str, int]:
-        """Return the path, and the byte where the first chunk of a block begins; 0 if none was written."""
+        """Return the path, and the byte where the first chunk of a block begins; 0 if none was
+        written."""
         first = int(np.searchsorted(self.numbers, block * math.prod(self.counts[1:])))
         return path, int(self.offsets[first]) if first < self.numbers.size else 0
 
@@ -164,7 +167,8 @@ def sort_chunks(
         title: file and dataset, for errors.
         shape: of the dataset.
         chunk: of a chunk.
-        infos: of each chunk the first element, the mask of filters, the byte of the file and the length.
+        infos: of each chunk the first element, the mask of filters, the byte of the file and the
+            length.
         file_bytes: of the file.
 
     Raises:
@@ -204,7 +208,8 @@ def sort_chunks(
 
 
 def _unshuffle(raw: Bytes, element_bytes: int) -> Bytes:
-    """Return bytes of which all first bytes of elements stood first, then all second ones, and so on."""
+    """Return bytes of which all first bytes of elements stood first, then all second ones, and so
+    on."""
     if element_bytes < 2:
         return raw
     count = raw.size // element_bytes
@@ -239,7 +244,8 @@ def _without_checksum(raw: Bytes) -> Bytes:
 
 
 def fletcher32(content: Bytes) -> int:
-    """Return Fletcher's checksum of 32 bits, of big-endian words of 16 bits, as HDF5 computes it."""
+    """Return Fletcher's checksum of 32 bits, of big-endian words of 16 bits, as HDF5 computes
+    it."""
     whole = np.zeros(-(-content.size // 2) * 2, np.uint8)
     whole[: content.size] = content
     words: NDArray[np.int64] = whole.view(">u2").astype(np.int64)

@@ -1,7 +1,9 @@
-"""Datasets: what HDF5's metadata say of an array of a file, and the fields of records that it becomes.
+"""Datasets: what HDF5's metadata say of an array of a file, and the fields of records that it
+becomes.
 
-A `Dataset` is all that opening takes of it. It comes from the file, through h5py, or from a manifest (`listing.py`).
-Where rows are decoded by HDF5, the dataset in the file is compared with it before any of them is.
+A `Dataset` is all that opening takes of it. It comes from the file, through h5py, or from a
+manifest (`listing.py`). Where rows are decoded by HDF5, the dataset in the file is compared with it
+before any of them is.
 """
 
 from __future__ import annotations
@@ -74,7 +76,8 @@ class Kind:
 
     Attributes:
         how: ROWS, CHUNKS or HDF5.
-        dtype: of the elements as stored; of values of varying length that of theirs, of texts uint8.
+        dtype: of the elements as stored; of values of varying length that of theirs, of texts
+            uint8.
         shape: of a row, in elements of the dtype.
         chunk: the shape of a chunk of rows; () without chunks.
         filters: number, values and name of each filter, in the order in which they were applied.
@@ -83,7 +86,8 @@ class Kind:
         has_images: True if values are encoded images.
         classes: the names of the values 0, 1, 2, ...
         packing: how its numbers stand for values.
-        order: "F" if its axes are turned when it is read, and `shape` and `chunk` are those of the turned array.
+        order: "F" if its axes are turned when it is read, and `shape` and `chunk` are those of the
+            turned array.
     """
 
     how: str
@@ -108,7 +112,8 @@ class Kind:
 
     @property
     def base(self) -> tuple[np.dtype[Any], tuple[int, ...]]:
-        """The dtype of the elements of elements that are arrays, and the shape of these; of others (dtype, ())."""
+        """The dtype of the elements of elements that are arrays, and the shape of these; of others
+        (dtype, ())."""
         return self.dtype.subdtype or (self.dtype, ())
 
 
@@ -121,7 +126,8 @@ class Dataset:
         length: the number of rows.
         offset: the byte of the file where the first of ROWS begins.
         chunks: numbers, offsets, lengths and masks of CHUNKS that were written (`chunks.Grid`).
-        num_missing: how many chunks of a dataset that HDF5 decodes were never written; 1 for one in one piece.
+        num_missing: how many chunks of a dataset that HDF5 decodes were never written; 1 for one in
+            one piece.
     """
 
     kind: Kind
@@ -199,7 +205,8 @@ class Place:
         begin, end = (int(start) for start in starts[block : block + 2])
 
         def read(file: Any) -> tuple[Array | Ragged | None, str]:
-            # Opened for each block: no file of h5py stays open, so a fork finds none (`library.py`).
+            # Opened for each block: no file of h5py stays open, so a fork finds none
+            # (`library.py`).
             array, difference = self._find_again(file, dataset)
             if difference:
                 return None, difference
@@ -240,10 +247,12 @@ class Place:
         )
 
     def _find_again(self, file: Any, dataset: Dataset) -> tuple[Any, str]:
-        """Return the dataset in the open file, and what it is that was not opened; "" if it is the same.
+        """Return the dataset in the open file, and what it is that was not opened; "" if it is the
+        same.
 
-        The file passed its stamp, but h5py reads it anew, or did never read it: nothing of another dtype may go into a
-        batch, nothing of another file be read, and no chunk be decoded that has more bytes than were allowed.
+        The file passed its stamp, but h5py reads it anew, or did never read it: nothing of another
+        dtype may go into a batch, nothing of another file be read, and no chunk be decoded that has
+        more bytes than were allowed.
         """
         try:
             array = self.find(file)
@@ -293,7 +302,8 @@ def _block_of(values: Any, kind: Kind) -> Array | Ragged:
 
 @functools.lru_cache(maxsize=256)
 def _row_layout(name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Layout:
-    """Return the layout of a row, one for all files: to make it takes a third of the time of opening a manifest."""
+    """Return the layout of a row, one for all files: to make it takes a third of the time of
+    opening a manifest."""
     return members.row_layout(name, dtype, shape)
 
 
@@ -367,8 +377,8 @@ def read_dataset(place: Place, file: Any, order: str | None) -> Dataset:
         members.row_layout(place.name, dtype, turned[1:])
         return Dataset(kind, turned[0], num_missing=num_missing)
     row_bytes = members.row_layout(place.name, dtype, shape).record_bytes
-    # A type of the file may have other bytes than the dtype that h5py gives for it: only an equal one is read
-    # without h5py.
+    # A type of the file may have other bytes than the dtype that h5py gives for it: only an equal
+    # one is read without h5py.
     is_plain = (
         dataset.id.get_type().equal(h5py.h5t.py_create(dtype, logical=True)) and row_bytes > 0
     )
@@ -380,7 +390,8 @@ def read_dataset(place: Place, file: Any, order: str | None) -> Dataset:
     is_ours = is_ours and not (num_missing and num_missing == Dataset(kind, length).num_chunks)
     if chunk and is_ours and not file.userblock_size and _lists_chunks(place, dataset):
         infos = list[Any]()
-        # One walk over the index; get_chunk_info(number) begins it anew for each chunk, a hundred times as slow.
+        # One walk over the index; get_chunk_info(number) begins it anew for each chunk, a hundred
+        # times as slow.
         dataset.id.chunk_iter(infos.append)
         chunks = [((*info.chunk_offset, *(0 for _ in inner)), *info[1:]) for info in infos]
         whole = (length, *shape, *inner), (*chunk, *inner)
@@ -429,7 +440,8 @@ def _order_of(
     """Return the order of an array of several axes: "F" where it is to be turned.
 
     Raises:
-        SpecError: MATLAB wrote it, and nothing says whether its axes are turned; or it cannot be turned.
+        SpecError: MATLAB wrote it, and nothing says whether its axes are turned; or it cannot be
+            turned.
     """
     if order == TURNED and dtype.subdtype is not None:
         raise SpecError(
@@ -448,11 +460,12 @@ def _order_of(
 
 
 def _lists_chunks(place: Place, dataset: Any) -> bool:
-    """Return True if HDF5 lists the chunks of a dataset with their true places, and all went through the filters.
+    """Return True if HDF5 lists the chunks of a dataset with their true places, and all went
+    through the filters.
 
-    By the indexes of HDF5 1.10 that are arrays, H5Dchunk_iter (libhdf5 1.14.6) counts the places in the order of the
-    dataset's axes as they are. In the index the axis that may grow without end comes first, and the other ones have
-    their largest lengths.
+    By the indexes of HDF5 1.10 that are arrays, H5Dchunk_iter (libhdf5 1.14.6) counts the places in
+    the order of the dataset's axes as they are. In the index the axis that may grow without end
+    comes first, and the other ones have their largest lengths.
     """
     address, size = int(import_h5py().h5o.get_info(dataset.id).addr), place.file_bytes
 
@@ -496,7 +509,8 @@ def _filters_of(dataset: Any) -> tuple[tuple[int, tuple[int, ...], str], ...]:
 
 
 def check_filters(filters: Sequence[tuple[int, str]]) -> None:
-    """Raise ``MissingPackageError`` if HDF5 has not a filter, told by number and name, nor hdf5plugin either."""
+    """Raise ``MissingPackageError`` if HDF5 has not a filter, told by number and name, nor
+    hdf5plugin either."""
     h5z = import_h5py().h5z
     for code, name in filters:
         if not h5z.filter_avail(code):
@@ -511,7 +525,8 @@ def check_filters(filters: Sequence[tuple[int, str]]) -> None:
 
 
 def _without_metadata(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return a dtype without what h5py adds to it: the names of an enumeration, the encoding of texts."""
+    """Return a dtype without what h5py adds to it: the names of an enumeration, the encoding of
+    texts."""
     if dtype.subdtype is not None:
         return np.dtype((_without_metadata(dtype.subdtype[0]), dtype.subdtype[1]))
     if dtype.names is not None:
@@ -569,9 +584,11 @@ def _varying_kind(
 
 
 def _check_lengths(place: Place, dataset: Any, begin: int, end: int, about: Dataset) -> None:
-    """Look at the lengths of values of varying length before HDF5 makes room for them, without asking the file.
+    """Look at the lengths of values of varying length before HDF5 makes room for them, without
+    asking the file.
 
-    They stand with the places of the values in the dataset. Those behind filters that are not undone here are not seen.
+    They stand with the places of the values in the dataset. Those behind filters that are not
+    undone here are not seen.
 
     Raises:
         ValueError: a value has more bytes than the file.
@@ -583,7 +600,8 @@ def _check_lengths(place: Place, dataset: Any, begin: int, end: int, about: Data
     elif all(code in FILTERS for code, *_ in kind.filters):
         step, zero = kind.chunk[0], np.zeros(1, np.int64)
         for first in range(begin // step * step, end, step):
-            # For a chunk that was never written h5py 3.14 asks for memory of any size. To look for it walks all.
+            # For a chunk that was never written h5py 3.14 asks for memory of any size. To look for
+            # it walks all.
             if (
                 about.num_missing
                 and dataset.id.get_chunk_info_by_coord((first,)).byte_offset is None
@@ -661,7 +679,8 @@ def _check_expansion(place: Place, dataset: Any, begin: int, end: int, about: Da
 
 
 def _references(place: Place, dataset: Any, begin: int, end: int) -> Array:
-    """Return length and place of the values of a dataset in one piece, ``[n, REFERENCE_BYTES]``; or none."""
+    """Return length and place of the values of a dataset in one piece, ``[n, REFERENCE_BYTES]``; or
+    none."""
     offset, stored_bytes = dataset.id.get_offset(), int(dataset.id.get_storage_size())
     first = int(offset or 0) + begin * REFERENCE_BYTES
     num_bytes = (end - begin) * REFERENCE_BYTES
@@ -693,8 +712,8 @@ def member_of(place: Place, dataset: Dataset) -> Member:
         size,
     )
     if not isinstance(fields, Layout):
-        # Values of varying length lie one by one in heaps of the file. How many bytes the heaps hold for this dataset
-        # is not written anywhere: the whole file is the most it can be.
+        # Values of varying length lie one by one in heaps of the file. How many bytes the heaps
+        # hold for this dataset is not written anywhere: the whole file is the most it can be.
         rows = members.rows_of_block(size + REFERENCE_BYTES * length, length)
         return _rows_member(
             place, dataset, fields, place.starts(length, rows, REFERENCE_BYTES), size

@@ -1,8 +1,11 @@
 """The library h5py: files of HDF5 as it opens them, and the groups and datasets in them.
 
-Opening h5py reads from a file of Python's that checks each piece: HDF5 opens no path. No file stays open.
-Fork    h5py takes its lock around a fork, so that a child can use it. A child leaves the files that were open then.
-Links   soft links are followed; external links are refused by name: h5py would take this file for the other one.
+Opening h5py reads from a file of Python's that checks each piece: HDF5 opens no path. No file stays
+open.
+Fork    h5py takes its lock around a fork, so that a child can use it. A child leaves the files that
+were open then.
+Links   soft links are followed; external links are refused by name: h5py would take this file for
+        the other one.
 """
 
 from __future__ import annotations
@@ -55,7 +58,8 @@ def import_h5py() -> ModuleType:
 
 
 class _Bytes(io.RawIOBase):
-    """The bytes of an open file, as h5py reads those of Python's files; each piece is whole or an error."""
+    """The bytes of an open file, as h5py reads those of Python's files; each piece is whole or an
+    error."""
 
     def __init__(self, files: Files, number: int, handle: Handle) -> None:
         self._files, self._number, self._handle, self._at = files, number, handle, 0
@@ -70,7 +74,8 @@ class _Bytes(io.RawIOBase):
 
     def readinto(self, memory: Any) -> int:
         view, size = memoryview(memory), int(self._files.sizes[self._number])
-        # h5py ignores how many bytes came, and HDF5 would take what was in this memory for metadata.
+        # h5py ignores how many bytes came, and HDF5 would take what was in this memory for
+        # metadata.
         if not 0 <= self._at <= size - len(view):
             raise OSError(
                 f"{len(view)} bytes at byte {self._at} do not lie in the {size} bytes of the file"
@@ -208,7 +213,8 @@ def further_names(file: Any, path: str, group: str, names: Collection[str]) -> l
 
 
 def find(file: Any, path: str, place: str) -> Any:
-    """Return the group or dataset at a place. Soft links are followed; others lead to other files, and are refused.
+    """Return the group or dataset at a place. Soft links are followed; others lead to other files,
+    and are refused.
 
     h5py would open another file as this one again, since it reads both by the same Python file.
 

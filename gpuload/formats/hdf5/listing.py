@@ -1,11 +1,12 @@
 """Listing: what a manifest holds of HDF5 files, so that opening them reads no metadata.
 
 Values   the complete paths of the datasets; for each its kinds (`datasets.py`), which files share.
-Arrays   for dataset k, with names that begin with its number: of each file the kind, the number of rows, the byte where
-         these begin, and how many chunks were written; of each chunk place and length. The numbers of chunks stand
-         there only for files that lack some, and masks of filters only if one has any.
-Bounds   rows and chunks lie inside of their files, and chunks inside of their datasets. What HDF5 decodes is compared
-         with the file when it is first read.
+Arrays   for dataset k, with names that begin with its number: of each file the kind, the number of
+         rows, the byte where these begin, and how many chunks were written; of each chunk place and
+         length. The numbers of chunks stand there only for files that lack some, and masks of
+         filters only if one has any.
+Bounds   rows and chunks lie inside of their files, and chunks inside of their datasets. What HDF5
+         decodes is compared with the file when it is first read.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
 """MATLAB: what attributes say of the arrays of a MAT file of version 7.3, which is HDF5.
 
-    MATLAB_class            "double", "int8", ...: numbers as they are stored; "logical": bytes 0 and 1; "char": the
-                            numbers of characters; "cell": references; others with MATLAB_object_decode: objects
+    MATLAB_class            "double", "int8", ...: numbers as they are stored; "logical": bytes 0
+                            and 1; "char": the numbers of characters; "cell": references; others
+                            with MATLAB_object_decode: objects
     MATLAB_empty            the dataset holds the sizes of an empty array
-    MATLAB_sparse           a group: the number of rows of a sparse matrix, whose parts are its datasets
+    MATLAB_sparse           a group: the number of rows of a sparse matrix, whose parts are its
+                            datasets
 
 Axes    MATLAB's are turned in the file (`datasets.py`).
 """
@@ -76,7 +78,8 @@ def check_class(attributes: Mapping[str, Any], dataset: Any, path: str) -> None:
 
 
 def dtype_of(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the dtype of the elements of an array of a stored dtype: boolean for logical ones of MATLAB."""
+    """Return the dtype of the elements of an array of a stored dtype: boolean for logical ones of
+    MATLAB."""
     if class_of(attributes) == "logical" and dtype == np.uint8:
         return np.dtype(bool)
     return dtype
@@ -93,7 +96,8 @@ def tell_characters(attributes: Mapping[str, Any], title: str, dtype: np.dtype[A
 
 
 def is_stored_as(dtype: np.dtype[Any], stored_dtype: np.dtype[Any]) -> bool:
-    """Return True if HDF5 has one dtype for the elements of an array of the other: bytes for logical ones."""
+    """Return True if HDF5 has one dtype for the elements of an array of the other: bytes for
+    logical ones."""
     return dtype == stored_dtype or (dtype == np.dtype(bool) and stored_dtype == np.dtype(np.uint8))
 
 

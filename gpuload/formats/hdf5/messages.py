@@ -1,12 +1,17 @@
 """Messages: what the header of an HDF5 dataset says of its chunks that h5py does not tell.
 
-    index     how chunks are found: a B-tree of version 1 or 2, an array that grows along one axis, ...
-    is_whole  whether chunks at the edges, which reach beyond the dataset, went through the filters, too
+    index     how chunks are found: a B-tree of version 1 or 2, an array that grows along one axis,
+    ...
+    is_whole  whether chunks at the edges, which reach beyond the dataset, went through the filters,
+              too
 
-Layout  A header is a row of messages in one or more blocks. Of version 1 each message has a head of 8 bytes; of version
-        2 blocks begin with "OHDR" and "OCHK" and end with a checksum, and each message has a head of 4 or 6 bytes.
-Limits  Of a header that is not as expected here None is returned: HDF5 itself decodes such a dataset then.
-Source  HDF5 File Format Specification 3.0, IV.A "Data Object Headers", IV.A.2.i "Data Layout Message"
+Layout  A header is a row of messages in one or more blocks. Of version 1 each message has a head of
+        8 bytes; of version 2 blocks begin with "OHDR" and "OCHK" and end with a checksum, and each
+        message has a head of 4 or 6 bytes.
+Limits  Of a header that is not as expected here None is returned: HDF5 itself decodes such a
+dataset then.
+Source  HDF5 File Format Specification 3.0, IV.A "Data Object Headers", IV.A.2.i "Data Layout
+        Message"
 """
 
 from __future__ import annotations
@@ -39,7 +44,8 @@ class ChunkIndex:
 
 
 def chunk_index(read: Read, address: int) -> ChunkIndex | None:
-    """Return how the chunks of a dataset lie; None if its header does not say so in a way that is known here.
+    """Return how the chunks of a dataset lie; None if its header does not say so in a way that is
+    known here.
 
     Args:
         read: returns bytes of the file: place and length; fewer where the file ends.
@@ -49,7 +55,8 @@ def chunk_index(read: Read, address: int) -> ChunkIndex | None:
         if kind == LAYOUT and not flags & SHARED and len(content) > 4 and content[1] == CHUNKED:
             if content[0] == 3:
                 return ChunkIndex(BTREE_1, True)
-            # Version, class, flags, number of axes, bytes of a length; then these lengths, and the kind of index.
+            # Version, class, flags, number of axes, bytes of a length; then these lengths, and the
+            # kind of index.
             at = 5 + content[3] * content[4]
             is_known = content[0] in (4, 5) and at < len(content)
             if is_known:

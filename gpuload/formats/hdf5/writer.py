@@ -1,7 +1,8 @@
-"""HDF5, written: a dataset in one piece for each field, through h5py, so that rows are read where they lie.
+"""HDF5, written: a dataset in one piece for each field, through h5py, so that rows are read where
+they lie.
 
-Arrays   keep dtype and shape; numbers are little-endian. `Ragged` becomes values of varying length, text UTF-8 of
-         varying length; that of a fixed length is read again as text of any length.
+Arrays   keep dtype and shape; numbers are little-endian. `Ragged` becomes values of varying length,
+         text UTF-8 of varying length; that of a fixed length is read again as text of any length.
 Version  ``libver="v108"``: HDF5 1.8 or later reads it, and its metadata have checksums.
 Refused  fields of several varying axes, dates and times, text of bytes of varying length.
 """
@@ -68,7 +69,8 @@ def _write(path: str, records: Records) -> None:
             "h5py", needed_for="gl.convert to HDF5", extra="hdf5", error=error
         ) from None
     _check_length(path, records)
-    # The metadata of HDF5 1.8 and later have checksums, the earliest form, which h5py writes by default, has none.
+    # The metadata of HDF5 1.8 and later have checksums, the earliest form, which h5py writes by
+    # default, has none.
     with h5py.File(path, "x", libver="v108") as file:
         datasets = {}
         for field in records.spec:
@@ -97,10 +99,12 @@ def _is_text(field: Field) -> bool:
 
 
 def _check_length(path: str, records: Records) -> None:
-    """Raise ``OSError`` if the system allows no file that is as long as the values of fields of fixed length.
+    """Raise ``OSError`` if the system allows no file that is as long as the values of fields of
+    fixed length.
 
-    HDF5 would find out when it closes the file, keep parts of it, and end the process with a segmentation fault when
-    Python ends (h5py 3.14 and 3.16, under `ulimit -f`). That the disk is full it finds out before.
+    HDF5 would find out when it closes the file, keep parts of it, and end the process with a
+    segmentation fault when Python ends (h5py 3.14 and 3.16, under `ulimit -f`). That the disk is
+    full it finds out before.
     """
     sizes = (
         field.dtype.itemsize * math.prod(field.fixed_shape)
@@ -117,10 +121,11 @@ def _varies(values: Values) -> bool:
 
 
 def _objects(values: Values) -> Any:
-    """Return values of varying length as an array of objects, or as a matrix where they happen to have one length.
+    """Return values of varying length as an array of objects, or as a matrix where they happen to
+    have one length.
 
-    h5py makes objects of the rows of a matrix; of an array of objects of one length it makes a matrix of objects, which
-    it then refuses (3.16).
+    h5py makes objects of the rows of a matrix; of an array of objects of one length it makes a
+    matrix of objects, which it then refuses (3.16).
     """
     if any(isinstance(value, str) for value in values):
         return np.array([str(value) for value in values], object)

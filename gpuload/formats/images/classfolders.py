@@ -3,13 +3,14 @@
     photos/ant/1.jpg  photos/bee/old/2.jpg      gl.images("photos")        ant, bee: the folders in the named one
     ["x/ant/1.jpg", "y/bee/2.jpg"]              gl.images([...])           ant, bee: the last folder of each file
 
-Classes  the folders that hold an image, in the order of `sources/classnames.py`. A folder without one
-         (``__MACOSX``, notes) is no class, and the log names it. Folders of the system
-         (`storage/hidden.py`), such as ``@eaDir``, are none either: stores and git have no empty folders, and
-         the same images have the same classes there.
-Splits   where all folders are called as parts of a data set are, ``train``, ``val``, ``test``, and hold
-         folders themselves, those are the classes, and the parts are opened one by one. So are ``seg_train``
-         and ``fold_0``, if they hold the same folders. Of others that do, the log tells.
+Classes  the folders that hold an image, in the order of `sources/classnames.py`. A folder without
+         one (``__MACOSX``, notes) is no class, and the log names it. Folders of the system
+         (`storage/hidden.py`), such as ``@eaDir``, are none either: stores and git have no empty
+         folders, and the same images have the same classes there.
+Splits   where all folders are called as parts of a data set are, ``train``, ``val``, ``test``, and
+         hold folders themselves, those are the classes, and the parts are opened one by one. So are
+         ``seg_train`` and ``fold_0``, if they hold the same folders. Of others that do, the log
+         tells.
 Cost     names are looked at folder by folder; of each image one look-up.
 """
 
@@ -150,7 +151,8 @@ class ClassFolders:
                 inner[name].add(rest.partition("/")[0])
         splits = [name for name in classes if SPLIT.fullmatch(name)]
         deep = [name for name in splits if inner[name]]
-        # Of classes that are called train and val, as vehicles may be, not all have the name of a part.
+        # Of classes that are called train and val, as vehicles may be, not all have the name of a
+        # part.
         are_all = bool(splits) and len(splits) == len(classes)
         if deep and (are_all or (len(deep) > 1 and _shared(inner, deep))):
             raise self._split_error(splits, deep, inner)
@@ -209,7 +211,8 @@ class ClassFolders:
         )
 
     def _tell_of_inner_folders(self, name: str) -> None:
-        """Warn if the only class folder holds several folders, which may be the classes that are meant."""
+        """Warn if the only class folder holds several folders, which may be the classes that are
+        meant."""
         inner = {folder.partition("/")[2].partition("/")[0] for folder in self.folders}
         if len(inner) > 1 and "" not in inner:
             log.warning(
@@ -266,7 +269,8 @@ def _is_test(name: str) -> bool:
 
 
 def _is_empty(folder: str) -> bool:
-    """Return True if a folder holds nothing but files such as ``.gitkeep``: someone may mean it as a class."""
+    """Return True if a folder holds nothing but files such as ``.gitkeep``: someone may mean it as
+    a class."""
     for _, _, names in os.walk(folder):
         # ._ is what a Mac puts beside files on foreign disks and into archives, under __MACOSX.
         if any(not name.startswith(".") or name.startswith("._") for name in names):
@@ -275,7 +279,8 @@ def _is_empty(folder: str) -> bool:
 
 
 def below(root: str, path: str) -> str:
-    """Return an absolute path as seen from a folder that it lies in; `os.path.relpath` takes 30 times as long."""
+    """Return an absolute path as seen from a folder that it lies in; `os.path.relpath` takes 30
+    times as long."""
     return path_of(path)[len(os.path.join(root, "")) :]
 
 
@@ -289,7 +294,8 @@ def top_folders(root: str, paths: Sequence[str]) -> list[str]:
 
 
 def manifest_names(listing: Manifest) -> tuple[str, ...] | None:
-    """Return the names of ``classes=`` that the source was opened with which a manifest lists; None without.
+    """Return the names of ``classes=`` that the source was opened with which a manifest lists; None
+    without.
 
     Raises:
         FormatError: they are no names.
@@ -302,7 +308,8 @@ def manifest_names(listing: Manifest) -> tuple[str, ...] | None:
 
 
 def check_rule(listing: Manifest, classes: tuple[str, ...]) -> None:
-    """Raise ``FormatError`` if a manifest lists other classes than its images have by the rule of today.
+    """Raise ``FormatError`` if a manifest lists other classes than its images have by the rule of
+    today.
 
     Before, class folders were always in the order of their characters, and empty ones counted.
     """

@@ -1,11 +1,14 @@
 """Image folders: the encoded images of a source as files, unchanged, with their labels.
 
-    photos/cat/0000017.jpg      where labels are whole numbers that name the classes of the source: a folder a class,
-                                and photos/classes.json with the names of all classes, also of those without an image
-    photos/0000017.jpg          without labels, or with others, which stand in photos/labels.csv: file,label
+    photos/cat/0000017.jpg      where labels are whole numbers that name the classes of the source:
+                                a folder a class, and photos/classes.json with the names of all
+                                classes, also of those without an image
+    photos/0000017.jpg          without labels, or with others, which stand in photos/labels.csv:
+                                file,label
 
-Names   the number of the record, filled up with zeros, and the suffix of the image's format. A reader has the records
-        in the order of their paths: in the same order without class folders, class by class with them.
+Names   the number of the record, filled up with zeros, and the suffix of the image's format. A
+        reader has the records in the order of their paths: in the same order without class folders,
+        class by class with them.
 Labels  gl.images(folder, classes="folder/classes.json") has the same classes, gl.images(folder,
         labels="folder/labels.csv") the other labels, and `gl.open` finds both files.
 """
@@ -117,9 +120,11 @@ def parts_of(spec: Spec) -> tuple[Field, Field | None]:
 
 
 def class_folders(source: Source, label: Field | None) -> tuple[str, ...]:
-    """Return the name of the folder of each class; empty where labels stand in a table, or there are none.
+    """Return the name of the folder of each class; empty where labels stand in a table, or there
+    are none.
 
-    Folders are read without their file of classes, too, so the classes must be in the order that they have then.
+    Folders are read without their file of classes, too, so the classes must be in the order that
+    they have then.
 
     Raises:
         SpecError: a class has a name that no folder can have.
@@ -198,7 +203,8 @@ def table(folder: str, source: Source, label: Field) -> bytes:
     lines.writerow(("file", "label"))
     for numbers, fields in Records(source, 0, len(source), (label.name,)).chunks():
         values = np.asarray(fields[label.name])
-        # Read again, labels of a table are numbers or texts: True would become a class of that name.
+        # Read again, labels of a table are numbers or texts: True would become a class of that
+        # name.
         if values.dtype.kind == "b":
             values = values.astype(np.int64)
         if values.dtype.kind == "U":
@@ -215,7 +221,8 @@ def about(source: Source) -> Mapping[str, Any]:
 
 
 def finish(folder: str, source: Source) -> None:
-    """Write the names of the classes beside their folders, or the table of labels, where there are any."""
+    """Write the names of the classes beside their folders, or the table of labels, where there are
+    any."""
     _, label = parts_of(source.spec)
     if label is None:
         return

@@ -1,15 +1,19 @@
 """Labels of image files that are not the folders they lie in: a list, a mapping, a CSV file.
 
-Names   a file is named as seen from the folder of the images, as seen from where the program runs, or by its absolute
-        path; in a CSV file also as seen from the folder of that file. The first of these that is an image is meant.
-Stems   a name without a file stands for the file that has it before its suffix: ``cat/1`` for ``cat/1.jpg``; then for
-        the image in any folder with this stem. A stem of two images is refused.
-Exact   every image has one label and every label an image; nothing is left out, and the order is that of the images.
-CSV     a header with the names of the columns, then a line for each image; quotes as in RFC 4180, UTF-8, with or
-        without a byte order mark. A file has two columns, file and label, or `Labels` names those that are meant.
-        Labels are whole numbers if all are, else numbers if all are, else texts.
-Texts   become numbers of classes (`sources/classnames.py`). With ``classes=`` labels of a CSV file that
-        all are names of classes are these, also where the names are numbers.
+Names   a file is named as seen from the folder of the images, as seen from where the program runs,
+        or by its absolute path; in a CSV file also as seen from the folder of that file. The first
+        of these that is an image is meant.
+Stems   a name without a file stands for the file that has it before its suffix: ``cat/1`` for
+        ``cat/1.jpg``; then for the image in any folder with this stem. A stem of two images is
+        refused.
+Exact   every image has one label and every label an image; nothing is left out, and the order is
+that of the images.
+CSV     a header with the names of the columns, then a line for each image; quotes as in RFC 4180,
+        UTF-8, with or without a byte order mark. A file has two columns, file and label, or
+        `Labels` names those that are meant. Labels are whole numbers if all are, else numbers if
+        all are, else texts.
+Texts   become numbers of classes (`sources/classnames.py`). With ``classes=`` labels of a CSV file
+        that all are names of classes are these, also where the names are numbers.
 Source  https://docs.python.org/3/library/csv.html, RFC 4180
 """
 
@@ -44,7 +48,8 @@ from gpuload.storage.files import Path, open_error, open_regular
 MOST_COLUMNS = 12  # in an error
 LARGEST_DIGITS = 19  # of int64
 INT64 = np.iinfo(np.int64)
-# Names of the column of files, in small letters; where two columns have such names, or none has, it is the first.
+# Names of the column of files, in small letters; where two columns have such names, or none has, it
+# is the first.
 FILE_NAMES = {
     "file",
     "filename",
@@ -70,14 +75,17 @@ log = logging.getLogger("gpuload")
 
 @dataclass(frozen=True)
 class Labels:
-    """Columns of a CSV file that has more than two: ``gl.images("train", labels=gl.Labels("train.csv", "breed"))``.
+    """Columns of a CSV file that has more than two:
+    ``gl.images("train", labels=gl.Labels("train.csv", "breed"))``.
 
     Args:
         path: of the CSV file.
-        label: the name of the column of labels; several names make a vector of numbers of each image.
-        file: the name of the column of files, with or without their suffix. By default the column that is called
-            ``id``, ``file``, ``image`` or similar, else the first.
-        classes: the names of the classes, as of ``gl.images``: ``gl.Labels("val.csv", "breed", classes=train)``.
+        label: the name of the column of labels; several names make a vector of numbers of each
+            image.
+        file: the name of the column of files, with or without their suffix. By default the column
+            that is called ``id``, ``file``, ``image`` or similar, else the first.
+        classes: the names of the classes, as of ``gl.images``:
+            ``gl.Labels("val.csv", "breed", classes=train)``.
     """
 
     path: Path
@@ -121,8 +129,10 @@ class ImageLabels:
 
     Attributes:
         values: ``[num_files, ...]``: the labels, of texts their class numbers.
-        classes: the names of the classes: those that were stated, else of texts the different ones; see `in_order`.
-        argument: the labels in the order of the files: as argument of ``labels_of`` it gives the same.
+        classes: the names of the classes: those that were stated, else of texts the different ones;
+            see `in_order`.
+        argument: the labels in the order of the files: as argument of ``labels_of`` it gives the
+            same.
     """
 
     values: Array
@@ -138,7 +148,8 @@ class InOrder:
 
 
 def stated_classes(labels: Any, classes: AnyClasses | None) -> tuple[str, ...] | None:
-    """Return the names of the classes that the arguments of ``gl.images`` state; None if they state none.
+    """Return the names of the classes that the arguments of ``gl.images`` state; None if they state
+    none.
 
     Raises:
         SpecError: they are no names, two arguments state them, or there are no labels.
@@ -204,7 +215,8 @@ def labels_of(
 
 
 def _log_order(root: str, paths: Sequence[str]) -> None:
-    """Warn if files are numbered, and the order of their names is not that of the numbers: 0, 1, 10, 11, 2."""
+    """Warn if files are numbered, and the order of their names is not that of the numbers: 0, 1,
+    10, 11, 2."""
     number = misnumbered(paths)
     if number:
         names = [
@@ -222,7 +234,8 @@ def _log_order(root: str, paths: Sequence[str]) -> None:
 def _image_labels(
     labels: Any, paths: Sequence[str], classes: tuple[str, ...] | None, source: str
 ) -> ImageLabels:
-    """Return the labels that are given image by image: class names, or numbers, or an array for each."""
+    """Return the labels that are given image by image: class names, or numbers, or an array for
+    each."""
     count = len(paths)
     array = as_array("labels", labels)
     if (
@@ -355,7 +368,8 @@ class _Images:
         return numbers[0] if numbers else None
 
     def exact(self, name: Any) -> int | None:
-        """Return the number of the image with a name, suffix and folder included; None where there is none."""
+        """Return the number of the image with a name, suffix and folder included; None where there
+        is none."""
         if not isinstance(name, (str, os.PathLike)) or not isinstance(os.fspath(name), str):
             raise SpecError(
                 f"labels: {name!r} as the name of a file",
@@ -427,12 +441,15 @@ def _of_csv(
 def _rows(
     path: str, columns: Labels | None, images: _Images
 ) -> Iterator[tuple[str, str, tuple[str, tuple[str, ...]]]]:
-    """Yield the rows of a CSV file: (place, file, (place, texts of the label)); ``place`` is path and line."""
+    """Yield the rows of a CSV file: (place, file, (place, texts of the label)); ``place`` is path
+    and line."""
     descriptor = open_regular(path)
     try:
-        # -sig: spreadsheets write a byte order mark in front. newline="": line ends inside quotes are csv's to decide.
+        # -sig: spreadsheets write a byte order mark in front. newline="": line ends inside quotes
+        # are csv's to decide.
         with open(descriptor, encoding="utf-8-sig", newline="") as file:
-            # strict: without it, a quote in the wrong place swallows the lines behind it, and no error says so.
+            # strict: without it, a quote in the wrong place swallows the lines behind it, and no
+            # error says so.
             reader = csv.reader(file, skipinitialspace=True, strict=True)
             try:
                 header = next(reader, [])
@@ -499,7 +516,8 @@ def _column(path: str, header: list[str], name: str) -> int:
 
 
 def _shorten(values: Sequence[str]) -> str:
-    """Return the first MOST_COLUMNS values of a line, for a message, and how many more there are."""
+    """Return the first MOST_COLUMNS values of a line, for a message, and how many more there
+    are."""
     if len(values) > MOST_COLUMNS:
         suffix = f" and {len(values) - MOST_COLUMNS} more"
     else:
@@ -519,7 +537,8 @@ def _check_row(place: str, row: list[str], header: list[str], selection: Sequenc
 
 
 def _numbers(labels: Sequence[tuple[str, str]]) -> list[Any]:
-    """Return labels of a CSV file as whole numbers if all are, else as numbers if all are, else as they are.
+    """Return labels of a CSV file as whole numbers if all are, else as numbers if all are, else as
+    they are.
 
     Args:
         labels: place (path and line) and text of each.
@@ -535,7 +554,8 @@ def _numbers(labels: Sequence[tuple[str, str]]) -> list[Any]:
 
 
 def _check_codes(labels: Sequence[tuple[str, str]], numbers: Sequence[int]) -> None:
-    """Raise ``FormatError`` if labels that differ as texts are one number: codes such as 01 and 1."""
+    """Raise ``FormatError`` if labels that differ as texts are one number: codes such as 01 and
+    1."""
     text_of: dict[int, str] = {}
     for (place, text), number in zip(labels, numbers, strict=True):
         if text_of.setdefault(number, text) != text:
@@ -552,7 +572,8 @@ def _is_word(text: str) -> bool:
 
 
 def _whole(place: str, text: str) -> int:
-    # Cut to one digit more than an int64 has: Python's ``int`` refuses, or takes long for, thousands of digits.
+    # Cut to one digit more than an int64 has: Python's ``int`` refuses, or takes long for,
+    # thousands of digits.
     digits = text.lstrip("+-").lstrip("0") or "0"
     number = int(digits[: LARGEST_DIGITS + 1]) * (-1 if text.startswith("-") else 1)
     if not INT64.min <= number <= INT64.max:

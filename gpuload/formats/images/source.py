@@ -1,15 +1,17 @@
-"""Image files: encoded images of any format that is decoded, a file a record, with the class of each as its label.
+"""Image files: encoded images of any format that is decoded, a file a record, with the class of
+each as its label.
 
-Folder  all files below it with a suffix of such a format (`images.head.FORMATS`), in any case and depth, hidden ones
-        and those of systems (`storage/hidden.py`) left out, sorted by path; formats may stand side by side. A folder to
-        which links lead is read once. The log lists the other files; images of formats that are not decoded are a
-        warning. A list is taken in its order, a wildcard is sorted; they may name images with
-        another suffix. The first bytes of a file decide how it is read, not its suffix.
-Labels  the number of the folder that an image lies in: of those in a root folder, or of the last ones that the files of
-        a list lie in (`classfolders.py`). Others: `labels.py`.
-Access  whole files, the bytes untouched; `images/head.py` reads their headers later. When the source is opened only the
-        first bytes of files with other suffixes are looked at, and of very large ones, so that no gigabytes of
-        something else are read into memory.
+Folder  all files below it with a suffix of such a format (`images.head.FORMATS`), in any case and
+        depth, hidden ones and those of systems (`storage/hidden.py`) left out, sorted by path;
+        formats may stand side by side. A folder to which links lead is read once. The log lists the
+        other files; images of formats that are not decoded are a warning. A list is taken in its
+        order, a wildcard is sorted; they may name images with another suffix. The first bytes of a
+        file decide how it is read, not its suffix.
+Labels  the number of the folder that an image lies in: of those in a root folder, or of the last
+        ones that the files of a list lie in (`classfolders.py`). Others: `labels.py`.
+Access  whole files, the bytes untouched; `images/head.py` reads their headers later. When the
+        source is opened only the first bytes of files with other suffixes are looked at, and of
+        very large ones, so that no gigabytes of something else are read into memory.
 Memory  the files of one read lie side by side in one piece of memory (`Ragged`).
 """
 
@@ -64,7 +66,8 @@ from gpuload.storage.hidden import is_hidden_name
 from gpuload.storage.paths import PackedPaths
 from gpuload.storage.stores import is_remote, like, path_of
 
-# Suffixes of images in formats that are not decoded. The user most likely wanted these files, so the log warns of them.
+# Suffixes of images in formats that are not decoded. The user most likely wanted these files, so
+# the log warns of them.
 OTHER_SUFFIXES = {
     ".heic",
     ".heif",
@@ -114,36 +117,42 @@ def images(
     The logger ``gpuload`` says how many files of a folder are left out.
 
         gl.images("photos")                               the folder of an image names its class
-        gl.images("photos", labels=[3, 1, 4])             the label of each image, in the order of the paths
-        gl.images("photos", labels={"cat/1.jpg": 3, ...})
-        gl.images("photos", labels="labels.csv")          file,label; id,label with names that have no suffix
-        gl.images("photos", labels=gl.Labels("train.csv", label="breed"))      of more columns
-        gl.images("val", classes=train)                   the numbers that the classes have in the source train
+        gl.images("photos", labels=[3, 1, 4])             the label of each image, in the order of
+        the paths gl.images("photos", labels={"cat/1.jpg": 3, ...})
+        gl.images("photos", labels="labels.csv")          file,label; id,label with names that have
+        no suffix gl.images("photos", labels=gl.Labels("train.csv", label="breed"))      of more
+        columns
+        gl.images("val", classes=train)                   the numbers that the classes have in the
+                                                          source train
 
     Args:
-        root_or_paths: a folder, a path, a string with wildcards, or a list of paths and wildcards; or a manifest of
-            images (``Source.index``).
-        labels: None: no labels. ``"folder"``: the number of the folder. An array or list: numbers, arrays of one shape,
-            or texts. A mapping from file (as seen from the folder, as given, or absolute) to label. The path of a CSV
-            file with a header and two columns, file and label; files may also be as seen from its folder. ``gl.Labels``
-            names columns of a CSV file that has more. The suffix of a file may be left out where that leaves one
-            image. Each image has one label there, and each label an image. Where labels are texts, ``label`` is their
-            number among the sorted different texts, which ``source.classes`` has. Names that are all whole numbers are
-            sorted as numbers. A folder without an image is no class; the log names it.
-        classes: the names of the classes, that of label 0 first, in place of those that the images have: a list; a
-            source, for its ``classes``; a mapping from name to number; or the path of a ``.json`` file with a list or a
-            mapping, as ``json.dump(source.classes, file)`` writes it. A class may have no image here; a class that is
-            not among the names is an error. Labels that are numbers already are checked.
-        on_error: ``"raise"``: a file that is empty, too large or no image at all is an error. ``"replace"``,
-            ``"skip"``: it is a record, which cannot be read; pass ``on_error`` to the loader, too.
+        root_or_paths: a folder, a path, a string with wildcards, or a list of paths and wildcards;
+            or a manifest of images (``Source.index``).
+        labels: None: no labels. ``"folder"``: the number of the folder. An array or list: numbers,
+            arrays of one shape, or texts. A mapping from file (as seen from the folder, as given,
+            or absolute) to label. The path of a CSV file with a header and two columns, file and
+            label; files may also be as seen from its folder. ``gl.Labels`` names columns of a CSV
+            file that has more. The suffix of a file may be left out where that leaves one image.
+            Each image has one label there, and each label an image. Where labels are texts,
+            ``label`` is their number among the sorted different texts, which ``source.classes``
+            has. Names that are all whole numbers are sorted as numbers. A folder without an image
+            is no class; the log names it.
+        classes: the names of the classes, that of label 0 first, in place of those that the images
+            have: a list; a source, for its ``classes``; a mapping from name to number; or the path
+            of a ``.json`` file with a list or a mapping, as ``json.dump(source.classes, file)``
+            writes it. A class may have no image here; a class that is not among the names is an
+            error. Labels that are numbers already are checked.
+        on_error: ``"raise"``: a file that is empty, too large or no image at all is an error.
+            ``"replace"``, ``"skip"``: it is a record, which cannot be read; pass ``on_error`` to
+            the loader, too.
 
     Raises:
         FileError: a file or folder is missing, cannot be read, or a folder holds no image.
-        FormatError: a file is empty, or too large for an image, or has another suffix or is large, and is no image of
-            a format that is decoded; a CSV file that is none.
-        SpecError: with ``labels="folder"``, an image that lies in no class folder, or folders that are parts of a data
-            set (``train``, ``val``) and no classes; labels that are not one for each image; a class that is none of
-            ``classes``.
+        FormatError: a file is empty, or too large for an image, or has another suffix or is large,
+            and is no image of a format that is decoded; a CSV file that is none.
+        SpecError: with ``labels="folder"``, an image that lies in no class folder, or folders that
+            are parts of a data set (``train``, ``val``) and no classes; labels that are not one for
+            each image; a class that is none of ``classes``.
     """
     by_folder = isinstance(labels, str) and labels == "folder"
     check_on_error(on_error)
@@ -168,7 +177,8 @@ def images(
         )
         content = replace(content, labels=image_labels.values, classes=image_labels.classes)
         argument = image_labels.argument
-    # Only where it was passed: calls of before have the identity that they had, by which manifests find fingerprints.
+    # Only where it was passed: calls of before have the identity that they had, by which manifests
+    # find fingerprints.
     if names is None:
         options = {}
     else:
@@ -195,7 +205,8 @@ class Content:
         bad: the files that cannot be opened.
         labels: ``[num_files, ...]``; None where there are none.
         classes: the names of the classes.
-        other_files: the files of the folder that are no images, by suffix, as text; "" if there is none.
+        other_files: the files of the folder that are no images, by suffix, as text; "" if there is
+            none.
     """
 
     files: Files
@@ -367,7 +378,8 @@ def _remote_images_below(root: str) -> list[str]:
 
 
 def _images_below(root: str) -> tuple[list[str], str]:
-    """Return the paths of all images in a folder and its folders, sorted, and a text about the other files."""
+    """Return the paths of all images in a folder and its folders, sorted, and a text about the
+    other files."""
     if is_remote(root):
         return _remote_images_below(root), ""
     paths: list[str] = []
@@ -376,7 +388,8 @@ def _images_below(root: str) -> tuple[list[str], str]:
     broken_links = list[
         str
     ]()  # which may have been class folders; one that is called as an image is an error later
-    # By real paths: a link to a folder above would be followed for ever, and another to the same folder counted twice.
+    # By real paths: a link to a folder above would be followed for ever, and another to the same
+    # folder counted twice.
     folders, visited = [root], {os.path.realpath(root)}
     with Progress("listing folders") as progress:
         while folders:
@@ -427,7 +440,8 @@ def _images_below(root: str) -> tuple[list[str], str]:
         else:
             level = logging.INFO
         log.log(level, "%s: %d %s left out: %s", root, count, are, _kinds(other_suffixes))
-    # Sorted as a whole: the order in which folders list their files differs from machine to machine.
+    # Sorted as a whole: the order in which folders list their files differs from machine to
+    # machine.
     return sorted(paths), _kinds(other_suffixes)
 
 
@@ -470,7 +484,8 @@ def _first_visits(folders: list[str], visited: set[str]) -> Iterator[str]:
 def _check_file(path: str, size: int, head: bytes) -> None:
     """Raise ``FormatError`` for a file that is empty, too large, or no image by its first bytes.
 
-    A file of usual size with the suffix of an image is not opened here: its header is read when it is decoded.
+    A file of usual size with the suffix of an image is not opened here: its header is read when it
+    is decoded.
     """
     if size == 0:
         raise FormatError(

@@ -1,4 +1,5 @@
-"""Headers of many NPY files in arrays: each different header once, and of each file its length and where data begin.
+"""Headers of many NPY files in arrays: each different header once, and of each file its length and
+where data begin.
 
     shards of 1000, 1000 and 500 rows of (28, 28)      heads: (0, 28, 28)      lengths: 1000 1000 500
 
@@ -26,7 +27,8 @@ class Headers:
     """The headers of files.
 
     Attributes:
-        heads: the different headers, in the order of their first files; the length of the first axis is 0.
+        heads: the different headers, in the order of their first files; the length of the first
+            axis is 0.
         head_of: int64 ``[num_files]``, which of them each file has.
         lengths: int64 ``[num_files]``, the length of the first axis; 1 where there are no axes.
         offsets: int64 ``[num_files]``, the byte where the data begins.
@@ -75,8 +77,8 @@ class Headers:
 
     def different(self) -> tuple[list[int], NDArray[np.int64]]:
         """Return the first file of each header and length, and which of these each file is like."""
-        # Numbers of the lengths, and not np.unique(axis=0): NumPy compares rows by code of Python, and takes what a
-        # signal handler raises there for an error of its own.
+        # Numbers of the lengths, and not np.unique(axis=0): NumPy compares rows by code of Python,
+        # and takes what a signal handler raises there for an error of its own.
         _, length_of = np.unique(self.lengths, return_inverse=True)
         pairs = length_of.reshape(-1) * len(self.heads) + self.head_of
         _, firsts, inverse = np.unique(pairs, return_index=True, return_inverse=True)
@@ -104,7 +106,8 @@ class Headers:
             manifest: it has the arrays.
             prefix: of their names.
             texts: the values that stand for the different headers.
-            sizes: int64 ``[num_files]``, the bytes of each file, or of the part of it that is an NPY file.
+            sizes: int64 ``[num_files]``, the bytes of each file, or of the part of it that is an
+                NPY file.
 
         Raises:
             FormatError: they are no headers, or data would end behind their file.

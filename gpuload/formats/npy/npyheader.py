@@ -1,12 +1,14 @@
 """The NPY format: a header that says dtype, order and shape, then the elements.
 
-Layout  6 bytes magic, 1 byte major and 1 minor version; the length of the header, little-endian, as uint16 (version 1)
-        or uint32 (2 and 3); the header, a Python literal ``{'descr': ..., 'fortran_order': ..., 'shape': ...}`` in
-        Latin-1 (1 and 2) or UTF-8 (3), padded; then the elements, in C or Fortran order.
-Safety  the literal is parsed here and never evaluated; objects (pickles) are refused unread; no length is believed
-        before it was compared with the file's.
-Accepts the files that ``numpy.load`` accepts: other paddings, a missing trailing comma, Python 2's long integers
-        (versions 1 and 2), bytes after the last element, which the readers tell about; another array there is refused.
+Layout  6 bytes magic, 1 byte major and 1 minor version; the length of the header, little-endian, as
+        uint16 (version 1) or uint32 (2 and 3); the header, a Python literal
+        ``{'descr': ..., 'fortran_order': ..., 'shape': ...}`` in Latin-1 (1 and 2) or UTF-8 (3),
+        padded; then the elements, in C or Fortran order.
+Safety  the literal is parsed here and never evaluated; objects (pickles) are refused unread; no
+        length is believed before it was compared with the file's.
+Accepts the files that ``numpy.load`` accepts: other paddings, a missing trailing comma, Python 2's
+        long integers (versions 1 and 2), bytes after the last element, which the readers tell
+        about; another array there is refused.
 Source  numpy/lib/_format_impl.py, https://numpy.org/neps/nep-0001-npy-format.html
 """
 
@@ -74,7 +76,8 @@ class Header:
 
 
 def joined_arrays(path: str, num_bytes: int) -> FormatError:
-    """Return the error for a file of several arrays, of which the first is followed by ``num_bytes`` bytes."""
+    """Return the error for a file of several arrays, of which the first is followed by
+    ``num_bytes`` bytes."""
     new_path = f"{path.removesuffix('.npy')}-joined.npy"
     return FormatError(
         f"{path} holds several arrays one behind the other, which is not supported",
@@ -110,7 +113,8 @@ def read_header(
         path: the file, for messages, and for the rare header that is longer than ``head``.
         size_bytes: its size.
         head: its first HEAD_BYTES bytes, or all where it has fewer.
-        read_bytes_to: returns so many of the first bytes, for an array that does not lie in a file of its own.
+        read_bytes_to: returns so many of the first bytes, for an array that does not lie in a file
+            of its own.
 
     Raises:
         FormatError: it is no NPY file, holds objects, or is shorter than it says.
@@ -134,7 +138,8 @@ def read_header(
 
 
 def end_of_header(head: bytes) -> int:
-    """Return where the header of an NPY file ends that begins so, which may be beyond ``head``; 0 for other files."""
+    """Return where the header of an NPY file ends that begins so, which may be beyond ``head``; 0
+    for other files."""
     if not head.startswith(MAGIC) or len(head) < 8 or head[6] not in VERSIONS:
         return 0
     length_format, _ = VERSIONS[head[6]]
@@ -173,8 +178,8 @@ def naming_conversion(paths: Paths) -> Iterator[None]:
 def header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
     """Return the header of a file whose elements follow in C order.
 
-    It has the lowest version that can hold it, and ends in spaces and a line end, so that the elements begin at a
-    multiple of 64 bytes.
+    It has the lowest version that can hold it, and ends in spaces and a line end, so that the
+    elements begin at a multiple of 64 bytes.
     """
     descr = np.lib.format.dtype_to_descr(dtype)
     text = repr({"descr": descr, "fortran_order": False, "shape": shape})
@@ -274,13 +279,15 @@ def _parse(text: bytes, version: int, offset: int) -> Header:
     if not isinstance(fortran, bool):
         raise _Refusal(f"fortran_order is {fortran!r}, neither True nor False")
     dtype = _dtype(values["descr"])
-    # Axes of length 0 are left out: NumPy refuses a shape whose other axes overflow, although it has no elements.
+    # Axes of length 0 are left out: NumPy refuses a shape whose other axes overflow, although it
+    # has no elements.
     if (
         math.prod(length for length in shape if length) * max(dtype.itemsize, 1)
         > LARGEST_DATA_BYTES
     ):
         raise _Refusal(f"its shape {shape} of {dtype} is more than 2**63 bytes")
-    # With one axis longer than 1 both orders are the same bytes; C order is read row by row in one piece.
+    # With one axis longer than 1 both orders are the same bytes; C order is read row by row in one
+    # piece.
     return Header(dtype, fortran and sum(length != 1 for length in shape) > 1, shape, offset)
 
 
@@ -317,16 +324,19 @@ def _dtype(descr: Any) -> np.dtype[Any]:
             "store numbers, bytes or text of fixed length",
             objects=True,
         )
-    # NumPy moves the axes of a subarray into the shape, so such a header is of no array that it writes.
+    # NumPy moves the axes of a subarray into the shape, so such a header is of no array that it
+    # writes.
     if dtype.subdtype is not None or (dtype.fields is not None and not dtype.names):
         raise _Refusal(f"its dtype {dtype} is none that an array can have")
     return dtype
 
 
 def _with_current_names(descr: Any) -> Any:
-    """Return the description of a dtype with the present name of bytes, S, of which NumPy does not warn.
+    """Return the description of a dtype with the present name of bytes, S, of which NumPy does not
+    warn.
 
-    The warning cannot be silenced in one thread: ``warnings.catch_warnings`` changes the warnings of all threads.
+    The warning cannot be silenced in one thread: ``warnings.catch_warnings`` changes the warnings
+    of all threads.
     """
     if isinstance(descr, str):
         if OLD_BYTES.fullmatch(descr):
@@ -347,7 +357,8 @@ def _is_field(field: Any) -> bool:
 
 
 class _Literal:
-    """A parser of the literals that headers are made of: dict, tuple, list, text, whole number, True, False."""
+    """A parser of the literals that headers are made of: dict, tuple, list, text, whole number,
+    True, False."""
 
     def __init__(self, text: str, *, longs: bool) -> None:
         self.text, self.place, self.longs = text, 0, longs
@@ -391,7 +402,8 @@ class _Literal:
             return self._collection(token, depth - 1)
         if kind == "text":
             return self._text(token)
-        # No length has more digits, and ``int`` refuses thousands of them with an error of its own (Python 3.11).
+        # No length has more digits, and ``int`` refuses thousands of them with an error of its own
+        # (Python 3.11).
         if kind == "number" and len(token) <= 20:
             return int(token)
         if kind == "word":

@@ -1,25 +1,30 @@
-"""Pickled files: NPY and NPZ files of Python objects whose writer the user trusts. `gl.convert` is the one way to them.
+"""Pickled files: NPY and NPZ files of Python objects whose writer the user trusts. `gl.convert` is
+the one way to them.
 
-Such a file is a pickle: reading it runs any code that its writer put there, with all the rights of this process. So no
-source opens one. ``gl.convert(paths, out, allow_pickle=True)`` and ``gpuload convert --allow-pickle`` do, for files
-whose writer is known, and write files that hold bytes alone.
+Such a file is a pickle: reading it runs any code that its writer put there, with all the rights of
+this process. So no source opens one. ``gl.convert(paths, out, allow_pickle=True)`` and
+``gpuload convert --allow-pickle`` do, for files whose writer is known, and write files that hold
+bytes alone.
 
 Records  The content of a file decides how many records it has; lengths that agree never do:
 
              {"a": array, "label": 1}                    one record, with a field for each key
-             (array, array, 1)                           one record, with the fields x0, x1, x2
-             a list or an array of such dicts or tuples  a record for each of them
-             [array, array, ...], [3, 1, 4], ["a", "b"]  one file: a record for each item, with the field x. Several
-                                                         files: each is one record if its items are of different kinds,
-                                                         else ``record=`` has to say it
+             (array, array, 1)                           one record, with the fields x0, x1, x2 a
+             list or an array of such dicts or tuples  a record for each of them [array, array,
+             ...], [3, 1, 4], ["a", "b"]  one file: a record for each item, with the field x.
+             Several
+                                                         files: each is one record if its items are
+                                                         of different kinds, else ``record=`` has to
+                                                         say it
              an NPZ file                                 the dict of its arrays
 
-         ``record="file"``: each file is one record. ``record="row"``: each item of a file is one, and record i of a
-         dict holds item i of each of its values.
-Fields   All records have the same fields. A field holds numbers, text or bytes, as scalars or as arrays. Their dtype is
-         the smallest that holds the values of all records; where their shapes differ the field has axes that vary.
-Memory   A file at a time, and up to CACHED_BYTES of the files that were read last. Each file is read once to learn its
-         records, and again when they are written and compared.
+         ``record="file"``: each file is one record. ``record="row"``: each item of a file is one,
+         and record i of a dict holds item i of each of its values.
+Fields   All records have the same fields. A field holds numbers, text or bytes, as scalars or as
+         arrays. Their dtype is the smallest that holds the values of all records; where their
+         shapes differ the field has axes that vary.
+Memory   A file at a time, and up to CACHED_BYTES of the files that were read last. Each file is
+         read once to learn its records, and again when they are written and compared.
 """
 
 from __future__ import annotations
@@ -70,7 +75,8 @@ def trusted(paths: Paths, record: str | None = None) -> PickledSource:
         record: ``"file"`` or ``"row"``; None: the content of the files decides.
 
     Raises:
-        SpecError: records differ in their fields; a field differs in kind; ``record`` has to be said.
+        SpecError: records differ in their fields; a field differs in kind; ``record`` has to be
+            said.
         FormatError: a file cannot be unpickled, or holds something that is no record.
         FileError: a file is missing or cannot be read.
     """
@@ -112,11 +118,13 @@ class PickledSource(LeafSource):
 
 
 class ObjectFiles:
-    """Files of objects, unpickled when their records are asked for; safe to use from several threads at once.
+    """Files of objects, unpickled when their records are asked for; safe to use from several
+    threads at once.
 
     Attributes:
         files: the files.
-        starts: int64 ``[num_files + 1]``, the number of the first record of each file, and of all records.
+        starts: int64 ``[num_files + 1]``, the number of the first record of each file, and of all
+            records.
         fields: the fields of the records.
         digest: a text that differs for other bytes.
     """
@@ -164,7 +172,8 @@ class ObjectFiles:
     def record_at(self, number: int) -> Record:
         """Return the values of a record, as they were pickled."""
         file, row = self._place(number)
-        # One lock for all files: unpickling holds the interpreter's lock nearly all of the time anyway.
+        # One lock for all files: unpickling holds the interpreter's lock nearly all of the time
+        # anyway.
         with self._busy:
             records = self._recent.get(file)
             if records is None:
@@ -198,7 +207,8 @@ class ObjectFiles:
 
 
 class ObjectLeaf(Leaf):
-    """A field of records that are objects. It has no raw bytes: ``unpack`` makes the values of record numbers."""
+    """A field of records that are objects. It has no raw bytes: ``unpack`` makes the values of
+    record numbers."""
 
     how = "unpickled"
 
@@ -210,7 +220,8 @@ class ObjectLeaf(Leaf):
         return np.zeros(numbers.size, np.int64)
 
     def value_bytes(self, numbers: Indices) -> Indices:
-        """Return about how many bytes the values of each record take, int64 ``[n]``: its part of its file."""
+        """Return about how many bytes the values of each record take, int64 ``[n]``: its part of
+        its file."""
         starts = self.objects.starts
         files = np.searchsorted(starts, numbers, side="right") - 1
         return self.objects.files.sizes[files] // np.maximum(1, np.diff(starts)[files])
@@ -338,7 +349,8 @@ def _kind(item: Any) -> tuple[str, int]:
 
 
 def _is_tuple(item: Any) -> bool:
-    """Return True for a tuple, and for a list or an array that holds objects, as NumPy makes of lists of tuples."""
+    """Return True for a tuple, and for a list or an array that holds objects, as NumPy makes of
+    lists of tuples."""
     if isinstance(item, list):
         return _kind(item)[0] in ("", "O")
     return isinstance(item, tuple) or (

@@ -1,7 +1,9 @@
 """NPY files: the rows of one or many as one sequence of records, or a file as a record.
 
-Rows    file after file; the files may differ in rows (also 0), header, version, byte order and C or Fortran order.
-Files   record i is file i. Where only the first axis varies a field is ragged, where others do it is a list of arrays.
+Rows    file after file; the files may differ in rows (also 0), header, version, byte order and C or
+Fortran order.
+Files   record i is file i. Where only the first axis varies a field is ragged, where others do it
+is a list of arrays.
 Format  `npyheader.py`
 """
 
@@ -61,20 +63,24 @@ def npy(
     """Return the records of NPY files.
 
     Args:
-        paths: a path, a string with wildcards, or a list of these; a list keeps its order, a wildcard is sorted. Or a
-            manifest of NPY files (``Source.index``).
+        paths: a path, a string with wildcards, or a list of these; a list keeps its order, a
+            wildcard is sorted. Or a manifest of NPY files (``Source.index``).
         field: the name of the one field; the fields of a structured dtype have their own.
-        record: ``"row"``: record i is ``array[i]``, file after file; ``"file"``: a record is a file. None: ``"row"``,
-            and the log warns where several files look like an image each.
-        dtype: the type of elements that a file stores without one: ``"bfloat16"``, which ``numpy.save`` writes as
-            ``|V2``, or another dtype of the package ml_dtypes; of structured ones the whole dtype. None: as stored.
-        on_error: ``"raise"``: a file that is cut short, or no NPY file, is an error. ``"replace"``, ``"skip"``: it is
-            one record, which cannot be read, in its place among the others; pass ``on_error`` to the loader, too.
+        record: ``"row"``: record i is ``array[i]``, file after file; ``"file"``: a record is a
+            file. None: ``"row"``, and the log warns where several files look like an image each.
+        dtype: the type of elements that a file stores without one: ``"bfloat16"``, which
+            ``numpy.save`` writes as ``|V2``, or another dtype of the package ml_dtypes; of
+            structured ones the whole dtype. None: as stored.
+        on_error: ``"raise"``: a file that is cut short, or no NPY file, is an error. ``"replace"``,
+            ``"skip"``: it is one record, which cannot be read, in its place among the others; pass
+            ``on_error`` to the loader, too.
 
     Raises:
         FileError: a file is missing, a directory, or cannot be read.
-        FormatError: a file, with ``on_error`` all of them, is no NPY file, is cut short, or holds Python objects.
-        SpecError: dtypes or shapes of the files do not go together, a row is asked of an array without axes.
+        FormatError: a file, with ``on_error`` all of them, is no NPY file, is cut short, or holds
+            Python objects.
+        SpecError: dtypes or shapes of the files do not go together, a row is asked of an array
+            without axes.
     """
     check_name(field)
     is_choice, record = record is None, check_record(record)
@@ -118,7 +124,8 @@ def npy(
         _check_rows(files, full_headers)
     if is_choice and len(full_headers.different()[0]) == 1:
         warn_of_images("npy", len(files), full_headers.heads[0].dtype, full_headers.shape(0))
-    # Files that are alike have one layout: those of one head, or where a file is a record, of one head and length.
+    # Files that are alike have one layout: those of one head, or where a file is a record, of one
+    # head and length.
     if record == "file":
         firsts, kind_of = full_headers.different()
     else:
@@ -188,7 +195,8 @@ def _read(paths: Paths, record: str, on_error: str) -> tuple[Files, Headers, Bad
 
 
 def _check_ends(files: Files, headers: Headers, bad: BadFiles) -> None:
-    """Refuse files in which another array follows the first one; log a warning if something else does.
+    """Refuse files in which another array follows the first one; log a warning if something else
+    does.
 
     Raises:
         FormatError: a file holds several arrays.
@@ -293,7 +301,8 @@ def _check_dtypes(files: Files, headers: Headers, field: str) -> None:
 
 
 def same_fields(first: np.dtype[Any], second: np.dtype[Any]) -> bool:
-    """Return True if two dtypes have the same fields; their byte order, padding and places may differ."""
+    """Return True if two dtypes have the same fields; their byte order, padding and places may
+    differ."""
     return first == second or _fields(first) == _fields(second)
 
 
@@ -397,14 +406,16 @@ class NpyFiles(WholeFiles):
         self.is_direct = bool(elements) and all(layout.is_direct for layout in layouts)
 
     def unpack(self, numbers: Indices, raw: Ragged) -> list[Values]:
-        """Return the fields of records, in the order of ``spec``; where all are stored native and in C order, views."""
+        """Return the fields of records, in the order of ``spec``; where all are stored native and
+        in C order, views."""
         if self.is_direct:
             return super().unpack(numbers, raw)
         records = [
             list(rawdecode.decode(np, record_bytes[None], self.layouts[number]).values())
             for number, record_bytes in zip(numbers.tolist(), raw, strict=True)
         ]
-        # Three dots: a scalar stays an array of no axes, which NumPy would make an object of its own.
+        # Three dots: a scalar stays an array of no axes, which NumPy would make an object of its
+        # own.
         by_field = [[record[i][0, ...] for record in records] for i in range(len(self.spec))]
         return [
             Ragged.of(values, field.dtype) if field.ragged else values
@@ -413,7 +424,8 @@ class NpyFiles(WholeFiles):
 
 
 def common_spec(layouts: Sequence[Layout]) -> Spec:
-    """Return the spec with None for the axes that vary, and for the shape where the number of axes does."""
+    """Return the spec with None for the axes that vary, and for the shape where the number of axes
+    does."""
     fields = []
     for parts in zip(*(layout.parts for layout in layouts), strict=True):
         shapes = [part.field.fixed_shape for part in parts]

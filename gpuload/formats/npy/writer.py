@@ -1,7 +1,7 @@
 """NPY: a file is one array of the records; numpy.load reads it.
 
-A file of one field is an array ``[records, *shape]``; of several fields it is a structured array, with the fields side
-by side in each row. A name with ``{field}`` in it makes a file for each field.
+A file of one field is an array ``[records, *shape]``; of several fields it is a structured array,
+with the fields side by side in each row. A name with ``{field}`` in it makes a file for each field.
 """
 
 from __future__ import annotations

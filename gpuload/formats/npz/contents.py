@@ -1,8 +1,11 @@
-"""The arrays of one field, one in each archive: read whole, inflated where they are packed, check sums verified.
+"""The arrays of one field, one in each archive: read whole, inflated where they are packed, check
+sums verified.
 
-Stored     The bytes go straight to where they belong, as those of any file do, and are summed there.
-Deflated   The packed bytes of several are read together, and each is inflated, summed and put in its place, a bounded
-           piece at a time; zlib works without the interpreter's lock, so that threads do this side by side.
+Stored     The bytes go straight to where they belong, as those of any file do, and are summed
+there.
+Deflated   The packed bytes of several are read together, and each is inflated, summed and put in
+           its place, a bounded piece at a time; zlib works without the interpreter's lock, so that
+           threads do this side by side.
 """
 
 from __future__ import annotations
@@ -150,7 +153,8 @@ class Contents:
         return self._storage.files.paths[number], int(self._header_offsets[number])
 
     def read(self, numbers: Indices, out: Bytes, begins: Indices) -> None:
-        """Copy the elements of array ``numbers[i]`` to ``out[begins[i]:]``, where there is room for them.
+        """Copy the elements of array ``numbers[i]`` to ``out[begins[i]:]``, where there is room for
+        them.
 
         Raises:
             RecordError: the bytes of a member are damaged.
@@ -165,7 +169,8 @@ class Contents:
                 self._copy_elements(int(numbers[row]), chunks, out, int(begins[row]))
 
     def data(self, number: int) -> Iterator[bytes]:
-        """Yield the elements of an array, a piece at a time; the check sum is verified before the last piece.
+        """Yield the elements of an array, a piece at a time; the check sum is verified before the
+        last piece.
 
         Raises:
             RecordError: the bytes of the member are damaged.
@@ -175,7 +180,8 @@ class Contents:
         return self._data(number, chunks)
 
     def verify(self, number: int) -> None:
-        """Read a stored array in pieces, and verify its check sum; a deflated array was verified while it was copied.
+        """Read a stored array in pieces, and verify its check sum; a deflated array was verified
+        while it was copied.
 
         Raises:
             RecordError: the bytes of the member are damaged.
@@ -208,7 +214,8 @@ class Contents:
                 raise self._wrong_sum(number, crc)
 
     def _chunks_of(self, numbers: Indices) -> list[Iterable[memoryview]]:
-        """Return the packed bytes of members: read now if they are small or few together, else piece by piece."""
+        """Return the packed bytes of members: read now if they are small or few together, else
+        piece by piece."""
         lengths = self._packed_lengths[numbers]
         if lengths.sum() > PACKED_BYTES:
             return [self._piecewise(number) for number in numbers.tolist()]
@@ -252,7 +259,8 @@ class Contents:
                 yield data
 
     def _verify_pieces(self, number: int, chunks: Iterable[memoryview]) -> Iterator[bytes]:
-        """Yield all bytes of a member, unpacked; the last piece only after their number and check sum were verified."""
+        """Yield all bytes of a member, unpacked; the last piece only after their number and check
+        sum were verified."""
         num_bytes, crc = int(self._num_bytes[number]), int(self._sums[number])
         to_error = partial(self._damage_error, number)
         return verify_pieces(chunks, bool(self._is_stored[number]), num_bytes, crc, to_error)
@@ -276,7 +284,8 @@ def _numbers(values: Iterable[int]) -> Indices:
 
 
 def _stretches(lengths: Indices) -> Iterator[tuple[int, int]]:
-    """Yield first and after-last of members whose packed bytes are read together: at most PACKED_BYTES, or one."""
+    """Yield first and after-last of members whose packed bytes are read together: at most
+    PACKED_BYTES, or one."""
     first, total_bytes = 0, 0
     for number, length in enumerate(lengths.tolist()):
         if number > first and total_bytes + length > PACKED_BYTES:

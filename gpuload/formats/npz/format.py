@@ -1,4 +1,5 @@
-"""NPZ as a format: a ZIP archive of NPY files alone; `gl.check` reads an archive without rows as one record."""
+"""NPZ as a format: a ZIP archive of NPY files alone; `gl.check` reads an archive without rows as
+one record."""
 
 from __future__ import annotations
 

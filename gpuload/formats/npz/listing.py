@@ -1,8 +1,10 @@
-"""Manifests of archives: where the arrays of each lie, in arrays, so that no directory and no header is read.
+"""Manifests of archives: where the arrays of each lie, in arrays, so that no directory and no
+header is read.
 
-Layout   for array k of all archives the headers (`npy/headers.py`), whose names begin with its number, and COLUMNS,
-         int64 ``[num_files, 8]``.
-Bounds   a member lies inside its archive, and an array inside its member. What lies there has a checksum.
+Layout   for array k of all archives the headers (`npy/headers.py`), whose names begin with its
+         number, and COLUMNS, int64 ``[num_files, 8]``.
+Bounds   a member lies inside its archive, and an array inside its member. What lies there has a
+         checksum.
 """
 
 from __future__ import annotations

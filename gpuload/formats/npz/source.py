@@ -1,13 +1,16 @@
 """NPZ files: archives of arrays, whose names are the fields of a record.
 
-Rows    record i is row i of each array, archive after archive, as in `npy.py`. Rows of stored arrays (numpy.savez) are
-        read where they lie, of deflated ones (numpy.savez_compressed) from a copy that is made once (`copies.py`).
-        A check sum is that of a whole array: of deflated ones it is verified when the copy is made, of stored ones by
-        ``gpuload check`` alone, for a row is only a part.
-Files   record i is archive i. All check sums are verified. Deflated arrays are inflated straight to their place in a
-        batch. Where only the first axis varies a field is ragged, where others do it is a list of arrays.
+Rows    record i is row i of each array, archive after archive, as in `npy.py`. Rows of stored
+        arrays (numpy.savez) are read where they lie, of deflated ones (numpy.savez_compressed) from
+        a copy that is made once (`copies.py`). A check sum is that of a whole array: of deflated
+        ones it is verified when the copy is made, of stored ones by ``gpuload check`` alone, for a
+        row is only a part.
+Files   record i is archive i. All check sums are verified. Deflated arrays are inflated straight to
+        their place in a batch. Where only the first axis varies a field is ragged, where others do
+        it is a list of arrays.
 Fields  the names of the arrays; those of a structured array are ``"array.field"``.
-Schema  All archives have arrays of the same names, dtypes (but for byte order) and, for rows, shapes of rows.
+Schema  All archives have arrays of the same names, dtypes (but for byte order) and, for rows,
+shapes of rows.
 Format  `archive.py`, and in it `npyheader.py`
 """
 
@@ -70,20 +73,24 @@ def npz(
     """Return the records of NPZ files; the names of the arrays are the fields.
 
     Args:
-        paths: a path, a string with wildcards, or a list of these; a list keeps its order, a wildcard is sorted.
-        record: ``"row"``: a record is row i of each array, file after file; ``"file"``: a record is a file. None:
-            ``"row"``, and the log warns where several files look like an image each.
-        fields: the names of the arrays that are wanted, in this order; None: all. Others are not looked at.
-        on_error: ``"raise"``: a file that is no whole archive is an error. ``"replace"``, ``"skip"``: it is one record,
-            which cannot be read, in its place among the others; pass ``on_error`` to the loader, too. Deflated rows
-            that are damaged inside are an error all the same, when their copies are made.
+        paths: a path, a string with wildcards, or a list of these; a list keeps its order, a
+            wildcard is sorted.
+        record: ``"row"``: a record is row i of each array, file after file; ``"file"``: a record is
+            a file. None: ``"row"``, and the log warns where several files look like an image each.
+        fields: the names of the arrays that are wanted, in this order; None: all. Others are not
+            looked at.
+        on_error: ``"raise"``: a file that is no whole archive is an error. ``"replace"``,
+            ``"skip"``: it is one record, which cannot be read, in its place among the others; pass
+            ``on_error`` to the loader, too. Deflated rows that are damaged inside are an error all
+            the same, when their copies are made.
 
     Raises:
-        FileError: a file is missing, a directory, or cannot be read; there is no space for copies of deflated rows.
-        FormatError: a file, with ``on_error`` all of them, is no archive, is damaged, or holds something else than
-            arrays of numbers, bytes or text.
-        SpecError: an array is not there; the arrays of the files do not go together; a row is asked of arrays without
-            axes or of different lengths.
+        FileError: a file is missing, a directory, or cannot be read; there is no space for copies
+            of deflated rows.
+        FormatError: a file, with ``on_error`` all of them, is no archive, is damaged, or holds
+            something else than arrays of numbers, bytes or text.
+        SpecError: an array is not there; the arrays of the files do not go together; a row is asked
+            of arrays without axes or of different lengths.
     """
     is_choice, record = record is None, check_record(record)
     check_on_error(on_error)
@@ -154,7 +161,8 @@ def _warn_of_images(archives: Sequence[Arrays], names: Sequence[str]) -> None:
 
 
 def _in_place_of_bad(array: Array, record: str) -> Array:
-    """Return an array like another, which stands for a file that cannot be opened; it is never read."""
+    """Return an array like another, which stands for a file that cannot be opened; it is never
+    read."""
     shape = array.header.shape
     if record == "row" and shape:
         shape = (1, *shape[1:])
@@ -229,7 +237,8 @@ class NpzSource(Zipped):
         return self._files.digest(self._about, len(self))
 
     def verify(self) -> Iterator[tuple[str, RecordError]]:
-        """Yield file and error of each stored array whose bytes do not have its check sum; rows do not show it."""
+        """Yield file and error of each stored array whose bytes do not have its check sum; rows do
+        not show it."""
         self.check_open()
         for contents in self._unverified:
             for number, path in enumerate(self._files.paths):
@@ -407,7 +416,8 @@ def _check_alike(files: Files, archives: Sequence[Arrays], names: list[str]) -> 
 
 
 def _check_ends(files: Files, archives: Sequence[Arrays]) -> None:
-    """Log a warning if bytes follow the array in a member; an array that follows is refused when a file is opened."""
+    """Log a warning if bytes follow the array in a member; an array that follows is refused when a
+    file is opened."""
     ends = [
         (path, array)
         for path, arrays in zip(files.paths, archives, strict=True)
@@ -423,7 +433,8 @@ def _check_ends(files: Files, archives: Sequence[Arrays]) -> None:
 
 
 def _check_rows(files: Files, archives: Sequence[Arrays], names: list[str]) -> None:
-    """Refuse arrays without rows, with rows of another shape than in the first archive, or with more or fewer rows."""
+    """Refuse arrays without rows, with rows of another shape than in the first archive, or with
+    more or fewer rows."""
     for path, arrays in zip(files.paths, archives, strict=True):
         for name in names:
             shape, first = arrays[name].header.shape, archives[0][name].header.shape
@@ -449,7 +460,8 @@ def _check_rows(files: Files, archives: Sequence[Arrays], names: list[str]) -> N
 
 
 def _layouts(files: Files, name: str, column: Sequence[Array], record: str) -> list[Layout]:
-    """Return for each archive how it stores the records of a field; archives that do it alike share the layout."""
+    """Return for each archive how it stores the records of a field; archives that do it alike share
+    the layout."""
     layouts: dict[Kind, Layout] = {}
     by_file = []
     for path, array in zip(files.paths, column, strict=True):
@@ -457,7 +469,8 @@ def _layouts(files: Files, name: str, column: Sequence[Array], record: str) -> l
         kind = header.dtype, header.fortran, header.shape if record == "file" else header.shape[1:]
         if kind not in layouts:
             try:
-                # Equal layouts are one object: `_different` tells them apart by identity, for a million archives.
+                # Equal layouts are one object: `_different` tells them apart by identity, for a
+                # million archives.
                 layouts[kind] = _layout(name, *kind)
             except GpuloadError as error:
                 raise error.within(f"{path}, array {name!r}") from None
@@ -466,7 +479,8 @@ def _layouts(files: Files, name: str, column: Sequence[Array], record: str) -> l
 
 
 def _layout(name: str, dtype: np.dtype[Any], fortran: bool, shape: tuple[int, ...]) -> Layout:
-    """Return the layout of the rows of an array; fields of a structured one are called ``name.field``."""
+    """Return the layout of the rows of an array; fields of a structured one are called
+    ``name.field``."""
     layout = layout_of(dtype, shape, field=name, fortran=fortran)
     if dtype.names is None:
         return layout
@@ -478,7 +492,8 @@ def _layout(name: str, dtype: np.dtype[Any], fortran: bool, shape: tuple[int, ..
 
 
 def _different(layouts: Sequence[Layout]) -> tuple[list[Layout], Indices]:
-    """Return the layouts without repeats, and for each archive the number of its own. Equal ones are one object."""
+    """Return the layouts without repeats, and for each archive the number of its own. Equal ones
+    are one object."""
     by_id = {id(layout): layout for layout in layouts}
     number_of = {key: number for number, key in enumerate(by_id)}
     return list(by_id.values()), np.fromiter(

@@ -1,12 +1,15 @@
 """INT96: timestamps of Spark, Hive and Impala, of 12 bytes, which no dtype holds.
 
 Layout  8 bytes of nanoseconds of a day, 4 bytes of the Julian day.
-Field   datetime64[us], as Spark has them: from 290,000 years ago on, so that the year 9999 is that. A timestamp with a
-        part of a microsecond is refused; ``dtypes=`` of datetime64[ns] reads these, which lie between 1677 and 2262.
+Field   datetime64[us], as Spark has them: from 290,000 years ago on, so that the year 9999 is that.
+        A timestamp with a part of a microsecond is refused; ``dtypes=`` of datetime64[ns] reads
+        these, which lie between 1677 and 2262.
 Zone    The format does not say it: Spark writes instants, Hive times of a place.
-Access  PyArrow decodes them to seconds, which hold all days, and to nanoseconds, which run over without a word. The
-        lowest bits of these are right all the same, and both together say each timestamp exactly.
-Source  https://github.com/apache/parquet-format/blob/master/Encodings.md; PyArrow's ``coerce_int96_timestamp_unit``
+Access  PyArrow decodes them to seconds, which hold all days, and to nanoseconds, which run over
+        without a word. The lowest bits of these are right all the same, and both together say each
+        timestamp exactly.
+Source  https://github.com/apache/parquet-format/blob/master/Encodings.md; PyArrow's
+        ``coerce_int96_timestamp_unit``
 """
 
 from __future__ import annotations
@@ -52,7 +55,8 @@ def with_microseconds(schema: Any, parquet_schema: Any) -> tuple[Any, frozenset[
             return field.with_type(
                 (arrow.large_list if kind == "large_list" else arrow.list_)(inner, *size)
             )
-        # Of other types in which there are several columns, a map for instance, nothing becomes a field.
+        # Of other types in which there are several columns, a map for instance, nothing becomes a
+        # field.
         field_kinds = list(itertools.islice(rest, _num_columns(field.type)))
         if field_kinds == ["INTERVAL"]:
             return field.with_type(arrow.month_day_nano_interval())

@@ -1,7 +1,9 @@
 """Listing: what a manifest holds of Parquet files, so that opening them reads no footer.
 
-Values  the schemas, each once, in the form of Arrow's IPC; which columns of bytes hold images, and which do not.
-Arrays  of each file its schema, the number of its row groups, and their bytes unpacked; the rows of each row group.
+Values  the schemas, each once, in the form of Arrow's IPC; which columns of bytes hold images, and
+which do not.
+Arrays  of each file its schema, the number of its row groups, and their bytes unpacked; the rows of
+        each row group.
 """
 
 from __future__ import annotations
@@ -53,7 +55,8 @@ def to_manifest(
 def from_manifest(
     listing: Manifest,
 ) -> tuple[list[Table], Callable[[Mapping[str, Any]], list[list[Column]]]]:
-    """Return the files that a manifest lists, and a function that returns the columns of each from the arguments.
+    """Return the files that a manifest lists, and a function that returns the columns of each from
+    the arguments.
 
     Raises:
         FormatError: the manifest contradicts itself.

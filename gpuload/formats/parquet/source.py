@@ -1,12 +1,15 @@
 """Parquet files: rows by number, columns alone, through PyArrow.
 
-Layout  row groups, in which each column lies in a piece of its own, encoded and mostly compressed. The footer of a file
-        says where, and how many rows each row group has; each is compared with what is read.
-Access  a column of a row group is decoded as a whole, for however few of its rows (`blocks.py`). PyArrow decodes it
-        without the interpreter's lock, so that threads decode side by side; decoded ones are cached.
+Layout  row groups, in which each column lies in a piece of its own, encoded and mostly compressed.
+        The footer of a file says where, and how many rows each row group has; each is compared with
+        what is read.
+Access  a column of a row group is decoded as a whole, for however few of its rows (`blocks.py`).
+        PyArrow decodes it without the interpreter's lock, so that threads decode side by side;
+        decoded ones are cached.
 Fields  `formats/columnar.py` says what columns become.
-Memory  the footers, and ``cache_bytes`` of decoded columns. A column of a row group unpacks to at most the limit of
-        `storage/inflate.py`; it is decoded BATCH_ROWS rows at a time, so no number in the file is believed before.
+Memory  the footers, and ``cache_bytes`` of decoded columns. A column of a row group unpacks to at
+        most the limit of `storage/inflate.py`; it is decoded BATCH_ROWS rows at a time, so no
+        number in the file is believed before.
 Needs   PyArrow.
 Source  https://parquet.apache.org/docs/file-format
 """
@@ -58,28 +61,34 @@ def parquet(
 ) -> TableSource:
     """Return the rows of Parquet files.
 
-        gl.parquet("train-*.parquet")
-        gl.parquet("train-*.parquet", ["image", "label"])                              these columns alone
-        gl.parquet("vectors.parquet", shapes={"vector": (768,)}, defaults={"age": 0})
+        gl.parquet("train-*.parquet") gl.parquet("train-*.parquet", ["image",
+        "label"])                              these columns alone gl.parquet("vectors.parquet",
+        shapes={"vector": (768,)}, defaults={"age": 0})
 
-    A row group is decoded as a whole. So a shuffle of all rows decodes a row group for each of them, unless they fit
-    into the cache: ``shuffle=gl.Blocks(1000, 4)``, with the number of rows of a row group, decodes each once.
+    A row group is decoded as a whole. So a shuffle of all rows decodes a row group for each of
+    them, unless they fit into the cache: ``shuffle=gl.Blocks(1000, 4)``, with the number of rows of
+    a row group, decodes each once.
 
     Args:
-        paths: a path, a string with wildcards, a folder, or a list of these; a list keeps its order, a wildcard is
-            sorted. A folder means its files and those of its folders, without names that begin with ``_`` or ``.``. Or
-            a manifest of such files (``Source.index``).
-        fields: the columns, in this order; by default all. A member of a struct is ``"outer.inner"``.
-        shapes: the shape of columns that are lists of varying length in the file, and have one length in fact.
+        paths: a path, a string with wildcards, a folder, or a list of these; a list keeps its
+            order, a wildcard is sorted. A folder means its files and those of its folders, without
+            names that begin with ``_`` or ``.``. Or a manifest of such files (``Source.index``).
+        fields: the columns, in this order; by default all. A member of a struct is
+            ``"outer.inner"``.
+        shapes: the shape of columns that are lists of varying length in the file, and have one
+            length in fact.
         defaults: for each column what stands for its missing values. Without it they are an error.
-        dtypes: for each column the dtype of its field, if it is another one than in the file; a value that it does not
-            hold is an error. Files with int32 and int64, or float32 and float64, have the larger one without it.
-        partitions: the columns that folders ``name=value`` are, int64 or text, looked for in the path of each file; []
-            for none. None: all such folders below a folder or wildcard of ``paths``.
+        dtypes: for each column the dtype of its field, if it is another one than in the file; a
+            value that it does not hold is an error. Files with int32 and int64, or float32 and
+            float64, have the larger one without it.
+        partitions: the columns that folders ``name=value`` are, int64 or text, looked for in the
+            path of each file; [] for none. None: all such folders below a folder or wildcard of
+            ``paths``.
         cache_bytes: of decoded columns of row groups that are kept.
 
     Raises:
-        SpecError: an argument is wrong; a column cannot be a field, or has missing values; files differ.
+        SpecError: an argument is wrong; a column cannot be a field, or has missing values; files
+            differ.
         UnknownFieldError: there is no such column.
         FormatError: a file is no Parquet file, or its footer is damaged.
         FileError: a file is missing, a directory, or cannot be read.
@@ -225,8 +234,8 @@ def _check_pages(
     is_long = pages.shared_bytes * pages.num_values > room.limit
     if not is_long or not table.texts_of(column.path):
         return
-    # PyArrow has dictionaries of pages of these encodings alone. To gather them takes twice the time
-    # where most texts differ, so that large files are decoded some rows at a time.
+    # PyArrow has dictionaries of pages of these encodings alone. To gather them takes twice the
+    # time where most texts differ, so that large files are decoded some rows at a time.
     is_small = room.packed_bytes < SMALL_BYTES
     if is_small and pages.encodings <= {PLAIN_ENCODING, *DICTIONARY_ENCODINGS}:
         raise _DecodeAgain(BATCH_ROWS, as_dictionary=True)

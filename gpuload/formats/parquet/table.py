@@ -1,8 +1,10 @@
 """Table: a Parquet file, as its footer says: the schema, and how many rows each row group has.
 
-Footer  PyArrow's. One that a manifest stands in for is read when rows of the file are first read, and compared with it.
-Damage  is found by PyArrow while it decodes. It ends the process for some damaged footers where it is asked for places
-        and statistics of columns (`RowGroupMetaData.column`, 26.0), so that nothing here asks for these.
+Footer  PyArrow's. One that a manifest stands in for is read when rows of the file are first read,
+and compared with it.
+Damage  is found by PyArrow while it decodes. It ends the process for some damaged footers where it
+        is asked for places and statistics of columns (`RowGroupMetaData.column`, 26.0), so that
+        nothing here asks for these.
 """
 
 from __future__ import annotations
@@ -101,7 +103,8 @@ class Table:
         return path in self._footer()[1]
 
     def texts_of(self, path: columnar.Path) -> list[str]:
-        """Return the paths of Parquet's columns of texts or bytes that a column is, or has below it."""
+        """Return the paths of Parquet's columns of texts or bytes that a column is, or has below
+        it."""
         schema, dotted = self._footer()[0].schema, ".".join(path)
         leaves = [schema.column(number) for number in range(len(schema))]
         texts = [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY"]
@@ -141,7 +144,8 @@ class Table:
             reader = columnar.import_arrow(CALL).parquet.ParquetFile(
                 file if look is None else WatchedFile(file, look),
                 metadata=footer,
-                # Without a buffer PyArrow reads the whole column of a row group first, which is too much for one value.
+                # Without a buffer PyArrow reads the whole column of a row group first, which is too
+                # much for one value.
                 buffer_size=PEEK_BYTES if rows == 1 else 0,
                 # No threads of PyArrow's: blocks are decoded side by side by ours.
                 pre_buffer=False,
@@ -191,7 +195,8 @@ def _read_footer(files: Files, number: int) -> tuple[Any, Any, frozenset[columna
 
 
 def _rows_of(path: str, footer: Any) -> Indices:
-    """Return the rows of each row group, as the footer says; raises ``FormatError`` for less than none."""
+    """Return the rows of each row group, as the footer says; raises ``FormatError`` for less than
+    none."""
     rows = np.array(
         [footer.row_group(group).num_rows for group in range(footer.num_row_groups)], np.int64
     )

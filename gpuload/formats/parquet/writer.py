@@ -1,12 +1,13 @@
 """Parquet, written: a row group for some megabytes of records, through PyArrow.
 
-Arrays   become lists of fixed size, one in the other for each axis; `Ragged` becomes a list. PyArrow's schema in the
-         file says so, and ``gl.parquet`` reads the same fields again. Bytes and images are binary values, times keep
-         their unit.
-Text     is UTF-8; that of a fixed length is read again as text of any length. Parquet has no times in seconds: they are
-         stored in milliseconds.
+Arrays   become lists of fixed size, one in the other for each axis; `Ragged` becomes a list.
+         PyArrow's schema in the file says so, and ``gl.parquet`` reads the same fields again. Bytes
+         and images are binary values, times keep their unit.
+Text     is UTF-8; that of a fixed length is read again as text of any length. Parquet has no times
+         in seconds: they are stored in milliseconds.
 Classes  their names stand in the metadata as `datasets` writes them.
-Refused  fields of several varying axes, text of a fixed length with axes, text of bytes, complex numbers.
+Refused  fields of several varying axes, text of a fixed length with axes, text of bytes, complex
+         numbers.
 """
 
 from __future__ import annotations
@@ -91,7 +92,8 @@ def _write(path: str, records: Records) -> None:
 
 
 def _class_field(spec: Spec) -> str | None:
-    """Return the field of the labels: "label", or the only whole number of a record; None if that is not clear."""
+    """Return the field of the labels: "label", or the only whole number of a record; None if that
+    is not clear."""
     names = [field.name for field in spec if field.shape == () and field.dtype.kind in "iu"]
     if LABEL in names:
         return LABEL
@@ -99,7 +101,8 @@ def _class_field(spec: Spec) -> str | None:
 
 
 def _metadata(records: Records) -> dict[bytes, bytes] | None:
-    """Return the names of classes in the form of `datasets`, which reads them, too; None without."""
+    """Return the names of classes in the form of `datasets`, which reads them, too; None
+    without."""
     name = _class_field(records.source.spec)
     if not records.source.classes or name not in records.spec.names:
         return None

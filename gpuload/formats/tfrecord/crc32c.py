@@ -1,8 +1,9 @@
 """CRC32C (Castagnoli) of bytes: by the core, or by NumPy, whose form is its meaning.
 
-A CRC is linear: that of zeros, beginning with zero, is zero, and that of a sum is the sum, bit by bit. So NumPy cuts
-all pieces into rows of ROW_BYTES, filled up with zeros in front, makes the checksums of all rows side by side, and
-joins those of a piece by tables that carry a checksum over the row behind it.
+A CRC is linear: that of zeros, beginning with zero, is zero, and that of a sum is the sum, bit by
+bit. So NumPy cuts all pieces into rows of ROW_BYTES, filled up with zeros in front, makes the
+checksums of all rows side by side, and joins those of a piece by tables that carry a checksum over
+the row behind it.
 
 Source  RFC 3720, appendix B.4
 """
@@ -27,7 +28,8 @@ MOST_BYTES = 1 << 24  # whose rows are made at a time
 
 
 def of_bytes(data: bytes | memoryview | Bytes, before: int = 0) -> int:
-    """Return the checksum of bytes whose first part has the checksum ``before``, 0 if there is no first part."""
+    """Return the checksum of bytes whose first part has the checksum ``before``, 0 if there is no
+    first part."""
     if core.native is not None:
         return core.native.crc32c(data, before)
     raw = np.frombuffer(data, np.uint8)
@@ -39,7 +41,8 @@ def of_bytes(data: bytes | memoryview | Bytes, before: int = 0) -> int:
 
 def of_pieces(raw: Bytes, begins: Int64s, ends: Int64s) -> Sums:
     """Return the checksum of ``raw[begins[i]:ends[i]]`` for each i, uint32 ``[n]``."""
-    # NumPy fills rows with zeros, and has them all in memory: beyond MOST_BYTES the pieces are done one by one.
+    # NumPy fills rows with zeros, and has them all in memory: beyond MOST_BYTES the pieces are done
+    # one by one.
     if core.native is not None or int((ends - begins).sum()) > MOST_BYTES:
         pieces = (
             of_bytes(raw[begin:end])
@@ -50,7 +53,8 @@ def of_pieces(raw: Bytes, begins: Int64s, ends: Int64s) -> Sums:
 
 
 def by_numpy(raw: Bytes, begins: Int64s, ends: Int64s, before: int = 0) -> Sums:
-    """Return the checksums of the pieces by NumPy; each piece continues bytes of the checksum ``before``."""
+    """Return the checksums of the pieces by NumPy; each piece continues bytes of the checksum
+    ``before``."""
     lengths = ends - begins
     num_rows = np.maximum(-(-np.maximum(lengths, START_BYTES) // ROW_BYTES), 1)
     row_ends = np.cumsum(num_rows)
@@ -87,7 +91,8 @@ def _carried(sums: Sums) -> Sums:
 
 @functools.cache
 def _tables() -> Sums:
-    """Return uint32 ``[5, 256]``: the term of a byte, then those of byte k of a checksum after a row, k = 0 .. 3."""
+    """Return uint32 ``[5, 256]``: the term of a byte, then those of byte k of a checksum after a
+    row, k = 0 .. 3."""
     byte = np.arange(256, dtype=np.uint32)
     for _ in range(8):
         byte = np.where(

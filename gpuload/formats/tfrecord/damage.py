@@ -1,6 +1,8 @@
-"""Damage in a TFRecord file that cannot be opened: its records from the first on, as far as they can be found.
+"""Damage in a TFRecord file that cannot be opened: its records from the first on, as far as they
+can be found.
 
-Order   one record after the other, in one thread. Behind a damaged length the place of the next record is unknown.
+Order   one record after the other, in one thread. Behind a damaged length the place of the next
+record is unknown.
 Memory  a piece of the file.
 """
 
@@ -59,7 +61,8 @@ def walk_records(path: str) -> Iterator[Salvage]:
 
 
 def _header(header: bytes, left: int) -> tuple[str, int]:
-    """Return the fault of a header, "" if there is none, and the length of its payload; ``left`` bytes follow."""
+    """Return the fault of a header, "" if there is none, and the length of its payload; ``left``
+    bytes follow."""
     if len(header) < HEADER_BYTES:
         return f"the file ends inside its header, after {len(header)} bytes", 0
     length, expected = HEADER.unpack(header)

@@ -1,23 +1,28 @@
 """Features: the content of the records of a TFRecord, as the user gives it.
 
-    {"label": "i8"}                                    one number; its field and its key are called label
-    {"box": ("f4", (4,))}                              four numbers
-    {"tags": ("i8", (None,))}                          any number of them: ragged
-    {"tags": gl.Feature("i8", (8,), pad=0)}            at most eight, filled up with zeros
+    {"label": "i8"}                                    one number; its field and its key are called
+    label {"box": ("f4", (4,))}                              four numbers {"tags": ("i8",
+    (None,))}                          any number of them: ragged {"tags": gl.Feature("i8", (8,),
+    pad=0)}            at most eight, filled up with zeros
     {"name": "str"}                                    text of any length, UTF-8: objects (str)
     {"words": ("str", (None,))}                        any number of texts
-    {"name": "S"}                                      the same as bytes objects, checked for nothing: tf.string
-    {"name": "S20"}                                    text of at most 20 bytes; a longer one is an error
-    {"name": "bytes"}                                  the bytes of one value as numbers: uint8, ragged
-    {"x": gl.Raw(">f4", (28, 28))}                     the raw bytes of numbers, in either byte order
-    {"x": gl.Tensor("f4", (3, 3))}                     a result of tf.io.serialize_tensor
-    {"image": gl.Image(key="image/encoded")}           an encoded image, for gl.ops.Decode
-    {"x": gl.Sparse("f4", 100, index_key="i", value_key="v")}      values and their places: one dense array
+    {"name": "S"}                                      the same as bytes objects, checked for
+    nothing: tf.string
+    {"name": "S20"}                                    text of at most 20 bytes; a longer one is an
+    error
+    {"name": "bytes"}                                  the bytes of one value as numbers: uint8,
+    ragged {"x": gl.Raw(">f4", (28, 28))}                     the raw bytes of numbers, in either
+    byte order {"x": gl.Tensor("f4", (3, 3))}                     a result of tf.io.serialize_tensor
+    {"image": gl.Image(key="image/encoded")}           an encoded image, for gl.ops.Decode {"x":
+    gl.Sparse("f4", 100, index_key="i", value_key="v")}      values and their places: one dense
+    array
 
-The features of ``tf.io`` (``tf.io.FixedLenFeature`` and so on) are taken, too; their strings become ``"S"``.
+The features of ``tf.io`` (``tf.io.FixedLenFeature`` and so on) are taken, too; their strings become
+``"S"``.
 
-Kinds    int64 lists become whole numbers or booleans, float lists floats, bytes lists all else. Another kind of list
-         than the dtype is for is an error, and so is a number that the dtype does not hold: nothing is cut or rounded.
+Kinds    int64 lists become whole numbers or booleans, float lists floats, bytes lists all else.
+         Another kind of list than the dtype is for is an error, and so is a number that the dtype
+         does not hold: nothing is cut or rounded.
 """
 
 from __future__ import annotations
@@ -84,14 +89,16 @@ class Feature(FeatureBase):
     """Numbers, or texts: the values of a list.
 
     Args:
-        dtype: of the field: ``"i8"``, ``"u1"``, ``"?"`` of int64 lists; ``"f4"``, ``"f8"`` of float lists; of bytes
-            lists ``"str"`` (texts of any length as objects; they are UTF-8), ``"S"`` (the same as bytes objects, of
-            any content) or ``"S20"`` (texts of at most 20 bytes).
+        dtype: of the field: ``"i8"``, ``"u1"``, ``"?"`` of int64 lists; ``"f4"``, ``"f8"`` of float
+            lists; of bytes lists ``"str"`` (texts of any length as objects; they are UTF-8),
+            ``"S"`` (the same as bytes objects, of any content) or ``"S20"`` (texts of at most 20
+            bytes).
         shape: of a record; the first axis may be None, for any number.
         key: of the feature; by default the name of the field.
-        default: stands in for a feature that a record does not have; without it such a record is an error. Not for a
-            first axis of None, where the value is empty then.
-        pad: with it, a record may have fewer values than the shape, along its first axis; they are filled up with this.
+        default: stands in for a feature that a record does not have; without it such a record is an
+            error. Not for a first axis of None, where the value is empty then.
+        pad: with it, a record may have fewer values than the shape, along its first axis; they are
+            filled up with this.
     """
 
     dtype: DTypeLike
@@ -111,8 +118,10 @@ class Raw(FeatureBase):
         shape: of the numbers; the first axis may be None, for any number.
         key: of the feature; by default the name of the field.
         index: which of several bytes values; by default there is one.
-        num_values: how many bytes values a record has, which become a first axis; None: any number, ragged.
-        default: bytes that stand in for a feature that a record does not have; without it such a record is an error.
+        num_values: how many bytes values a record has, which become a first axis; None: any number,
+            ragged.
+        default: bytes that stand in for a feature that a record does not have; without it such a
+            record is an error.
     """
 
     dtype: DTypeLike = UINT8
@@ -129,9 +138,10 @@ class Tensor(FeatureBase):
     """A serialized tensor, as ``tf.io.serialize_tensor`` makes it.
 
     Args:
-        dtype: of the tensor; another one in a record is an error. Without it, that of the first records.
-        shape: of the tensor, None for an axis that varies. Without it, that of the first records, where an axis that
-            differs among them varies.
+        dtype: of the tensor; another one in a record is an error. Without it, that of the first
+            records.
+        shape: of the tensor, None for an axis that varies. Without it, that of the first records,
+            where an axis that differs among them varies.
         key: of the feature; by default the name of the field.
         index: which of several bytes values; by default there is one.
     """
@@ -167,9 +177,11 @@ class Sparse(FeatureBase):
     """Values, and the places where they belong: one dense array, zeros elsewhere.
 
     Args:
-        dtype: of the values: ``"f4"``, ``"f8"`` of float lists, whole numbers and booleans of int64 lists.
+        dtype: of the values: ``"f4"``, ``"f8"`` of float lists, whole numbers and booleans of int64
+            lists.
         size: of the array: a length, or a tuple of them.
-        index_key: of the feature with the places, an int64 list; of several axes a tuple of keys, one for each.
+        index_key: of the feature with the places, an int64 list; of several axes a tuple of keys,
+            one for each.
         value_key: of the feature with the values.
     """
 
@@ -195,7 +207,8 @@ class FeatureColumn:
         section: FEATURES or LISTS; 0 where the whole payload is the one value.
         key: of the feature.
         kind: of its list; of a sparse one that of the values.
-        default, pad: arrays of ``dtype``, of text arrays of bytes objects, or bytes; None where there are none.
+        default, pad: arrays of ``dtype``, of text arrays of bytes objects, or bytes; None where
+            there are none.
         places: of a sparse field the features of its places, one for each axis.
     """
 
@@ -242,7 +255,8 @@ class FeatureColumn:
         ]
         kind = type(self.feature).__name__
         if self.field.text and self.shape == ():
-            # As of gl.Raw(), which tf.io.FixedLenFeature([], tf.string) meant before: saved states stay valid.
+            # As of gl.Raw(), which tf.io.FixedLenFeature([], tf.string) meant before: saved states
+            # stay valid.
             return (
                 self.field.name,
                 self.section,
@@ -279,7 +293,8 @@ def columns_of(features: Any, sequence: Any) -> tuple[FeatureColumn, ...]:
     """Return the columns of the user's features.
 
     Args:
-        features: a mapping from the name of a field to its feature; or one feature, for the whole payload.
+        features: a mapping from the name of a field to its feature; or one feature, for the whole
+            payload.
         sequence: the same for feature lists, or None.
 
     Raises:
@@ -344,7 +359,8 @@ def _feature_of(argument: Any, place: str, section: int = FEATURES) -> AnyFeatur
 
 
 def _of_tensorflow(feature: Any, place: str, section: int) -> AnyFeature:
-    """Return the equivalent of a ``tf.io`` feature. TensorFlow is not imported here: the user has imported it."""
+    """Return the equivalent of a ``tf.io`` feature. TensorFlow is not imported here: the user has
+    imported it."""
     name = type(feature).__name__
     # tf.string is an object dtype in NumPy's words.
     dtype: Any = np.dtype(getattr(getattr(feature, "dtype", None), "as_numpy_dtype", "O"))
@@ -417,7 +433,8 @@ def _column(name: Any, feature: AnyFeature, section: int) -> FeatureColumn:
 
 
 def _sparse(name: str, feature: Sparse, section: int) -> FeatureColumn:
-    """Return the column of a `Sparse`: the column of its values, which has the columns of its places."""
+    """Return the column of a `Sparse`: the column of its values, which has the columns of its
+    places."""
     if isinstance(feature.size, (tuple, list)):
         sizes = feature.size
     else:
@@ -475,7 +492,8 @@ def _dtype(name: str, argument: Any, *, is_list: bool) -> np.dtype[Any]:
 
 
 def _shape(name: str, argument: Any) -> Shape:
-    """Return the shape of a field in a record; raises ``SpecError`` for an argument that is none."""
+    """Return the shape of a field in a record; raises ``SpecError`` for an argument that is
+    none."""
     if is_whole(argument):
         shape = (argument,)
     else:
@@ -611,7 +629,8 @@ def _with_values(column: FeatureColumn, feature: Feature) -> FeatureColumn:
 def _value(
     name: str, argument: str, value: Any, dtype: np.dtype[Any], shape: tuple[int, ...]
 ) -> NDArray[Any]:
-    """Return a default or padding as an array of the dtype that has exactly its value; of text as bytes objects."""
+    """Return a default or padding as an array of the dtype that has exactly its value; of text as
+    bytes objects."""
     if not dtype.itemsize:
         return _texts(name, argument, value, shape)
     try:

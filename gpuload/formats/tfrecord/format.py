@@ -1,4 +1,5 @@
-"""TFRecord as a format: a length and its checksum; `gl.check` reads payloads and the images in them."""
+"""TFRecord as a format: a length and its checksum; `gl.check` reads payloads and the images in
+them."""
 
 from __future__ import annotations
 

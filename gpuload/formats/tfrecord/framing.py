@@ -1,13 +1,16 @@
 """Framing: the offsets of the records of a TFRecord file, found by a walk from header to header.
 
-Layout   for each record: uint64 length, uint32 masked CRC32C of these 8 bytes, the payload, uint32 masked CRC32C of the
-         payload; little-endian, without anything between records or around them.
-Speed    a file is read in pieces of PIECE_BYTES, which the core walks through: as fast as the file can be read. Where
-         records have SPARSE_BYTES or more on average, their headers alone are read.
-Checks   each length has the checksum that stands behind it, and each record ends inside the file. The payloads are
-         checked when they are read (`leaf.py`).
+Layout   for each record: uint64 length, uint32 masked CRC32C of these 8 bytes, the payload, uint32
+         masked CRC32C of the payload; little-endian, without anything between records or around
+         them.
+Speed    a file is read in pieces of PIECE_BYTES, which the core walks through: as fast as the file
+         can be read. Where records have SPARSE_BYTES or more on average, their headers alone are
+         read.
+Checks   each length has the checksum that stands behind it, and each record ends inside the file.
+         The payloads are checked when they are read (`leaf.py`).
 Empty    a file of 0 bytes has 0 records, as TensorFlow has it: writers of shards leave such files.
-Source   record_reader.cc and record_writer.h of TensorFlow, "TFRecord and tf.train.Example" of its guides
+Source   record_reader.cc and record_writer.h of TensorFlow, "TFRecord and tf.train.Example" of its
+         guides
 """
 
 from __future__ import annotations
@@ -39,7 +42,8 @@ class UnframedError(FormatError):
     """Behind some records of a file no further one can be found.
 
     Attributes:
-        offsets: int64 ``[num_records + 1]``, where each of the records in front begins, and the last one ends.
+        offsets: int64 ``[num_records + 1]``, where each of the records in front begins, and the
+            last one ends.
     """
 
     offsets: Int64s = np.zeros(1, np.int64)
@@ -48,22 +52,26 @@ class UnframedError(FormatError):
 def offsets_in(
     files: Files, number: int, name: str, *, verify: bool, show: Show = lambda place: None
 ) -> Int64s:
-    """Return the offsets at which records begin and the last one ends, int64 ``[num_records + 1]``, bytes.
+    """Return the offsets at which records begin and the last one ends, int64 ``[num_records + 1]``,
+    bytes.
 
     Args:
         files: the files.
         number: of the file.
         name: of the file in errors.
         verify: False: the checksums of lengths are not compared.
-        show: called with the number of bytes that are done, many times; its exceptions are not caught.
+        show: called with the number of bytes that are done, many times; its exceptions are not
+            caught.
 
     Raises:
-        UnframedError: it is no TFRecord file, or a header is damaged, or the last record is cut short.
+        UnframedError: it is no TFRecord file, or a header is damaged, or the last record is cut
+            short.
         ChangedFileError, FileError: it changed, or cannot be read.
     """
     size, place, count, lengths = int(files.sizes[number]), 0, 0, list[Int64s]()
     piece = np.empty(min(PIECE_BYTES, size), np.uint8)
-    # As many records as a piece can begin, if all payloads are empty: the core writes lengths without asking for room.
+    # As many records as a piece can begin, if all payloads are empty: the core writes lengths
+    # without asking for room.
     room = np.empty(min(PIECE_BYTES // FRAME_BYTES + 1, size // FRAME_BYTES + 1), np.int64)
     want = PIECE_BYTES
     with files.open_file(number) as descriptor:
@@ -80,19 +88,22 @@ def offsets_in(
             # A copy: the next piece is walked through in the same memory.
             lengths.append(room[:num_records].copy())
             place, count = place + after, count + num_records
-            # Decided anew by each piece: a file may have small records first and large ones behind them.
+            # Decided anew by each piece: a file may have small records first and large ones behind
+            # them.
             if after // num_records >= SPARSE_BYTES:
                 want = HEADER_BYTES
             else:
                 want = PIECE_BYTES
             show(place)
-        # Behind the walk: offsets of a file that grew or changed in the middle must not be stored as an index of it.
+        # Behind the walk: offsets of a file that grew or changed in the middle must not be stored
+        # as an index of it.
         files.check_descriptor(number, descriptor)
     return _offsets(lengths, count)
 
 
 def _offsets(lengths: list[Int64s], count: int) -> Int64s:
-    """Return the offsets at which records begin and the last one ends, from several arrays of their lengths."""
+    """Return the offsets at which records begin and the last one ends, from several arrays of their
+    lengths."""
     offsets = np.zeros(count + 1, np.int64)
     if count:
         np.cumsum(np.concatenate(lengths), out=offsets[1:])
@@ -108,7 +119,8 @@ def _walk(piece: NDArray[np.uint8], left: int, room: Int64s, *, verify: bool) ->
     read, last = HEADER.unpack_from, piece.size - HEADER_BYTES
     while place <= last:
         length, checksum = read(data, place)
-        # Compared with what is left before it is added: a damaged length near 2**64 must not wrap around.
+        # Compared with what is left before it is added: a damaged length near 2**64 must not wrap
+        # around.
         if length > left - place - FRAME_BYTES:
             break
         headers.append((length, checksum))
@@ -183,7 +195,8 @@ def _foreign(name: str, header: bytes, cause: str) -> UnframedError:
 
 
 def is_framed(beginning: bytes, size: int) -> bool:
-    """Return True if a file of ``size`` bytes begins as a TFRecord file does: a length, and the checksum of it."""
+    """Return True if a file of ``size`` bytes begins as a TFRecord file does: a length, and the
+    checksum of it."""
     if len(beginning) < HEADER_BYTES:
         return not size
     length, checksum = HEADER.unpack_from(beginning)

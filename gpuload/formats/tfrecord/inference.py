@@ -1,16 +1,17 @@
 """Inference: the features of TFRecord files from their first records, where the user gives none.
 
-    one number in each record                "i8" or "f4"
-    the same number of them in each          ("f4", (4,))
-    another number, or none in some          ("i8", (None,))
-    one bytes value                          "str" where all are texts, gl.Image() where all begin as images do, else
+    one number in each record                "i8" or "f4" the same number of them in
+    each          ("f4", (4,)) another number, or none in some          ("i8", (None,)) one bytes
+    value                          "str" where all are texts, gl.Image() where all begin as images
+    do, else
                                              "bytes"
-    several                                  ("str", (None,)) where all are texts, else ("S", (None,)): bytes objects
+    several                                  ("str", (None,)) where all are texts, else ("S",
+                                             (None,)): bytes objects
 
 Texts are UTF-8 without control characters (but tabs and line ends), and not all of them empty.
 
-A later record that does not fit is an error which names it: pass the features then. The inferred features are in the
-log, and in ``source.features`` in a form that ``gl.tfrecord`` takes.
+A later record that does not fit is an error which names it: pass the features then. The inferred
+features are in the log, and in ``source.features`` in a form that ``gl.tfrecord`` takes.
 """
 
 from __future__ import annotations
@@ -99,7 +100,8 @@ def infer_features(records: Source) -> tuple[dict[str, Any], dict[str, Any] | No
 
 
 def with_tensors(features: Mapping[str, Any], records: Source) -> dict[str, Any]:
-    """Return the features with dtype and shape of each ``gl.Tensor()``, as the first records have them.
+    """Return the features with dtype and shape of each ``gl.Tensor()``, as the first records have
+    them.
 
     Args:
         features: from the name of a field to its feature.
@@ -161,7 +163,8 @@ def _tensor_of(name: str, feature: Tensor, records: Source) -> dict[str, Any]:
 
 
 def _key_stats(records: Source) -> tuple[dict[wire.Key, KeyStats], int]:
-    """Return the statistics of each key of the first records, in order, and the number of these records."""
+    """Return the statistics of each key of the first records, in order, and the number of these
+    records."""
     stats: dict[wire.Key, KeyStats] = {}
     num_bytes, count, errors = 0, 0, list[RecordError]()
     for number in range(min(FIRST_RECORDS, len(records))):
@@ -271,7 +274,8 @@ def _varying(name: str, key_stats: KeyStats) -> SpecError:
 def warn_of_missing(
     columns: Sequence[FeatureColumn], source: str, records: Sequence[bytes]
 ) -> None:
-    """Warn of features that none of the first records has: with a misspelt key, all values would be empty.
+    """Warn of features that none of the first records has: with a misspelt key, all values would be
+    empty.
 
     Args:
         columns: the fields.

@@ -1,7 +1,9 @@
-"""Parsing: the values of each wanted feature of some records, in the core or in plain Python, with the same result.
+"""Parsing: the values of each wanted feature of some records, in the core or in plain Python, with
+the same result.
 
 records, uint8                   one after the other, as they were read
-ValueLists                       the values of one feature of all records, one after the other, and how many of each
+ValueLists                       the values of one feature of all records, one after the other, and
+                                 how many of each
 """
 
 from __future__ import annotations
@@ -31,10 +33,12 @@ class ValueLists:
     """The values of one feature in some records; in those of a feature list, in all their steps.
 
     Attributes:
-        counts: int64 ``[n]``, how many values each record (or step) has; MISSING where it has no such feature.
+        counts: int64 ``[n]``, how many values each record (or step) has; MISSING where it has no
+            such feature.
         values: int64 or float32 ``[total]``; for bytes where each value begins.
         lengths: for bytes how many each value has, int64 ``[total]``.
-        steps: for a feature list how many steps each record has, int64; MISSING where it has no such list.
+        steps: for a feature list how many steps each record has, int64; MISSING where it has no
+            such list.
     """
 
     counts: Int64s
@@ -76,7 +80,8 @@ def parse_features(
 def _compiled(
     native: Native, raw: Bytes, begins: Int64s, ends: Int64s, columns: Sequence[FeatureColumn]
 ) -> tuple[list[ValueLists], int]:
-    """Return the values of each column by the core, and MISSING; or no values, and the first row that is damaged."""
+    """Return the values of each column by the core, and MISSING; or no values, and the first row
+    that is damaged."""
     keys = list(dict.fromkeys((column.section, column.key) for column in columns))
     key_begins = np.cumsum([0, *(len(key) for _, key in keys)], dtype=np.int64)
     key_bytes = np.frombuffer(b"".join(key for _, key in keys), np.uint8)
@@ -169,7 +174,8 @@ def _room(column: FeatureColumn, counts: Int64s, total: int, steps: Int64s | Non
 def plain(
     raw: Bytes, begins: Int64s, ends: Int64s, columns: Sequence[FeatureColumn], row: int = 0
 ) -> list[ValueLists]:
-    """Return the values of each column by Python alone; ``row`` is added to the row that an error names."""
+    """Return the values of each column by Python alone; ``row`` is added to the row that an error
+    names."""
     counts: list[list[int]] = [[] for _ in columns]
     values: list[list[int]] = [[] for _ in columns]
     lengths: list[list[int]] = [[] for _ in columns]

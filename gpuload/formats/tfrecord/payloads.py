@@ -38,7 +38,8 @@ def open_for_check(paths: Sequence[str], compression: str = "auto") -> tuple[Sou
 
 
 def _images_in(payload: bytes, keys: Collection[bytes]) -> Iterator[Any]:
-    """Yield the images under some keys of a tf.train.Example; none of another payload, which was written so."""
+    """Yield the images under some keys of a tf.train.Example; none of another payload, which was
+    written so."""
     try:
         for (_, key), span in wire.entries(payload, {wire.FEATURES}).items() if keys else ():
             if key in keys:

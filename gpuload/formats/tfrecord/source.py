@@ -1,14 +1,17 @@
 """TFRecord files: tf.train.Examples and SequenceExamples by number, their checksums verified.
 
-Access   any record by index, one positioned read of header, payload and checksums; no index file is needed: the offsets
-         of the records are found once by a walk through the files (`framing.py`), and stored (`spanindex.py`).
-Packed   gzip and zlib files are unpacked once into the cache folder (`storage/unpack.py`), and read from there.
-Fields   those that the user describes (`features.py`); without a description, those of the first records
-         (`inference.py`).
+Access   any record by index, one positioned read of header, payload and checksums; no index file is
+         needed: the offsets of the records are found once by a walk through the files
+         (`framing.py`), and stored (`spanindex.py`).
+Packed   gzip and zlib files are unpacked once into the cache folder (`storage/unpack.py`), and read
+from there.
+Fields   those that the user describes (`features.py`); without a description, those of the first
+         records (`inference.py`).
 Memory   8 bytes a record, for its place.
 Needs    nothing: TensorFlow is not needed.
-Limits   a file with a damaged length is refused when it is opened, since where the next record begins is not known, or
-         with ``on_error`` ends there with a damaged record; a damaged payload is an error of that record alone.
+Limits   a file with a damaged length is refused when it is opened, since where the next record
+         begins is not known, or with ``on_error`` ends there with a damaged record; a damaged
+         payload is an error of that record alone.
 Source   https://www.tensorflow.org/tutorials/load_data/tfrecord; record_reader.cc of TensorFlow
 """
 
@@ -64,24 +67,28 @@ def tfrecord(
     """Return the records of TFRecord files.
 
         gl.tfrecord("train-*.tfrecord", {"image": gl.Image(key="image/encoded"), "label": "i8"})
-        gl.tfrecord("train-*.tfrecord")                                   the fields that the first records have
+        gl.tfrecord("train-*.tfrecord")                                   the fields that the first
+                                                                          records have
 
     Args:
-        paths: a path, a string with wildcards, or a list of these; a list keeps its order, a wildcard is sorted. Or a
-            manifest of such files (``Source.index``).
-        features: a description of each field: a dtype, a pair of dtype and shape, ``"bytes"``, ``gl.Feature``,
-            ``gl.Raw``, ``gl.Tensor``, ``gl.Image``, or a feature of ``tf.io``. None: the fields of the first records;
-            the log and ``source.features`` show them. One ``gl.Raw``, ``gl.Tensor``, ``gl.Image`` or ``"bytes"``: it
-            describes the whole payload, which is the field ``record``.
-        sequence: the same for the feature lists of SequenceExamples, a description of each step. A field is ragged
-            along its steps; a list that a record does not have has no steps.
-        index: index files of DALI's ``tfrecord2idx``, one for each file in their order; none is needed.
+        paths: a path, a string with wildcards, or a list of these; a list keeps its order, a
+            wildcard is sorted. Or a manifest of such files (``Source.index``).
+        features: a description of each field: a dtype, a pair of dtype and shape, ``"bytes"``,
+            ``gl.Feature``, ``gl.Raw``, ``gl.Tensor``, ``gl.Image``, or a feature of ``tf.io``.
+            None: the fields of the first records; the log and ``source.features`` show them. One
+            ``gl.Raw``, ``gl.Tensor``, ``gl.Image`` or ``"bytes"``: it describes the whole payload,
+            which is the field ``record``.
+        sequence: the same for the feature lists of SequenceExamples, a description of each step. A
+            field is ragged along its steps; a list that a record does not have has no steps.
+        index: index files of DALI's ``tfrecord2idx``, one for each file in their order; none is
+            needed.
         verify: False: checksums are not looked at, and damaged bytes are not noticed.
-        compression: ``"auto"``: gzip and zlib are known by the first bytes of each file. ``"gzip"``, ``"zlib"``: all
-            files are compressed so. None: none is.
-        on_error: ``"raise"``: a file in which a record is cut short, or its length damaged, is an error. ``"replace"``,
-            ``"skip"``: the records in front of that one are taken; that one, with all behind it, is one record, which
-            cannot be read. Pass ``on_error`` to the loader, too. A compressed file has to be whole in any case.
+        compression: ``"auto"``: gzip and zlib are known by the first bytes of each file.
+            ``"gzip"``, ``"zlib"``: all files are compressed so. None: none is.
+        on_error: ``"raise"``: a file in which a record is cut short, or its length damaged, is an
+            error. ``"replace"``, ``"skip"``: the records in front of that one are taken; that one,
+            with all behind it, is one record, which cannot be read. Pass ``on_error`` to the
+            loader, too. A compressed file has to be whole in any case.
 
     Raises:
         FileError: a file is missing, a directory, or cannot be read.
@@ -154,7 +161,8 @@ def tfrecord(
 
 
 def _with_placeholders(features: Any) -> Any:
-    """Return the features with a placeholder for dtype and shape of each tensor that has none yet."""
+    """Return the features with a placeholder for dtype and shape of each tensor that has none
+    yet."""
     if not isinstance(features, Mapping):
         return features
     return {
@@ -270,7 +278,8 @@ class TFRecordSource(FileSource):
         """Compare the first records with the fields.
 
         Raises:
-            RecordError: none of them fits the fields. A single damaged or different record is an error when it is read.
+            RecordError: none of them fits the fields. A single damaged or different record is an
+                error when it is read.
         """
         leaf, errors, fitting = self._leaf, list[RecordError](), list[bytes]()
         if leaf is None:
@@ -291,7 +300,8 @@ class TFRecordSource(FileSource):
                 fitting.append(raw.payload[HEADER_BYTES:-FOOTER_BYTES].tobytes())
             except RowError as error:
                 errors.append(self.record_error(number, error))
-        # One record that fits is enough: the features are right then, and the others are errors when they are read.
+        # One record that fits is enough: the features are right then, and the others are errors
+        # when they are read.
         if errors and not fitting:
             raise errors[0]
         inference.warn_of_missing(self._columns, self._line(), fitting)
@@ -319,7 +329,8 @@ def _plain(originals: Sequence[str], compression: str | None) -> list[keptfile.P
 
 def _compression_of(path: str, size: int, head: bytes) -> str:
     """Return how a file is compressed, by its first bytes; "" for one that is not."""
-    # First: the length of a first record may begin with the bytes of gzip or zlib, but no gzip file has its checksum.
+    # First: the length of a first record may begin with the bytes of gzip or zlib, but no gzip file
+    # has its checksum.
     if is_framed(head, size):
         return ""
     if is_gzip(head):
@@ -338,9 +349,11 @@ def _bounds(
     verify: bool,
     on_error: str,
 ) -> tuple[Indices, Indices, dict[int, UnframedError]]:
-    """Return where the records of each file begin and the last ends, and the number of the first of each file.
+    """Return where the records of each file begin and the last ends, and the number of the first of
+    each file.
 
-    Also of each file behind whose records no further one can be found the error; its last record is empty.
+    Also of each file behind whose records no further one can be found the error; its last record is
+    empty.
     """
     errors = dict[int, UnframedError]()
 
@@ -359,8 +372,8 @@ def _bounds(
                 )
                 raise
             errors[number] = error
-            # The damaged rest is an empty record at its place, so that the numbers of all others depend on the files
-            # alone.
+            # The damaged rest is an empty record at its place, so that the numbers of all others
+            # depend on the files alone.
             return np.append(error.offsets, error.offsets[-1])
 
     bounds, starts = bounds_of(files, "looking for records", look)

@@ -1,8 +1,10 @@
-"""Values: the lists of a feature become the values of its field, in the shape and dtype that the user gives.
+"""Values: the lists of a feature become the values of its field, in the shape and dtype that the
+user gives.
 
-Defaults   stand in for features that a record does not have; a feature that is there has as many values as its shape.
-Nothing    is cut, rounded or guessed: a text that is too long, a number that the dtype does not hold, a value too many
-           are errors that name the record.
+Defaults   stand in for features that a record does not have; a feature that is there has as many
+values as its shape.
+Nothing    is cut, rounded or guessed: a text that is too long, a number that the dtype does not
+           hold, a value too many are errors that name the record.
 """
 
 from __future__ import annotations
@@ -167,7 +169,8 @@ def _cast(column: FeatureColumn, lists: ValueLists) -> Array:
         else:
             low, high = (np.iinfo(dtype).min, np.iinfo(dtype).max)
         if int(values.min()) < low or int(values.max()) > high:
-            # Values are int64: NumPy would compare them with a limit beyond that as float64, or refuse to.
+            # Values are int64: NumPy would compare them with a limit beyond that as float64, or
+            # refuse to.
             place = int(((values < low) | (values > min(high, 2**63 - 1))).argmax())
             row = int(np.searchsorted(np.cumsum(np.maximum(lists.counts, 0)), place, side="right"))
             raise RowError(
@@ -454,7 +457,8 @@ def _tensors(column: FeatureColumn, begins: Int64s, lengths: Int64s, raw: Bytes)
 
 
 def _alike(column: FeatureColumn, begins: Int64s, lengths: Int64s, raw: Bytes) -> Array | None:
-    """Return all tensors at once if they differ only in their elements, which stand at their ends; else None."""
+    """Return all tensors at once if they differ only in their elements, which stand at their ends;
+    else None."""
     size = column.field.dtype.itemsize * math.prod(column.field.fixed_shape)
     length = int(lengths[0])
     if not 0 < size < length or bool((lengths != length).any()):

@@ -1,14 +1,17 @@
 """TFRecord files of tf.Example, as TensorFlow, DALI and `gl.tfrecord` read them.
 
-Fields  whole numbers of 64 bits, or of fewer (widened, values stay), are int64 lists; float32, and float16 (widened),
-        float lists; bytes, text (UTF-8) and encoded images bytes lists; uint8 with axes is one value of its bytes in C
-        order, as decode_raw takes them. Shapes are not in the file: the reader gives them.
-Raw     ``raw=`` writes the elements of a field of any dtype as one value of bytes, little-endian, in C order.
-Tensor  ``tensors=`` writes a field as serialized tensors, as ``tf.io.serialize_tensor`` makes them: dtype and shape of
-        each record are in the file, so that everything of NumPy's own that TensorFlow has can be held, of any shape.
+Fields  whole numbers of 64 bits, or of fewer (widened, values stay), are int64 lists; float32, and
+        float16 (widened), float lists; bytes, text (UTF-8) and encoded images bytes lists; uint8
+        with axes is one value of its bytes in C order, as decode_raw takes them. Shapes are not in
+        the file: the reader gives them.
+Raw     ``raw=`` writes the elements of a field of any dtype as one value of bytes, little-endian,
+in C order.
+Tensor  ``tensors=`` writes a field as serialized tensors, as ``tf.io.serialize_tensor`` makes them:
+        dtype and shape of each record are in the file, so that everything of NumPy's own that
+        TensorFlow has can be held, of any shape.
 Bytes   the fields in the order of the source, numbers packed: the same records give the same file.
-Source  tensorflow/core/lib/io/record_writer.h; example.proto, feature.proto, tensor.proto, types.proto;
-        https://protobuf.dev/programming-guides/encoding
+Source  tensorflow/core/lib/io/record_writer.h; example.proto, feature.proto, tensor.proto,
+        types.proto; https://protobuf.dev/programming-guides/encoding
 """
 
 from __future__ import annotations
@@ -59,7 +62,8 @@ def writer(raw: Sequence[str] = (), tensors: Sequence[str] = ()) -> Writer:
 
 
 def suggest(spec: Spec) -> str:
-    """Return the call of `gl.convert` that writes all fields, some of them as serialized tensors; "" if none does."""
+    """Return the call of `gl.convert` that writes all fields, some of them as serialized tensors;
+    "" if none does."""
     with suppress(MissingPackageError):
         tensors = [field.name for field in spec if writer().refusal(field)]
         if tensors and not any(writer(tensors=tensors).refusal(field) for field in spec):
@@ -193,10 +197,12 @@ def _write(path: str, records: Records, way: Callable[[Field], str]) -> None:
 
 
 def _differs(path: str, records: Records, way: Callable[[Field], str]) -> str:
-    """Return how the bytes of a file, checksums and all, differ from those of the records, which are read again."""
+    """Return how the bytes of a file, checksums and all, differ from those of the records, which
+    are read again."""
     with open(path, "rb") as file:
         for numbers, fields in records.chunks():
-            # The same bytes again, from the records: the encoding has no choices, so equal files are equal records.
+            # The same bytes again, from the records: the encoding has no choices, so equal files
+            # are equal records.
             expected = b"".join(framed(_payloads(records, numbers, fields, way)))
             if file.read(len(expected)) != expected:
                 first = int(numbers[0]) - records.begin
@@ -228,7 +234,8 @@ def _texts(fields: Fields) -> Iterator[list[str]]:
 
 
 def framed(payloads: list[bytes]) -> Iterator[bytes]:
-    """Give records as they stand in a file: length, checksum of the length, payload, checksum of the payload."""
+    """Give records as they stand in a file: length, checksum of the length, payload, checksum of
+    the payload."""
     lengths = np.array([len(payload) for payload in payloads], np.int64)
     ends = np.cumsum(lengths)
     # Of all payloads of a chunk in one call: Python's calls would take longer than the checksums.
@@ -253,7 +260,8 @@ def examples(
 
 
 def _entries(field: Field, values: Values, count: int, way: str) -> Iterator[bytes]:
-    """Yield for each record the entry of a field in the map of features, ``Features.feature = 1``."""
+    """Yield for each record the entry of a field in the map of features,
+    ``Features.feature = 1``."""
     if way in ("ints", "floats"):
         if way == "ints":
             lists, kind = (_ints(values, count), INTS)
@@ -320,7 +328,8 @@ def _floats(values: Values, count: int) -> Iterator[bytes]:
 def _flat(
     values: Values, count: int, dtype: np.dtype[Any]
 ) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """Return the elements of all records one after the other, and int64 ``[count + 1]``, their ends, from 0 on."""
+    """Return the elements of all records one after the other, and int64 ``[count + 1]``, their
+    ends, from 0 on."""
     if isinstance(values, Ragged):
         row_size = int(np.prod(values.payload.shape[1:], dtype=np.int64))
         return values.flat.reshape(-1).astype(dtype), (
@@ -336,8 +345,10 @@ def _split(raw: bytes, ends: list[int]) -> Iterator[bytes]:
 
 
 def varints(values: NDArray[np.int64]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Return numbers as varints, 7 bits a byte, the lowest first; and their offsets, with the end of the last."""
-    # Negative numbers have ten bytes, as protobuf writes an int64: the sign is the highest of 64 bits.
+    """Return numbers as varints, 7 bits a byte, the lowest first; and their offsets, with the end
+    of the last."""
+    # Negative numbers have ten bytes, as protobuf writes an int64: the sign is the highest of 64
+    # bits.
     left = values.view(np.uint64)
     lengths = np.ones(values.size, np.int64)
     for bits in range(7, 64, 7):
@@ -366,14 +377,16 @@ def varint(number: int) -> bytes:
 
 @lru_cache(maxsize=4096)
 def _head(name: str, kind: int, length: int) -> bytes:
-    """Return the bytes in front of a list's one value, or of its packed numbers, which take ``length`` bytes."""
+    """Return the bytes in front of a list's one value, or of its packed numbers, which take
+    ``length`` bytes."""
     inner = b"\n" + varint(length)  # BytesList.value, FloatList.value, Int64List.value = 1
     return _list_head(name, kind, len(inner) + length) + inner
 
 
 @lru_cache(maxsize=4096)
 def _list_head(name: str, kind: int, length: int) -> bytes:
-    """Return the bytes in front of a list of ``length`` bytes: the entry, its key, the feature, the list."""
+    """Return the bytes in front of a list of ``length`` bytes: the entry, its key, the feature, the
+    list."""
     key = name.encode()
     feature = bytes([kind << 3 | 2]) + varint(
         length

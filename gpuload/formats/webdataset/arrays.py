@@ -1,10 +1,11 @@
 """Arrays: members that are NPY files, of one shape or of several.
 
-    each of one header                        an array ``[n, *shape]``; headers are compared as bytes
-    of several lengths, of one dtype          `Ragged`
-    of other axes that vary, of one dtype     a list of arrays
+    each of one header                        an array ``[n, *shape]``; headers are compared as
+    bytes of several lengths, of one dtype          `Ragged` of other axes that vary, of one
+    dtype     a list of arrays
 
-What varies is found by the walk through an archive, which sees each header, and is stored with the places of members.
+What varies is found by the walk through an archive, which sees each header, and is stored with the
+places of members.
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ class ArrayKind(NamedTuple):
 
 
 def peek(name: str, length: int, read: Read) -> bytes:
-    """Return the first bytes of a member that is an NPY file, its header among them; of others nothing."""
+    """Return the first bytes of a member that is an NPY file, its header among them; of others
+    nothing."""
     if not name.lower().endswith(SUFFIX):
         return b""
     head = read(min(length, HEAD_BYTES))
@@ -66,7 +68,8 @@ def peek(name: str, length: int, read: Read) -> bytes:
 
 
 def kinds_of(members: Iterable[tuple[str, Member]]) -> dict[str, ArrayKind]:
-    """Return the kind of the arrays of each field, from the fields and heads of members; damaged ones are left out."""
+    """Return the kind of the arrays of each field, from the fields and heads of members; damaged
+    ones are left out."""
     kinds, heads_of = dict[str, ArrayKind](), dict[str, set[bytes]]()
     for name, member in members:
         if not member.head:
@@ -108,7 +111,8 @@ def join_kinds(archives: Sequence[Mapping[str, ArrayKind]]) -> dict[str, ArrayKi
 
 
 def join_two(first: ArrayKind, second: ArrayKind) -> ArrayKind:
-    """Return the kind of the arrays of both; those of another dtype than the first are errors of their records."""
+    """Return the kind of the arrays of both; those of another dtype than the first are errors of
+    their records."""
     if first == second:
         return first
     if not _is_same_dtype(first.header.dtype, second.header.dtype):
@@ -169,7 +173,8 @@ def _is_axis(axis: Any) -> bool:
 
 
 def unpack_alike(field: Field, header: Header, head: bytes, raw: Ragged) -> list[Values]:
-    """Return the arrays ``[n, *shape]`` of NPY files, all of which begin with the bytes of one header."""
+    """Return the arrays ``[n, *shape]`` of NPY files, all of which begin with the bytes of one
+    header."""
     values = np.empty((len(raw), *header.shape), field.dtype)
     begin, num_bytes = len(head), len(head) + header.data_bytes
     for row, value in enumerate(raw):

@@ -1,4 +1,5 @@
-"""Columns: which members of records are the fields that a call names, and the errors for records that have others.
+"""Columns: which members of records are the fields that a call names, and the errors for records
+that have others.
 
 ["jpg", "cls"]                 fields jpg and cls
 ["jpg;png", "cls"]             field "jpg;png": of each record the first of the two that it has
@@ -72,7 +73,8 @@ def check_fields(fields: Any) -> dict[str, str] | tuple[str, ...] | None:
 
 
 def columns_of(members: Members, fields: dict[str, str] | Sequence[str] | None) -> Columns:
-    """Return the columns that a call names; by default a column for each field of the first record."""
+    """Return the columns that a call names; by default a column for each field of the first
+    record."""
     if fields is None:
         return {name: (name,) for name in members.fields_of(0)}
     pairs = fields.items() if isinstance(fields, Mapping) else zip(fields, fields, strict=True)
@@ -91,7 +93,8 @@ def rows_of(members: Members, columns: Columns, *, is_strict: bool) -> tuple[lis
         is_strict: True: no record may have others.
 
     Returns:
-        Int64 ``[num_records]`` for each column, and the number of a record that has not each column just once, or with
+        Int64 ``[num_records]`` for each column, and the number of a record that has not each column
+        just once, or with
         ``is_strict`` a field besides; ``num_records`` if there is none.
     """
     record_of, wrong = members.record_of(), members.num_records
@@ -106,7 +109,8 @@ def rows_of(members: Members, columns: Columns, *, is_strict: bool) -> tuple[lis
         if len(extensions) > 1 and rows.size:
             rows = _first_by_rank(rows, record_of[rows], ranks[members.field_of[rows]])
         records = record_of[rows]
-        # If each record has the field once, these are 0, 1, 2, ...; the first that differs names the record at fault.
+        # If each record has the field once, these are 0, 1, 2, ...; the first that differs names
+        # the record at fault.
         gaps = np.flatnonzero(records != np.arange(records.size))
         wrong = min(wrong, int(min(gaps[0], records[gaps[0]])) if gaps.size else records.size)
         all_rows.append(rows)
@@ -118,7 +122,8 @@ def rows_of(members: Members, columns: Columns, *, is_strict: bool) -> tuple[lis
 
 
 def _first_by_rank(rows: Indices, records: Indices, ranks: Indices) -> Indices:
-    """Return of each record the members of its lowest rank; the arrays are of members, in the order of records."""
+    """Return of each record the members of its lowest rank; the arrays are of members, in the order
+    of records."""
     starts = np.flatnonzero(np.r_[True, records[1:] != records[:-1]])
     lowest = np.minimum.reduceat(ranks, starts)
     counts = np.diff(np.r_[starts, rows.size])
@@ -137,11 +142,12 @@ def _is_foreign(members: Members, columns: Columns) -> NDArray[np.bool_]:
 def choose_dots(
     files: Files, ways: Mapping[str, Members], fields: dict[str, str] | Sequence[str] | None
 ) -> Members:
-    """Return the members by the first dot of their names, as WebDataset reads them, or by the last one.
+    """Return the members by the first dot of their names, as WebDataset reads them, or by the last
+    one.
 
     What follows the first dot is the field, unless the records then have different fields, or are
-    but one, and by the last dot all have the same. Names with decimal points are of that kind. Where
-    both could be meant, a warning is logged.
+    but one, and by the last dot all have the same. Names with decimal points are of that kind.
+    Where both could be meant, a warning is logged.
     """
     first, last = ways["first"], ways.get("last")
     if last is None or not first.offsets.size:
@@ -182,7 +188,8 @@ def choose_dots(
 
 
 def _leaves_out(names: Sequence[str], first_columns: Columns, last_columns: Columns) -> bool:
-    """Return True if members whose names have dots would be no field by the first dot, and are one by the last."""
+    """Return True if members whose names have dots would be no field by the first dot, and are one
+    by the last."""
     extensions = _extensions(last_columns)
     return any(
         name.rpartition(".")[2] in extensions and name not in _extensions(first_columns)
@@ -221,7 +228,8 @@ TEXTS = {
 
 
 def log_notes(files: Files, members: Members) -> None:
-    """Log what was passed over in the archives, or read in a way that may surprise: a line for each kind."""
+    """Log what was passed over in the archives, or read in a way that may surprise: a line for each
+    kind."""
     for kind, (level, text) in TEXTS.items():
         notes = [
             (name, note[kind])
@@ -257,12 +265,14 @@ def places_of(
 def _error(
     files: Files, members: Members, record: int, columns: Columns, *, is_strict: bool
 ) -> SpecError:
-    """Return the error for a record that has not just the named fields; its name is looked for in the archive."""
+    """Return the error for a record that has not just the named fields; its name is looked for in
+    the archive."""
     sets = _sets_of(members)
     usual, count = Counter(sets).most_common(1)[0]
     has_usual = is_strict or all(set(extensions) & usual for extensions in columns.values())
     all_odd = [number for number, names in enumerate(sets) if not names & usual]
-    # Many such records are no files about the archive, but members that should be parts of others: labels/0.txt.
+    # Many such records are no files about the archive, but members that should be parts of others:
+    # labels/0.txt.
     if 0 < len(all_odd) <= max(1, len(sets) // 4):
         odd = all_odd[0]
     else:
@@ -314,7 +324,8 @@ def _sets_of(members: Members) -> list[frozenset[str]]:
 
 
 def _names_of(files: Files, members: Members, rows: Indices) -> tuple[int, list[str]]:
-    """Return the archive of some members of one record, and their names, by a walk: the index has no names."""
+    """Return the archive of some members of one record, and their names, by a walk: the index has
+    no names."""
     archive = int(members.archive_of()[rows[0]])
     first = int(members.counts[:archive].sum())
     grouping = _grouping_of(files, members, archive)
@@ -333,7 +344,8 @@ def _grouping_of(files: Files, members: Members, archive: int) -> Grouping:
 
 
 def keys_of(files: Files, members: Members) -> list[str]:
-    """Return the name of each record, without its field, by a walk through all archives: indexes have no names."""
+    """Return the name of each record, without its field, by a walk through all archives: indexes
+    have no names."""
     keys = list[str]()
     for archive in range(len(files)):
         grouping = _grouping_of(files, members, archive)
@@ -346,7 +358,8 @@ def keys_of(files: Files, members: Members) -> list[str]:
 
 
 def _is_of_another_image(names: frozenset[str], usual: frozenset[str]) -> bool:
-    """Return True for the fields of a record that is as most are, with an image of another format."""
+    """Return True for the fields of a record that is as most are, with an image of another
+    format."""
     return usual - set(IMAGES) <= names and bool(names & set(IMAGES)) and bool(usual & set(IMAGES))
 
 

@@ -1,4 +1,5 @@
-"""WebDataset as a format: the magic of tar archives; those of before 1988 have none, and are not recognized."""
+"""WebDataset as a format: the magic of tar archives; those of before 1988 have none, and are not
+recognized."""
 
 from __future__ import annotations
 

@@ -1,17 +1,21 @@
 """Grouping: which files of a tar archive are the fields of one record, by their names.
 
-    0.jpg 0.cls 1.jpg 1.cls            records 0 and 1 of the fields jpg and cls
-    0.jpg 1.jpg 0.cls 1.cls            the same: members of one name need not lie side by side
-    0.jpg 0.cls 0.jpg 0.cls            two records, as WebDataset has them: the whole of a record is there twice
-    0.5.jpg 0.7.jpg                    DOTS "first": record 0 of 5.jpg and 7.jpg; "last": records 0.5 and 0.7 of jpg
+    0.jpg 0.cls 1.jpg 1.cls            records 0 and 1 of the fields jpg and cls 0.jpg 1.jpg 0.cls
+    1.cls            the same: members of one name need not lie side by side 0.jpg 0.cls 0.jpg
+    0.cls            two records, as WebDataset has them: the whole of a record is there twice
+    0.5.jpg 0.7.jpg                    DOTS "first": record 0 of 5.jpg and 7.jpg; "last": records
+                                       0.5 and 0.7 of jpg
 
-Links    have the bytes of the member to which they lead, as tarfile finds it: a hard link the last one of that name
-         before it, a symbolic link the last one at all, also by way of links to folders. Links that lead to no file of
-         the archive are passed over. So are hard links that stand before their file, which tar does not extract, and
-         hard links to their own name, which GNU tar stores for a file that is named twice.
-Others   hidden members (``._0.jpg`` of a Mac), ``__MACOSX/``, and files about the archive (``__meta__.json``,
-         ``README.md``) that have not the fields of the other records, are passed over.
-Notes    say how many members were passed over or read in a way that may surprise, with the first of each kind.
+Links    have the bytes of the member to which they lead, as tarfile finds it: a hard link the last
+         one of that name before it, a symbolic link the last one at all, also by way of links to
+         folders. Links that lead to no file of the archive are passed over. So are hard links that
+         stand before their file, which tar does not extract, and hard links to their own name,
+         which GNU tar stores for a file that is named twice.
+Others   hidden members (``._0.jpg`` of a Mac), ``__MACOSX/``, and files about the archive
+         (``__meta__.json``, ``README.md``) that have not the fields of the other records, are
+         passed over.
+Notes    say how many members were passed over or read in a way that may surprise, with the first of
+         each kind.
 """
 
 from __future__ import annotations
@@ -60,7 +64,8 @@ class Grouping:
 
 
 def group(members: Sequence[Member]) -> dict[str, Grouping]:
-    """Return the records of an archive, one grouping for each of DOTS; without ``"last"`` where it is the same."""
+    """Return the records of an archive, one grouping for each of DOTS; without ``"last"`` where it
+    is the same."""
     notes = dict[str, Note]()
     files = _follow_links(members, notes)
     files = _without(files, _is_hidden, HIDDEN, notes)
@@ -71,7 +76,8 @@ def group(members: Sequence[Member]) -> dict[str, Grouping]:
 
 
 def key_of(name: str) -> tuple[str, str]:
-    """Return the name of a record, and the field that a member of it is: what follows the first dot."""
+    """Return the name of a record, and the field that a member of it is: what follows the first
+    dot."""
     folder, slash, base = name.rpartition("/")
     stem, _, extension = base.partition(".")
     return f"{folder}{slash}{stem}", extension.lower()
@@ -227,7 +233,8 @@ def _group(
 
 
 def _usual_keys(pairs: Sequence[tuple[str, str]], about: set[str]) -> set[str]:
-    """Return those keys of files about the archive that have the fields of other records, or have none beside them."""
+    """Return those keys of files about the archive that have the fields of other records, or have
+    none beside them."""
     fields_of = dict[str, set[str]]()
     for key, name in pairs:
         fields_of.setdefault(key, set()).add(name)
@@ -244,10 +251,11 @@ def _join_runs(
     pairs: Sequence[tuple[str, str]],
     notes: dict[str, Note],
 ) -> tuple[list[int], set[int]]:
-    """Return the rows record by record, and those with which a record begins, where names of records recur.
+    """Return the rows record by record, and those with which a record begins, where names of
+    records recur.
 
-    Runs of one name with the same fields are records of their own; with others they are parts of one record, which has
-    a field twice if two of its parts have it.
+    Runs of one name with the same fields are records of their own; with others they are parts of
+    one record, which has a field twice if two of its parts have it.
     """
     runs_of = dict[str, list[tuple[int, int]]]()
     for key, run in zip(keys, runs, strict=True):

@@ -2,13 +2,15 @@
 
     cat/1.jpg cat/1.cls cat/2.jpg      field_of 0 1 0      is_first 1 0 1      fields jpg cls
 
-Found    by a walk through each archive (`tar.py`), which is done once: it is stored (`sources/fileindex.py`). Which
-         members are a record says `grouping.py`, in one or two ways; the call chooses one for all archives.
-Index    for each way its length in int64, then: int64 number of members; of each member int64 offset,
-         int64 length, uint32 field, uint8 whether a record begins with it: 21 bytes a member; in JSON the
-         names of the fields, the kinds of arrays (`arrays.py`) and the notes. Names of records are in the
-         archive alone.
-Trust    numbers from an index or a manifest are compared with each other and with the sizes of the archives.
+Found    by a walk through each archive (`tar.py`), which is done once: it is stored
+         (`sources/fileindex.py`). Which members are a record says `grouping.py`, in one or two
+         ways; the call chooses one for all archives.
+Index    for each way its length in int64, then: int64 number of members; of each member int64
+         offset, int64 length, uint32 field, uint8 whether a record begins with it: 21 bytes a
+         member; in JSON the names of the fields, the kinds of arrays (`arrays.py`) and the notes.
+         Names of records are in the archive alone.
+Trust    numbers from an index or a manifest are compared with each other and with the sizes of the
+         archives.
 """
 
 from __future__ import annotations
@@ -118,7 +120,8 @@ class Members:
 
 
 def members_of(files: Files) -> dict[str, Members]:
-    """Return the members of archives for each of DOTS, from their indexes, which are made first where they are missing.
+    """Return the members of archives for each of DOTS, from their indexes, which are made first
+    where they are missing.
 
     Where fields are the same by both, there is only ``"first"``.
 
@@ -208,7 +211,8 @@ def _pack_members(members: Members) -> bytes:
 
 
 def _unpack(content: bytes, size: int) -> dict[str, Members] | None:
-    """Return the members that an index of an archive of ``size`` bytes holds; None if they cannot be."""
+    """Return the members that an index of an archive of ``size`` bytes holds; None if they cannot
+    be."""
     ways, place = dict[str, Members](), 0
     for dots in DOTS:
         length = int.from_bytes(content[place : place + 8], "little")

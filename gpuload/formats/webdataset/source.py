@@ -1,13 +1,16 @@
-"""WebDataset: records are members of tar archives that have one name and several extensions, found at random.
+"""WebDataset: records are members of tar archives that have one name and several extensions, found
+at random.
 
-Layout   cat/1.jpg cat/1.cls cat/2.jpg ...: members with one name up to the first dot behind the last slash are
-         a record; what stands behind that dot is the field. Links, names with decimal points, members that do
-         not lie side by side and files about the archive: `grouping.py`, `columns.py`.
-Fields   images by their extension are encoded images; ``cls``, ``index`` and ``id`` whole numbers or words
-         (`words.py`); ``npy`` arrays (`arrays.py`); ``txt``, ``text`` and ``json`` text, which is not parsed; all
-         others bytes.
-Access   any record by index, one positioned read a member. Where members lie is found once, by a walk through the
-         headers of each archive (`tar.py`), and stored (`members.py`). 45 bytes a member stay in memory.
+Layout   cat/1.jpg cat/1.cls cat/2.jpg ...: members with one name up to the first dot behind the
+         last slash are a record; what stands behind that dot is the field. Links, names with
+         decimal points, members that do not lie side by side and files about the archive:
+         `grouping.py`, `columns.py`.
+Fields   images by their extension are encoded images; ``cls``, ``index`` and ``id`` whole numbers
+         or words (`words.py`); ``npy`` arrays (`arrays.py`); ``txt``, ``text`` and ``json`` text,
+         which is not parsed; all others bytes.
+Access   any record by index, one positioned read a member. Where members lie is found once, by a
+         walk through the headers of each archive (`tar.py`), and stored (`members.py`). 45 bytes a
+         member stay in memory.
 Packed   archives of gzip are unpacked once into the cache folder (`storage/unpack.py`).
 Source   https://github.com/webdataset/webdataset
 """
@@ -67,14 +70,14 @@ def webdataset(
         gl.webdataset("train-*.tar", {"image": "jpg;png", "label": "cls"})
 
     Args:
-        paths: a path, a string with wildcards or with braces ``{000..099}``, or a list of these. Or a manifest of such
-            archives (``Source.index``).
-        fields: the extensions that are read, in this order, or a dict from names of fields to extensions; by default
-            those of the first record, and no record may have others. ``"jpg;png"`` is of each record the first of the
-            two that it has.
-        classes: the names of the classes in members ``.cls``, that of number 0 first, as of ``gl.images``: a list, a
-            source, a mapping or a ``.json`` file. Names become numbers, and numbers are checked. Without it, names
-            are texts.
+        paths: a path, a string with wildcards or with braces ``{000..099}``, or a list of these. Or
+            a manifest of such archives (``Source.index``).
+        fields: the extensions that are read, in this order, or a dict from names of fields to
+            extensions; by default those of the first record, and no record may have others.
+            ``"jpg;png"`` is of each record the first of the two that it has.
+        classes: the names of the classes in members ``.cls``, that of number 0 first, as of
+            ``gl.images``: a list, a source, a mapping or a ``.json`` file. Names become numbers,
+            and numbers are checked. Without it, names are texts.
 
     Raises:
         FormatError: a file is no tar archive, is damaged or cut short; the error names the byte.
@@ -179,7 +182,8 @@ class WebDatasetSource(ColumnSource):
 
 
 def _heads_of(listing: manifest.Manifest | None) -> dict[str, bytes]:
-    """Return the header of the arrays of each field that a manifest of an earlier version has one of.
+    """Return the header of the arrays of each field that a manifest of an earlier version has one
+    of.
 
     Raises:
         FormatError: they are no bytes.
@@ -197,7 +201,8 @@ def _heads_of(listing: manifest.Manifest | None) -> dict[str, bytes]:
 
 
 def _without_braces(paths: Paths) -> Paths:
-    """Return paths with each ``{000..099}`` written out; the numbers have as many digits as the first."""
+    """Return paths with each ``{000..099}`` written out; the numbers have as many digits as the
+    first."""
     if not isinstance(paths, (str, list, tuple)):
         return paths
     if not isinstance(paths, str):
@@ -295,7 +300,8 @@ def _array_kind(
     """Return the kind of the arrays of a column; None if it is none of arrays.
 
     Raises:
-        FormatError: the first of its members is no array, nor was another one when the archives were looked through.
+        FormatError: the first of its members is no array, nor was another one when the archives
+            were looked through.
     """
     if (
         any(extension.rpartition(".")[2] != ARRAY for extension in extensions)

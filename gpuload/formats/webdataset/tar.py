@@ -1,16 +1,16 @@
 """Tar archives: the members of one, found by a walk from header to header.
 
-Layout   for each member a header of 512 bytes, then its bytes, filled up with zeros to a multiple of 512; two blocks of
-         zeros at the end.
-Kinds    ustar, GNU (long names, sizes in base 256) and PAX (path, size, linkpath). Sparse members, parts of
-         files (tar -M) and global PAX headers that rename members are refused; folders, devices and labels
-         are passed over.
-Sizes    Links, folders and devices have no data blocks, whatever size their headers state. Members of a kind
-         that POSIX does not define have data blocks, and are read as files.
-Checks   each header has its checksum compared, each member ends inside the archive, and the archive has its end and
-         nothing behind it.
-Speed    an archive is read in pieces of PIECE_BYTES. Where members have SPARSE_BYTES or more on average, their headers
-         alone are read.
+Layout   for each member a header of 512 bytes, then its bytes, filled up with zeros to a multiple
+         of 512; two blocks of zeros at the end.
+Kinds    ustar, GNU (long names, sizes in base 256) and PAX (path, size, linkpath). Sparse members,
+         parts of files (tar -M) and global PAX headers that rename members are refused; folders,
+         devices and labels are passed over.
+Sizes    Links, folders and devices have no data blocks, whatever size their headers state. Members
+         of a kind that POSIX does not define have data blocks, and are read as files.
+Checks   each header has its checksum compared, each member ends inside the archive, and the archive
+         has its end and nothing behind it.
+Speed    an archive is read in pieces of PIECE_BYTES. Where members have SPARSE_BYTES or more on
+         average, their headers alone are read.
 Source   POSIX.1-2017, pax, "ustar Interchange Format"; GNU tar, "Basic Tar Format"
 """
 
@@ -85,8 +85,10 @@ def walk(
     Args:
         files: the archives.
         number: of the archive.
-        show: called with the number of bytes that are done, many times; its exceptions are not caught.
-        peek: called with name and length of each file, and with a function that returns so many of its first bytes.
+        show: called with the number of bytes that are done, many times; its exceptions are not
+            caught.
+        peek: called with name and length of each file, and with a function that returns so many of
+            its first bytes.
 
     Raises:
         FormatError: it is damaged, cut short, or no tar.
@@ -106,7 +108,8 @@ def walk(
             if at + BLOCK_BYTES > size:
                 raise damage(path, at, "it ends inside of a header")
             header = pieces.read(at, BLOCK_BYTES)
-            # An archive ends with two blocks of zeros; one is enough here, and all behind it must be zeros, too.
+            # An archive ends with two blocks of zeros; one is enough here, and all behind it must
+            # be zeros, too.
             if not header.strip(b"\0"):
                 _check_tail(path, at, pieces.read(at, min(size - at, TAIL_BYTES)))
                 break
@@ -115,7 +118,8 @@ def walk(
             if extension.is_used and kind not in EXTENSIONS:
                 length = extension.length(length)
             begin = at + BLOCK_BYTES
-            # A folder of tars of before 1988 has the kind of files, and a name with a slash at its end.
+            # A folder of tars of before 1988 has the kind of files, and a name with a slash at its
+            # end.
             if kind in WITHOUT_DATA or (kind == b"\0" and extension.names(header)[0].endswith("/")):
                 length = 0
             if not 0 <= length <= size - begin:
@@ -153,7 +157,8 @@ class _Extension:
         self.is_used = False
 
     def add(self, at: int, kind: bytes, raw: bytes, length: int) -> None:
-        """Take over what a header says that begins at a byte of the archive; ``raw`` are its first bytes."""
+        """Take over what a header says that begins at a byte of the archive; ``raw`` are its first
+        bytes."""
         self.is_used = True
         if kind == b"L":
             self._name = _text(raw)
@@ -165,7 +170,8 @@ class _Extension:
             raise unsupported(self._path, at, "a global PAX header renames or resizes all members")
 
     def length(self, length: int) -> int:
-        """Return the length of the member, which beyond the 8 GiB of octal digits is in a PAX header; -1 for none."""
+        """Return the length of the member, which beyond the 8 GiB of octal digits is in a PAX
+        header; -1 for none."""
         digits = self.pax.get("size", str(length))
         if digits.isascii() and digits.isdigit():
             return int(digits)
@@ -188,7 +194,8 @@ class _Extension:
 
 
 def _check_tail(path: str, at: int, tail: bytes) -> None:
-    """Raise the error for bytes behind the end of an archive, which may be another one (``cat a.tar b.tar``)."""
+    """Raise the error for bytes behind the end of an archive, which may be another one
+    (``cat a.tar b.tar``)."""
     num_zeros = len(tail) - len(tail.lstrip(b"\0"))
     begin = num_zeros // BLOCK_BYTES * BLOCK_BYTES
     if tail[begin + 257 : begin + 262] == b"ustar":
@@ -202,7 +209,8 @@ def _check_tail(path: str, at: int, tail: bytes) -> None:
 
 
 def _refuse_part(path: str, at: int, kind: bytes, pax: dict[str, str]) -> None:
-    """Raise the error for a member whose bytes do not lie side by side, or not all in this archive."""
+    """Raise the error for a member whose bytes do not lie side by side, or not all in this
+    archive."""
     if kind == b"S" or any(name.startswith("GNU.sparse") for name in pax):
         raise unsupported(
             path,
@@ -217,7 +225,8 @@ def _refuse_part(path: str, at: int, kind: bytes, pax: dict[str, str]) -> None:
 
 
 class _Pieces:
-    """Reads an archive from its beginning to its end: in large pieces where headers lie near each other."""
+    """Reads an archive from its beginning to its end: in large pieces where headers lie near each
+    other."""
 
     def __init__(
         self, files: Files, number: int, handle: Handle, show: Callable[[int], None]
@@ -249,7 +258,8 @@ def _text(raw: bytes) -> str:
 def _number(path: str, at: int, raw: bytes) -> int:
     """Return a number of a header: octal digits, or in base 256 as GNU writes large ones."""
     if raw[0] & 0x80:
-        # GNU tar, "Basic Tar Format": the first bit says base 256, the others are a number in two's complement.
+        # GNU tar, "Basic Tar Format": the first bit says base 256, the others are a number in two's
+        # complement.
         is_negative = raw[0] == 0xFF
         if is_negative:
             return int.from_bytes(raw, "big", signed=True)
@@ -262,7 +272,8 @@ def _number(path: str, at: int, raw: bytes) -> int:
 
 def _check_sum(path: str, at: int, header: bytes) -> None:
     blank = header[:148] + b" " * 8 + header[156:]
-    # RFC 1950: the low half of Adler-32 is 1 plus the sum of the bytes, exact for 256 bytes; faster than sum.
+    # RFC 1950: the low half of Adler-32 is 1 plus the sum of the bytes, exact for 256 bytes; faster
+    # than sum.
     unsigned = (zlib.adler32(blank[:256]) & 0xFFFF) + (zlib.adler32(blank[256:]) & 0xFFFF) - 2
     expected = _number(path, at, header[148:156])
     if expected != unsigned and expected != unsigned - 256 * sum(
@@ -272,7 +283,8 @@ def _check_sum(path: str, at: int, header: bytes) -> None:
 
 
 def _pax(path: str, at: int, raw: bytes) -> dict[str, str]:
-    """Return the records of a PAX header, each of which is its length, a space, name=value, and a line end."""
+    """Return the records of a PAX header, each of which is its length, a space, name=value, and a
+    line end."""
     records, place = dict[str, str](), 0
     while place < len(raw):
         digits, _, _ = raw[place : place + 8].partition(b" ")

@@ -1,8 +1,10 @@
-"""Words: members of one line of text, as ``.cls`` has the class of a record: a whole number, or a name.
+"""Words: members of one line of text, as ``.cls`` has the class of a record: a whole number, or a
+name.
 
-Kind     that of the first record: where it is a whole number, all are numbers, else all are texts. White space around
-         them, such as a line end, is cut off.
-Classes  with ``classes=``, names become their numbers there (`sources/classnames.py`), and numbers are checked.
+Kind     that of the first record: where it is a whole number, all are numbers, else all are texts.
+         White space around them, such as a line end, is cut off.
+Classes  with ``classes=``, names become their numbers there (`sources/classnames.py`), and numbers
+         are checked.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Arrays: what zarr says of an array of a store, and the fields of records that it becomes.
 
-A `StoredArray` is all that opening takes of it. It comes from the store, or from a manifest (`listing.py`). The files
-of an array stand one behind the other among those of the source: its metadata, then its chunks. Before zarr decodes
-rows, the store is told which files are their chunks, and their names are compared with those that zarr will ask for.
+A `StoredArray` is all that opening takes of it. It comes from the store, or from a manifest
+(`listing.py`). The files of an array stand one behind the other among those of the source: its
+metadata, then its chunks. Before zarr decodes rows, the store is told which files are their chunks,
+and their names are compared with those that zarr will ask for.
 """
 
 from __future__ import annotations
@@ -114,7 +115,8 @@ class Kind:
 
     @cached_property
     def plain_dtype(self) -> np.dtype[Any] | None:
-        """The dtype of the bytes of chunks that hold whole rows as NumPy has them; None for others."""
+        """The dtype of the bytes of chunks that hold whole rows as NumPy has them; None for
+        others."""
         array, settings = self.sample, self.sample.metadata
         if settings.zarr_format == 2:
             is_plain = (
@@ -138,7 +140,8 @@ class Kind:
         )
 
     def packing_attributes(self, attributes: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the attributes that say how numbers are packed; in format 2 xarray has its own fill value."""
+        """Return the attributes that say how numbers are packed; in format 2 xarray has its own
+        fill value."""
         settings = self.sample.metadata
         is_of_xarray = settings.zarr_format == 2 and not {*SCALES, AXES_OF_XARRAY}.isdisjoint(
             attributes
@@ -166,7 +169,8 @@ class Kind:
         return _row_layout(name, self.dtype, self.row_shape)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the metadata in values that JSON has, without the first axis and without attributes."""
+        """Return the metadata in values that JSON has, without the first axis and without
+        attributes."""
         values: dict[str, Any] = json.loads(
             json.dumps({**self.sample.metadata.to_dict(), "attributes": {}})
         )
@@ -180,7 +184,8 @@ def _row_layout(name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Layo
 
 
 def array_of(metadata: Mapping[str, Any], length: int, store: Any, path: str) -> Any:
-    """Return zarr's array of some rows for metadata from `Kind.to_json`; for others zarr raises any error.
+    """Return zarr's array of some rows for metadata from `Kind.to_json`; for others zarr raises any
+    error.
 
     Raises:
         SpecError: a codec is not supported.
@@ -202,7 +207,8 @@ class StoredArray:
     Attributes:
         kind: what other stores share.
         length: the number of rows.
-        chunks: int64 ``[num_chunks]``, ascending: the places in the grid of the chunks or shards that have a file.
+        chunks: int64 ``[num_chunks]``, ascending: the places in the grid of the chunks or shards
+            that have a file.
         num_absent: how many chunks are not there, of an array of shards; None: not counted.
     """
 
@@ -222,7 +228,8 @@ class Groups:
     """The groups of a source.
 
     Attributes:
-        files: of all arrays that are fields, group by group: of each array its metadata, then its chunks.
+        files: of all arrays that are fields, group by group: of each array its metadata, then its
+            chunks.
         folders: of the groups.
         paths: of the arrays in the group, by the name of the field.
         tables: of each group its arrays, in this order.
@@ -262,7 +269,8 @@ class Place:
         return f"{self.store.folder}, {self.path or 'the array'}"
 
     def _array(self) -> Any:
-        """Return zarr's array; raises ``ChangedFileError`` if its metadata changed after the manifest was written."""
+        """Return zarr's array; raises ``ChangedFileError`` if its metadata changed after the
+        manifest was written."""
         kind = self.array.kind
         if kind.sample.store_path.store is self.store:
             return kind.sample
@@ -286,7 +294,8 @@ class Place:
         """Tell the store the files of rows.
 
         Raises:
-            FormatError: a manifest lists a file where zarr asks for another one: zarr would give the fill value.
+            FormatError: a manifest lists a file where zarr asks for another one: zarr would give
+                the fill value.
         """
         kind, counts = self.array.kind, self.array.kind.counts(self.array.length)
         if kind.path:
@@ -343,13 +352,15 @@ class Place:
         return np.ascontiguousarray(values, form)
 
     def origin(self, starts: Indices, block: int) -> tuple[str, int]:
-        """Return the first file of a block; that of the metadata if all of its chunks have the fill value."""
+        """Return the first file of a block; that of the metadata if all of its chunks have the fill
+        value."""
         chunks = self._chunks_of(int(starts[block]), int(starts[block + 1]))
         return self.files.paths[self.first + 1 + chunks[0] if chunks else self.first], 0
 
 
 def with_images(place: Place) -> Place:
-    """Return an array of bytes of varying length, whose first value tells whether they are images."""
+    """Return an array of bytes of varying length, whose first value tells whether they are
+    images."""
     array, kind = place.array, place.array.kind
     if kind.type_name != BYTES or not array.length:
         return place
@@ -377,7 +388,8 @@ def with_gaps(place: Place, storage: Storage) -> Place:
 
 
 def _gaps_of(array: StoredArray) -> Gaps | None:
-    """Return how many chunks are not there; of an array of shards those in shards, if they were counted."""
+    """Return how many chunks are not there; of an array of shards those in shards, if they were
+    counted."""
     kind = array.kind
     num_chunks = math.prod(kind.counts(array.length))
     num_missing = num_chunks - array.chunks.size

@@ -1,11 +1,14 @@
 """Limits: how many bytes a chunk may unpack to, so that no file of some kilobytes takes all memory.
 
-    gzip, zlib, bz2, lzma   are unpacked here, into not more than the limit
-    blosc, lz4, zstd        state the number of bytes in front; zstd may leave it out, and its blocks are counted then
+    gzip, zlib, bz2, lzma   are unpacked here, into not more than the limit blosc, lz4,
+    zstd        state the number of bytes in front; zstd may leave it out, and its blocks are
+    counted then
 
-Limit    EXPANSION times the bytes of the chunk, as its shape and dtype say: filters and indexes of shards may make more
-         bytes of it. For texts, whose bytes nothing says, that of `storage/inflate.py`.
-Source   https://www.rfc-editor.org/rfc/rfc8878, 3.1.1 "Zstandard Frames"; Blosc chunk format 1, "Header"
+Limit    EXPANSION times the bytes of the chunk, as its shape and dtype say: filters and indexes of
+         shards may make more bytes of it. For texts, whose bytes nothing says, that of
+         `storage/inflate.py`.
+Source   https://www.rfc-editor.org/rfc/rfc8878, 3.1.1 "Zstandard Frames"; Blosc chunk format 1,
+         "Header"
 """
 
 from __future__ import annotations
@@ -43,7 +46,8 @@ def most_bytes(count: int, dtype: np.dtype[Any], packed_bytes: int) -> int:
 
 
 def unpack(name: str, config: dict[str, Any], chunk: Any, limit: int) -> bytes | None:
-    """Return the unpacked bytes of a chunk; None if the codec itself may unpack them, into not more than the limit.
+    """Return the unpacked bytes of a chunk; None if the codec itself may unpack them, into not more
+    than the limit.
 
     Args:
         name: of the codec, one of STREAMS and HEADS.
@@ -146,7 +150,8 @@ def _zstd_bytes(data: Any) -> int:
 
 
 class BoundedCodec:
-    """A codec of numcodecs that unpacks a chunk into not more than a number of bytes, with all that zarr asks of one.
+    """A codec of numcodecs that unpacks a chunk into not more than a number of bytes, with all that
+    zarr asks of one.
 
     Args:
         codec: the codec.

@@ -1,14 +1,17 @@
-"""Listing: what a manifest holds of Zarr groups, so that opening them reads no metadata and lists no folder.
+"""Listing: what a manifest holds of Zarr groups, so that opening them reads no metadata and lists
+no folder.
 
 Files    of each group and array the file of its metadata, then those of its chunks or shards.
-Values   the complete paths of the arrays; for each its kinds, which groups share: metadata without the first axis and
-         without attributes, the path in the store, and whether its values are images.
-Arrays   of each group a row of numbers, one for each array: which kind, how many rows, how many chunks have a file; of
-         shards how many chunks they lack.
-         The places of chunks in the grid stand there only for arrays that lack some.
+Values   the complete paths of the arrays; for each its kinds, which groups share: metadata without
+         the first axis and without attributes, the path in the store, and whether its values are
+         images.
+Arrays   of each group a row of numbers, one for each array: which kind, how many rows, how many
+         chunks have a file; of shards how many chunks they lack. The places of chunks in the grid
+         stand there only for arrays that lack some.
 Folders  are those of the files of metadata, so that groups move with their manifest.
-Bounds   zarr takes the metadata as those of a file, and chunks lie in the grid of their array. Whether their files have
-         the names that zarr asks for is found out before it does (`arrays.py`).
+Bounds   zarr takes the metadata as those of a file, and chunks lie in the grid of their array.
+         Whether their files have the names that zarr asks for is found out before it does
+         (`arrays.py`).
 Memory   about 40 bytes a chunk beside those of its name, which its stamp takes for the most part.
 """
 
@@ -246,7 +249,8 @@ def _with_absent(listing: Manifest, array: StoredArray, number: int) -> StoredAr
 
 
 def _folder_of(listing: Manifest, arrays: Sequence[tuple[int, Kind]]) -> str:
-    """Return the folder of a group, above those of its arrays; of each the number of its first file, and the kind."""
+    """Return the folder of a group, above those of its arrays; of each the number of its first
+    file, and the kind."""
     folders = set[str]()
     for number, kind in arrays:
         folder, _, name = listing.files.paths[number].rpartition("/")

@@ -1,9 +1,12 @@
-"""Metadata: what the files of a Zarr store say of its groups and arrays, read and checked before zarr sees them.
+"""Metadata: what the files of a Zarr store say of its groups and arrays, read and checked before
+zarr sees them.
 
-Files    "zarr.json" of format 3; ".zarray", ".zgroup" and ".zattrs" of format 2. A store that cannot be listed has
-         those of all members in one: "consolidated_metadata" of "zarr.json", or ".zmetadata".
-Codecs   zarr makes objects of all codecs that metadata name, and any package may register some; pickle is one of
-         numcodecs'. Only those of CODECS are passed on: none of them runs code that lies in a file.
+Files    "zarr.json" of format 3; ".zarray", ".zgroup" and ".zattrs" of format 2. A store that
+         cannot be listed has those of all members in one: "consolidated_metadata" of "zarr.json",
+         or ".zmetadata".
+Codecs   zarr makes objects of all codecs that metadata name, and any package may register some;
+         pickle is one of numcodecs'. Only those of CODECS are passed on: none of them runs code
+         that lies in a file.
 Numbers  Shapes are whole numbers, and chunks hold not more than a file of any size may unpack to.
 Source   https://zarr-specs.readthedocs.io, versions 2 and 3
 """
@@ -48,7 +51,8 @@ class Node:
     Attributes:
         path: in the store; "" for its root.
         metadata: of an array, as zarr takes them, with ``"attributes"``; None for a group.
-        members: the metadata of what is below a group, by their paths below it, where they stand in one file.
+        members: the metadata of what is below a group, by their paths below it, where they stand in
+            one file.
     """
 
     path: str
@@ -128,7 +132,8 @@ def _of_version_3(folder: str, path: str, values: dict[str, Any]) -> Node:
         entries = None
     if not isinstance(entries, dict):
         return Node(path, None)
-    # Those that are named are checked when they are asked for (`child`), as if each stood in a file of its own.
+    # Those that are named are checked when they are asked for (`child`), as if each stood in a file
+    # of its own.
     return Node(
         path,
         None,
@@ -261,7 +266,8 @@ def chunk_counts(metadata: Mapping[str, Any]) -> tuple[int, ...]:
 
 
 def chunk_places(metadata: Mapping[str, Any], keys: Sequence[str]) -> list[tuple[int, int]]:
-    """Return those of some files that are chunks: number of the chunk in the grid, in C order, and index of the file.
+    """Return those of some files that are chunks: number of the chunk in the grid, in C order, and
+    index of the file.
 
     Args:
         metadata: of the array, checked.

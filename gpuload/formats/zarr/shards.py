@@ -1,10 +1,11 @@
 """Shards: how many chunks of an array are there, when each file holds many of them.
 
-Index   A shard begins or ends with a table: offset and length of each of its chunks, 8 bytes each. A chunk without a
-        place, 2**64 - 1 for both, has the fill value. zarr leaves out chunks that hold nothing else. Chunks that lie
-        outside of the array are never counted.
+Index   A shard begins or ends with a table: offset and length of each of its chunks, 8 bytes each.
+        A chunk without a place, 2**64 - 1 for both, has the fill value. zarr leaves out chunks that
+        hold nothing else. Chunks that lie outside of the array are never counted.
 Nested  A chunk of a shard may be a shard itself: its index lies inside of it.
-Damage  A shard that is too short for its index counts as a whole one: the error comes when it is decoded.
+Damage  A shard that is too short for its index counts as a whole one: the error comes when it is
+decoded.
 Source  https://zarr-specs.readthedocs.io, "sharding-indexed" 1.0
 """
 
@@ -90,7 +91,8 @@ class Shards:
 
 
 def levels_of(array: Any) -> list[Level]:
-    """Return the levels of shards of zarr's array, the outermost first; none for arrays without shards.
+    """Return the levels of shards of zarr's array, the outermost first; none for arrays without
+    shards.
 
     Raises:
         SpecError: it has shards, and their indexes cannot be read where they lie.
@@ -199,7 +201,8 @@ def count_present(storage: Storage, levels: Sequence[Level], shards: Shards, sha
 def _count(
     storage: Storage, levels: Sequence[Level], shards: Shards, room: Indices, shape: Shape
 ) -> int:
-    """Return the same for shards whose indexes are read together; ``room`` is the part of each in the array."""
+    """Return the same for shards whose indexes are read together; ``room`` is the part of each in
+    the array."""
     level = levels[0]
     entries = _read_indexes(storage, level, shards)
     is_there = (entries != NOWHERE).any(axis=-1)

@@ -1,15 +1,19 @@
 """Zarr: arrays of one length in a folder are the fields of records; formats 2 and 3.
 
-Layout  A group is a folder of arrays, each a folder with a file of metadata and a file for each chunk, or for each
-        shard of many chunks. A chunk without a file has the fill value.
-Access  Arrays whose chunks hold whole rows, without compression or other codecs, are read where they lie. All others
-        are decoded by the library zarr, the chunks of some rows at a time, for several threads side by side.
-Files   All chunks are listed when a group is opened, and zarr reads them through `store.py`: so a file that changed or
-        disappeared is an error, where zarr would give the fill value. In an object store the listing of an array tells
-        the ETags of its chunks; a web server lists nothing, and is asked for each chunk.
-Refused stores that are no folders, as ZIP archives; codecs that are not known here, as pickle, which runs any code.
-Opening metadata are read and checked here (`metadata.py`), before zarr makes an array of them (`arrays.py`). A manifest
-        holds what is used of them (`listing.py`): a source that is opened by it reads none, and lists no folder.
+Layout  A group is a folder of arrays, each a folder with a file of metadata and a file for each
+        chunk, or for each shard of many chunks. A chunk without a file has the fill value.
+Access  Arrays whose chunks hold whole rows, without compression or other codecs, are read where
+        they lie. All others are decoded by the library zarr, the chunks of some rows at a time, for
+        several threads side by side.
+Files   All chunks are listed when a group is opened, and zarr reads them through `store.py`: so a
+        file that changed or disappeared is an error, where zarr would give the fill value. In an
+        object store the listing of an array tells the ETags of its chunks; a web server lists
+        nothing, and is asked for each chunk.
+Refused stores that are no folders, as ZIP archives; codecs that are not known here, as pickle,
+which runs any code. Opening metadata are read and checked here (`metadata.py`), before zarr makes
+an array of them (`arrays.py`). A manifest
+        holds what is used of them (`listing.py`): a source that is opened by it reads none, and
+        lists no folder.
 Fork    zarr starts its own thread anew in a child.
 Needs   zarr 3, and so Python 3.11.
 Source  https://zarr-specs.readthedocs.io
@@ -97,28 +101,30 @@ def zarr(
         gl.zarr("all.zarr", {"image": "x", "label": "meta/y"}, group="train")
         gl.zarr("s3://bucket/train.zarr")
 
-    ``source.describe()`` says which arrays are read where they lie, and which are decoded a block of rows at a time.
-    With the latter a shuffle of all rows decodes a block for each of them, unless they fit into the cache:
-    ``shuffle=gl.Blocks(1000, 4)``, with the number of rows of a block, decodes each once.
+    ``source.describe()`` says which arrays are read where they lie, and which are decoded a block
+    of rows at a time. With the latter a shuffle of all rows decodes a block for each of them,
+    unless they fit into the cache: ``shuffle=gl.Blocks(1000, 4)``, with the number of rows of a
+    block, decodes each once.
 
     Args:
-        paths: a folder, its URL, a string with wildcards, or a list of these; a list keeps its order, a wildcard is
-            sorted. Or a manifest of such folders (``Source.index``).
-        fields: the paths of arrays in the group, in this order; or a dict from names of fields to these. By default all
-            arrays of the group itself that have an axis.
+        paths: a folder, its URL, a string with wildcards, or a list of these; a list keeps its
+            order, a wildcard is sorted. Or a manifest of such folders (``Source.index``).
+        fields: the paths of arrays in the group, in this order; or a dict from names of fields to
+            these. By default all arrays of the group itself that have an axis.
         group: the path of the group.
-        fill: True reads chunks without a file, or without a place in their shard, as the fill value, without a warning;
-            False: they are an error. zarr itself leaves out chunks that hold nothing but the fill value. Unless it is
-            True the index of each shard is read when folders are opened; a manifest holds the numbers.
-        mask_and_scale: True makes values of numbers that are packed, as the attributes of xarray and netCDF say
-            (``scale_factor``, ``add_offset``, ``_FillValue``, ``missing_value``, ``valid_range``, ``_Unsigned``):
-            floats, with NaN for a missing value. False gives them as they are stored. By default packed numbers are an
-            error.
+        fill: True reads chunks without a file, or without a place in their shard, as the fill
+            value, without a warning; False: they are an error. zarr itself leaves out chunks that
+            hold nothing but the fill value. Unless it is True the index of each shard is read when
+            folders are opened; a manifest holds the numbers.
+        mask_and_scale: True makes values of numbers that are packed, as the attributes of xarray
+            and netCDF say (``scale_factor``, ``add_offset``, ``_FillValue``, ``missing_value``,
+            ``valid_range``, ``_Unsigned``): floats, with NaN for a missing value. False gives them
+            as they are stored. By default packed numbers are an error.
         cache_bytes: of decoded blocks that are kept.
 
     Raises:
-        SpecError: an argument is wrong; an array cannot be a field; arrays differ in length, or groups in a field;
-            numbers are packed, and no argument says what becomes of them.
+        SpecError: an argument is wrong; an array cannot be a field; arrays differ in length, or
+            groups in a field; numbers are packed, and no argument says what becomes of them.
         UnknownFieldError: there is no such array or group.
         FormatError: a folder is no Zarr group, or its metadata are damaged.
         FileError: a folder is missing, or cannot be read.
@@ -308,7 +314,8 @@ def _nodes_of(
 def _names_below(folder: str, node: Node) -> list[str]:
     """Return the names of what is in a group, sorted.
 
-    Consolidated metadata may be older than the arrays: they are taken only where nothing can be listed.
+    Consolidated metadata may be older than the arrays: they are taken only where nothing can be
+    listed.
     """
     if node.members is not None and not _lists(folder):
         return sorted(name for name in node.members if "/" not in name)

@@ -1,7 +1,8 @@
 """Head of an AVIF: the properties of its primary item.
 
-Read    still images of 8 bits; of 10 and 12 bits, which libavif rounds to 8 for Pillow (form "10 bits"). Turned and
-        mirrored as ``irot`` and ``imir`` say; an EXIF block does not count. Monochrome ones have one channel.
+Read    still images of 8 bits; of 10 and 12 bits, which libavif rounds to 8 for Pillow (form "10
+        bits"). Turned and mirrored as ``irot`` and ``imir`` say; an EXIF block does not count.
+        Monochrome ones have one channel.
 Whole   is left to the decoder, libavif, which refuses files that were cut off.
 Source  ISO/IEC 23008-12 (HEIF), sections 6.5 and 8.11; AV1 Image File Format 1.1.
 """
@@ -28,7 +29,8 @@ HIGH_DEPTH, TWELVE_BITS, MONOCHROME = (
     0x10,
 )  # of the configuration of AV1 (AV1 in ISOBMFF, section 2.3)
 ALPHAS = (b"urn:mpeg:mpegB:cicp:systems:auxiliary:alpha\0", b"urn:mpeg:hevc:2015:auxid:1\0")
-# EXIF orientation of a quarter-turn count (anticlockwise) and a mirror axis; None is no mirror, 0 top to bottom.
+# EXIF orientation of a quarter-turn count (anticlockwise) and a mirror axis; None is no mirror, 0
+# top to bottom.
 TURNS = {
     (0, None): 1,
     (1, None): 8,

@@ -20,7 +20,8 @@ class UnsupportedError(HeadError):
         remedy: another form of `gl.ops.Decode` that decodes it; "" where none does.
 
     Attributes:
-        file_kind: the format of the file, a name in `images.head.FORMATS` or a key of `READERS` there; "" for others.
+        file_kind: the format of the file, a name in `images.head.FORMATS` or a key of `READERS`
+            there; "" for others.
     """
 
     file_kind = ""
@@ -32,7 +33,8 @@ class UnsupportedError(HeadError):
 
 @dataclass(frozen=True)
 class Head:
-    """The contents of an image's header; height and width in pixels as displayed, after the orientation."""
+    """The contents of an image's header; height and width in pixels as displayed, after the
+    orientation."""
 
     kind: str  # a name in `images.head.FORMATS`
     height: int
@@ -50,7 +52,8 @@ class Head:
     surplus: str = field(
         default="", compare=False
     )  # the channel that RGB and GRAY leave out: "alpha", say
-    # Images of their own in the file, pages or frames, of which the first is decoded. Of a GIF 2 stands for any number.
+    # Images of their own in the file, pages or frames, of which the first is decoded. Of a GIF 2
+    # stands for any number.
     pages: int = field(default=1, compare=False)
     meaning: str = field(
         default="", compare=False
@@ -73,7 +76,8 @@ class Head:
 
     @property
     def stored_bits(self) -> int:
-        """The bits of a sample that the file stores, where `bits` are those of its decoded values."""
+        """The bits of a sample that the file stores, where `bits` are those of its decoded
+        values."""
         if self.form.endswith(" bits"):
             return int(self.form.removesuffix(" bits"))
         return self.bits
@@ -98,14 +102,16 @@ def upright(
     orientation: int = 1,
     **attributes: Any,
 ) -> Head:
-    """Return the head of an image whose sides are as they are stored; ``attributes`` are the others of `Head`."""
+    """Return the head of an image whose sides are as they are stored; ``attributes`` are the others
+    of `Head`."""
     if orientation > 4:  # a quarter turn
         height, width = width, height
     return Head(kind, height, width, channels, bits, orientation, **attributes)
 
 
 def without_turn(head: Head) -> Head:
-    """Return the head of the same image without its orientation: its pixels lie as they are stored."""
+    """Return the head of the same image without its orientation: its pixels lie as they are
+    stored."""
     if head.orientation <= 4:
         return replace(head, orientation=1)
     return replace(head, height=head.width, width=head.height, orientation=1)

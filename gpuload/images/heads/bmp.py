@@ -1,12 +1,15 @@
 """Head of a BMP.
 
-Read    headers of 12, 40, 52, 56, 64, 108 and 124 bytes; 1, 4, 8 (with a palette), 24 and 32 bits for a pixel, not
-        compressed; 32 bits with masks of whole bytes; 8 bits run-length encoded, if the runs fill every row. By Pillow
-        16 bits of 5, 5, 5 or 5, 6, 5 (form "16-bit pixels"), which it widens by ``value * 255 // 31``: others differ.
-Not     2 bits, 4 bits run-length encoded (Pillow before 13 leaves out the last of an odd number of pixels), JPEG or PNG
-        inside, masks of other widths: OpenCV, and so DALI, reads them wrongly or not at all (4.13).
+Read    headers of 12, 40, 52, 56, 64, 108 and 124 bytes; 1, 4, 8 (with a palette), 24 and 32 bits
+        for a pixel, not compressed; 32 bits with masks of whole bytes; 8 bits run-length encoded,
+        if the runs fill every row. By Pillow 16 bits of 5, 5, 5 or 5, 6, 5 (form "16-bit pixels"),
+        which it widens by ``value * 255 // 31``: others differ.
+Not     2 bits, 4 bits run-length encoded (Pillow before 13 leaves out the last of an odd number of
+        pixels), JPEG or PNG inside, masks of other widths: OpenCV, and so DALI, reads them wrongly
+        or not at all (4.13).
 Whole   all rows are in the file.
-Source  Microsoft, BITMAPFILEHEADER to BITMAPV5HEADER (wingdi.h); OS/2 2.0, BITMAPINFOHEADER2 (64 bytes).
+Source  Microsoft, BITMAPFILEHEADER to BITMAPV5HEADER (wingdi.h); OS/2 2.0, BITMAPINFOHEADER2 (64
+        bytes).
 """
 
 from __future__ import annotations

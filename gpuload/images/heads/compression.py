@@ -1,9 +1,10 @@
-"""The number of bytes that compressed pixels come to, without keeping them: codecs fill up missing ones silently.
+"""The number of bytes that compressed pixels come to, without keeping them: codecs fill up missing
+ones silently.
 
 Deflate   inflated in pieces.
-LZW       as TIFF has it, in the core (2 ms for 700 KB), or else in NumPy (55 ms): between two Clear codes the
-          width of each code is known beforehand, so that all are cut out at once; entry 258 + i of the table is as long
-          as code i and one byte more.
+LZW       as TIFF has it, in the core (2 ms for 700 KB), or else in NumPy (55 ms): between two Clear
+          codes the width of each code is known beforehand, so that all are cut out at once; entry
+          258 + i of the table is as long as code i and one byte more.
 PackBits  a walk over the lengths.
 Source    RFC 1951; TIFF 6.0, sections 9 and 13.
 """
@@ -37,7 +38,8 @@ STARTS = np.concatenate([[0], np.cumsum(WIDTHS)])
 
 
 def inflate_parts(parts: Sequence[memoryview]) -> Iterator[bytes]:
-    """Yield the bytes that Deflate data hold, in parts of at most INFLATE_BYTES: the whole may take gigabytes.
+    """Yield the bytes that Deflate data hold, in parts of at most INFLATE_BYTES: the whole may take
+    gigabytes.
 
     Raises:
         HeadError: it is damaged, or does not end.
@@ -129,8 +131,8 @@ def packbits_bytes(runs: memoryview, enough: int, row_bytes: int) -> int:
     Args:
         runs: the PackBits data: of each run a byte with its length, and its values.
         enough: the bytes that are needed.
-        row_bytes: of a row, at whose end a run has to end (TIFF 6.0, section 9). libtiff reads row by row: it throws
-            away the rest of a run, and begins the next row with the next run.
+        row_bytes: of a row, at whose end a run has to end (TIFF 6.0, section 9). libtiff reads row
+            by row: it throws away the rest of a run, and begins the next row with the next run.
 
     Raises:
         HeadError: a run reaches into another row.

@@ -37,7 +37,8 @@ def orientation(block: bytes) -> int:
         order + "HHII", entries + bytes(-len(entries) % 12)
     ):
         if tag == ORIENTATION:
-            # The orientation has 2 bytes, which stand first in the 4 bytes of an entry's value, in either byte order.
+            # The orientation has 2 bytes, which stand first in the 4 bytes of an entry's value, in
+            # either byte order.
             value = value or (place & 0xFFFF if order == "<" else place >> 16) or MISSING
         elif _outside(tag, number, place, len(block)):
             is_damaged = True
@@ -50,7 +51,8 @@ def orientation(block: bytes) -> int:
 
 
 def _outside(tag: int, number: int, place: int, length: int) -> bool:
-    """Return True if the value of an EXIF entry, one of those that are looked at, lies outside the block."""
+    """Return True if the value of an EXIF entry, one of those that are looked at, lies outside the
+    block."""
     if tag in TEXTS:
         return number > 4 and place + number > length
     return tag in RATIONALS and place + 8 * RATIONALS[tag] > length

@@ -1,7 +1,8 @@
 """Head of a GIF: its screen and its first frame, which is the image.
 
-Read    a first frame inside of the screen, with a palette; of later frames is known whether there are any. As in
-        Pillow, pixels of the screen around it are transparent if the frame has such a colour, else its first colour.
+Read    a first frame inside of the screen, with a palette; of later frames is known whether there
+        are any. As in Pillow, pixels of the screen around it are transparent if the frame has such
+        a colour, else its first colour.
 Whole   the data of the first frame end.
 Source  GIF89a specification, sections 18 to 22.
 """

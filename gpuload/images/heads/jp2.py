@@ -1,15 +1,17 @@
 """Head of a JPEG 2000 image: the boxes of a JP2 file, and the markers of its codestream.
 
-Read    JP2 files of gray, RGB and RGBA, raw codestreams of RGB and RGBA; 8 to 16 bits, all channels alike. Of 9 to 15
-        bits, which DALI does not scale (form "12 bits"), samples are moved up to 16: gray by Pillow, colours behind
-        nvImageCodec. By Pillow gray with alpha of 8 bits, raw codestreams of gray (form "gray"), and signed gray, whose
-        numbers are stored ones and no colours (form "8 bits" to "16 bits").
-Not     kinds that OpenCV, so DALI, reads wrongly or not at all (4.13): palettes, sYCC and other colours, channels of
-        other sizes, an image that does not begin at 0, signed colours; HTJ2K and others of OTHER_SEGMENTS.
-Whole   the tile parts stand one behind the other up to the end marker, and each tile has one; damage inside is not
-        seen.
-Bounds  each packet takes a byte at least, so that the numbers of layers, resolutions and precincts, for which a decoder
-        takes memory, are bounded by those of the file.
+Read    JP2 files of gray, RGB and RGBA, raw codestreams of RGB and RGBA; 8 to 16 bits, all channels
+        alike. Of 9 to 15 bits, which DALI does not scale (form "12 bits"), samples are moved up to
+        16: gray by Pillow, colours behind nvImageCodec. By Pillow gray with alpha of 8 bits, raw
+        codestreams of gray (form "gray"), and signed gray, whose numbers are stored ones and no
+        colours (form "8 bits" to "16 bits").
+Not     kinds that OpenCV, so DALI, reads wrongly or not at all (4.13): palettes, sYCC and other
+        colours, channels of other sizes, an image that does not begin at 0, signed colours; HTJ2K
+        and others of OTHER_SEGMENTS.
+Whole   the tile parts stand one behind the other up to the end marker, and each tile has one;
+        damage inside is not seen.
+Bounds  each packet takes a byte at least, so that the numbers of layers, resolutions and precincts,
+        for which a decoder takes memory, are bounded by those of the file.
 Source  ITU-T T.800, annexes A, B and I.
 """
 
@@ -62,7 +64,8 @@ def read_jp2(view: memoryview) -> Head:
 
 
 def codestream(view: memoryview) -> memoryview:
-    """Return the codestream of a file that was read: of a JP2, Pillow 13 takes gray of 9 bits for one of 8."""
+    """Return the codestream of a file that was read: of a JP2, Pillow 13 takes gray of 9 bits for
+    one of 8."""
     if bytes(view[: len(SIGNATURE)]) == SIGNATURE:
         return _read_boxes(view)[1]
     return view
@@ -217,8 +220,9 @@ def _marker(view: memoryview, place: int) -> int:
 class _Coding:
     """The segments in front of coded data, checked: they say nothing that OpenJPEG refuses.
 
-    OpenCV 4.13 gives OpenJPEG a pointer without a value, to which it writes when it refuses the header of a codestream:
-    the process may die. So the checks here are as strict as those of OpenJPEG.
+    OpenCV 4.13 gives OpenJPEG a pointer without a value, to which it writes when it refuses the
+    header of a codestream: the process may die. So the checks here are as strict as those of
+    OpenJPEG.
     """
 
     def __init__(self, view: memoryview, height: int, width: int, channels: int) -> None:
@@ -246,8 +250,8 @@ class _Coding:
         elif marker in (QCD, QCC):
             begin += marker == QCC
             self._check(marker == QCD or self.view[begin - 1] < self._channels, marker, place)
-            # T.800, A.6.4: a number for each subband, three a level and one, of 1 byte if nothing is quantized, else of
-            # 2; or one number for all.
+            # T.800, A.6.4: a number for each subband, three a level and one, of 1 byte if nothing
+            # is quantized, else of 2; or one number for all.
             sizes = {0: range(1, 98), 1: (2,), 2: range(2, 195, 2)}.get(self.view[begin] & 31, ())
             self._check(end - begin - 1 in sizes, marker, place)
         elif marker == TLM and not in_tile:
@@ -285,7 +289,8 @@ class _Coding:
             marker,
             place,
         )
-        # T.800, A.6.1: a side of a code block is 2 ** (number + 2), 1024 at most, and a block has 4096 samples at most.
+        # T.800, A.6.1: a side of a code block is 2 ** (number + 2), 1024 at most, and a block has
+        # 4096 samples at most.
         blocks = wide <= 8 and high <= 8 and wide + high <= 8
         self._check(blocks and style < 64 and transform <= 1, marker, place)
         packets = 0

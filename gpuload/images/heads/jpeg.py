@@ -1,9 +1,11 @@
-"""Head of a JPEG: segments up to the first scan, and the scans as far as their bytes show (`scans`).
+"""Head of a JPEG: segments up to the first scan, and the scans as far as their bytes show
+(`scans`).
 
-Read    baseline, extended and progressive, 8 bits, 1, 3 or 4 channels, up to the end-of-image marker.
-Stray   bytes in front of a marker, which some cameras and programs leave there, are passed over, as by libjpeg. DALI
-        and nvImageCodec refuse such a file; its form is "stray bytes", and `without_stray_bytes` makes one that they
-        read.
+Read    baseline, extended and progressive, 8 bits, 1, 3 or 4 channels, up to the end-of-image
+marker.
+Stray   bytes in front of a marker, which some cameras and programs leave there, are passed over, as
+        by libjpeg. DALI and nvImageCodec refuse such a file; its form is "stray bytes", and
+        `without_stray_bytes` makes one that they read.
 Scans   are counted: each costs a decoder a pass over all pixels, however short it is.
 EXIF    APP1 segments.
 Source  ITU-T T.81 annex B; the parser of nvImageCodec.
@@ -118,7 +120,8 @@ def without_stray_bytes(view: memoryview) -> bytes:
 
 
 def _behind_stray_bytes(view: memoryview, place: int) -> int:
-    """Return where the next marker begins: 0xFF that is not followed by 0 (libjpeg's ``next_marker``)."""
+    """Return where the next marker begins: 0xFF that is not followed by 0 (libjpeg's
+    ``next_marker``)."""
     # A JPEG begins with two markers, without anything between them.
     if place > 2:
         match = scans.FILLED_MARKER.search(view, place, place + MAX_STRAY)

@@ -1,7 +1,8 @@
 """Head of a PNG: every chunk up to IEND; refused are names and lengths that libpng refuses.
 
-APNG    the still image of an animated PNG, where all decoders agree on it: it is the first frame as well, and sound.
-        OpenCV, and with it DALI, checks no animation (4.13: undefined pixels, or the process ends), so it is done here.
+APNG    the still image of an animated PNG, where all decoders agree on it: it is the first frame as
+        well, and sound. OpenCV, and with it DALI, checks no animation (4.13: undefined pixels, or
+        the process ends), so it is done here.
 EXIF    the eXIf chunk.
 Source  PNG 3rd edition, sections 5 and 11.
 """
@@ -209,7 +210,8 @@ def _refuse_animation(reason: str) -> NoReturn:
 def check_pixels(
     pixel_parts: list[memoryview], height: int, width: int, pixel_bits: int, interlace: int
 ) -> None:
-    """Check that the compressed pixels of a PNG are whole: as many rows as it has, each with a filter that exists.
+    """Check that the compressed pixels of a PNG are whole: as many rows as it has, each with a
+    filter that exists.
 
     Raises:
         HeadError: they are not.

@@ -1,12 +1,15 @@
-"""Head of a PNM: PBM (P1, P4), PGM (P2, P5), PPM (P3, P6), PAM (P7) and PFM (Pf, PF); and its samples.
+"""Head of a PNM: PBM (P1, P4), PGM (P2, P5), PPM (P3, P6), PAM (P7) and PFM (Pf, PF); and its
+samples.
 
-Read    any largest value; PFM of either byte order. Comments stand behind white space in the header, and among plain
-        samples. Behind the last number of plain samples may stand the end of the file, as in netpbm and Pillow: that
-        it lost digits is not seen. Plain samples of PBM need no white space between them.
-PAM     gray or RGB, with or without alpha, by its tuple type. Samples of other types, and several of none, are no
-        colours. Of black and white, 1 is white.
-Form    "" for files that OpenCV, and so DALI, reads (4.13): a largest value of 255 or 65535, and plain samples without
-        comments, with white space behind each. For any other "samples": its pixels are made of `samples` here.
+Read    any largest value; PFM of either byte order. Comments stand behind white space in the
+        header, and among plain samples. Behind the last number of plain samples may stand the end
+        of the file, as in netpbm and Pillow: that it lost digits is not seen. Plain samples of PBM
+        need no white space between them.
+PAM     gray or RGB, with or without alpha, by its tuple type. Samples of other types, and several
+        of none, are no colours. Of black and white, 1 is white.
+Form    "" for files that OpenCV, and so DALI, reads (4.13): a largest value of 255 or 65535, and
+        plain samples without comments, with white space behind each. For any other "samples": its
+        pixels are made of `samples` here.
 Whole   all samples are there.
 Source  Netpbm, pbm(5), pgm(5), ppm(5), pam(5), pfm(5).
 """
@@ -109,7 +112,8 @@ def read(view: memoryview) -> Head:
 
 
 def samples(view: memoryview) -> tuple[NDArray[Any], int]:
-    """Return the numbers of a file that `read` has read, ``[height, width, channels]``, and the largest value.
+    """Return the numbers of a file that `read` has read, ``[height, width, channels]``, and the
+    largest value.
 
     Of bits, 1 is black. Of PFM, the first row is the upper one.
     """
@@ -122,7 +126,8 @@ def samples(view: memoryview) -> tuple[NDArray[Any], int]:
 
 
 def num_colours(view: memoryview) -> int:
-    """Return how many of the first channels of a file that `read` has read are gray or RGB; 0 if they are neither."""
+    """Return how many of the first channels of a file that `read` has read are gray or RGB; 0 if
+    they are neither."""
     return _header(view).num_colours
 
 
@@ -191,7 +196,8 @@ def _pam_header(text: bytes) -> _Header:
 
 
 def _numbers(view: memoryview, header: _Header) -> NDArray[Any]:
-    """Return the samples of a file of whole numbers, in a row; refuse those that are too few or too large."""
+    """Return the samples of a file of whole numbers, in a row; refuse those that are too few or too
+    large."""
     count = header.height * header.width * header.channels
     if header.kind == BITMAP:
         rows = np.frombuffer(view, np.uint8, header.num_bytes, header.begin).reshape(
@@ -230,7 +236,8 @@ def _text_numbers(text: memoryview, count: int, *, is_bits: bool) -> NDArray[np.
 
 
 def _is_read_by_codecs(view: memoryview, header: _Header) -> bool:
-    """Return True for plain samples that are digits with white space behind each; refuse those that are too large."""
+    """Return True for plain samples that are digits with white space behind each; refuse those that
+    are too large."""
     count, samples = 0, header.height * header.width * header.channels
     for part in _parts(view[header.begin :]):
         if part.translate(None, WHITE + DIGITS):

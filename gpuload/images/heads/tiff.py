@@ -1,24 +1,29 @@
 """Head of a TIFF: the tags of its first page, and whether its pixels are whole.
 
-Read    classic TIFF and BigTIFF, both byte orders, strips and tiles. By nvImageCodec: gray of 1, 8, 10, 12, 14 and 16
-        bits, RGB of 8 to 16 with or without one more channel, palettes of 1 to 8 bits, CMYK of 8; not compressed,
-        Deflate, LZW, PackBits, CCITT (fax) and JPEG.
-Rare    kinds that OpenCV, so DALI, reads wrongly or never (4.13) are read by Pillow or tifffile (`images.tiffs`): their
-        form is "rare". They are floating point and signed samples, 32 bits, 2 or 4 bits of gray, gray with alpha, more
-        than one extra channel, planes of 16 bits, of four channels or in tiles, white as 0 with more than 8 bits; ZSTD,
-        LZMA, WebP and others; and images with alpha that are turned, whose colours DALI multiplies by the alpha.
-Turned  images are given to the codecs as one that lies upright, `without_orientation`, and turned behind them: OpenCV,
-        to which nvImageCodec leaves some of them, turns them also where it was told not to, and writes beyond their
-        memory then. Of these kinds DALI gets none.
-Pages   that are no small copy (reduced image) and no mask of another page are counted, those that are named by the tag
-        SubIFDs too; the first is decoded. Planes that only a text counts, as ImageJ and tifffile write it for a stack
-        behind one page, are pages if their bytes are there.
-Numbers that stand for others by the tags of GDAL (no data, scale, offset) stay as they are stored; the head names them.
-Whole   libtiff fills up damaged parts, and OpenCV accepts that. So data compressed by Deflate, LZW or PackBits are
-        gone through here (`compression`). PackBits runs across the rows of a strip are refused: libtiff cuts them off.
-        Of CCITT, JPEG and other compressions only the places are checked: damage inside is not seen.
-Source  TIFF 6.0; TIFF technical note 2 (JPEG); BigTIFF, https://libtiff.gitlab.io/libtiff/specification/bigtiff.html;
-        GDAL's tags, https://gdal.org/en/stable/drivers/raster/gtiff.html
+Read    classic TIFF and BigTIFF, both byte orders, strips and tiles. By nvImageCodec: gray of 1, 8,
+        10, 12, 14 and 16 bits, RGB of 8 to 16 with or without one more channel, palettes of 1 to 8
+        bits, CMYK of 8; not compressed, Deflate, LZW, PackBits, CCITT (fax) and JPEG.
+Rare    kinds that OpenCV, so DALI, reads wrongly or never (4.13) are read by Pillow or tifffile
+        (`images.tiffs`): their form is "rare". They are floating point and signed samples, 32 bits,
+        2 or 4 bits of gray, gray with alpha, more than one extra channel, planes of 16 bits, of
+        four channels or in tiles, white as 0 with more than 8 bits; ZSTD, LZMA, WebP and others;
+        and images with alpha that are turned, whose colours DALI multiplies by the alpha.
+Turned  images are given to the codecs as one that lies upright, `without_orientation`, and turned
+        behind them: OpenCV, to which nvImageCodec leaves some of them, turns them also where it was
+        told not to, and writes beyond their memory then. Of these kinds DALI gets none.
+Pages   that are no small copy (reduced image) and no mask of another page are counted, those that
+        are named by the tag SubIFDs too; the first is decoded. Planes that only a text counts, as
+        ImageJ and tifffile write it for a stack behind one page, are pages if their bytes are
+        there.
+Numbers that stand for others by the tags of GDAL (no data, scale, offset) stay as they are stored;
+the head names them.
+Whole   libtiff fills up damaged parts, and OpenCV accepts that. So data compressed by Deflate, LZW
+        or PackBits are gone through here (`compression`). PackBits runs across the rows of a strip
+        are refused: libtiff cuts them off. Of CCITT, JPEG and other compressions only the places
+        are checked: damage inside is not seen.
+Source  TIFF 6.0; TIFF technical note 2 (JPEG); BigTIFF,
+        https://libtiff.gitlab.io/libtiff/specification/bigtiff.html; GDAL's tags,
+        https://gdal.org/en/stable/drivers/raster/gtiff.html
 """
 
 from __future__ import annotations
@@ -262,7 +267,8 @@ def read(view: memoryview) -> Head:
 
 
 def foreign_to_dali(view: memoryview) -> str:
-    """Return the kind of a TIFF that DALI does not decode; "" for any other, and for a file that is no whole TIFF."""
+    """Return the kind of a TIFF that DALI does not decode; "" for any other, and for a file that is
+    no whole TIFF."""
     try:
         tags = _Tags.of(view)
         if BITS not in tags.values:
@@ -275,8 +281,9 @@ def foreign_to_dali(view: memoryview) -> str:
         is_plain = is_plain and (channels == 1 or tags.first(PLANAR, "arrangement", 1) == 1)
     except (HeadError, IndexError, struct.error):
         return ""
-    # DALI leaves turned images to OpenCV, which reads palettes and tiles in another way and, where it is told not to
-    # turn them, writes beyond their memory; images of these plain kinds DALI turns itself.
+    # DALI leaves turned images to OpenCV, which reads palettes and tiles in another way and, where
+    # it is told not to turn them, writes beyond their memory; images of these plain kinds DALI
+    # turns itself.
     if _orientation(tags) != 1 and not is_plain:
         return "TIFF (with an orientation, and a palette, tiles, planes or other samples than gray and RGB of 8 and 16)"
     if is_rare:
@@ -353,7 +360,8 @@ def _extra(tags: _Tags, kind: int, channels: int) -> str:
 
 
 def _meaning(tags: _Tags) -> str:
-    """Return the tags of GDAL by which samples stand for other numbers, with their values; "" if there are none."""
+    """Return the tags of GDAL by which samples stand for other numbers, with their values; "" if
+    there are none."""
     parts, no_data = list[str](), tags.texts.get(GDAL_NODATA, b"").strip(b"\0 ")
     if no_data and no_data.lower() != b"nan":
         parts.append(f"GDAL_NODATA {printable_name(no_data[:40])}")
@@ -376,7 +384,8 @@ def _number(text: bytes) -> float | None:
 
 
 def _sample(tags: _Tags, bits: int) -> str:
-    """Return the dtype of samples that are no unsigned integers of 16 bits at most, ``"float32"`` say; "" of those."""
+    """Return the dtype of samples that are no unsigned integers of 16 bits at most, ``"float32"``
+    say; "" of those."""
     formats = tags.values.get(SAMPLE_FORMAT, np.array([UNSIGNED]))
     if int(formats[0]) == UNKNOWN:
         number = UNSIGNED
@@ -419,7 +428,8 @@ class _Tags:
     texts: dict[int, bytes] = field(default_factory=dict)  # of TEXTS, up to TEXT_BYTES
 
     def num_pages(self, view: memoryview, num_samples: int) -> int:
-        """Return how many pages are images of their own; this one, of so many samples, counts in any case."""
+        """Return how many pages are images of their own; this one, of so many samples, counts in
+        any case."""
         count, page, visited = 1, self, {0}
         for place in self.values.get(SUB_PAGES, np.empty(0, np.int64))[:MOST_PAGES].tolist():
             try:
@@ -443,7 +453,8 @@ class _Tags:
         return not belongs and self.first(OLD_SUBFILE, "kind", 0) != OLD_REDUCED
 
     def _num_planes(self, view: memoryview, num_samples: int) -> int:
-        """Return how many planes lie behind one another from this page on, by a text of ImageJ or tifffile."""
+        """Return how many planes lie behind one another from this page on, by a text of ImageJ or
+        tifffile."""
         text = self.texts.get(DESCRIPTION, b"")
         stack, array = IMAGEJ_STACK.match(text), TIFFFILE_STACK.match(text)
         if stack is not None:
@@ -527,7 +538,8 @@ class _Tags:
 
 
 def _bits(tags: _Tags, channels: int) -> int:
-    """Return the bits of a sample: where no tag says them it is 1 (TIFF 6.0, section 8, BitsPerSample)."""
+    """Return the bits of a sample: where no tag says them it is 1 (TIFF 6.0, section 8,
+    BitsPerSample)."""
     bits = tags.values.get(BITS)
     if bits is None:
         return 1

@@ -1,12 +1,13 @@
 """Head of a WebP: the chunks of its RIFF container, and the size in its bitstream.
 
-Read    lossy (VP8), lossless (VP8L), with alpha; the size is that of the bitstream, which the canvas of an extended
-        file must equal. Of an animated one the first frame (form "animation", for Pillow): pixels of the canvas around
-        it are transparent, as in libwebp, which takes no background there, and black as RGB.
+Read    lossy (VP8), lossless (VP8L), with alpha; the size is that of the bitstream, which the
+        canvas of an extended file must equal. Of an animated one the first frame (form "animation",
+        for Pillow): pixels of the canvas around it are transparent, as in libwebp, which takes no
+        background there, and black as RGB.
 EXIF    the chunk EXIF, where the extended header announces it.
-Plain   nvImageCodec 0.9, and so DALI, reads no chunk behind one of an odd number of bytes, and no EXIF block that
-        begins with "Exif", as many programs write it. Such a file is decoded as one without metadata,
-        `without_metadata`, and turned here; its form is "plain".
+Plain   nvImageCodec 0.9, and so DALI, reads no chunk behind one of an odd number of bytes, and no
+        EXIF block that begins with "Exif", as many programs write it. Such a file is decoded as one
+        without metadata, `without_metadata`, and turned here; its form is "plain".
 Whole   the container ends inside the file, and so do all chunks.
 Source  RFC 9649, section 2; RFC 6386, section 9.1; RFC 9649, section 3.4 (size of VP8L).
 """
@@ -69,7 +70,8 @@ def read(view: memoryview) -> Head:
 
 
 def without_metadata(view: memoryview) -> bytes:
-    """Return a WebP that `read` has read as one of a single chunk: its colours, without metadata and alpha."""
+    """Return a WebP that `read` has read as one of a single chunk: its colours, without metadata
+    and alpha."""
     end = 8 + int.from_bytes(view[4:8], "little")
     for name, place, length in _chunks(view, end):
         if name in (b"VP8 ", b"VP8L"):
@@ -96,7 +98,8 @@ def _chunks(view: memoryview, end: int) -> Iterator[tuple[bytes, int, int]]:
 def _first_frame(
     view: memoryview, place: int, end: int, canvas: tuple[int, int] | None
 ) -> tuple[int, int]:
-    """Return height and width of the canvas of an animation, in which its first frame lies (RFC 9649, 2.7.1.1)."""
+    """Return height and width of the canvas of an animation, in which its first frame lies (RFC
+    9649, 2.7.1.1)."""
     if end - place < FRAME_BYTES + 8 or canvas is None:
         raise HeadError("its first frame (ANMF) is shorter than its header")
     left, top = 2 * _of_three(view, place), 2 * _of_three(view, place + 3)

@@ -1,4 +1,5 @@
-"""Run the fuzzer: ``python -m tests.core.fuzz --seconds 60``; the status is 1 if anything was found."""
+"""Run the fuzzer: ``python -m tests.core.fuzz --seconds 60``; the status is 1 if anything was
+found."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Builds the fuzzer of the core and runs its targets side by side.
 
-Engine   libFuzzer where a clang++ has it, else `driver.cpp` with gcc; both under AddressSanitizer and
-         UndefinedBehaviorSanitizer, and with the same inputs and arguments.
+Engine   libFuzzer where a clang++ has it, else `driver.cpp` with gcc; both under AddressSanitizer
+         and UndefinedBehaviorSanitizer, and with the same inputs and arguments.
 Corpus   what reached new code is kept in build/fuzz, and the next run begins with it.
 Finding  the input is kept, and a line says how to repeat it.
 """
