@@ -156,7 +156,8 @@ def volumes(folder):
 
 
 PREPARE = {
-    "first": volumes, "cifar": cifar, "keras": keras, "photos": photos, "frameworks": frameworks, "rows": rows, "labels": labels,
+    "first": volumes,
+    "cifar": cifar, "keras": keras, "photos": photos, "frameworks": frameworks, "rows": rows, "labels": labels,
     "names": names, "masks": masks, "formats": formats, "volumes": volumes,
 }  # fmt: skip
 
