@@ -6,8 +6,7 @@ GpuloadError
 ├── FormatError        ValueError         a file of another format than it claims
 ├── RecordError        ValueError         one record is damaged
 │   ├── DamagedBlockError                 records that are decoded together are damaged
-│   └── DamagedSourceError                more records are damaged than the loader was told to pass
-    over
+│   └── DamagedSourceError                more records are damaged than the loader was told to pass over
 ├── FileError          OSError            a file that cannot be used
 │   ├── MissingFileError     FileNotFoundError
 │   ├── DirectoryError       IsADirectoryError
@@ -17,8 +16,7 @@ GpuloadError
 ├── UnknownFieldError  KeyError           a field that is not there
 ├── UnknownAttributeError AttributeError  an attribute that is not there, with the form that does
                                           the same
-├── CallError          TypeError          a call with arguments that there are not, or without some
-                       that are needed
+├── CallError          TypeError          a call with arguments that there are not, or without some that are needed
 ├── ClosedError        ValueError         use after close
 ├── StateError         ValueError         a saved state of other data, ops or seed
 ├── DeviceError        RuntimeError       a device or executor that is not there

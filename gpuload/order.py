@@ -10,8 +10,7 @@ together take the next ``num_shards * batch_size`` positions, shard by shard:
                               shard 1       [2 3]             [6 7]             [9]
     last_batch "drop"         both          the same without step 2
     last_batch "pad"          shard 0       [0 1]             [4 5]             [8 9]
-                              shard 1       [2 3]             [6 7]             [0 1], both not
-                                            valid
+                              shard 1       [2 3]             [6 7]             [0 1], both not valid
 
 So a run goes on where it stopped with another batch size or number of shards: the position is all
 there is to know.
@@ -71,8 +70,7 @@ class Blocks:
     avoids that: the order then interleaves so many sequences of windows, ``chunk`` positions at a
     time, and each shard stays on lanes of its own:
 
-        13 records, lanes=3, chunk=2            lane 0: a b c d     lane 1: e f g h     lane 2: i j
-                                                k l     left: m
+        13 records, lanes=3, chunk=2            lane 0: a b c d     lane 1: e f g h     lane 2: i j k l     left: m
         the order                               a b  e f  i j   c d  g h  k l   m
         3 shards, batch_size 2, take at step 0  shard 0: a b    shard 1: e f    shard 2: i j
                                      at step 1           c d             g h             k l
@@ -648,10 +646,8 @@ class Plan:
         reads faster than the records of one step after the other. Each is asked for once in an
         epoch, one window before it is needed, and at least one step before:
 
-            windows a, b, c ... of 4
-                                                    records        step              0      1      2      3      4      5
-            batch_size 2, start at step 0           takes
-                                                    of          a      a      b      b      c      c
+            windows a, b, c ... of 4 records        step              0      1      2      3      4      5
+            batch_size 2, start at step 0           takes of          a      a      b      b      c      c
                                                     is asked for      a b    -      c      -      d      -
 
         With lanes the same holds in each lane of this shard. Of a window that begins before
@@ -761,8 +757,7 @@ class Lanes:
 
         13 places, 3 lanes, chunk 2     position     0  1  2  3  4  5  6  7  8  9 10 11 12
                                         place        0  1  4  5  8  9  2  3  6  7 10 11 12
-                                        lane         0  0  1  1  2  2  0  0  1  1  2  2 (3:
-                                        remainder)
+                                        lane         0  0  1  1  2  2  0  0  1  1  2  2 (3: remainder)
     """
 
     length: int
@@ -856,10 +851,8 @@ class Split:
     cell holds one record of the rarer part, at a random place, and for the rest records of the
     other:
 
-        length 11, count 3      cells [0 1 2 3] [4 5 6 7] [8 9 10]      the first part,
-                                                                        say      1  7  8 the second
-                                                                        part          0 2 3  4 5
-                                                                        6  9 10
+        length 11, count 3      cells [0 1 2 3] [4 5 6 7] [8 9 10]      the first part, say      1  7  8
+                                                                        the second part          0 2 3  4 5 6  9 10
 
     So both parts are spread evenly over the source, and a reader of one part reads neighbours. The
     choice depends on length, count, seed and number alone: cell c takes the first word of

@@ -2,12 +2,9 @@
 handed out.
 
     field             bytes of a record (`Field.stored`: uint8, one axis that varies)        a batch
-    str ()            the bytes of the text                                                 objects
-                      [N]
-    str (3,)          3 | length of each text | the bytes of all                            objects
-                      [N, 3]
-    str (None,)       how many there are | length of each text | the bytes of all           Ragged
-                      of objects
+    str ()            the bytes of the text                                                 objects [N]
+    str (3,)          3 | length of each text | the bytes of all                            objects [N, 3]
+    str (None,)       how many there are | length of each text | the bytes of all           Ragged of objects
 
 Numbers are int64 in this machine's byte order. So text lies in slots, caches and composed sources
 as encoded images do, as one `Ragged` of bytes, and Python's objects are made once: where a step is

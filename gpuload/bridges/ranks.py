@@ -4,20 +4,14 @@ started them says it.
     loader = gl.Loader(source, batch_size=256, shuffle=True, seed=7, **gl.shard("slurm"))
 
 Name       Who says it                                            Where it stands
-"torch"    torch.distributed, once it is initialised              ``get_rank()``,
-           ``get_world_size()`` torchrun, and all that set the same                    ``RANK``,
-           ``WORLD_SIZE``
-"jax"      JAX, once ``jax.distributed`` is initialised           ``process_index()``,
-           ``process_count()``
+"torch"    torch.distributed, once it is initialised              ``get_rank()``, ``get_world_size()``
+           torchrun, and all that set the same                    ``RANK``, ``WORLD_SIZE``
+"jax"      JAX, once ``jax.distributed`` is initialised           ``process_index()``, ``process_count()``
 "ray"      Ray Train, in the function that its workers run        ``ray.train.get_context()``
-"tf"       whoever prepares tf.distribute                         ``TF_CONFIG``: the chief first,
-           then the workers
-"slurm"    srun                                                   ``SLURM_PROCID``,
-           ``SLURM_STEP_NUM_TASKS``
-"jobset"   indexed Jobs and JobSets of Kubernetes                 ``JOB_COMPLETION_INDEX``,
-           ``JOB_COMPLETIONS``
-"mpi"      mpirun of Open MPI, MPICH, Intel MPI and MVAPICH       ``OMPI_COMM_WORLD_RANK``,
-           ``PMI_RANK``, ``MV2_...``
+"tf"       whoever prepares tf.distribute                         ``TF_CONFIG``: the chief first, then the workers
+"slurm"    srun                                                   ``SLURM_PROCID``, ``SLURM_STEP_NUM_TASKS``
+"jobset"   indexed Jobs and JobSets of Kubernetes                 ``JOB_COMPLETION_INDEX``, ``JOB_COMPLETIONS``
+"mpi"      mpirun of Open MPI, MPICH, Intel MPI and MVAPICH       ``OMPI_COMM_WORLD_RANK``, ``PMI_RANK``, ``MV2_...``
 
 Auto       ``"auto"`` asks all of them. If two of them disagree, an error names both: a node's
            torchrun is one task of Slurm, and its workers are several. If none of them answers, that

@@ -8,8 +8,7 @@ batches, in an executor.
     cpu      dali       device    what NumPy alone does                      DALI: decoding, too
     cpu      dali       host      decoding, up to one size (`to_one_size`)   DALI
     gpu:N    array      host      decoding, up to one size                   CuPy
-    gpu:N    dali       device    what NumPy alone does                      DALI: decoding, too;
-             CuPy
+    gpu:N    dali       device    what NumPy alone does                      DALI: decoding, too; CuPy
     gpu:N    dali       host      decoding, up to one size                   DALI; CuPy
 """
 

@@ -2,8 +2,7 @@
 several parts.
 
     prepare()     memory, and which records these are, if not known yet              once
-    do(part)      read, decode raw bytes, draw, run ops: some of the rows            once a part, in
-                  any threads
+    do(part)      read, decode raw bytes, draw, run ops: some of the rows            once a part, in any threads
     fields, draws the content of the finished step                                   for the consumer
 
 Short steps are done several at a time: then a ``Step`` is some steps that follow one another, which

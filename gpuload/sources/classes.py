@@ -39,8 +39,7 @@ def split_by_class(
     of the classes that lost most by rounding, the first where they lost as much. Further parts are
     made of the rest in the same way.
 
-        fraction 0.5, classes of 5, 3 and 2 records     exact 2.5 1.5 1.0     rounded down 2 1
-                                                        1     first part 3 1 1
+        fraction 0.5, classes of 5, 3 and 2 records     exact 2.5 1.5 1.0     rounded down 2 1 1     first part 3 1 1
 
     Which records of a class these are depends on seed, class and the class's number of records
     alone (`order.Split`).

@@ -1,8 +1,7 @@
 """Defaults: values that stand for missing ones, in the dtype of their column.
 
     convert_default(0, int32)          0
-    convert_default(0.1, float32)      0.1       the float32 nearest to it, as the text 0.1 in a
-                                       file
+    convert_default(0.1, float32)      0.1       the float32 nearest to it, as the text 0.1 in a file
     convert_default(1.5, int32)        an error: it would become 1
     convert_default(1e40, float32)     an error: it would become infinite
 

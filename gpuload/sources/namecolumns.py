@@ -3,8 +3,7 @@ these files.
 
     photos            table               gl.zip(photos, table)
     bird.png          file      label
-    cat.png           dog.png   0         an error: the column has the names of the files in another
-                      order
+    cat.png           dog.png   0         an error: the column has the names of the files in another order
     dog.png           cat.png   1
 
 Rule    A column of texts holds the names of files if nearly all of its values are names of files,

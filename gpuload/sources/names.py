@@ -8,10 +8,8 @@ Form    what of the names is compared. Names of two sources belong together in t
             photos                 masks
             cat/1.jpg              cat/1.jpg                   the whole name
             cat/1.jpg              cat/1.png                   without suffixes
-            1.jpg  2.jpg           1_mask.png  2_mask.png      and without what all names of a
-                   source share
-            cat/1.jpg  dog/2.jpg   1.png  2.png                and without folders, where one source
-                       has none
+            1.jpg  2.jpg           1_mask.png  2_mask.png      and without what all names of a source share
+            cat/1.jpg  dog/2.jpg   1.png  2.png                and without folders, where one source has none
             001.jpg  002.jpg       1_mask.png  2_mask.png      and without zeros in front of numbers
 
 Cut     at the ends of words and numbers alone: ``img1`` and ``img10`` share ``img``. No digit is

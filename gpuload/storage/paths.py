@@ -1,7 +1,6 @@
 """Paths in arrays: many paths in few bytes, folder by folder.
 
-    folders    /data/cat/ /data/dog/          file 2 is folders[folder_of[2]] + names[2],
-               /data/dog/1.jpg
+    folders    /data/cat/ /data/dog/          file 2 is folders[folder_of[2]] + names[2], /data/dog/1.jpg
     folder_of  0 0 1
     names      1.jpg 2.jpg 1.jpg
 

@@ -1,9 +1,7 @@
 """Class folders: the labels of images by the folders that they lie in.
 
-    photos/ant/1.jpg  photos/bee/old/2.jpg      gl.images("photos")        ant, bee: the folders in
-                      the named one
-    ["x/ant/1.jpg", "y/bee/2.jpg"]              gl.images([...])           ant, bee: the last folder
-                                                of each file
+    photos/ant/1.jpg  photos/bee/old/2.jpg      gl.images("photos")        ant, bee: the folders in the named one
+    ["x/ant/1.jpg", "y/bee/2.jpg"]              gl.images([...])           ant, bee: the last folder of each file
 
 Classes  the folders that hold an image, in the order of `sources/classnames.py`. A folder without
          one (``__MACOSX``, notes) is no class, and the log names it. Folders of the system

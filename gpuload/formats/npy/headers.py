@@ -1,8 +1,7 @@
 """Headers of many NPY files in arrays: each different header once, and of each file its length and
 where data begin.
 
-    shards of 1000, 1000 and 500 rows of (28, 28)      heads: (0, 28, 28)      lengths: 1000 1000
-                                                       500
+    shards of 1000, 1000 and 500 rows of (28, 28)      heads: (0, 28, 28)      lengths: 1000 1000 500
 
 Memory  20 bytes a file, so a manifest holds just this.
 """

@@ -1,10 +1,9 @@
 """Serialized tensors: ``TensorProto``, as ``tf.io.serialize_tensor`` and ``tf.make_tensor_proto``
 write it.
 
-    dtype = 1    tensor_shape = 2 (dim = 2: size = 1)    tensor_content = 4: the elements' bytes,
-                 little-endian or, for few elements, a list: half_val = 13, float_val = 5,
-                 double_val = 6, int_val = 7, scomplex_val = 9, int64_val = 10, bool_val = 11,
-                 dcomplex_val = 12, uint32_val = 16, uint64_val = 17; the last element is repeated
+    dtype = 1    tensor_shape = 2 (dim = 2: size = 1)    tensor_content = 4: the elements' bytes, little-endian
+    or, for few elements, a list: half_val = 13, float_val = 5, double_val = 6, int_val = 7, scomplex_val = 9,
+    int64_val = 10, bool_val = 11, dcomplex_val = 12, uint32_val = 16, uint64_val = 17; the last element is repeated
 
 Limits   a tensor has the dtype that was asked for, and a shape that fits. Elements are repeated
          only up to a shape that the user stated: a few bytes may say that they are a tensor of any
