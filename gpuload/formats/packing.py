@@ -107,7 +107,7 @@ class Packing:
             return None
         numbers = numbers.view(dtype.newbyteorder(numbers.dtype.byteorder))
         numbers = numbers[~np.isnan(values)].astype(dtype)
-        # abs(-2**63) stays -2**63, whose bytes are those of 2**63.
+        # abs(-2**63) stays -2**63, which has the bytes of 2**63.
         if dtype.kind == "u":
             sizes = numbers.view(np.uint64)
         else:
@@ -131,7 +131,7 @@ class Packing:
 
     @classmethod
     def from_json(cls, entry: Any) -> Packing:
-        """Return what `to_json` wrote; raises any error for other values."""
+        """Return the packing that `to_json` wrote; raises any error for other values."""
         (dtype, view, names, texts), fault = entry[:4], "".join(entry[4:])
         if (
             dtype not in ("float16", "float32", "float64")
@@ -186,7 +186,7 @@ def _has_value(value: Any) -> bool:
 
 
 class _FaultError(Exception):
-    """An attribute does not say what it has to."""
+    """An attribute does not say all that it has to."""
 
 
 def _of_compounds(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> Packing | None:

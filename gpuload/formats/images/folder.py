@@ -163,7 +163,7 @@ def write(folder: str, records: Records) -> None:
 
 
 def first_difference(folder: str, records: Records) -> int | None:
-    """Return the number of the first record whose file differs from it; None if all are equal."""
+    """Return the number of the first record that differs from its file; None if all are equal."""
     image, label = parts_of(records.spec)
     classes = class_folders(records.source, label)
     for number, value, class_number in _images(records, image, label if classes else None):

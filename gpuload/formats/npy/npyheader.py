@@ -176,7 +176,7 @@ def naming_conversion(paths: Paths) -> Iterator[None]:
 
 
 def header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
-    """Return the header of a file whose elements follow in C order.
+    """Return the header of a file with elements in C order.
 
     It has the lowest version that can hold it, and ends in spaces and a line end, so that the
     elements begin at a multiple of 64 bytes.

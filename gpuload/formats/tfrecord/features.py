@@ -516,37 +516,19 @@ def _build_column(
     encoded_image: bool = False,
 ) -> FeatureColumn:  # fmt: skip
     """Return the column, with the field that it becomes."""
-    num_values = getattr(feature, "num_values", 1)
-    index = getattr(feature, "index", None)
-    if not (num_values is None or is_whole(num_values, 1)) or not (
-        index is None or is_whole(index)
-    ):
-        raise SpecError(
-            f"field {name!r}: num_values={num_values!r}, index={index!r}",
-            cause="they are a number of values, at least 1, and the number of one of them, from 0 on",
-            remedy="write index=0 for the first of several values, or num_values=3 for three",
+    outer = _outer_shape(name, feature, section)
+    has_varying_axis = None in shape[1:] and not isinstance(feature, Tensor)
+    if has_varying_axis or (None in shape and outer):
+        remedy = (
+            "say how long the others are; gl.Feature(dtype, (8,), pad=0) fills up shorter values"
         )
-    if index is not None and num_values != 1:
-        raise SpecError(
-            f"field {name!r}: num_values={num_values!r} and index={index}",
-            cause="index picks one of several values, num_values takes all",
-            remedy="leave one of them out",
-        )
-    outer: Shape = (() if num_values == 1 or index is not None else (num_values,)) + (
-        (None,) if section == LISTS else ()
-    )
-    if section == LISTS and len(outer) == 2:
-        outer = outer[::-1]
-    if not isinstance(feature, Tensor):
-        varying = None in shape[1:]
-    else:
-        varying = False
-    if varying or (None in shape and outer):
+        if encoded_image:
+            remedy += "; images of a feature list cannot be read"
         raise SpecError(
             f"field {name!r}: shape {(*outer, *shape)}",
-            cause="only the first axis of a field may vary; feature lists, and several values, have one of their own",
-            remedy="say how long the others are; gl.Feature(dtype, (8,), pad=0) fills up shorter values"
-            + ("; images of a feature list cannot be read" if encoded_image else ""),
+            cause="only the first axis of a field may vary; feature lists, and several values, "
+            "have one of their own",
+            remedy=remedy,
         )
     if None in outer and 0 in shape:
         raise SpecError(
@@ -555,36 +537,44 @@ def _build_column(
             remedy="leave it out",
         )
     if encoded_image:
-        return FeatureColumn(
-            Field(name, UINT8, (None,), encoded=True),
-            feature,
-            UINT8,
-            shape,
-            section,
-            key,
-            BYTES_LIST,
-        )
+        field = Field(name, UINT8, (None,), encoded=True)
+        return FeatureColumn(field, feature, UINT8, shape, section, key, BYTES_LIST)
     whole = (*outer, *shape)
     if not dtype.itemsize:
-        return FeatureColumn(
-            Field(name, np.dtype(object), whole, text=TEXT[dtype.kind]),
-            feature,
-            dtype,
-            shape,
-            section,
-            key,
-            BYTES_LIST,
+        field = Field(name, np.dtype(object), whole, text=TEXT[dtype.kind])
+        return FeatureColumn(field, feature, dtype, shape, section, key, BYTES_LIST)
+    # Refuses a shape that no array has.
+    layout_of(dtype, tuple(length or 0 for length in whole), field=name)
+    kind = NUMBERS.get(dtype.kind, 0) if isinstance(feature, Feature) else BYTES_LIST
+    field = Field(name, native(dtype), whole)
+    return FeatureColumn(field, feature, dtype, shape, section, key, kind)
+
+
+def _outer_shape(name: str, feature: AnyFeature, section: int) -> Shape:
+    """Return the axes of a field in front of those of one value: of a feature list, of several values.
+
+    Raises:
+        SpecError: the feature picks no values that there can be.
+    """
+    num_values = getattr(feature, "num_values", 1)
+    index = getattr(feature, "index", None)
+    is_count = num_values is None or is_whole(num_values, 1)
+    if not is_count or not (index is None or is_whole(index)):
+        raise SpecError(
+            f"field {name!r}: num_values={num_values!r}, index={index!r}",
+            cause="they are a number of values, at least 1, and the number of one of them, "
+            "from 0 on",
+            remedy="write index=0 for the first of several values, or num_values=3 for three",
         )
-    layout_of(
-        dtype, tuple(length or 0 for length in whole), field=name
-    )  # refuses a shape that no array has
-    if isinstance(feature, Feature):
-        kind = NUMBERS.get(dtype.kind, 0)
-    else:
-        kind = BYTES_LIST
-    return FeatureColumn(
-        Field(name, native(dtype), whole), feature, dtype, shape, section, key, kind
-    )
+    if index is not None and num_values != 1:
+        raise SpecError(
+            f"field {name!r}: num_values={num_values!r} and index={index}",
+            cause="index picks one of several values, num_values takes all",
+            remedy="leave one of them out",
+        )
+    steps: Shape = (None,) if section == LISTS else ()
+    values: Shape = () if num_values == 1 or index is not None else (num_values,)
+    return (*steps, *values)
 
 
 def _with_values(column: FeatureColumn, feature: Feature) -> FeatureColumn:

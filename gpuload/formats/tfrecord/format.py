@@ -10,7 +10,7 @@ from gpuload.formats.base import Beginning, Format, Match, Salvage
 from gpuload.formats.tfrecord.framing import is_framed
 from gpuload.sources.base import Source
 
-ANY_SIZE = 1 << 62  # of a file whose first record may be cut short
+ANY_SIZE = 1 << 62  # of a file with a first record that may be cut short
 
 tfrecord = lazy.function("gpuload.formats.tfrecord.source", "tfrecord")
 walk_records = lazy.function("gpuload.formats.tfrecord.damage", "walk_records")

@@ -20,7 +20,7 @@ from gpuload import strings
 from gpuload.errors import RowError
 from gpuload.formats.tfrecord.features import Feature, FeatureColumn, Image, Raw, Tensor
 from gpuload.formats.tfrecord.parsing import MISSING, ValueLists
-from gpuload.formats.tfrecord.tensorproto import Unfit, tensor_of
+from gpuload.formats.tfrecord.tensorproto import UnfitTensor, tensor_of
 from gpuload.formats.tfrecord.wire import BYTES_LIST, LISTS, WireError
 from gpuload.ragged import Ragged, offsets_of
 from gpuload.sources.leaf import Values, gather_pieces
@@ -502,7 +502,7 @@ def _tensor(column: FeatureColumn, row: int, data: bytes) -> Array:
             cause=WRITER_CAUSE,
             remedy="gl.Raw(dtype, shape) reads raw bytes, 'bytes' reads them as they are",
         ) from None
-    except Unfit as error:
+    except UnfitTensor as error:
         raise RowError(
             row,
             f"{column.label}: {error}",

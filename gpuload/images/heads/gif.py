@@ -27,7 +27,7 @@ PIXELS_PER_BYTE = (
 
 
 def read(view: memoryview) -> Head:
-    """Return the head of a GIF; see `images.head.read`."""
+    """Return the head of a GIF; the errors are those of `images.head.read`."""
     width, height, flags = struct.unpack_from("<HHB", view, 6)
     place, has_palette = 13, bool(flags & 0x80)
     place += _palette_bytes(flags)

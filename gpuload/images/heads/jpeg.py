@@ -57,7 +57,7 @@ EXIF = b"Exif\0\0"
 
 
 def read(view: memoryview) -> Head:
-    """Return the head of a JPEG; see `images.head.read`."""
+    """Return the head of a JPEG; the errors are those of `images.head.read`."""
     place, frame, exif, settings = 2, None, [], []
     has_stray_bytes = False
     while True:

@@ -80,7 +80,7 @@ class _Header(NamedTuple):
 
 
 def read(view: memoryview) -> Head:
-    """Return the head of a PNM; see `images.head.read`."""
+    """Return the head of a PNM; the errors are those of `images.head.read`."""
     header, form = _header(view), ""
     if not header.width or not header.height:
         raise HeadError(f"it would be {header.height} x {header.width} pixels")
