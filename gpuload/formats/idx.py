@@ -314,4 +314,14 @@ def _file_bytes(head: bytes) -> int | None:
     return 4 + 4 * head[3] + math.prod(lengths) * np.dtype(TYPES[head[2]]).itemsize
 
 
-IDX = Format("idx", lambda paths: idx(x=paths), _sniff, compressions=("gzip",), call=idx)
+IDX = Format(
+    "idx",
+    idx,
+    _sniff,
+    records={
+        "gl.idx(image=path, label=path)": "a record of MNIST's format, a file for each field, packed "
+        "with gzip or not"
+    },
+    open_paths=lambda paths: idx(x=paths),
+    compressions=("gzip",),
+)

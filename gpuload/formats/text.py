@@ -251,4 +251,9 @@ def _check_lengths(name: str, bounds: Indices, max_bytes: int) -> None:
 
 
 # Any text may be lines, so `gl.open` never takes it for that.
-TEXT = Format("text", text, compressions=("gzip",), call=text)
+TEXT = Format(
+    "text",
+    text,
+    records={"gl.text(paths)": "a line of text, of any length; gz"},
+    compressions=("gzip",),
+)

@@ -160,8 +160,8 @@ class ClassFolders:
                 self.root, " and ".join(classes),
             )  # fmt: skip
         shared = _shared(inner, classes)
-        have_several = len(classes) > 1 and min(map(len, inner.values())) > 1
-        if names is None and shared and have_several:
+        are_deep = len(classes) > 1 and min(map(len, inner.values())) > 1
+        if names is None and shared and are_deep:
             self._log_shared(classes, inner, shared)
 
     def _refuse_parts(

@@ -42,12 +42,16 @@ def _salvage(path: str, head: bytes) -> Iterator[Salvage] | None:
 
 TFRECORD = Format(
     "tfrecord",
-    _open,
+    tfrecord,
     _sniff,
+    records={
+        "gl.tfrecord(paths, features=None)": "a tf.Example or SequenceExample, checksums verified; no "
+        "index file is needed"
+    },
+    open_paths=_open,
     compressions=("gzip", "zlib"),
     open_for_check=lazy.function("gpuload.formats.tfrecord.payloads", "open_for_check"),
     salvage=_salvage,
-    call=tfrecord,
     suffixes=(".tfrecord", ".tfrecords", ".tfrec"),
     writer=lazy.function("gpuload.formats.tfrecord.writer", "writer"),
     writer_options=("raw", "tensors"),
