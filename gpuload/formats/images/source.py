@@ -442,10 +442,10 @@ class _FolderListing:
                 *(root, shorten(sorted(self.broken_links))),
             )
         if not self.paths:
-            there = f"; there are {_kinds(suffixes)}" if suffixes else ""
+            suffix_text = f"; there are {_kinds(suffixes)}" if suffixes else ""
             raise MissingFileError(
                 f"{root} holds no image",
-                cause=f"no file in it or in its folders ends in {' '.join(SUFFIXES)}{there}",
+                cause=f"no file in it or in its folders ends in {' '.join(SUFFIXES)}{suffix_text}",
                 remedy="check the folder, or name the files: gl.images([...])",
             )
         if not suffixes:

@@ -60,8 +60,8 @@ def tensor_of(data: bytes, dtype: np.dtype[Any], shape: Shape) -> NDArray[Any]:
     dims, content = parts.dims, parts.content
     name, native_dtype = DTYPES.get(parts.code), dtype.newbyteorder("=")
     if name is None or np.dtype(name) != native_dtype:
-        stored = np.dtype(name) if name else NAMES.get(parts.code, f"type {parts.code}")
-        raise UnfitTensor(f"it is a tensor of {stored}, not of {native_dtype}")
+        stored_dtype = np.dtype(name) if name else NAMES.get(parts.code, f"type {parts.code}")
+        raise UnfitTensor(f"it is a tensor of {stored_dtype}, not of {native_dtype}")
     fits = len(dims) == len(shape) and all(
         expected in (None, length) for expected, length in zip(shape, dims, strict=True)
     )
