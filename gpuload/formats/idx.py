@@ -172,7 +172,9 @@ def _field(name: str, paths: Paths) -> IdxSource:
         forms=(Form(layout),),
         form_of=np.zeros(len(headers), np.int64),
     )
-    argument = tuple(originals) if listing is None else listing.path
+    argument: Any = tuple(originals)
+    if listing is not None:
+        argument = listing.path
     return IdxSource(table, Opening(idx, {name: argument}, name), originals, first)
 
 

@@ -144,7 +144,9 @@ def check_arguments(
         else:
             columns = fields
         keys = list_of_names(f"{call}: fields", columns, form=form, example=example)
-        paths = list(fields.values()) if isinstance(fields, Mapping) else keys
+        paths: Sequence[Any] = keys
+        if isinstance(fields, Mapping):
+            paths = list(fields.values())
         if not all(is_name(path) and path for path in paths):
             raise SpecError(
                 f"{call}: fields = {short_repr(fields)}",
@@ -261,7 +263,9 @@ def _classes_of(columns: Sequence[Sequence[Member]]) -> tuple[str, ...]:
         for members in columns
         if any(member.classes for member in members)
     ]
-    return classes[0] if len(classes) == 1 else ()
+    if len(classes) == 1:
+        return classes[0]
+    return ()
 
 
 def _apply_choice(
@@ -472,7 +476,9 @@ def _block_leaf(
     def decode(block: int) -> Any:
         member, number = find(block)
         values = member.decode(number)
-        return values if dtype is None else np.ascontiguousarray(values, dtype)
+        if dtype is None:
+            return values
+        return np.ascontiguousarray(values, dtype)
 
     def origin(block: int) -> tuple[str, int]:
         member, number = find(block)

@@ -227,7 +227,9 @@ def _of_numbers(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> Packing 
     """Return the packing of an array of integers or floats; None if they are values. Raises
     `_FaultError`."""
     view = _view(attributes, dtype)
-    stored_dtype = np.dtype(view) if view else dtype
+    stored_dtype = dtype
+    if view:
+        stored_dtype = np.dtype(view)
     arrays = dict[str, Array]()
     for name in NAMES:
         if name != UNSIGNED:
@@ -261,7 +263,7 @@ def _of_numbers(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> Packing 
 
 def _leaves_out(lowest: Number, highest: Number, dtype: np.dtype[Any]) -> bool:
     """Return True if a dtype has numbers outside of a range; infinite ones aside."""
-    limits = np.finfo(dtype) if dtype.kind == "f" else np.iinfo(dtype)
+    limits: Any = np.finfo(dtype) if dtype.kind == "f" else np.iinfo(dtype)
     return bool(lowest > limits.min or highest < limits.max)
 
 

@@ -499,7 +499,9 @@ def _labels(
         return np.ascontiguousarray(_cut_region(_upright(numbers, head), region), dtype)
     if int(data[25]) == INDEXED:
         data, head = _without_palette(data), replace(head, channels=1)
-    depth = "uint16" if head.bits > 8 else "uint8"
+    depth = "uint8"
+    if head.bits > 8:
+        depth = "uint16"
     pixels = decode(data, head, "GRAY", region, dtype=depth, strict=strict, orient=orient)
     if head.bits < 8:  # a codec makes the largest number white
         pixels = pixels // (255 // (2**head.bits - 1))

@@ -151,7 +151,9 @@ def _read_files(
     pairs, table = _read_file(files, 0, storage, fields, group, order)
 
     later_fields = dict[str, list[str]]()
-    further = later_fields if fields is None else None
+    further = None
+    if fields is None:
+        further = later_fields
 
     def read(chunk: Sequence[int]) -> list[list[Dataset]]:
         return [

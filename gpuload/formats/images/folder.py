@@ -109,7 +109,9 @@ def parts_of(spec: Spec) -> tuple[Field, Field | None]:
             cause=f"beside the image a folder holds one label, and {label_fields[0].name!r} is one already",
             remedy="choose TFRecord, which holds any number of fields",
         )
-    label = label_fields[0] if label_fields else None
+    label = None
+    if label_fields:
+        label = label_fields[0]
     if label is not None and (label.shape != () or label.dtype.kind not in "biufU"):
         raise SpecError(
             f"field {label} cannot be written to a folder of images",

@@ -442,7 +442,9 @@ class _FolderListing:
                 *(root, shorten(sorted(self.broken_links))),
             )
         if not self.paths:
-            suffix_text = f"; there are {_kinds(suffixes)}" if suffixes else ""
+            suffix_text = ""
+            if suffixes:
+                suffix_text = f"; there are {_kinds(suffixes)}"
             raise MissingFileError(
                 f"{root} holds no image",
                 cause=f"no file in it or in its folders ends in {' '.join(SUFFIXES)}{suffix_text}",
@@ -454,7 +456,10 @@ class _FolderListing:
         are = "file is no image that is decoded, and is"
         if count > 1:
             are = "files are no images that are decoded, and are"
-        level = logging.WARNING if OTHER_SUFFIXES & suffixes.keys() else logging.INFO
+        if OTHER_SUFFIXES & suffixes.keys():
+            level = logging.WARNING
+        else:
+            level = logging.INFO
         log.log(level, "%s: %d %s left out: %s", root, count, are, _kinds(suffixes))
 
 

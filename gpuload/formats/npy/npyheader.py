@@ -425,7 +425,9 @@ class _Literal:
             if commas or not items:
                 return tuple(items)
             return items[0]
-        return dict(items) if opening == "{" else items
+        if opening == "{":
+            return dict(items)
+        return items
 
     def _pair(self, depth: int) -> tuple[str, Any]:
         key = self._value(depth)

@@ -390,7 +390,9 @@ def _rows_of(path: str, content: Mapping[Any, Any]) -> Iterator[Record]:
 
 def _length(value: Any) -> int | None:
     if isinstance(value, np.ndarray):
-        return len(value) if value.ndim else None
+        if value.ndim:
+            return len(value)
+        return None
     if isinstance(value, (list, tuple)):
         return len(value)
     return None

@@ -308,7 +308,9 @@ def columns_of(features: Any, sequence: Any) -> tuple[FeatureColumn, ...]:
                 remedy=f"name the features, as in {EXAMPLE}",
             )
         return (_column(RECORD, _feature_of(features, "features"), 0),)
-    lists = {} if sequence is None else sequence
+    lists = sequence
+    if sequence is None:
+        lists = {}
     if not isinstance(lists, Mapping):
         raise SpecError(
             f"sequence = {sequence!r}"[:200],
@@ -364,7 +366,8 @@ def _of_tensorflow(feature: Any, place: str, section: int) -> AnyFeature:
     name = type(feature).__name__
     # tf.string is an object dtype in NumPy's words.
     dtype: Any = np.dtype(getattr(getattr(feature, "dtype", None), "as_numpy_dtype", "O"))
-    dtype = "S" if dtype.hasobject else dtype
+    if dtype.hasobject:
+        dtype = "S"
     if name == "FixedLenFeature":
         return Feature(
             dtype, tuple(int(length) for length in feature.shape), default=feature.default_value
@@ -382,11 +385,11 @@ def _of_tensorflow(feature: Any, place: str, section: int) -> AnyFeature:
             index_key = tuple(feature.index_key)
         else:
             index_key = feature.index_key
-        size = (
-            tuple(map(int, feature.size))
-            if isinstance(feature.size, (list, tuple))
-            else int(feature.size)
-        )
+        size: Any = feature.size
+        if isinstance(size, (list, tuple)):
+            size = tuple(map(int, size))
+        else:
+            size = int(size)
         return Sparse(dtype, size, index_key=index_key, value_key=feature.value_key)
     raise SpecError(
         f"{place} = {feature!r}"[:200],
@@ -400,7 +403,10 @@ def _column(name: Any, feature: AnyFeature, section: int) -> FeatureColumn:
     check_name(name)
     if isinstance(feature, Sparse):
         return _sparse(name, feature, section)
-    key = name if feature.key is None else feature.key
+    if feature.key is None:
+        key = name
+    else:
+        key = feature.key
     if not isinstance(key, (str, bytes)):
         raise SpecError(
             f"field {name!r}: key={key!r}",
@@ -545,7 +551,9 @@ def _build_column(
         return FeatureColumn(field, feature, dtype, shape, section, key, BYTES_LIST)
     # Refuses a shape that no array has.
     layout_of(dtype, tuple(length or 0 for length in whole), field=name)
-    kind = NUMBERS.get(dtype.kind, 0) if isinstance(feature, Feature) else BYTES_LIST
+    kind = BYTES_LIST
+    if isinstance(feature, Feature):
+        kind = NUMBERS.get(dtype.kind, 0)
     field = Field(name, native(dtype), whole)
     return FeatureColumn(field, feature, dtype, shape, section, key, kind)
 
@@ -572,9 +580,12 @@ def _outer_shape(name: str, feature: AnyFeature, section: int) -> Shape:
             cause="index picks one of several values, num_values takes all",
             remedy="leave one of them out",
         )
-    steps: Shape = (None,) if section == LISTS else ()
-    values: Shape = () if num_values == 1 or index is not None else (num_values,)
-    return (*steps, *values)
+    steps: Shape = ()
+    if section == LISTS:
+        steps = (None,)
+    if num_values == 1 or index is not None:
+        return steps
+    return (*steps, num_values)
 
 
 def _with_values(column: FeatureColumn, feature: Feature) -> FeatureColumn:

@@ -231,7 +231,9 @@ def _feature_of(name: str, key_stats: KeyStats, num_records: int, *, is_list: bo
             remedy="say what it is: features={...}",
         )
     if not key_stats.kinds:  # it was empty wherever it was
-        return "i8" if is_list else ("i8", (None,))
+        if is_list:
+            return "i8"
+        return ("i8", (None,))
     (kind,) = key_stats.kinds
     is_in_all = is_list or key_stats.kinds.total() == num_records
     is_text = kind == BYTES_LIST and key_stats.are_texts and key_stats.longest > 0
@@ -242,19 +244,27 @@ def _feature_of(name: str, key_stats: KeyStats, num_records: int, *, is_list: bo
         (always,) = key_stats.counts
     if is_list and always is None:
         raise _varying(name, key_stats)
-    dtype = "str" if is_text else "S"
+    dtype = "S"
+    if is_text:
+        dtype = "str"
     if kind != BYTES_LIST:
         dtype = NUMBERS[kind]
-    return dtype if always == 1 else (dtype, (always,))
+    if always == 1:
+        return dtype
+    return (dtype, (always,))
 
 
 def _single_bytes(is_text: bool, is_in_all: bool, are_images: bool) -> Any:
     """Return the feature of a key with one value of bytes in each record, or in some alone."""
     if is_text:
-        return "str" if is_in_all else Feature("str", default="")
+        if is_in_all:
+            return "str"
+        return Feature("str", default="")
     if not is_in_all:
         return Raw(default=b"")
-    return Image() if are_images else "bytes"
+    if are_images:
+        return Image()
+    return "bytes"
 
 
 def _varying(name: str, key_stats: KeyStats) -> SpecError:

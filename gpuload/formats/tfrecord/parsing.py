@@ -193,7 +193,10 @@ def plain(
                 entry = entries.get((column.section, column.key))
                 spans: list[wire.Span | None] = [entry]
                 if column.section == LISTS:
-                    spans = [] if entry is None else [*wire.steps_of(data, entry)]
+                    if entry is None:
+                        spans = []
+                    else:
+                        spans = [*wire.steps_of(data, entry)]
                     values.steps.append(MISSING if entry is None else len(spans))
                 for span in spans:
                     values.take(data, span, column, begin, number)
@@ -239,7 +242,9 @@ class _PlainLists:
             values: NDArray[Any] = np.array(self._values, np.uint32).view(np.float32)
         else:
             values = np.array(self._values, np.int64)
-        steps = np.array(self.steps, np.int64) if column.section == LISTS else None
+        steps = None
+        if column.section == LISTS:
+            steps = np.array(self.steps, np.int64)
         counts, lengths = np.array(self.counts, np.int64), np.array(self._lengths, np.int64)
         return ValueLists(counts, values, lengths, steps)
 

@@ -60,7 +60,7 @@ def tensor_of(data: bytes, dtype: np.dtype[Any], shape: Shape) -> NDArray[Any]:
     dims, content = parts.dims, parts.content
     name, native_dtype = DTYPES.get(parts.code), dtype.newbyteorder("=")
     if name is None or np.dtype(name) != native_dtype:
-        stored_dtype = np.dtype(name) if name else NAMES.get(parts.code, f"type {parts.code}")
+        stored_dtype = str(np.dtype(name)) if name else _name_of(parts.code)
         raise UnfitTensor(f"it is a tensor of {stored_dtype}, not of {native_dtype}")
     fits = len(dims) == len(shape) and all(
         expected in (None, length) for expected, length in zip(shape, dims, strict=True)
@@ -85,7 +85,7 @@ def tensor_of(data: bytes, dtype: np.dtype[Any], shape: Shape) -> NDArray[Any]:
     whole = np.empty(count, native_dtype)
     whole[: values.size] = values
     # The short form of tensor.proto: the last value in a list stands for all behind it.
-    whole[values.size :] = values[-1:] if values.size else 0
+    whole[values.size :] = values[-1] if values.size else 0
     return _shaped(whole, dims)
 
 
@@ -98,9 +98,12 @@ def dtype_and_shape(data: bytes) -> tuple[str, tuple[int, ...]]:
     """
     parts = _parts_of(data)
     if parts.code not in DTYPES:
-        name = NAMES.get(parts.code, f"type {parts.code}")
-        raise UnfitTensor(f"it is a tensor of {name}, not of numbers")
+        raise UnfitTensor(f"it is a tensor of {_name_of(parts.code)}, not of numbers")
     return DTYPES[parts.code], tuple(parts.dims)
+
+
+def _name_of(code: int) -> str:
+    return NAMES.get(code, f"type {code}")
 
 
 class _Parts(NamedTuple):
@@ -181,7 +184,9 @@ def _list_elements(data: bytes, name: str, lists: list[tuple[int, int, int, int]
 def _numbers(
     data: bytes, number: int, form: str, lists: list[tuple[int, int, int, int]]
 ) -> Iterator[Any]:
-    size = struct.calcsize(f"<{form}") if form else 0
+    size = 0
+    if form:
+        size = struct.calcsize(f"<{form}")
     for field, wire, first, after in lists:
         if field != number:
             continue

@@ -92,7 +92,9 @@ def _of_rows(column: FeatureColumn, lists: ValueLists, raw: Bytes) -> Values:
 
 def _fixed(column: FeatureColumn) -> tuple[int, ...]:
     """Return the shape of a record, or of a step."""
-    shape = column.field.fixed_shape if column.section != LISTS else column.field.shape[1:]  # type: ignore[index]
+    shape = column.field.shape or ()
+    if column.section == LISTS:
+        shape = shape[1:]
     return tuple(int(length or 0) for length in shape)
 
 
@@ -331,7 +333,9 @@ def _pick_values(column: FeatureColumn, lists: ValueLists) -> tuple[Int64s, Int6
         return begins, lengths, np.repeat(rows, np.maximum(counts, 0))
     missing = counts == MISSING
     has_default = column.default is not None
-    need = num_values if index is None else 1
+    need = 1
+    if index is None:
+        need = num_values
     bad = np.flatnonzero(
         (counts <= index if index is not None else counts != need) & ~(missing & has_default)
     )

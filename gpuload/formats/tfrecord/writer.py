@@ -114,9 +114,9 @@ def _refusal(field: Field, way: str) -> Refusal | None:
             "choose NPY",
         )
     if way == "raw":
-        return (
-            ("encoded images are bytes already", "leave it out of raw=") if field.encoded else None
-        )
+        if field.encoded:
+            return ("encoded images are bytes already", "leave it out of raw=")
+        return None
     return _list_refusal(field, raw, f"{tensor}, {raw}" if has_tensor_type else raw)
 
 
@@ -132,7 +132,9 @@ def _list_refusal(field: Field, raw: str, ways: str) -> Refusal | None:
     """Return why a field cannot be a list of tf.Example; ``ways`` are the arguments that write it."""
     kind, num_axes = field.dtype.kind, len(field.shape or ())
     if kind in "SU":
-        return ("lists of texts have one axis", "write one axis of texts") if num_axes > 1 else None
+        if num_axes > 1:
+            return ("lists of texts have one axis", "write one axis of texts")
+        return None
     if kind == "V":
         if field.shape == ():
             return None
@@ -177,7 +179,9 @@ def _feature(field: Field, way: str) -> str:
     if way in ("raw", "tensor"):
         return f"gl.{way.title()}({dtype!r}, {shape})"
     if field.text:
-        kind = "str" if field.text == "str" else "S"
+        kind = "S"
+        if field.text == "str":
+            kind = "str"
         if shape == ():
             return repr(kind)
         return f"({kind!r}, {shape})"

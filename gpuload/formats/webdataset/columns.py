@@ -61,7 +61,9 @@ def check_fields(fields: Any) -> dict[str, str] | tuple[str, ...] | None:
     else:
         columns = fields
     names = list_of_names("fields", columns, form=form, example=example)
-    values = list(fields.values()) if isinstance(fields, Mapping) else names
+    values: Sequence[Any] = names
+    if isinstance(fields, Mapping):
+        values = list(fields.values())
     is_list = all(isinstance(value, str) for value in values)
     if not is_list or any(not all(value.split(SEPARATOR)) for value in values if value):
         raise SpecError(
@@ -172,7 +174,10 @@ def choose_dots(
             "%s: names have dots (.%s): the field is what follows the last dot, "
             "the record's name what precedes it"
         )
-        level = logging.INFO if is_usual else logging.WARNING
+        if is_usual:
+            level = logging.INFO
+        else:
+            level = logging.WARNING
         log.log(level, text, files.names[0], names[0])
         return last
     if is_strict and (has_digits or first.num_records == 1):
@@ -301,7 +306,9 @@ def _odd_record(sets: Sequence[frozenset[str]], usual: frozenset[str]) -> int | 
     all_odd = [number for number, names in enumerate(sets) if not names & usual]
     if not 0 < len(all_odd) <= max(1, len(sets) // 4):
         return None
-    return None if _is_of_another_image(sets[all_odd[0]], usual) else all_odd[0]
+    if _is_of_another_image(sets[all_odd[0]], usual):
+        return None
+    return all_odd[0]
 
 
 def _difference(
@@ -330,7 +337,9 @@ def _difference(
 
 def _key_of(name: str, field: str) -> str:
     """Return the name of a record: that of its member without the field."""
-    return name[: -len(field) - 1] if field else name
+    if field:
+        return name[: -len(field) - 1]
+    return name
 
 
 def _sets_of(members: Members) -> list[frozenset[str]]:

@@ -242,7 +242,9 @@ def _usual_keys(pairs: Sequence[tuple[str, str]], about: set[str]) -> set[str]:
     unusual = {
         key for key in about if META.fullmatch(key) or frozenset(fields_of[key]) not in usual_sets
     }
-    return about - unusual if usual_sets else about
+    if usual_sets:
+        return about - unusual
+    return about
 
 
 def _join_runs(
@@ -267,7 +269,9 @@ def _join_runs(
         is_repeated = len(same_key) > 1 and all(count == counts[0] for count in counts)
         if is_repeated or run == same_key[0]:
             firsts.add(run[0])
-            parts = [run] if is_repeated else same_key
+            parts = same_key
+            if is_repeated:
+                parts = [run]
             order += [row for begin, end in parts for row in range(begin, end)]
         if len(same_key) > 1 and run == same_key[1]:
             _note(notes, TWICE if is_repeated else SPREAD, key)

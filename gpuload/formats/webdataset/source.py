@@ -116,7 +116,9 @@ def webdataset(
             **heads,
         }
     places = places_of(files, members, columns, is_strict=fields is None)
-    argument = tuple(originals) if listing is None else listing.path
+    argument: Any = tuple(originals)
+    if listing is not None:
+        argument = listing.path
     if class_list is None:
         options = {}
     else:
@@ -156,7 +158,8 @@ class WebDatasetSource(ColumnSource):
             else:
                 leaves.append(_leaf(name, extensions, storage, extents, kind))
             about.append(_key(extensions))
-        about = about if about != list(columns) else []
+        if about == list(columns):
+            about = []
         super().__init__(
             files,
             opening,

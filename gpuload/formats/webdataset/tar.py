@@ -167,7 +167,10 @@ class _Extension:
         if self.is_used and kind not in EXTENSIONS:
             digits = self.pax.get("size", str(length))
             is_number = digits.isascii() and digits.isdigit()
-            length = int(digits) if is_number else min(length, -1)
+            if is_number:
+                length = int(digits)
+            else:
+                length = min(length, -1)
         if kind in WITHOUT_DATA:
             return 0
         # A folder of tars of before 1988 has the kind of files, and a name with a slash at its end.

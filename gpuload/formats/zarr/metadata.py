@@ -84,7 +84,9 @@ def read_node(read: ReadKey, folder: str, path: str) -> Node | None:
     """
 
     def values_of(name: str) -> dict[str, Any] | None:
-        key = f"{path}/{name}" if path else name
+        key = name
+        if path:
+            key = f"{path}/{name}"
         content = read(key)
         if content is None:
             return None
@@ -187,7 +189,9 @@ class _Consolidated(Mapping[str, Node]):
 
 
 def _array(folder: str, path: str, version: int, values: dict[str, Any]) -> Node:
-    title = join(folder, path) if path else folder
+    title = folder
+    if path:
+        title = join(folder, path)
     if values.get("zarr_format") != version:
         raise _damage(
             title,

@@ -189,7 +189,9 @@ def _look_into(
         place = with_images(place)
     if fill:
         return place
-    return _try_count(place, storage) if fill is None else with_gaps(place, storage)
+    if fill is None:
+        return _try_count(place, storage)
+    return with_gaps(place, storage)
 
 
 def _open_folders(

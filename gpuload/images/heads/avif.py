@@ -63,17 +63,25 @@ def read(view: memoryview) -> Head:
     check_size(height * width)
     if b"clap" in places:
         raise UnsupportedError("an AVIF that is to be cut (clap), which decoders do or do not")
-    setting = view[places[b"av1C"] + 2] if b"av1C" in places else 0
+    setting = 0
+    if b"av1C" in places:
+        setting = view[places[b"av1C"] + 2]
     form = ""
     if setting & HIGH_DEPTH:
         form = "12 bits" if setting & TWELVE_BITS else "10 bits"
-    turn = view[places[b"irot"]] & 3 if b"irot" in places else 0
-    mirror = view[places[b"imir"]] & 1 if b"imir" in places else None
+    turn = 0
+    if b"irot" in places:
+        turn = view[places[b"irot"]] & 3
+    mirror = None
+    if b"imir" in places:
+        mirror = view[places[b"imir"]] & 1
     has_alpha = any(
         name == b"auxC" and bytes(view[start + 4 : stop]) in ALPHAS
         for name, start, stop in properties
     )
-    channels = 1 if setting & MONOCHROME else 3
+    channels = 3
+    if setting & MONOCHROME:
+        channels = 1
     return upright(
         "avif", height, width, channels, 8, TURNS[turn, mirror],
         form=form, surplus="alpha" if has_alpha else "",
@@ -109,7 +117,9 @@ def _boxes(view: memoryview, begin: int, end: int) -> Iterator[tuple[bytes, int,
         if length == 1:
             length = int.from_bytes(view[inside : inside + 8], "big")
             inside += 8
-        behind = begin + length if length else end
+        behind = end
+        if length:
+            behind = begin + length
         if behind < inside or behind > end:
             raise HeadError(
                 f"its box {printable_name(name)} does not end inside the file: it was cut off"
@@ -130,7 +140,9 @@ def _property_numbers(view: memoryview, place: int, end: int, item: int) -> list
         place += 4 if version else 2
         associations = view[place]
         place += 1
-        size = 2 if is_wide else 1
+        size = 1
+        if is_wide:
+            size = 2
         numbers = [
             int.from_bytes(view[place + size * i : place + size * (i + 1)], "big")
             for i in range(associations)

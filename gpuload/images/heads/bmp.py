@@ -63,7 +63,8 @@ def read(view: memoryview) -> Head:
     has_alpha = False
     if compression == BITFIELDS:
         has_alpha = _check_masks(view, header, bits)
-        behind += 12 if header == 40 else 0
+        if header == 40:
+            behind += 12
     if bits <= 8:
         if colours > 2**bits:
             raise HeadError(f"its palette has {colours} colours, for {bits} bits")
@@ -78,10 +79,14 @@ def read(view: memoryview) -> Head:
         _check_runs(view, begin, rows, width)
     elif begin + num_bytes > len(view):
         raise HeadError(f"its pixels take {num_bytes} bytes from byte {begin} on: cut off")
-    form = WIDE if bits == 16 else ""
+    form = ""
+    if bits == 16:
+        form = WIDE
     if bits == colours == 1:
         form = "one colour"
-    channels = 4 if bits == 32 else 3
+    channels = 3
+    if bits == 32:
+        channels = 4
     return upright("bmp", rows, width, channels, 8, form=form, surplus="alpha" if has_alpha else "")
 
 
@@ -89,7 +94,9 @@ def _check_masks(view: memoryview, header: int, bits: int) -> bool:
     """Return True if the masks of a header are those of pixels with alpha; refuse rare ones."""
     masks = struct.unpack_from("<III", view, 54)
     has_masks = header in WITH_MASKS
-    alpha = struct.unpack_from("<I", view, 66)[0] if has_masks else 0
+    alpha = 0
+    if has_masks:
+        alpha = struct.unpack_from("<I", view, 66)[0]
     if bits == 16:
         if masks not in WIDE_MASKS or alpha:
             hex_masks = ", ".join(map(hex, (*masks, alpha)))
@@ -131,7 +138,8 @@ def _check_runs(view: memoryview, place: int, rows: int, width: int) -> None:
         place += 2
         if count or value > 2:
             column += count or value
-            place += 0 if count else value + value % 2
+            if not count:
+                place += value + value % 2
             if column > width:
                 raise HeadError(f"its row {row} from the bottom is longer than {width} pixels")
         elif value == 2 or column < width:

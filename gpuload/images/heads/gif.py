@@ -74,7 +74,9 @@ def _has_frame(view: memoryview, place: int) -> bool:
 
 def _palette_bytes(flags: int) -> int:
     # 2 ** (number + 1) colours, of three bytes each.
-    return 3 << (flags & 7) + 1 if flags & 0x80 else 0
+    if flags & 0x80:
+        return 3 << (flags & 7) + 1
+    return 0
 
 
 def _behind_blocks(view: memoryview, place: int) -> int:

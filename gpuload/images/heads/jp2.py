@@ -104,7 +104,9 @@ def _boxes(view: memoryview, begin: int, end: int) -> Iterator[tuple[bytes, int,
             raise UnsupportedError(
                 f"a JP2 whose box {printable_name(name)} has a length of 64 bits"
             )
-        behind = begin + length if length else end
+        behind = end
+        if length:
+            behind = begin + length
         if behind < inside or behind > end:
             raise HeadError(
                 f"its box {printable_name(name)} does not end inside the file: it was cut off"
@@ -188,12 +190,20 @@ def _codestream(view: memoryview) -> Head:
     if not {COD, QCD} <= markers:
         raise HeadError("its codestream says nothing of its coding (COD, QCD)")
     _check_tiles(coding, place, num_tiles)
-    form = GRAYS if size.channels == 2 else ""
+    form = ""
+    if size.channels == 2:
+        form = GRAYS
     if depth % 8 or is_signed:
         form = f"{depth} bits"
-    bits = 8 if depth == 8 else 16
-    sample = f"int{bits}" if is_signed else ""
-    surplus = "" if size.channels % 2 else "alpha"
+    bits = 16
+    if depth == 8:
+        bits = 8
+    sample = ""
+    if is_signed:
+        sample = f"int{bits}"
+    surplus = "alpha"
+    if size.channels % 2:
+        surplus = ""
     return upright(
         "jp2", size.height, size.width, size.channels, bits, 1,
         form=form, surplus=surplus, sample=sample,
@@ -359,7 +369,10 @@ def _check_tiles(coding: _Coding, place: int, num_tiles: int) -> None:
     view = coding.view
     while _marker(view, place) == SOT:
         length, tile, size, _, _ = TILE_PART.unpack_from(view, place + 2)
-        end = place + size if size else len(view) - 2
+        if size:
+            end = place + size
+        else:
+            end = len(view) - 2
         if length != 10 or tile >= num_tiles or end < place + 14 or end + 2 > len(view):
             raise HeadError(
                 f"tile {tile} of {num_tiles} does not end inside the file: it was cut off"

@@ -256,8 +256,12 @@ def read(view: memoryview) -> Head:
         )
     _check_pixels(view, tags, height, width, channels, bits, compression)
     turn = _orientation(tags)
-    samples = 3 if kind == INDEXED else channels
-    deep = 8 if bits <= 8 and kind != INDEXED else 16  # the colours of a palette have 16 bits
+    samples = channels
+    if kind == INDEXED:
+        samples = 3
+    deep = 16  # the colours of a palette have 16 bits, too
+    if bits <= 8 and kind != INDEXED:
+        deep = 8
     attributes: dict[str, Any] = {
         "form": RARE if is_rare else _form(tags, kind, channels, bits), "surplus": _extra(tags, kind, channels),
         "sample": sample, "pages": tags.num_pages(view, height * width * channels),
@@ -336,7 +340,9 @@ def without_orientation(view: memoryview) -> bytes:
 
 def _orientation(tags: _Tags) -> int:
     turn = tags.first(ORIENTATION, "orientation", 1)
-    return turn if 1 <= turn <= 8 else 1
+    if 1 <= turn <= 8:
+        return turn
+    return 1
 
 
 def compression_name(number: int) -> str:
@@ -666,7 +672,9 @@ def _check_pixels(
     compression: int,
 ) -> None:
     """Refuse pixels that are not whole."""
-    planes = channels if tags.first(PLANAR, "arrangement", 1) == 2 else 1
+    planes = 1
+    if tags.first(PLANAR, "arrangement", 1) == 2:
+        planes = channels
     pieces = _pieces_of(tags, height, width)
     begins, sizes = tags.values.get(pieces.places), tags.values.get(pieces.counts)
     num_pieces = pieces.number * planes
@@ -682,7 +690,9 @@ def _check_pixels(
     pixel_bits = bits * (channels // planes)
     row_bytes = -(-pieces.width * pixel_bits // 8)
     # nvImageCodec has libtiff read strips row by row, and tiles as one piece.
-    run_rows = pieces.height if TILE_WIDTH in tags.values else 1
+    run_rows = 1
+    if TILE_WIDTH in tags.values:
+        run_rows = pieces.height
     for number, (begin, size) in enumerate(zip(begins.tolist(), sizes.tolist(), strict=True)):
         is_last = number % pieces.number == pieces.number - 1
         piece_bytes = row_bytes * (pieces.last_height if is_last else pieces.height)
@@ -742,5 +752,9 @@ def _num_bytes(piece: memoryview, compression: int, enough: int, run_bytes: int)
         return codecs.packbits_bytes(piece, enough, run_bytes)
     if compression == JPEG:
         is_whole = bytes(piece[:2]) == b"\xff\xd8" and b"\xff\xd9" in bytes(piece[-8:])
-        return enough if is_whole else 0
-    return enough if len(piece) else 0
+        if is_whole:
+            return enough
+        return 0
+    if len(piece):
+        return enough
+    return 0
