@@ -669,6 +669,7 @@ def public_names(init: Module) -> tuple[list[str], set[str]]:
     return listed, {name for name in bound if not name.startswith("_")} - {
         "annotations",
         "TYPE_CHECKING",
+        "*",
     }
 
 

@@ -29,7 +29,7 @@ from gpuload.formats.hdf5.datasets import (
     TURNED,
     VALUES,
     Dataset,
-    Kind,
+    DatasetKind,
 )
 from gpuload.formats.members import complete_path, listed_kinds, listed_paths
 from gpuload.formats.npy import npyheader
@@ -66,7 +66,7 @@ def to_manifest(
     kinds, arrays = list[list[Any]](), dict[str, Array]()
     for number, path in enumerate(paths):
         column = [table[number] for table in tables]
-        numbers = dict[Kind, int]()
+        numbers = dict[DatasetKind, int]()
         kind_of = [numbers.setdefault(dataset.kind, len(numbers)) for dataset in column]
         kinds.append([_to_json(path, kind) for kind in numbers])
         arrays[f"{number} kind_of"] = np.array(kind_of, np.uint32)
@@ -103,7 +103,7 @@ def _num(dataset: Dataset) -> int:
     return 0
 
 
-def _to_json(path: str, kind: Kind) -> dict[str, Any]:
+def _to_json(path: str, kind: DatasetKind) -> dict[str, Any]:
     base, inner = kind.base
     try:
         text = npyheader.to_literal(Header(base, False, (0, *inner), 0))
@@ -197,14 +197,14 @@ def _column(listing: Manifest, path: str, prefix: str, entries: Any) -> list[Dat
     ]
 
 
-def _row_bytes(kind: Kind) -> int:
+def _row_bytes(kind: DatasetKind) -> int:
     fields = kind.fields("x")
     if isinstance(fields, Layout):
         return fields.record_bytes
     return 0
 
 
-def _from_json(entry: Any) -> Kind:
+def _from_json(entry: Any) -> DatasetKind:
     """Return a kind; raises ``ValueError``, or what Python raises of values of other kinds."""
     header = npyheader.from_literal(entry["array"])
     inner = header.shape[1:]
@@ -216,7 +216,7 @@ def _from_json(entry: Any) -> Kind:
         (_whole(code), tuple(map(_whole, values)), _text(name))
         for code, values, name in entry["filters"]
     )
-    kind = Kind(
+    kind = DatasetKind(
         _text(entry["how"]),
         dtype,
         tuple(map(_whole, entry["shape"])),

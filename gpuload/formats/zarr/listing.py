@@ -31,7 +31,7 @@ from gpuload.formats import members
 from gpuload.formats.members import complete_path
 from gpuload.formats.packing import Packing
 from gpuload.formats.zarr import FIELD, METADATA, shards
-from gpuload.formats.zarr.arrays import Groups, Kind, StoredArray, array_of
+from gpuload.formats.zarr.arrays import ChunkedKind, GroupTables, StoredArray, array_of
 from gpuload.sources.leaf import Array, Indices
 from gpuload.storage.files import Files
 from gpuload.storage.manifest import Manifest
@@ -93,12 +93,12 @@ def _num_chunks(array: StoredArray) -> int:
     return math.prod(array.kind.counts(array.length))
 
 
-def _text_of(path: str, kind: Kind) -> str:
+def _text_of(path: str, kind: ChunkedKind) -> str:
     """Return the JSON of a kind."""
 
     def metadata_of() -> dict[str, Any]:
         metadata = kind.to_json()
-        again = Kind(kind.path, array_of(metadata, 0, folder_store(""), kind.path))
+        again = ChunkedKind(kind.path, array_of(metadata, 0, folder_store(""), kind.path))
         if again.to_json() != metadata:
             raise ValueError("it reads them as others")
         return metadata
@@ -117,7 +117,7 @@ def _text_of(path: str, kind: Kind) -> str:
     return json.dumps(values, sort_keys=True)
 
 
-def from_manifest(listing: Manifest, fields: Mapping[str, str] | None, group: str) -> Groups:
+def from_manifest(listing: Manifest, fields: Mapping[str, str] | None, group: str) -> GroupTables:
     """Return the groups of a manifest.
 
     Raises:
@@ -171,12 +171,12 @@ def from_manifest(listing: Manifest, fields: Mapping[str, str] | None, group: st
         for row, table in zip(firsts, tables, strict=True)
     ]
     files = _files_of(listing.files, folders, firsts[:, columns], num_chunks[:, columns] + 1)
-    return Groups(
+    return GroupTables(
         files, folders, pairs, [[table[column] for column in columns] for table in tables]
     )
 
 
-def _from_json(entry: Any) -> Kind:
+def _from_json(entry: Any) -> ChunkedKind:
     """Return a kind; raises any error for values that are none."""
     path, metadata = entry["path"], entry["metadata"]
     if not isinstance(path, str) or (
@@ -192,7 +192,7 @@ def _from_json(entry: Any) -> Kind:
         packing = Packing.from_json(entry["packing"])
     else:
         packing = None
-    kind = Kind(
+    kind = ChunkedKind(
         path, array_of(metadata, 0, folder_store(""), path), entry["has_images"] is True, packing
     )
     if len(kind.steps) != 1 + len(shape) or kind.row_shape != tuple(shape):
@@ -202,7 +202,7 @@ def _from_json(entry: Any) -> Kind:
 
 def _tables_of(
     listing: Manifest,
-    kinds: Sequence[Sequence[Kind]],
+    kinds: Sequence[Sequence[ChunkedKind]],
     kind_of: Array,
     lengths: Array,
     num_chunks: Array,
@@ -248,7 +248,7 @@ def _with_absent(listing: Manifest, array: StoredArray, number: int) -> StoredAr
     return replace(array, num_absent=number)
 
 
-def _folder_of(listing: Manifest, arrays: Sequence[tuple[int, Kind]]) -> str:
+def _folder_of(listing: Manifest, arrays: Sequence[tuple[int, ChunkedKind]]) -> str:
     """Return the folder of a group, above those of its arrays; of each the number of its first
     file, and the kind."""
     folders = set[str]()
