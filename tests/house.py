@@ -51,10 +51,10 @@ OWNERS = {
         "cli/parity*",
     ),
     "click": ("cli/*",),
-    "cupy": ("device.py",),
+    "cupy": ("device/library.py",),
     "cv2": ("cli/parity*",),
-    "cupy_backends": ("device.py",),
-    "cupyx": ("device.py",),
+    "cupy_backends": ("device/library.py",),
+    "cupyx": ("device/library.py",),
     "h5py": ("formats/hdf5/*",),
     "hdf5plugin": ("formats/hdf5/*",),
     "isal": ("storage/inflate.py",),
@@ -211,7 +211,7 @@ PUBLIC = {
         "NOT_DONE",
         "any_refused",
     },  # states, as in C++
-    "device.py": {"done"},  # of CuPy's events, too
+    "device/tracks.py": {"done"},  # of CuPy's events, too
     "errors.py": {"what"},
     "loader.py": {"drawn", "saved"},
     "ops/crop/crop.py": {"pad_if_needed"},
