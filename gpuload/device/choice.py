@@ -86,11 +86,11 @@ def _driver_problem(error: Exception) -> Problem:
         )
         return Problem(f"CuPy finds no CUDA driver {text}", remedy)
     if driver_version // 1000 < runtime_version // 1000:
-        supported, needed = map(driver.version_text, (driver_version, runtime_version))
+        driver_text, cupy_text = map(driver.version_text, (driver_version, runtime_version))
         remedy = "update the NVIDIA driver"
         if driver_version // 1000 == 12:
             remedy += f", or {install_command('cuda12')}"
-        cause = f"the driver supports CUDA {supported}, and CuPy is built for CUDA {needed}"
+        cause = f"the driver supports CUDA {driver_text}, and CuPy is built for CUDA {cupy_text}"
         return Problem(cause, remedy)
     if "NoDevice" in text:
         remedy = "look at nvidia-smi and at CUDA_VISIBLE_DEVICES, which may hide every GPU"
@@ -103,7 +103,7 @@ def _compiler_problem(runtime: Any, number: int) -> Problem | None:
     """Return why no kernel can be compiled for a GPU: CuPy would fail in the middle of a batch."""
     try:
         version, archs = compiler().getVersion(), compiler().getSupportedArchs()
-        major, minor = (runtime.deviceGetAttribute(which, number) for which in (MAJOR, MINOR))
+        major, minor = (runtime.deviceGetAttribute(part, number) for part in (MAJOR, MINOR))
         card = 10 * major + minor
     except runtime.CUDARuntimeError as error:
         text = str(error).splitlines()[0]
