@@ -32,8 +32,8 @@ HASHED_BYTES = 1 << 20  # of the beginning, the middle and the end of each array
 
 
 def arrays(**fields: ArrayLike) -> ArraysSource:
-    """Return the records of arrays of one length, a field for each:
-    ``gl.arrays(image=images, label=labels)``.
+    """Return the records of arrays of one length, a field for each: ``gl.arrays(image=images,
+    label=labels)``.
 
     The fields of a structured array become the record's fields. Objects that are texts, as in a
     column of pandas, are a field of text of any length.

@@ -19,7 +19,7 @@ from gpuload.errors import SpecError
 from gpuload.order import Split
 from gpuload.sources import filtering
 from gpuload.sources.leaf import Indices
-from gpuload.sources.readable import Readable
+from gpuload.sources.reading import Readable, read_groups
 
 KINDS = "biuSU"
 FORM = "write source.split(0.9, seed=0, by='label')"
@@ -191,7 +191,7 @@ def _of_field(source: Readable, name: str) -> NDArray[Any]:
     if field.shape != () and not is_text:
         return np.empty((0,), field.dtype)
     pieces = [
-        source.read_groups(numbers, (name,))[name] for numbers in filtering.chunks(source, (name,))
+        read_groups(source, numbers, (name,))[name] for numbers in filtering.chunks(source, (name,))
     ]
     if is_text:  # bytes of any length, as TFRecords hold texts
         return np.array([value.tobytes() for piece in pieces for value in piece] or [b""])[

@@ -1,10 +1,8 @@
 """Names of classes: the number of each, by one rule for every format that makes numbers of names.
 
     class_names(["ant", "bee"])    the names that ``classes=`` states, that of number 0 first
-    in_order({"10", "2"})          without it, the order of the names that the records have: 2
-    before 10
-    numbers_of(names, classes)     int64 ``[n]``, the number of each name, or an error that says
-                                   what the name is
+    in_order({"10", "2"})          without it, the order of the names that the records have: 2 before 10
+    numbers_of(names, classes)     int64 ``[n]``, the number of each name, or an error that says what the name is
 
 Order    names that are all whole numbers are in the order of the numbers, all others in that of
          their characters. Where two names are one number, as 1 and 01 are, the names are codes, and
@@ -29,7 +27,7 @@ import numpy as np
 
 from gpuload.errors import FormatError, SpecError
 from gpuload.sources.leaf import Indices
-from gpuload.storage.files import read_bytes
+from gpuload.storage.handles import read_bytes
 from gpuload.storage.stores import is_remote
 
 WHOLE = re.compile(r"-?\d{1,18}", re.ASCII)  # that an int64 holds

@@ -21,7 +21,8 @@ from typing import TypeVar
 
 from gpuload.errors import FileError
 from gpuload.storage import derivedfiles, keptfile
-from gpuload.storage.files import Files, read_bytes
+from gpuload.storage.files import Files
+from gpuload.storage.handles import read_bytes
 from gpuload.storage.keptfile import Writer
 from gpuload.storage.stores import is_remote
 

@@ -1,10 +1,9 @@
 """Leaves: where raw records lie. Every source, however composed, says of its records which leaf
 holds them.
 
-    shares = source.resolve(numbers)     for each group of fields and each leaf: which of the
-    records it holds fill(shares, group, layout, out)     the raw records of a group of fixed size,
-    one in each row of ``out`` values(shares, group, spec, count)   the fields of a group whose
-    records vary in length
+    shares = source.resolve(numbers)     for each group of fields and each leaf: which of the records it holds
+    fill(shares, group, layout, out)     the raw records of a group of fixed size, one in each row of ``out``
+    values(shares, group, spec, count)   the fields of a group whose records vary in length
 
 A leaf is one kind of place: files of one layout, whole files, one array. It does not know its
 number in a source, nor the names that fields have there, so it serves slices, splits, renamed,
@@ -41,9 +40,8 @@ Values = Array | Ragged | list[Array]
 Fields = dict[str, Values]
 
 INT64, UINT8 = np.dtype(np.int64), np.dtype(np.uint8)
-SCRATCH_BYTES = (
-    1 << 18
-)  # records that are converted are read so many bytes at a time, which stay in the cache
+# records that are converted are read so many bytes at a time, which stay in the cache
+SCRATCH_BYTES = 1 << 18
 
 
 class Leaf(ABC):
@@ -387,9 +385,8 @@ def plain(numbers: Indices) -> Indices:
         SpecError: they are no array of whole numbers on one axis.
     """
     if isinstance(numbers, np.ndarray) and numbers.ndim == 1:
-        if (
-            numbers.dtype == INT64 and numbers.flags.c_contiguous
-        ):  # some microseconds less than numpy.require
+        # some microseconds less than numpy.require
+        if numbers.dtype == INT64 and numbers.flags.c_contiguous:
             return numbers
         if numbers.dtype.kind in "iu" or not numbers.size:
             return np.array(numbers, np.int64)
@@ -445,9 +442,8 @@ def gather_pieces(
 
 def check_numbers(numbers: Indices, length: int) -> None:
     """Raise ``RecordIndexError`` if one of the numbers lies outside ``0 .. length - 1``."""
-    if (
-        numbers.size and int(numbers.view(np.uint64).max()) >= length
-    ):  # negative ones are the largest unsigned ones
+    # negative ones are the largest unsigned ones
+    if numbers.size and int(numbers.view(np.uint64).max()) >= length:
         bad = numbers[(numbers < 0) | (numbers >= length)][0]
         raise RecordIndexError(
             f"record {int(bad)} of a source of {length} records",

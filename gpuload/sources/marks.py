@@ -11,6 +11,8 @@ Padding  encoded images that are stored in one length each have zeros behind sho
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +20,8 @@ import numpy as np
 from gpuload import rawdecode
 from gpuload.errors import SpecError
 from gpuload.ragged import Ragged
-from gpuload.sources.leaf import Bytes, Indices, Leaf, Values
+from gpuload.sources.layouts import compact_layout
+from gpuload.sources.leaf import Bytes, Group, Indices, Leaf, Share, Values
 from gpuload.spec import (
     BOX_FORMATS,
     INSTANCES,
@@ -27,6 +30,7 @@ from gpuload.spec import (
     NORMALIZED,
     VOLUMES,
     Field,
+    Layout,
     Shape,
     Spec,
 )
@@ -167,6 +171,88 @@ def is_padded(field: Field) -> bool:
     if field.dtype.kind in "SV":
         return field.shape == ()
     return field.dtype == UINT8 and field.uniform and len(field.fixed_shape) == 1
+
+
+class MarkedGroups:
+    """The groups of a source behind marks, and where the shares of its records go.
+
+    A field of one length that holds encoded images becomes one of varying length, in a group of its
+    own; the fields before it and behind it in the record become groups, too.
+
+    Args:
+        spec: the fields of the source.
+        source_groups: its groups.
+        marks: by the names of fields.
+
+    Attributes:
+        groups: behind the marks.
+
+    Raises:
+        UnknownFieldError: there is no such field.
+        SpecError: there is no such mark, or it does not fit its field.
+    """
+
+    def __init__(
+        self, spec: Spec, source_groups: Sequence[Group], marks: Mapping[str, str]
+    ) -> None:
+        self._fields = {field.name: field for field in spec}
+        self._fields |= {name: mark_field(spec[name], mark) for name, mark in marks.items()}
+        check_rows(Spec(tuple(self._fields[name] for name in spec.names)))
+        self._source_groups = source_groups
+        # Of each group of the source: ours, and the fields that go there.
+        self._routes: list[list[tuple[int, list[int]]]] = []
+        groups: list[Group] = []
+        for group in source_groups:
+            runs = self._runs(group)
+            self._routes.append([(len(groups) + place, picks) for place, picks in enumerate(runs)])
+            groups += [self._mark_group(group, picks) for picks in runs]
+        self.groups = tuple(groups)
+
+    def route(self, shares: Sequence[Share]) -> list[Share]:
+        """Return shares of the source's groups as shares of these groups."""
+        return [marked_share for share in shares for marked_share in self._shares_of(share)]
+
+    def _is_cut(self, field: Field) -> bool:
+        return is_padded(field) and self._fields[field.name].encoded
+
+    def _runs(self, group: Group) -> list[list[int]]:
+        """Return the runs of fields of a group that stay together: those between the encoded ones,
+        or all."""
+        runs: list[list[int]] = []
+        is_open = False
+        for number, field in enumerate(group.spec):
+            if not is_open or self._is_cut(field):
+                runs.append([])
+            runs[-1].append(number)
+            is_open = not self._is_cut(field)
+        return runs
+
+    def _mark_group(self, group: Group, picks: list[int]) -> Group:
+        fields = [self._fields[group.spec.fields[pick].name] for pick in picks]
+        if group.layout is None or self._is_cut(group.spec.fields[picks[0]]):
+            return Group(Spec(tuple(fields)), None, group.is_quick)
+        group_parts = [group.layout.parts[pick] for pick in picks]
+        parts = [
+            replace(part, field=field) for part, field in zip(group_parts, fields, strict=True)
+        ]
+        layout = Layout(group.layout.record_bytes, tuple(parts))
+        return Group.of(layout if len(picks) == len(group.spec) else compact_layout(layout))
+
+    def _shares_of(self, share: Share) -> list[Share]:
+        fields, shares = self._source_groups[share.group].spec.fields, list[Share]()
+        for group, group_picks in self._routes[share.group]:
+            picks = tuple(group_picks)
+            if share.picks is not None:
+                picks = tuple(share.picks[pick] for pick in group_picks)
+            first = fields[group_picks[0]]
+            if self._is_cut(first):
+                leaf = PaddedLeaf(share.leaf, picks[0], self._fields[first.name])
+                shares.append(replace(share, leaf=leaf, group=group, picks=None))
+            elif len(group_picks) == len(fields):
+                shares.append(replace(share, group=group))
+            else:
+                shares.append(replace(share, group=group, picks=picks))
+        return shares
 
 
 class PaddedLeaf(Leaf):

@@ -24,7 +24,9 @@ from typing import NamedTuple, NoReturn
 
 from gpuload.errors import FormatError
 from gpuload.storage.crc32 import crc32
-from gpuload.storage.files import Files, Handle, close_handle, open_error, open_handle, read_at
+from gpuload.storage.fileerrors import open_error
+from gpuload.storage.files import Files
+from gpuload.storage.handles import Handle, close_handle, open_handle, read_at
 from gpuload.storage.inflate import (
     IN_BYTES,
     LARGEST_EXPANSION,
@@ -37,25 +39,15 @@ from gpuload.storage.inflate import (
 MAGIC = b"PK\3\4"  # a local header, with which an archive begins
 
 STORE, DEFLATE = 0, 8
-METHODS = {
-    1: "shrink",
-    9: "deflate64",
-    12: "bzip2",
-    14: "lzma",
-    93: "zstd",
-    95: "xz",
-    98: "ppmd",
-}  # 4.4.5
+# 4.4.5
+METHODS = {1: "shrink", 9: "deflate64", 12: "bzip2", 14: "lzma", 93: "zstd", 95: "xz", 98: "ppmd"}
 LOCAL = struct.Struct("<4s5H3I2H")  # 4.3.7
 ENTRY = struct.Struct("<4s6H3I5H2I")  # 4.3.12
 END = struct.Struct("<4s4H2IH")  # 4.3.16
 END64 = struct.Struct("<4sQ2H2I4Q")  # 4.3.14
 LOCATOR64 = struct.Struct("<4sIQI")  # 4.3.15
-ENCRYPTED, LATER, UTF8 = (
-    1 << 0,
-    1 << 3,
-    1 << 11,
-)  # 4.4.4; "later": the local header does not say sizes
+# 4.4.4; "later": the local header does not say sizes
+ENCRYPTED, LATER, UTF8 = (1 << 0, 1 << 3, 1 << 11)
 NONE16, NONE32 = 0xFFFF, 0xFFFFFFFF  # the number is in ZIP64's record
 EXTRA64 = 1  # 4.5.3
 PIECE_BYTES = 4096  # read at once: of most archives the end with the directory
@@ -528,9 +520,8 @@ def _with_bounds(by_name: dict[str, Member], directory: int, refuse: Refuse) -> 
     in_place = sorted(by_name.values(), key=lambda member: member.header_offset)
     afters = [member.header_offset for member in in_place[1:]] + [directory]
     bounded = {}
-    for member, after in zip(
-        in_place, afters, strict=False
-    ):  # without members the directory follows none
+    # without members the directory follows none
+    for member, after in zip(in_place, afters, strict=False):
         if member.header_offset + LOCAL.size + member.packed_bytes > after:
             refuse(
                 f"member {member.name!r}, of {member.packed_bytes} bytes from byte {member.header_offset} on, overlaps "

@@ -392,9 +392,8 @@ class BlockCache:
                     path,
                 )
             if fcntl is not None:
-                with signalsafe.suppress(
-                    OSError
-                ):  # some network file systems have none: then the sum is a guess
+                # some network file systems have none: then the sum is a guess
+                with signalsafe.suppress(OSError):
                     fcntl.flock(file.fileno(), fcntl.LOCK_EX)
             try:
                 yield file

@@ -3,8 +3,7 @@ are values.
 
     out/_SUCCESS  out/.part-0.parquet.crc  out/part-0.parquet         Spark: out/part-0.parquet
     sales/year=2019/a.parquet  sales/year=2020/b.parquet              both, with the column "year"
-    saved/data-00000-of-00001.arrow  dataset_info.json  state.json    `datasets`: the files that
-                                     state.json names
+    saved/data-00000-of-00001.arrow  dataset_info.json  state.json    `datasets`: the files that state.json names
 
 Hidden     names that begin with ``_`` or ``.``, as Spark, Hive and Hadoop have it, also of folders.
 Partitions folders ``name=value``, as Hive has them: each name is a column, and its values are texts
@@ -25,7 +24,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuload.errors import MissingFileError, SpecError
-from gpuload.storage.files import (
+from gpuload.storage.fileerrors import open_error
+from gpuload.storage.handles import read_bytes
+from gpuload.storage.hidden import is_hidden_name
+from gpuload.storage.stores import Remote, is_remote
+from gpuload.storage.wildcards import (
     WILDCARDS,
     Paths,
     as_folder,
@@ -36,23 +39,17 @@ from gpuload.storage.files import (
     is_folder,
     join,
     leads_above,
-    open_error,
-    read_bytes,
     warn_of_missing_shards,
 )
-from gpuload.storage.hidden import is_hidden_name
-from gpuload.storage.stores import Remote, is_remote
 
+# names of the parts of a data set
 SPLITS = (
     *("train", "training", "test", "testing", "validation", "valid", "val"),
     *("dev", "eval", "evaluation", "holdout"),
-)  # names of the parts of a data set
+)
 SPLIT = rf"({'|'.join(SPLITS)})(?=[-_.]|$)"
-INFO, STATE, SPLIT_LIST = (
-    "dataset_info.json",
-    "state.json",
-    "dataset_dict.json",
-)  # of `datasets`, in a saved folder
+# of `datasets`, in a saved folder
+INFO, STATE, SPLIT_LIST = "dataset_info.json", "state.json", "dataset_dict.json"
 STATE_BYTES = 1 << 26
 COMPANIONS = (
     ".md",

@@ -39,7 +39,8 @@ from gpuload.errors import ChangedFileError
 from gpuload.storage import files
 from gpuload.storage.crc32 import crc32
 from gpuload.storage.extents import Bytes, Extents, Int64s, Storage, check_inside, plain
-from gpuload.storage.files import OPEN_FLAGS, Files, Handle, Seal, read_at, stamp_of
+from gpuload.storage.files import Files, Seal, stamp_of
+from gpuload.storage.handles import OPEN_FLAGS, Handle, read_at
 from gpuload.storage.privatefiles import NO_LINKS, distrust, open_new
 from gpuload.storage.stores import Stamp
 
@@ -47,9 +48,8 @@ Result = TypeVar("Result")
 
 MAGIC = b"gpuload kept file 1\n"
 END = struct.Struct("<20sqqI")
-BLOCK_BYTES = (
-    1 << 17
-)  # a system reads as much around a missing page anyway (often read_ahead_kb = 128)
+# a system reads as much around a missing page anyway (often read_ahead_kb = 128)
+BLOCK_BYTES = 1 << 17
 PIECE_BLOCKS = 32  # read at a time
 EAGER_BYTES = 1 << 28
 MOST_JSON_BYTES = 1 << 26

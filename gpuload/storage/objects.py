@@ -4,7 +4,7 @@ Stamps     size, time of modification in whole seconds, and a digest of the ETag
            carries those of its object, so bytes of another version are never taken. A listing has
            them, too: an object that was listed is not asked for once more when it is opened.
 Lengths    an answer that has fewer bytes than were asked for is asked for again, as after a broken
-connection.
+           connection.
 Blocks     of objects whose URL carries a cache (`stores.Remote`, `blockcache.py`): a block is asked
            for as a whole, once. An object without an ETag cannot be told from its successor, so it
            is not stored.
@@ -85,9 +85,9 @@ def names_of(url: str) -> list[str]:
     """Return the URLs of the objects that a URL with wildcards means, sorted; one without wildcards
     means itself.
 
-    ``*`` and ``?`` end at a slash, ``**`` means any number of folders. Hidden names (`hidden.py`)
-    are left out, unless the wildcard has the same first character. A web server lists nothing, so a
-    URL of one has no wildcards.
+    ``*`` and ``?`` end at a slash, ``**`` means any number of folders. Hidden names (`hidden.py`) are left out, unless
+    the wildcard has the same first character. A web server lists nothing, so a URL of one has no
+    wildcards.
 
     Raises:
         MissingFileError: no object matches.
@@ -223,8 +223,7 @@ def folders_of(url: str) -> list[str]:
     """Return the URLs of the folders that a URL with wildcards means, sorted; one without wildcards
     means itself.
 
-    ``*`` and ``?`` end at a slash. Names that begin with a dot are left out, unless the wildcard
-    begins with one.
+    ``*`` and ``?`` end at a slash. Names that begin with a dot are left out, unless the wildcard begins with one.
 
     Raises:
         MissingFileError: no folder matches.

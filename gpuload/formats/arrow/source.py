@@ -43,8 +43,10 @@ from gpuload.sources.rows import Form, RowLeaf
 from gpuload.spec import Layout, Part
 from gpuload.storage import manifest, open_storage
 from gpuload.storage.extents import Storage
-from gpuload.storage.files import Paths, by_chunks, look_at
+from gpuload.storage.files import look_at
 from gpuload.storage.folders import ARROW, expand_tables
+from gpuload.storage.handles import by_chunks
+from gpuload.storage.wildcards import Paths
 
 
 def arrow(

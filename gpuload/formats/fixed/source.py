@@ -22,8 +22,11 @@ from gpuload.sources.layouts import layout_of
 from gpuload.sources.rows import FileTable, Form, RecordFiles
 from gpuload.spec import check_name, dtype_of, is_whole
 from gpuload.storage import manifest
-from gpuload.storage.files import GZIP, Files, Paths, expand, gzip_error, look_at, read_bytes
+from gpuload.storage.fileerrors import GZIP, gzip_error
+from gpuload.storage.files import Files, look_at
+from gpuload.storage.handles import read_bytes
 from gpuload.storage.stores import path_of
+from gpuload.storage.wildcards import Paths, expand
 
 
 class FixedSource(RecordFiles):

@@ -34,7 +34,8 @@ from gpuload.sources.rows import FileTable, Form, RecordFiles
 from gpuload.spec import Layout, Shape, Spec, check_name, dtype_of
 from gpuload.storage import manifest, open_storage
 from gpuload.storage.extents import Storage
-from gpuload.storage.files import Files, Paths, expand, look_at
+from gpuload.storage.files import Files, look_at
+from gpuload.storage.wildcards import Paths, expand
 
 # In files of numpy.save: dtypes unknown to it.
 UNTYPED = {"void8": "float8_e4m3fn", "void16": "bfloat16"}

@@ -47,11 +47,13 @@ from gpuload.sources.gaps import BadFiles, bad_files, check_on_error, tolerant
 from gpuload.sources.layouts import describe_layout, layout_of
 from gpuload.sources.leaf import Bytes, Indices, check_places
 from gpuload.sources.rows import FileTable, Form, FormLeaf, RecordFiles
+from gpuload.sources.sourcefiles import SourceFiles
 from gpuload.spec import Layout, Spec, list_of_names
 from gpuload.storage import manifest, open_storage
 from gpuload.storage.archive import STORE, Member, Pieces, members
 from gpuload.storage.extents import Storage
-from gpuload.storage.files import Files, Paths, differ, expand, look_at
+from gpuload.storage.files import Files, differ, look_at
+from gpuload.storage.wildcards import Paths, expand
 
 HEAD_BYTES = 4096  # the first read; a smaller archive is listed from it alone
 SUFFIX = ".npy"
@@ -226,9 +228,10 @@ class NpzSource(Zipped):
     def _place(self) -> str:
         return self._parts[0]._place()
 
-    def file_counts(self) -> tuple[Sequence[str], Sequence[int]] | None:
-        """Return the files, and how many records each has."""
-        return self._parts[0].file_counts()
+    @property
+    def files(self) -> SourceFiles:
+        """The archives; the check sums of whole arrays are looked at here alone."""
+        return replace(self._parts[0].files, checks=(self._verify,))
 
     def _where(self, number: int) -> str:
         return self._parts[0]._where(number)
@@ -236,7 +239,7 @@ class NpzSource(Zipped):
     def _digest(self) -> str:
         return self._files.digest(self._about, len(self))
 
-    def verify(self) -> Iterator[tuple[str, RecordError]]:
+    def _verify(self) -> Iterator[tuple[str, RecordError]]:
         """Yield file and error of each stored array whose bytes do not have its check sum; rows do
         not show it."""
         self.check_open()

@@ -38,8 +38,10 @@ from gpuload.sources.blocks import CACHE_BYTES, BlockCache, BlockLeaf
 from gpuload.sources.filesource import Entries, Opening
 from gpuload.sources.leaf import Array, Leaf, starts_of
 from gpuload.storage import manifest, open_storage
-from gpuload.storage.files import Paths, by_chunks, look_at
+from gpuload.storage.files import look_at
 from gpuload.storage.folders import PARQUET, expand_tables
+from gpuload.storage.handles import by_chunks
+from gpuload.storage.wildcards import Paths
 
 SMALL_BYTES = 1 << 24  # of files whose columns are decoded as dictionaries where these may grow
 LEVEL_BYTES = 4  # of a value in a list: where it stands, as PyArrow decodes it
