@@ -27,7 +27,7 @@ from gpuload.sources.base import Source
 from gpuload.sources.compose import Zipped, check_files
 from gpuload.sources.filesource import Entries, Opening
 from gpuload.sources.layouts import layout_of
-from gpuload.sources.rows import FileTable, Form, RecordFiles
+from gpuload.sources.rows import FileTable, RecordFiles, RecordForm
 from gpuload.sources.sourcefiles import SourceFiles
 from gpuload.spec import check_name
 from gpuload.storage import keptfile, manifest
@@ -172,7 +172,7 @@ def _field(name: str, paths: Paths) -> IdxSource:
         files,
         counts=[header.shape[0] for header in headers],
         offsets=[header.offset_bytes for header in headers],
-        forms=(Form(layout),),
+        forms=(RecordForm(layout),),
         form_of=np.zeros(len(headers), np.int64),
     )
     argument = tuple(originals) if listing is None else listing.path

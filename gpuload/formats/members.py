@@ -28,14 +28,14 @@ from gpuload.formats.packing import MOST_BITS, Packing
 from gpuload.formats.pixels import are_of_pixels, warn_of_images
 from gpuload.images.head import kind_of
 from gpuload.ragged import Ragged
-from gpuload.sources.blocks import BlockCache, BlockLeaf, check_cache_bytes
+from gpuload.sources.blocks import BlockLeaf, BlockMemory, check_cache_bytes
 from gpuload.sources.classnames import common_classes
 from gpuload.sources.columns import ColumnSource, differing_files
 from gpuload.sources.dtypes import joining
 from gpuload.sources.filesource import Entries, Opening
 from gpuload.sources.layouts import compact_layout, layout_of, native
 from gpuload.sources.leaf import Array, Indices, Leaf, starts_of
-from gpuload.sources.rows import Form, RowLeaf
+from gpuload.sources.rows import RecordForm, RowLeaf
 from gpuload.spec import NUMBERS, Field, Layout, Spec, check_name, is_name, list_of_names
 from gpuload.storage.extents import Storage
 from gpuload.storage.files import Files
@@ -229,7 +229,7 @@ def source_of(
                 if is_single and first_field.with_(dtype=field.dtype) == field:
                     error.remedy = joining(call, field.name, first_field.dtype, field.dtype)
                 raise error
-    cache = BlockCache(
+    cache = BlockMemory(
         arguments["cache_bytes"], sum(member.num_bytes for table in tables for member in table)
     )
     leaves = [
@@ -418,7 +418,7 @@ def _check_lengths(path: str, table: Sequence[Member]) -> None:
     )
 
 
-def _leaf(members: Sequence[Member], storage: Storage, cache: BlockCache, key: int) -> Leaf:
+def _leaf(members: Sequence[Member], storage: Storage, cache: BlockMemory, key: int) -> Leaf:
     """Return the leaf of a member of each file: of rows where they lie if all files have them so,
     else of blocks."""
     # An empty one lies nowhere: with it the rows of the others could not be read where they lie.
@@ -436,7 +436,7 @@ def _leaf(members: Sequence[Member], storage: Storage, cache: BlockCache, key: i
             np.concatenate([getattr(place, name) for place in places])
             for name in ("files", "counts", "offsets")
         )
-        return RowLeaf(Form(first), storage, files, counts, offsets)
+        return RowLeaf(RecordForm(first), storage, files, counts, offsets)
     dtype = None
     if not is_same and isinstance(first, Layout):
         if len(first.parts) > 1:

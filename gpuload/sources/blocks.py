@@ -60,7 +60,7 @@ def check_cache_bytes(call: str, value: Any) -> int:
     return int(value)
 
 
-class BlockCache:
+class BlockMemory:
     """The blocks that were used last, decoded; safe in several threads.
 
     Args:
@@ -151,7 +151,7 @@ class BlockLeaf(Leaf):
         fields: Field | Layout,
         starts: Indices,
         decode: Decode,
-        cache: BlockCache,
+        cache: BlockMemory,
         key: int,
         how: str,
         place: Callable[[int], tuple[str, int] | None] = lambda block: None,

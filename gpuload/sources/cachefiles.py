@@ -89,7 +89,7 @@ def in_files(source: Readable, folder: str | os.PathLike[str]) -> CachedValues:
     def make(part: str) -> None:
         prefix = _free_prefix(path, columns, about)
         digests = _write(path, prefix, columns, source, about)
-        with keptfile.Writer(part, FORMAT) as writer:
+        with keptfile.KeptWriter(part, FORMAT) as writer:
             writer.write(
                 json.dumps({**about, "prefix": prefix, "digests": digests}).encode("ascii")
             )
@@ -163,7 +163,7 @@ def _write(
                     derivedfiles.whole(os.path.join(folder, prefix + name), is_alone=True)
                 )
                 writers[name] = stack.enter_context(
-                    keptfile.Writer(part, _piece_origin(about, name))
+                    keptfile.KeptWriter(part, _piece_origin(about, name))
                 )
             fill(
                 source,

@@ -44,7 +44,7 @@ MOST_EXTENTS = 1 << 13
 
 
 @dataclass(frozen=True)
-class Form:
+class RecordForm:
     """How a file stores its records.
 
     Attributes:
@@ -75,7 +75,7 @@ class FileTable:
     files: Files
     counts: Sequence[int]
     offsets: Sequence[int] | Indices
-    forms: tuple[Form, ...]
+    forms: tuple[RecordForm, ...]
     form_of: Indices
     storage: Storage | None = None
     places: Indices | None = None
@@ -94,7 +94,7 @@ class FormLeaf(Leaf):
     """
 
     def __init__(
-        self, form: Form, storage: Storage, files: Indices, counts: Indices, offsets: Indices
+        self, form: RecordForm, storage: Storage, files: Indices, counts: Indices, offsets: Indices
     ) -> None:
         self.layout: Layout = form.layout
         self.item_bytes = form.item_bytes
@@ -181,7 +181,7 @@ class ColumnLeaf(FormLeaf):
     """
 
     def __init__(
-        self, form: Form, storage: Storage, files: Indices, counts: Indices, offsets: Indices
+        self, form: RecordForm, storage: Storage, files: Indices, counts: Indices, offsets: Indices
     ) -> None:
         super().__init__(form, storage, files, counts, offsets)
         self._num_items = form.layout.record_bytes // form.item_bytes
@@ -263,7 +263,7 @@ class RecordFiles(FileSource):
         return bad.gaps(leaf, (self._starts[numbers] + self._shift[numbers]).tolist(), numbers)
 
     def _leaf(
-        self, form: Form, storage: Storage, places: Indices, counts: Indices, offsets: Indices
+        self, form: RecordForm, storage: Storage, places: Indices, counts: Indices, offsets: Indices
     ) -> FormLeaf:
         """Return a leaf of the records of the files of one form."""
         return (ColumnLeaf if form.item_bytes else RowLeaf)(form, storage, places, counts, offsets)

@@ -60,7 +60,7 @@ MOST_NAMES = 3  # of members, in an error
 COPY_AGAIN = "it was cut short or changed: copy it again"
 
 
-class Member(NamedTuple):
+class ArchiveMember(NamedTuple):
     """One member, as the directory says.
 
     Attributes:
@@ -125,7 +125,7 @@ class Pieces:
             self._handle = None
 
 
-def members(pieces: Pieces) -> dict[str, Member]:
+def members(pieces: Pieces) -> dict[str, ArchiveMember]:
     """Return the members of an archive by name, in the order of its directory.
 
     Raises:
@@ -133,7 +133,7 @@ def members(pieces: Pieces) -> dict[str, Member]:
     """
     refuse = _refuse_with(f"{pieces.path} is no archive to read")
     num_entries, offset, length = _directory(pieces, refuse)
-    by_name: dict[str, Member] = {}
+    by_name: dict[str, ArchiveMember] = {}
     for member in _entries(pieces(offset, length), offset, refuse):
         if member.name in by_name:
             refuse(
@@ -146,7 +146,7 @@ def members(pieces: Pieces) -> dict[str, Member]:
     return _with_bounds(by_name, offset, refuse)
 
 
-def begin_of(pieces: Pieces, member: Member) -> int:
+def begin_of(pieces: Pieces, member: ArchiveMember) -> int:
     """Return where the bytes of a member begin.
 
     Raises:
@@ -316,7 +316,7 @@ def files_in(names: Iterable[str]) -> list[str]:
     return [name for name in names if not name.endswith("/") and not name.startswith(MACS)]
 
 
-def _only_file(path: str, size: int) -> tuple[Member, int]:
+def _only_file(path: str, size: int) -> tuple[ArchiveMember, int]:
     """Return the one file in an archive, and where its bytes begin.
 
     Raises:
@@ -446,7 +446,7 @@ def _directory64(pieces: Pieces, end: int, refuse: Refuse) -> tuple[int, int, in
     return at, disk, first_disk, num_entries, length, offset
 
 
-def _entries(raw: bytes, offset: int, refuse: Refuse) -> Iterator[Member]:
+def _entries(raw: bytes, offset: int, refuse: Refuse) -> Iterator[ArchiveMember]:
     """Yield the members that a directory has."""
     at = 0
     while at < len(raw):
@@ -490,7 +490,9 @@ def _entries(raw: bytes, offset: int, refuse: Refuse) -> Iterator[Member]:
             next(wide, number) if number == NONE32 else number
             for number in (num_bytes, packed_bytes, header)
         )
-        yield Member(_decode_name(name, flags), flags, method, crc, packed_bytes, num_bytes, header)
+        yield ArchiveMember(
+            _decode_name(name, flags), flags, method, crc, packed_bytes, num_bytes, header
+        )
 
 
 def _wide(extra: bytes) -> Iterator[int]:
@@ -512,7 +514,9 @@ def _decode_name(name: bytes, flags: int) -> str:
     return name.decode("utf-8" if flags & UTF8 else "cp437", "surrogateescape")
 
 
-def _with_bounds(by_name: dict[str, Member], directory: int, refuse: Refuse) -> dict[str, Member]:
+def _with_bounds(
+    by_name: dict[str, ArchiveMember], directory: int, refuse: Refuse
+) -> dict[str, ArchiveMember]:
     """Return the members, each with the byte where the next one begins; it may not reach beyond
     that."""
     # Members that overlap make a small file unpack to terabytes ("zip bomb"); here each byte is of

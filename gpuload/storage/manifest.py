@@ -356,7 +356,7 @@ def write(
         # the cache folder.
         with (
             derivedfiles.whole(path, is_alone=False) as part,
-            keptfile.Writer(part, ORIGIN, 0o666) as writer,
+            keptfile.KeptWriter(part, ORIGIN, 0o666) as writer,
         ):
             entries = []
             for name, array in {**_file_arrays(path, files), **arrays}.items():

@@ -392,7 +392,7 @@ def test_blocks_decode_each_row_group_once_and_a_whole_shuffle_says_its_price(tm
 
 
 def test_no_more_is_decoded_than_the_cache_holds(tmp_path):
-    cache = blocks.BlockCache(100, 1000)
+    cache = blocks.BlockMemory(100, 1000)
 
     for key in range(10):
         cache.get((0, key), lambda: np.zeros(40, np.uint8))

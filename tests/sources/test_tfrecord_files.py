@@ -405,7 +405,7 @@ class TestSidecars:
             ([0, 2**62, 62], f"at byte 0 to {2**62}"),
         ):
             index_path.unlink()
-            with keptfile.Writer(str(index_path), fileindex.made_of(files, 0)) as writer:
+            with keptfile.KeptWriter(str(index_path), fileindex.made_of(files, 0)) as writer:
                 writer.write(fileindex.head_of("tfrecord") + np.array(offsets, "<i8").tobytes())
                 writer.end()
 

@@ -19,7 +19,7 @@ from gpuload.errors import FormatError, SpecError
 from gpuload.sources.filesource import Entries, Opening
 from gpuload.sources.gaps import BadFiles, bad_files, check_on_error, tolerant
 from gpuload.sources.layouts import layout_of
-from gpuload.sources.rows import FileTable, Form, RecordFiles
+from gpuload.sources.rows import FileTable, RecordFiles, RecordForm
 from gpuload.spec import check_name, dtype_of, is_whole
 from gpuload.storage import manifest
 from gpuload.storage.fileerrors import GZIP, gzip_error
@@ -93,7 +93,7 @@ def fixed(
         files,
         counts=counts,
         offsets=np.full(len(files), int(header_bytes)),
-        forms=(Form(layout),),
+        forms=(RecordForm(layout),),
         form_of=np.zeros(len(files), np.int64),
         bad=bad,
     )
