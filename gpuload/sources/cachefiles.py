@@ -200,39 +200,57 @@ def _load(
     if differing:
         raise _other_data(folder, differing[0], index_content, about)
     paths = {name: os.path.join(folder, index_content["prefix"] + name) for name in _names(columns)}
-    eager, pieces = keptfile.is_small(list(paths.values())), dict[str, keptfile.KeptFile]()
-    arrays, missing, bad_paths = dict[str, Indices](), list[str](), list[str]()
-    for name, path in paths.items():
-        is_there = os.path.isfile(path) and not os.path.islink(path)
-        piece = keptfile.open_kept_file(path, _piece_origin(about, name), eager=eager)
-        # Offsets and shapes come into memory, compared with their checksums: they decide which
-        # bytes are read.
-        content = b""
-        if piece is not None and _is_index(name):
-            content = piece.read(0, piece.content_bytes)
-        if piece is None or content is None:
-            (bad_paths if is_there else missing).append(path)
-        else:
-            pieces[name], arrays[name] = piece, np.frombuffer(content, np.int64)
-    if bad_paths:
-        raise _damage_error(bad_paths)
-    if missing:
-        log.warning("%s is missing; the cache is made anew", missing[0])
+    pieces = _open_pieces(paths, about)
+    if pieces is None:
         return None
-    if any(piece.digest != index_content["digests"].get(name) for name, piece in pieces.items()):
+    digests = index_content["digests"]
+    if any(piece.digest != digests.get(name) for name, (piece, _) in pieces.items()):
         return None  # a later filling was ended before it wrote its index
-    files, _ = keptfile.look_at(list(pieces.values()), 0, lambda path, size, head: None)
-    storage, places = open_storage(files), {name: number for number, name in enumerate(pieces)}
+    kept_files = [piece for piece, _ in pieces.values()]
+    files, _ = keptfile.look_at(kept_files, 0, lambda path, size, head: None)
+    storage, numbers = open_storage(files), {name: number for number, name in enumerate(pieces)}
     leaves = []
     for number, column in enumerate(columns):
-        name = f"{number}.{column.kinds[0]}"
-        indices = {kind: arrays[f"{number}.{kind}"] for kind in column.kinds[1:]}
-        size = int(files.sizes[places[name]])
+        name, *others = (f"{number}.{kind}" for kind in column.kinds)
+        contents = [np.frombuffer(pieces[other][1], np.int64) for other in others]
+        indices = dict(zip(column.kinds[1:], contents, strict=True))
+        size = int(files.sizes[numbers[name]])
         _check_piece(os.path.join(folder, name), column, size, indices, len(source))
-        leaves.append(cache_leaf(column, FilePiece(storage, places[name]), indices, source))
+        leaves.append(cache_leaf(column, FilePiece(storage, numbers[name]), indices, source))
     total = int(files.sizes.sum())
     place = f"cached in {folder}, {total} bytes, {storage.how}"
     return CachedValues(groups_of(columns), tuple(leaves), total, place)
+
+
+def _open_pieces(
+    paths: dict[str, str], about: dict[str, Any]
+) -> dict[str, tuple[keptfile.KeptFile, bytes]] | None:
+    """Return the pieces, each with its content if that says where values lie; None without one.
+
+    Raises:
+        FormatError: a piece is damaged.
+    """
+    eager = keptfile.is_small(list(paths.values()))
+    pieces, missing, bad_paths = dict[str, tuple[keptfile.KeptFile, bytes]](), "", list[str]()
+    for name, path in paths.items():
+        piece = keptfile.open_kept_file(path, _piece_origin(about, name), eager=eager)
+        content: bytes | None = b""
+        # Offsets and shapes come into memory, compared with their checksums: they decide which
+        # bytes are read.
+        if piece is not None and _is_index(name):
+            content = piece.read(0, piece.content_bytes)
+        if piece is not None and content is not None:
+            pieces[name] = piece, content
+        elif os.path.isfile(path) and not os.path.islink(path):
+            bad_paths.append(path)
+        else:
+            missing = missing or path
+    if bad_paths:
+        raise _damage_error(bad_paths)
+    if missing:
+        log.warning("%s is missing; the cache is made anew", missing)
+        return None
+    return pieces
 
 
 def _damage_error(paths: Sequence[str]) -> FormatError:

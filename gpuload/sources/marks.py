@@ -93,37 +93,39 @@ def _mark_meaning(field: Field, mark: str) -> Field:
     if kind not in ("", *KINDS) or (is_split and not boxes) or not (kind or boxes):
         raise _unknown_mark(field, mark)
     result = field.with_(kind=kind or field.kind, rows_of=boxes or field.rows_of)
-    lengths = field.shape or ()
-    if boxes and (not lengths or result.holds_boxes):
-        raise _mark_error(
-            field, mark, "what has a row for each box has an axis for them, and is no boxes itself"
-        )
-    if (
-        kind == MASK
-        and not field.encoded
-        and (len(lengths) not in (2, 3, 4) or field.dtype.kind not in "buif")
-    ):
-        raise _mark_error(
-            field, mark, "a mask has height and width, and an axis of channels or none, of numbers"
-        )
-    if kind == INSTANCES and (field.encoded or len(lengths) != 3 or field.dtype.kind not in "buif"):
-        raise _mark_error(
-            field, mark, "masks of objects have three axes: one for the masks, height and width"
-        )
-    if result.holds_boxes and (lengths[-1:] != (4,) or field.dtype.kind not in "iuf"):
+    if boxes and (not field.shape or result.holds_boxes):
+        cause = "what has a row for each box has an axis for them, and is no boxes itself"
+        raise _mark_error(field, mark, cause)
+    _check_mask(field, mark, kind)
+    num_numbers = (field.shape or (0,))[-1] or 0
+    if result.holds_boxes:
         cause = f"boxes ({', '.join(BOX_FORMATS)}) have four numbers each, along the last axis"
-        raise _mark_error(
-            field, mark, cause, (*lengths[:-1], 4) if lengths[-1:] == (None,) else None
-        )
-    num_numbers = lengths[-1] or 0 if lengths else 0
-    if result.holds_points and (num_numbers < 2 or field.dtype.kind not in "iuf"):
+        _check_last_axis(field, mark, 4, cause, fits=num_numbers == 4)
+    if result.holds_points:
         cause = "points have x and y along the last axis, and what else they have behind these"
-        raise _mark_error(
-            field, mark, cause, (*lengths[:-1], 2) if lengths[-1:] == (None,) else None
-        )
+        _check_last_axis(field, mark, 2, cause, fits=num_numbers >= 2)
     if kind.startswith(NORMALIZED) and field.dtype.kind != "f":
         raise _mark_error(field, mark, "parts of width and height are floating-point numbers")
     return result
+
+
+def _check_mask(field: Field, mark: str, kind: str) -> None:
+    """Raise ``SpecError`` for a field that cannot be the mask, or the masks of objects."""
+    num_axes, is_number = len(field.shape or ()), field.dtype.kind in "buif"
+    if kind == MASK and not field.encoded and not (num_axes in (2, 3, 4) and is_number):
+        cause = "a mask has height and width, and an axis of channels or none, of numbers"
+        raise _mark_error(field, mark, cause)
+    if kind == INSTANCES and (field.encoded or num_axes != 3 or not is_number):
+        cause = "masks of objects have three axes: one for the masks, height and width"
+        raise _mark_error(field, mark, cause)
+
+
+def _check_last_axis(field: Field, mark: str, count: int, cause: str, *, fits: bool) -> None:
+    """Raise ``SpecError`` if a field holds no numbers, or its last axis has not as many as needed."""
+    if fits and field.dtype.kind in "iuf":
+        return
+    lengths = field.shape or (0,)
+    raise _mark_error(field, mark, cause, (*lengths[:-1], count) if lengths[-1] is None else None)
 
 
 def check_rows(spec: Spec) -> None:
