@@ -212,6 +212,7 @@ PUBLIC = {
     "pipeline/tray.py": {"put"},  # the verb, as of queues
     "spec.py": {"encoded", "stored"},
     "sources/base.py": {"where", "Renamed", "Marked", "Sampled"},
+    "sources/reading.py": {"where"},
     "sources/compose.py": {"Zipped"},
     "sources/mix.py": {"Mixed"},
     "testing/ops.py": {"refused"},

@@ -168,7 +168,7 @@ def _in_tables(job: Job, progress: Progress) -> CsvRows:
                 continue
             _check_floats(job, form)
             break
-        with keptfile.Writer(path, made_of) as writer:
+        with keptfile.KeptWriter(path, made_of) as writer:
             writer.write(json.dumps(table.to_json(form)).encode("ascii"))
             writer.end()
 

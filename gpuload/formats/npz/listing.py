@@ -19,7 +19,7 @@ from gpuload.errors import SpecError
 from gpuload.formats.npy.headers import LARGEST_LENGTH, Headers
 from gpuload.formats.npy.npyheader import Header
 from gpuload.formats.npz.contents import Array
-from gpuload.storage.archive import DEFLATE, STORE, Member
+from gpuload.storage.archive import DEFLATE, STORE, ArchiveMember
 from gpuload.storage.manifest import Manifest
 
 SUFFIX = ".npy"
@@ -58,7 +58,7 @@ def to_manifest(
     return {"names": list(names), "heads": heads}, arrays
 
 
-def _numbers(member: Member) -> tuple[int, ...]:
+def _numbers(member: ArchiveMember) -> tuple[int, ...]:
     return member.method, member.crc, member.packed_bytes, member.num_bytes, member.header_offset
 
 
@@ -128,7 +128,7 @@ def _column(listing: Manifest, name: str, number: int, heads: Any) -> list[Array
         head,
         offset,
     ) in enumerate(rows):
-        member = Member(name + SUFFIX * suffix, 0, method, crc, archive_bytes, size, place)
+        member = ArchiveMember(name + SUFFIX * suffix, 0, method, crc, archive_bytes, size, place)
         kind = headers.heads[head]
         arrays.append(
             Array(
