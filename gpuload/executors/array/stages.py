@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from gpuload import core, stats
 from gpuload import device as devices
-from gpuload.core.face import Maker, Visit
+from gpuload.core.face import JpegFiles, Maker, Native, Visit
 from gpuload.errors import RowError, SpecError
 from gpuload.executors.array.scratch import scratch
 from gpuload.executors.base import Values
@@ -274,7 +274,7 @@ class ImageStage(Stage):
             np.broadcast_to(np.array([height, width], np.int32), (count, 2)), draws
         )
         writes_floats = self.after.dtype == np.float32
-        return visit.maker(writes_floats, height, width, *size[0].tolist())
+        return visit.maker(writes_floats, (height, width), tuple(size[0].tolist()))
 
     def _write_rows(
         self, x: Any, draws: Sequence[Draw], out: Array | None, memory: Memory
@@ -293,13 +293,15 @@ class ImageStage(Stage):
             codec = None
         if core.native is None or (self.decoding is not None and codec is None):
             return [None] * len(x) if out is None else out, range(len(x))
-        source: tuple[Any, ...] = ()
+        files: JpegFiles | None = None
         if isinstance(x, np.ndarray):
             size = np.broadcast_to(np.array(x.shape[1:3], np.int32), (len(x), 2))
         elif codec is None or self.decoding is None:
             size = np.array([image.shape[:2] for image in x], np.int32)
         else:
-            source, size = _files(self.ops[0], x, self._draws_of(self.decoding, draws)[0])
+            files, size = _files(
+                core.native, self.ops[0], x, self._draws_of(self.decoding, draws)[0]
+            )
             count_images(stats.watch(), size)
         visit, size_after = self._visit(size, draws)
         images: Any = out
@@ -308,11 +310,11 @@ class ImageStage(Stage):
             # works without it.
             images = [memory(self._shape(pixels), self.after.dtype) for pixels in size_after]
         declined = np.empty(len(x), np.int8)
-        if codec is None:
+        if codec is None or files is None:
             visit.make_rows(x, images, declined)
         else:
-            make_rows: Callable[..., float] = codec.make_rows
-            stats.watch().move("decode_images", make_rows(*source, visit, images, declined))
+            seconds = visit.decode_rows(codec, files, images, declined)
+            stats.watch().move("decode_images", seconds)
         return images, np.flatnonzero(declined).tolist()
 
     def _visit(self, size: Sizes, draws: Sequence[Draw]) -> tuple[Visit, Sizes]:
@@ -423,8 +425,7 @@ class EditStage(Stage):
         """See ``Stage``."""
         if core.native is None:
             raise RuntimeError(f"edits: {core.problem}")
-        height, width, channels = self.before.fixed_shape
-        return core.native.edit_maker(height, width, channels, self.plan(draws, count))
+        return core.native.edit_maker(self.before.fixed_shape, self.plan(draws, count))
 
     def plan(self, draws: Sequence[Draw], count: int) -> Any:
         """See ``Stage``: the edits of all images if they have one size, else the draws."""
@@ -913,7 +914,7 @@ def _fold(now: Walk, op: Op, draw: Draw) -> Walk | None:
     return longer
 
 
-def _files(op: Op, files: Ragged, draw: Draw) -> tuple[tuple[Any, ...], Sizes]:
+def _files(native: Native, op: Op, files: Ragged, draw: Draw) -> tuple[JpegFiles, Sizes]:
     """Return files as the core takes them, and the sizes of what an op decodes of each."""
     if HEADS in draw:
         # Each head is read once: where sizes were needed to draw, `Graph.draw` has put the heads
@@ -921,21 +922,20 @@ def _files(op: Op, files: Ragged, draw: Draw) -> tuple[tuple[Any, ...], Sizes]:
         heads = draw[HEADS]
     else:
         heads = read_heads(files)
-        if turns_upright(op):
-            heads = heads
-        else:
+        if not turns_upright(op):
             heads = without_orientation(heads)
         op.check_heads(heads[:, :3])
     regions, size = NO_REGIONS, heads[:, :2]
     if "start" in draw:
         regions, size = np.concatenate([draw["start"], draw["shape"]], axis=1), draw["shape"]
-    return (
-        np.ascontiguousarray(files.payload),
-        files.offsets[:-1],
-        files.offsets[1:],
-        heads,
-        regions,
-    ), size
+    jpegs = native.JpegFiles(
+        raw=np.ascontiguousarray(files.payload),
+        begins=files.offsets[:-1],
+        ends=files.offsets[1:],
+        heads=heads,
+        regions=regions,
+    )
+    return jpegs, size
 
 
 def _rows(draws: Sequence[Draw], rows: Any) -> list[Draw]:

@@ -188,7 +188,7 @@ void steps(Input input) {
     const float zero = 0, one = 1;  // a maker that changes nothing
     const std::vector<int32_t> still(size_t(2 * plan.ends.back()));
     const core::WalkMaker<uint8_t, uint8_t> maker({1, false, false, 0, &zero, &one, 1, size}, 1, size, still, still);
-    core::Rows rows{&maps, starts.data(), places.data(), offsets.data(), num_files, size, {}, {}, {}};
+    core::Rows rows{{&maps, starts.data(), places.data(), offsets.data(), num_files, size}, {}, {}, {}};
     const int64_t cut = input.number(0, size);  // records are one part, or two that are made beside one another
     rows.parts.push_back({0, size, 0, size > 0 && input.flag() ? &maker : nullptr});
     if (input.flag()) rows.parts.push_back({cut, size - cut, 1, nullptr});
