@@ -677,3 +677,9 @@ def public_names(init: Module) -> tuple[list[str], set[str]]:
         "annotations",
         "TYPE_CHECKING",
     }
+
+
+if __name__ == "__main__":
+    from tests import figures
+
+    figures.main(sys.argv[1:])

@@ -322,7 +322,7 @@ BROKEN = {
         (
             "ops/flip.py",
             "import numpy as np\nnp.random.rand()",
-            "numpy.random; ops/geometry/flip.py is pure",
+            "numpy.random; ops/flip.py is pure",
         ),
         ("images/head.py", "from numpy import load", "numpy.load; images/head.py is pure"),
     ],
