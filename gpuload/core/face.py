@@ -25,6 +25,11 @@ Images = Pixels | Sequence[Pixels]  # of one dtype and three axes each, or all i
 Buffer = Bytes | bytes | bytearray | memoryview
 Size = tuple[int, int]  # height and width, pixels
 
+# Of each pixel of a resized axis: the first source pixel, and coefficients, float32 [n, support];
+# or the first, how many there are, and their weights in units of 2**-22, [n, support].
+Taps = tuple[Int32s, Floats]
+PixelSums = tuple[Int32s, Int32s, Int32s]
+
 # The results of ``Maps.copy``, and the values of ``Maps.states``.
 COPIED, CHANGED, FAILED, OUTSIDE = range(4)
 REFUSED, UNTRIED, MAPPED = -1, 0, 1
@@ -120,8 +125,8 @@ class Maker(Protocol):
     """
 
 
-# Of a record: where it begins, its bytes, the block of memory that it goes to, and the op on it; None:
-# it is copied. A maker knows all rows of the plan.
+# Of a record: where it begins, its bytes, the block of memory that it goes to, and the op on it;
+# None: it is copied. A maker knows all rows of the plan.
 PlanPart = tuple[int, int, int, Maker | None]
 
 
@@ -153,7 +158,10 @@ class Queue(Protocol):
     def __init__(self) -> None: ...
 
     def serve(self) -> int:
-        """Work until there is a call; return the largest number that a call allowed, -1 after ``end``."""
+        """Work until there is a call; return the largest number that a call allowed.
+
+        It is -1 after ``end``.
+        """
 
     def call(self, until: int, num_threads: int) -> None:
         """Call threads out of ``serve``, and allow a number."""
@@ -172,13 +180,13 @@ class Queue(Protocol):
 
 
 class Copies(Protocol):
-    """Some steps whose records are copied from files.
+    """Copies of the records of some steps from files.
 
-    Threads of a queue do it, and the thread that waits for a step. Dropping the copies withdraws the
-    pieces that no thread has begun, and waits for the others.
+    Threads of a queue do it, and the thread that waits for a step. Dropping the copies withdraws
+    the pieces that no thread has begun, and waits for the others.
 
     Args:
-        queue: whose threads do it.
+        queue: its threads do it.
         plan: where the records lie.
         first_step, num_steps: which steps of the plan.
         piece_rows: a thread copies so many rows at a time.
@@ -204,16 +212,18 @@ class Copies(Protocol):
         """
 
     def wait(self, step: int) -> int:
-        """Copy until a step is done, or nothing is left to copy; return its state after 20 ms at most."""
+        """Copy until a step is done, or nothing is left, 20 ms at most; return its state."""
 
     def times(self) -> tuple[float, float, float, float, float]:
         """Return seconds, as `stats.Stage` has them.
 
-        Those of all pieces; of those that were sampled, and of these blocked, starved, and off_core.
+        Those of all pieces; of the pieces that were sampled, and of these blocked, starved, and
+        off_core.
         """
 
     def spans(self) -> list[tuple[int, float, float, int]]:
-        """Return of each piece of steps that are done: step, begin, end (``perf_counter``), thread."""
+        """Return step, begin, end (``perf_counter``) and thread of each piece of steps that are
+        done."""
 
 
 class FeatureQuery(Protocol):
@@ -222,8 +232,8 @@ class FeatureQuery(Protocol):
     Args:
         keys: the section and the text of each key. Section 1 has features, or those of a context, 2
             has feature lists.
-        features: the number of its key, and the kind of its values: 1 bytes, 2 float, 3 int64; 0: it
-            is a feature list, and is not counted. Several features may have the same key.
+        features: the number of its key, and the kind of its values: 1 bytes, 2 float, 3 int64; 0:
+            it is a feature list, and is not counted. Several features may have the same key.
     """
 
     def __init__(
@@ -284,8 +294,8 @@ class Codec(Protocol):
 class Visit(Protocol):
     """Steps that images of bytes go through, each of them all the way at once; empty at first.
 
-    Steps are added before there are images, in their order; numbers are copied. An image that does not
-    fit its numbers is not found here: it is declined.
+    Steps are added before there are images, in their order; numbers are copied. An image that does
+    not fit its numbers is not found here: it is declined.
 
     Args:
         count: of images.
@@ -321,7 +331,7 @@ class Visit(Protocol):
         """
 
     def finish(self, mean: Floats, scale: Floats, out_planes: bool) -> None:
-        """Say how the last step, a walk whose fill is the same for all channels, writes values.
+        """Say how the last step, a walk of one fill for all channels, writes values.
 
         Args:
             mean: of each channel: ``(value - mean) * scale``, where the result is float32.
@@ -343,8 +353,8 @@ class Visit(Protocol):
     def decode_rows(self, codec: Codec, files: JpegFiles, out: Images, declined: Marks) -> float:
         """Do the same with the images of files; return the seconds that decoding took.
 
-        Images of three channels are RGB, of one gray (as `images.decode` makes it of these), of four
-        RGBA, all opaque. One is declined, too, where its file is damaged or is not decoded here.
+        Images of three channels are RGB, of one gray (as `images.decode` makes it of these), of
+        four RGBA, all opaque. One is declined, too, if its file is damaged or is not decoded here.
         """
 
     def maker(self, writes_floats: bool, size: Size, out_size: Size) -> Maker:
@@ -432,10 +442,10 @@ class Native(Protocol):
     def philox(
         self, records: Int64s, epoch: int, seed: int, stream: int, out: NDArray[np.uint64]
     ) -> None:
-        """Write the words of each record into its row, uint64 ``[num_records, 4 * blocks]``; see `rng`."""
+        """Write the words of each record into its row, uint64 ``[n, 4 * blocks]``; see `rng`."""
 
     def uniform(self, records: Int64s, epoch: int, seed: int, stream: int, out: Float64s) -> None:
-        """Write numbers in [0, 1) of each record into its row, ``[num_records, count]``; see `rng`."""
+        """Write numbers in [0, 1) of each record into its row, ``[n, count]``; see `rng`."""
 
     def permute(
         self, positions: Int64s, length: int, high: int, low: int, keys: NDArray[np.uint32],
@@ -444,9 +454,9 @@ class Native(Protocol):
         """Write the numbers at positions of an `order.Permutation`; ``keys`` is ``[rounds, 2]``."""
 
     def thread_usage(self) -> tuple[int, int, int]:
-        """Return of the calling thread: ns on a core, ns in the queue for a core, how often it waited.
+        """Return the times of the calling thread: ns on a core, ns in the queue for a core.
 
-        A number is -1 where the system does not say it.
+        The third number is how often it waited. One that the system does not say is -1.
         """
 
     def divide_gap(
@@ -458,7 +468,7 @@ class Native(Protocol):
         """Copy row ``numbers[i]`` of ``rows``, uint8 ``[num_rows, size]``, to ``out[begins[i]:]``.
 
         Returns:
-            -1, or the place of the first number or begin that lies outside; then nothing was copied.
+            -1, or the place of the first number or begin that lies outside: nothing was copied.
         """
 
     def gather_pieces(
@@ -473,19 +483,19 @@ class Native(Protocol):
         """Return how many more files can be mapped in this process."""
 
     def offer_pages(self, memory: Bytes) -> bool:
-        """Let the system take whole pages of some memory when it is short of it; False: it does not."""
+        """Let the system take whole pages of memory when it is short of it; False: it cannot."""
 
     def crc32(self, data: Buffer, before: int = 0) -> int | None:
-        """Return the CRC-32 of bytes whose first part has the checksum ``before``.
+        """Return the CRC-32 of bytes behind a part with the checksum ``before``, or None.
 
-        None where zlib's is as fast.
+        None: zlib's is as fast here.
         """
 
     def crc32_by_128_bits(self, data: Buffer, before: int = 0) -> int | None:
         """Return the same with registers of 128 bits."""
 
     def crc32c(self, data: Buffer, before: int = 0) -> int:
-        """Return the CRC32C of bytes whose first part has the checksum ``before``, 0 for no such part."""
+        """Return the CRC32C of bytes behind a part with the checksum ``before``; 0: of no bytes."""
 
     def crc32c_by_tables(self, data: Buffer, before: int = 0) -> int:
         """Return the same without the processor's instruction."""
@@ -505,7 +515,7 @@ class Native(Protocol):
         """
 
     def verify(self, raw: Bytes, begins: Int64s, ends: Int64s) -> tuple[int, int]:
-        """Compare TFRecords, whose payloads lie at ``raw[begins[i]:ends[i]]``, with their frames.
+        """Compare TFRecords with their frames; their payloads are ``raw[begins[i]:ends[i]]``.
 
         Returns:
             The first row that is damaged, and 1 for another length, 2 for a wrong checksum of the
@@ -513,10 +523,10 @@ class Native(Protocol):
         """
 
     def count_values(self, raw: Bytes, spans: Int64s, kind: int, counts: Int64s) -> int:
-        """Count the values of features that lie at spans; return the same as ``FeatureQuery.find``."""
+        """Count the values of features at spans; return the same as ``FeatureQuery.find``."""
 
     def count_steps(self, raw: Bytes, spans: Int64s, counts: Int64s) -> int:
-        """Count the features of the feature list of each map entry, -1 for none; return the same."""
+        """Count the features of the list of each map entry, -1 for none; return the same."""
 
     def fill_steps(self, raw: Bytes, spans: Int64s, steps: Int64s) -> None:
         """Write begin and end of each feature of lists that were counted, int64 ``[total, 2]``."""
@@ -528,7 +538,7 @@ class Native(Protocol):
 
         Args:
             raw: the messages of all records.
-            spans: begin and end of each feature, or of the map entry that holds it, int64 ``[n, 2]``.
+            spans: begin and end of each feature, or of the map entry that holds it, ``[n, 2]``.
             are_entries: which of these.
             counts: how many values each has, as they were counted.
             values: has room for all of them.
@@ -546,10 +556,10 @@ class Native(Protocol):
         """Do the same for bytes: where in ``raw`` each value begins and ends."""
 
     def lzw_bytes(self, stream: Bytes, enough: int) -> int:
-        """Return how many bytes LZW data of TIFF come to, up to the first Clear at which they are enough.
+        """Count the bytes that LZW data of TIFF stand for, to the first Clear with ``enough``.
 
         Returns:
-            The number; -1 where the data do not begin with Clear, -2 where a code is not in the table.
+            The number; -1 if the data do not begin with Clear, -2 if a code is not in the table.
         """
 
     def unfilter(self, rows: Bytes, pixel_bytes: int, out: Bytes) -> bool:
@@ -587,30 +597,25 @@ class Native(Protocol):
         """
 
     def resize(
-        self, box: Pixels, vertical: tuple[Int32s, Floats], horizontal: tuple[Int32s, Floats],
-        vertical_first: bool, out: Pixels,
-    ) -> None:  # fmt: skip
+        self, box: Pixels, vertical: Taps, horizontal: Taps, vertical_first: bool, out: Pixels
+    ) -> None:
         """Resize a box of an image; see `kernels.resampling`.
 
         Args:
             box: three axes; its rows may lie apart.
-            vertical: `kernels.resampling.Taps` of the rows of the result.
-            horizontal: of its columns, up to a multiple of any number.
+            vertical: for the rows of the result.
+            horizontal: for its columns, up to a multiple of any number.
             vertical_first: which pass is the first.
             out: ``[new height, new width, channels]``, of the dtype of the image; written.
         """
 
-    def resize_as_pillow(
-        self, box: Bytes, down: tuple[Int32s, Int32s, Int32s], across: tuple[Int32s, Int32s, Int32s],
-        out: Bytes,
-    ) -> None:  # fmt: skip
+    def resize_as_pillow(self, box: Bytes, down: PixelSums, across: PixelSums, out: Bytes) -> None:
         """Resize a box of an image of bytes; see `kernels.pillow.resize`.
 
         Args:
             box: three axes; its rows may lie apart.
-            down: of each row of the result the first source row, how many there are, and their
-                weights in units of 2**-22, ``[new height, support]``; empty if the height stays.
-            across: the same for the columns.
+            down: for the rows of the result; empty if the height stays.
+            across: for the columns.
             out: ``[new height, new width, channels]``; written.
         """
 
@@ -639,7 +644,7 @@ class Native(Protocol):
         """
 
     def edit_maker(self, shape: tuple[int, ...], edits: Float64s) -> Maker:
-        """Return ``edit`` for images of a shape, HWC; ``edits`` are those of each row, ``[n, L]``."""
+        """Return ``edit`` for images of a shape, HWC; ``edits`` are of each row, ``[n, L]``."""
 
     def make_gray(self, image: Bytes, out: Bytes) -> None:
         """Write the grays of an image in red, green and blue, to one channel or to three."""
@@ -665,19 +670,19 @@ class Native(Protocol):
     def sample_nearest(
         self, image: Bytes, columns: Floats, rows: Floats, fill: Bytes, out: Bytes
     ) -> None:
-        """Do as ``warp_nearest`` at the places ``columns`` and ``rows``, ``[new height, new width]``."""
+        """Do as ``warp_nearest`` at places, ``columns`` and ``rows`` of each pixel of ``out``."""
 
     def sample_linear(
         self, image: NDArray[Any], columns: Floats, rows: Floats, fill: Floats, out: NDArray[Any]
     ) -> None:
-        """Do as ``warp_linear`` at the places ``columns`` and ``rows``, ``[new height, new width]``."""
+        """Do as ``warp_linear`` at such places."""
 
     def blur(self, image: NDArray[Any], down: Floats, across: Floats, out: NDArray[Any]) -> None:
         """Blur an image; see `ops.colour.blur`.
 
         Args:
             image: uint8, uint16 or float32 ``[height, width, channels]``.
-            down: weights along the columns, an odd number of them; half of them are fewer than rows.
+            down: weights along the columns, an odd number; half of them are fewer than rows.
             across: weights along the rows.
             out: the result, like the image.
         """

@@ -33,6 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload import core, device
+from gpuload.core.face import PixelSums
 from gpuload.kernels.pixels import Boxes, Pixels
 
 Matrix = tuple[float, float, float, float, float, float]
@@ -354,7 +355,7 @@ class Steps(NamedTuple):
     fixed: NDArray[np.int32]
 
     @property
-    def in_fixed_point(self) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
+    def in_fixed_point(self) -> PixelSums:
         """The arrays that the core takes."""
         return self.first, self.num_pixels, self.fixed
 

@@ -31,12 +31,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload import core, device
+from gpuload.core.face import Taps
 from gpuload.errors import SpecError
 from gpuload.kernels import cuda, pixels, walk
 
-Taps = tuple[
-    NDArray[np.int32], NDArray[np.float32]
-]  # first source pixel and coefficients of each output pixel
 Box = tuple[int, int, int, int]  # top, left, height, width
 Boxes = NDArray[np.integer[Any]]
 IMAGE = np.dtype([  # an image for the kernel ``resize``: its address, the elements from row to row, ...

@@ -74,7 +74,7 @@ class Array {
 template <class T, int N>
 using SpacedArray = Array<T, N, false>;
 
-// What an object of Python can be taken for: an array, or a struct of the arrays of a tuple.
+// An argument that takes an object of Python: an array, or a struct of the arrays of a tuple.
 template <class T>
 concept Takes = requires(T value, PyObject* object) {
     { value.take(object) } noexcept -> std::same_as<bool>;

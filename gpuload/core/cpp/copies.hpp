@@ -1,5 +1,5 @@
-// Copies: steps whose records are copied from files to their places, as work for a queue. Makers do
-// the ops that stand in place of a copy.
+// Copies: the records of steps are copied from files to their places, as work for a queue. A maker
+// does an op in place of a copy.
 #pragma once
 
 #include <vector>

@@ -1,4 +1,4 @@
-// The door to what formats of images say of themselves: see door.hpp.
+// The door to the formats of image files: see door.hpp.
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/vector.h>
 

@@ -55,7 +55,7 @@ bool offer_pages(const Array<uint8_t, 1>& memory) {
     return core::offer_pages(memory.data(), size_t(memory.size()));
 }
 
-// A checksum of bytes whose first part has the checksum `before`.
+// Returns a checksum of bytes behind a part with the checksum `before`.
 template <auto CHECKSUM>
 auto checksum(const Bytes& data, uint32_t before) {
     return unlocked_if_long(data.size(),

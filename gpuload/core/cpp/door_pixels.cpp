@@ -120,7 +120,7 @@ class PixelWalk {
 
 // --- resizes
 
-struct Taps {  // of an axis; an `kernels.resampling.Taps`
+struct Taps {  // of an axis; a `face.Taps`
     Array<const int32_t, 1> first;
     Array<const float, 2> weights;
 
@@ -152,7 +152,7 @@ void resize(const Box<T>& box, const Taps& vertical, const Taps& horizontal, boo
     core::resize(from, down, across, vertical_first, to);
 }
 
-struct Steps {  // of an axis; of an `kernels.pillow.Steps`, those in whole numbers
+struct Steps {  // of an axis; a `face.PixelSums`
     Array<const int32_t, 1> first, count;
     Array<const int32_t, 2> weights;
 
@@ -245,7 +245,7 @@ std::unique_ptr<core::Maker> edit_maker(std::array<int64_t, 3> shape, const Edit
                                              std::move(numbers));
 }
 
-// What a policy makes of the operations that were drawn for images. It holds copies.
+// The edits that a policy makes of the operations that were drawn for images. It holds copies.
 class PolicyRules {
   public:
     PolicyRules(const Array<const double, 2>& rules, const Array<const double, 1>& moves)
