@@ -2,11 +2,14 @@
 environment of each.
 
     python -m tests.matrix                               each Python from 3.10 to 3.13 that is here,
-    NumPy 1.26 and 2 python -m tests.matrix --python 3.12 --numpy 1.26    one of them python -m
-    tests.matrix --extras images csv jax       and each of these extras in an environment of its own
+                                                         NumPy 1.26 and 2
+    python -m tests.matrix --python 3.12 --numpy 1.26    one of them
+    python -m tests.matrix --extras images csv jax       and each of these extras in an environment
+                                                         of its own
     python -m tests.matrix --builds cuda12 emulated      and builds for CUDA beside one another,
-    without a GPU python -m tests.matrix --tests tests/ops -x          and tests of the checkout, by
-    pytest with these arguments
+                                                         without a GPU
+    python -m tests.matrix --tests tests/ops -x          and tests of the checkout, by pytest with
+                                                         these arguments
 
 In each cell the smoke test runs with the compiled core and without it, and mypy and pyright check a
 user's program against the wheel. Packages come from the index of pip, as wheels alone; a cell whose

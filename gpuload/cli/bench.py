@@ -3,8 +3,7 @@ change helps most.
 
     gpuload bench train.npy                                     rows, shuffled, for five seconds
     gpuload bench photos --ops augment:train_ops --step-ms 40   beside training steps of 40 ms
-    gpuload bench photos --against tfdata,torch                 beside plain loaders of these on the
-    same files
+    gpuload bench photos --against tfdata,torch                 beside plain loaders of these on the same files
 
 Images on a machine with a GPU have ways: who decodes them, and where. These are measured beside one
 another, and it says which one to write.

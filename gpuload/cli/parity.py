@@ -2,14 +2,15 @@
 image format.
 
     gpuload parity                      each op and each format: executors, Pillow, OpenCV,
-    torchvision, timm gpuload parity --device gpu         on a GPU, too gpuload parity
-    photos/*.jpg         these files alone gpuload parity --json               all comparisons in a
-    document
+                                        torchvision, timm
+    gpuload parity --device gpu         on a GPU, too
+    gpuload parity photos/*.jpg         these files alone
+    gpuload parity --json               all comparisons in a document
 
 Ops      on each executor beside their array forms, which are their meaning; these beside
-independent libraries.
+         independent libraries.
 Files    on each executor, whole and by region, beside the array executor on the CPU; that beside
-Pillow and OpenCV.
+         Pillow and OpenCV.
 Bounds   are in one table, `cli/parity_bounds.py`, with their reasons.
 
 Exit status 0 if all differences are within their bounds, 1 if one is not, 2 for an error.

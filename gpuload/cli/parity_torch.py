@@ -2,7 +2,7 @@
 `parity_peers`.
 
 torchvision  its functions on tensors of uint8, ``transforms.v2.functional``, and on images of
-Pillow for its policies.
+             Pillow for its policies.
 timm         its operations on images of Pillow.
 """
 
