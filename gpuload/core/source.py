@@ -1,4 +1,4 @@
-"""A checksum of the C++ files that a core was built from.
+"""Which C++ files a core was built from, as a number.
 
 `setup.py` runs this file and compiles the number into the extension. Where C++ files lie beside the
 extension, as in a checkout, `gpuload.core` compares it with theirs: a core that was built from
@@ -14,13 +14,14 @@ FOLDER = os.path.join(os.path.dirname(__file__), "cpp")
 
 
 def checksum() -> str:
-    """Return a checksum of the names and bytes of all C++ files, eight digits, or an empty text.
-
-    It is empty where there are no such files.
-    """
-    if not os.path.isdir(FOLDER):  # pathlib would take twice as long, at each import
-        return ""
-    names = sorted(name for name in os.listdir(FOLDER) if name.endswith((".cpp", ".hpp")))
+    """Return a checksum of the names and bytes of all C++ files, eight digits; an empty text if
+    there are none."""
+    # pathlib would take twice as long, at each import
+    if os.path.isdir(FOLDER):
+        names = os.listdir(FOLDER)
+    else:
+        names = []
+    names = sorted(name for name in names if name.endswith((".cpp", ".hpp")))
     total = 0
     for name in names:
         with open(os.path.join(FOLDER, name), "rb") as file:

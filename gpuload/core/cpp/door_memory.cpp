@@ -31,7 +31,7 @@ int64_t gather_rows(const Array<const uint8_t, 2>& rows, const Int64s& numbers,
                     const Array<uint8_t, 1>& out, const Int64s& begins) {
     require(numbers.size() == begins.size(), "gather_rows: a begin a number");
     Release lock;
-    return core::gather_rows(rows.data(), rows.shape(0), rows.shape(1), numbers.data(),
+    return core::gather_rows({rows.data(), rows.shape(0), rows.shape(1)}, numbers.data(),
                              begins.data(), numbers.size(), out.data(), out.size());
 }
 

@@ -119,24 +119,25 @@ void fill_steps(const Bytes& raw, const Spans& spans, const Array<int64_t, 2>& s
     core::fill_steps(bytes_of(raw), entries, steps.data(), steps.shape(0));
 }
 
-template <class T, core::List KIND>
 void fill(const Bytes& raw, const Spans& spans, bool are_entries, const Int64s& counts,
-          const Array<T, 1>& values) {
+          const core::ValueRoom& room) {
     const core::Spans features = checked(raw, spans);
     require(counts.size() == features.num_rows, "fill: a count a span");
     Release lock;
-    core::fill_values(bytes_of(raw), features, are_entries, KIND, counts.data(), values.data(),
-                      nullptr, values.size());
+    core::fill_values(bytes_of(raw), features, are_entries, counts.data(), room);
+}
+
+template <class T, core::List KIND>
+void fill_numbers(const Bytes& raw, const Spans& spans, bool are_entries, const Int64s& counts,
+                  const Array<T, 1>& values) {
+    fill(raw, spans, are_entries, counts, {KIND, values.data(), nullptr, values.size()});
 }
 
 void fill_bytes(const Bytes& raw, const Spans& spans, bool are_entries, const Int64s& counts,
                 const Array<int64_t, 1>& begins, const Array<int64_t, 1>& ends) {
-    const core::Spans features = checked(raw, spans);
-    require(counts.size() == features.num_rows, "fill: a count a span");
     require(begins.size() == ends.size(), "fill_bytes: an end a begin");
-    Release lock;
-    core::fill_values(bytes_of(raw), features, are_entries, core::BYTES_LIST, counts.data(),
-                      begins.data(), ends.data(), begins.size());
+    fill(raw, spans, are_entries, counts,
+         {core::BYTES_LIST, begins.data(), ends.data(), begins.size()});
 }
 
 }  // namespace
@@ -152,8 +153,8 @@ void bind_records(nb::module_& module) {
     module.def("count_values", count_values);
     module.def("count_steps", count_steps);
     module.def("fill_steps", fill_steps);
-    module.def("fill_ints", fill<int64_t, core::INT64_LIST>);
-    module.def("fill_floats", fill<float, core::FLOAT_LIST>);
+    module.def("fill_ints", fill_numbers<int64_t, core::INT64_LIST>);
+    module.def("fill_floats", fill_numbers<float, core::FLOAT_LIST>);
     module.def("fill_bytes", fill_bytes);
 }
 

@@ -117,7 +117,7 @@ void copies(Input input) {
     int64_t bad = -1;
     for (int64_t i = count - 1; i >= 0; --i)
         if (numbers[i] < 0 || numbers[i] >= num_rows || begins[i] < 0 || __int128(begins[i]) + size > out.size()) bad = i;
-    const int64_t found = core::gather_rows(rows.data(), num_rows, size, numbers.data(), begins.data(), count, out.data(), out.size());
+    const int64_t found = core::gather_rows({rows.data(), num_rows, size}, numbers.data(), begins.data(), count, out.data(), out.size());
     ensure(found == bad, "the first row that lies outside is found");
     std::vector<uint8_t> expected(size_t(out.size()), UNTOUCHED);
     for (int64_t i = 0; i < count && bad < 0; ++i)
