@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload import core, stats
-from gpuload.core.face import Maker, Visit
+from gpuload.core.face import JpegFiles, Maker, Native, Visit
 from gpuload.errors import RowError
 from gpuload.executors.array.stage import (
     EVERY_ROW,
@@ -112,7 +112,7 @@ class ImageStage(FieldStage):
             np.broadcast_to(np.array([height, width], np.int32), (count, 2)), draws
         )
         writes_floats = self.after.dtype == np.float32
-        return visit.maker(writes_floats, height, width, *size[0].tolist())
+        return visit.maker(writes_floats, (height, width), tuple(size[0].tolist()))
 
     def _write_rows(
         self, x: Any, draws: Sequence[Draw], out: Array | None, memory: Memory
@@ -128,13 +128,13 @@ class ImageStage(FieldStage):
         codec = native.codec() if self.calls_codec else None
         if core.native is None or (self.decoding is not None and codec is None):
             return [None] * len(x) if out is None else out, range(len(x))
-        source: tuple[Any, ...] = ()
+        files: JpegFiles | None = None
         if isinstance(x, np.ndarray):
             size = np.broadcast_to(np.array(x.shape[1:3], np.int32), (len(x), 2))
         elif codec is None:
             size = np.array([image.shape[:2] for image in x], np.int32)
         else:
-            source, size = _files(self.ops[0], x, draws[0])
+            files, size = _files(core.native, self.ops[0], x, draws[0])
             count_images(stats.watch(), size)
         visit, size_after = self._visit(size, draws)
         images: Any = out
@@ -143,11 +143,11 @@ class ImageStage(FieldStage):
             # works without it.
             images = [memory(self._shape(pixels), self.after.dtype) for pixels in size_after]
         declined = np.empty(len(x), np.int8)
-        if codec is None:
+        if codec is None or files is None:
             visit.make_rows(x, images, declined)
         else:
-            make_rows: Callable[..., float] = codec.make_rows
-            stats.watch().move("decode_images", make_rows(*source, visit, images, declined))
+            seconds = visit.decode_rows(codec, files, images, declined)
+            stats.watch().move("decode_images", seconds)
         return images, np.flatnonzero(declined).tolist()
 
     def _visit(self, size: Sizes, draws: Sequence[Draw]) -> tuple[Visit, Sizes]:
@@ -209,7 +209,7 @@ def _run_alone(stage: FieldStage, image: Array, draws: Sequence[Draw]) -> Array:
     return result
 
 
-def _files(op: Op, files: Ragged, draw: Draw) -> tuple[tuple[Any, ...], Sizes]:
+def _files(native: Native, op: Op, files: Ragged, draw: Draw) -> tuple[JpegFiles, Sizes]:
     """Return files as the core takes them, and the sizes of what an op decodes of each."""
     if HEADS in draw:
         # Each head is read once: where sizes were needed to draw, `Graph.draw` has put the heads
@@ -223,13 +223,14 @@ def _files(op: Op, files: Ragged, draw: Draw) -> tuple[tuple[Any, ...], Sizes]:
     regions, size = NO_REGIONS, heads[:, :2]
     if "start" in draw:
         regions, size = np.concatenate([draw["start"], draw["shape"]], axis=1), draw["shape"]
-    return (
-        np.ascontiguousarray(files.payload),
-        files.offsets[:-1],
-        files.offsets[1:],
-        heads,
-        regions,
-    ), size
+    jpegs = native.JpegFiles(
+        raw=np.ascontiguousarray(files.payload),
+        begins=files.offsets[:-1],
+        ends=files.offsets[1:],
+        heads=heads,
+        regions=regions,
+    )
+    return jpegs, size
 
 
 def count_images(watch: Watch, size: Any) -> None:
