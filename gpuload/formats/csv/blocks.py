@@ -21,7 +21,8 @@ from gpuload.formats.csv.keep import Room
 from gpuload.formats.csv.kinds import Form, row_dtype
 from gpuload.formats.csv.lines import Block
 from gpuload.formats.csv.listing import sizes_of
-from gpuload.formats.csv.rows import Job, Part, write_block
+from gpuload.formats.csv.rows import Part, write_block
+from gpuload.formats.csv.values import Job
 from gpuload.ragged import Ragged, offsets_of
 from gpuload.sources.blocks import CACHE_BYTES, BlockCache, BlockLeaf
 from gpuload.sources.leaf import starts_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,43 +16,42 @@ from gpuload.formats.csv.columns import Column, Dialect, list_names
 from gpuload.formats.csv.kinds import Form, Kind, is_measured, is_referred, needs_value
 from gpuload.formats.csv.lines import BACKSLASH, Block, Record, scan
 from gpuload.formats.csv.numbers import plain
-from gpuload.formats.csv.parse import FALSE, NO_NUMBER, OVER, TEXT, TRUE, is_rounded, whole
+from gpuload.formats.csv.parse import (
+    FALSE,
+    NO_NUMBER,
+    OVER,
+    TEXT,
+    TRUE,
+    Unreadable,
+    is_rounded,
+    whole,
+)
 
 MAX_CHARACTERS = 60
 WHOLE = re.compile(r"[+-]?[0-9]+")
 
 
-def each_record(
+def explain(
     path: str,
     block: Block,
     dialect: Dialect,
     names: Sequence[str],
     columns: Sequence[Column],
     form: Form,
-) -> Iterator[tuple[Record, GpuloadError | None]]:
-    """Yield the records of a block, each with its error, or None.
+    refusal: Unreadable,
+) -> GpuloadError:
+    """Return the error for a wrong line.
 
     Args:
         path: of the file.
-        block: of it.
+        block: the line alone.
         dialect: of the file.
         names: of all columns of the file.
         columns: that are read.
         form: how they are read.
+        refusal: PyArrow's word, for a line that the scan finds nothing wrong with.
     """
-    for record in scan(block.data, dialect, block.line):
-        yield record, _of_record(path, block, dialect, names, columns, form, record)
-
-
-def _of_record(
-    path: str,
-    block: Block,
-    dialect: Dialect,
-    names: Sequence[str],
-    columns: Sequence[Column],
-    form: Form,
-    record: Record,
-) -> GpuloadError | None:
+    record = next(scan(block.data, dialect, block.line))
     if record.escaped_quote:
         return _of_quote(path, record)
     if record.has_null and dialect.null not in dialect.na_values:
@@ -64,11 +63,15 @@ def _of_record(
             text = record.values[column.number].decode()
         except UnicodeDecodeError as error:
             return _no_utf8(path, block, record, column, error)
-        if (
-            fault := _of_value(f"{path}, line {record.line}", dialect, column, kind, text)
-        ) is not None:
+        fault = _of_value(f"{path}, line {record.line}", dialect, column, kind, text)
+        if fault is not None:
             return fault
-    return None
+    name = "" if refusal.column is None else f", column {_short(names[refusal.column])}"
+    return RecordError(
+        f"{path}, line {record.line}{name} cannot be read",
+        cause=str(refusal),
+        remedy="repair it, pass another dtype in columns=, or list in na_values= the texts of missing values",
+    )
 
 
 def _of_value(

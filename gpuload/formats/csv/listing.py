@@ -22,7 +22,8 @@ from gpuload.formats.csv import table
 from gpuload.formats.csv.columns import Column, Dialect
 from gpuload.formats.csv.kinds import Form, Kind
 from gpuload.formats.csv.parse import CODES, NULL, OVER, TEXT, WORDS
-from gpuload.formats.csv.rows import Job, Part
+from gpuload.formats.csv.rows import Part
+from gpuload.formats.csv.values import Job
 from gpuload.order import MAX_LENGTH
 from gpuload.sources.filesource import Entries
 from gpuload.sources.leaf import Indices

@@ -17,6 +17,7 @@ Nulls    of MySQL and Hive are a backslash and N, of which PyArrow would leave N
 from __future__ import annotations
 
 import codecs
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -40,9 +41,10 @@ HEXADECIMAL = (
 )  # to look for one byte takes a hundredth of the time of two
 LARGEST_INT64, LARGEST_UINT64 = (1 << 63) - 1, (1 << 64) - 1
 
-MAX_DIGITS = (
-    400  # of an integer that is compared with the limits of a dtype; int() refuses more than 4,300
-)
+# As the words of PyArrow begin.
+OF_COLUMN = re.compile(r"In CSV column #([0-9]+): (?:Row #[0-9]+: )?(.*)")
+# Of an integer that is compared with the limits of a dtype; int() refuses more than 4,300.
+MAX_DIGITS = 400
 NO_NUMBER = r"^\s*[+-]?[iI][nN][fF]"  # infinity in words
 WHOLE_NUMBER = r"^\s*[+-]?[0-9]+\s*$"
 
@@ -56,7 +58,15 @@ PIECE_BYTES = 1 << 17
 
 
 class Unreadable(Exception):
-    """PyArrow's word for why it does not take a block."""
+    """The word of PyArrow for why it does not take a block.
+
+    Attributes:
+        column: the place of the column that it names, or None.
+    """
+
+    def __init__(self, reason: str, column: int | None = None) -> None:
+        super().__init__(reason)
+        self.column = column
 
 
 @dataclass(frozen=True)
@@ -137,11 +147,11 @@ def read_columns(
     integers = [request.number for request in requests if request.dtype[1] in "iu"]
     hexadecimal = _hexadecimal(plain_data, dialect, num_columns, integers, has_quotes)
     if hexadecimal:
-        raise Unreadable(f"column {hexadecimal[0]} holds a hexadecimal number")
+        raise Unreadable("it holds a hexadecimal number", hexadecimal[0])
     codes = [request.number for request in requests if request.may_be_codes]
     codes = _of_codes(plain_data, dialect, num_columns, codes, has_quotes)
     if codes:
-        raise Unreadable(f"column {codes[0]} holds a number that is a code, as 00501 is")
+        raise Unreadable("it holds a number that is a code, as 00501 is", codes[0])
     return [_values(pa, columns[request.number], request, dialect) for request in requests]
 
 
@@ -383,7 +393,9 @@ def _table(
             ),
         )
     except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
-        raise Unreadable(str(error).partition("\n")[0][:300]) from None
+        reason = str(error).partition("\n")[0][:300]
+        match = OF_COLUMN.match(reason)
+        raise (Unreadable(match[2], int(match[1])) if match else Unreadable(reason)) from None
 
 
 def _kind(name: str) -> str:
@@ -442,7 +454,7 @@ def _values(
             pa.compute.is_in(array, value_set=pa.array(words)) for words in (TRUE, FALSE)
         )
         if not pa.compute.all(pa.compute.or_(true, false)).as_py() and count:
-            raise Unreadable(f"column {request.number} holds another word than true and false")
+            raise Unreadable("it holds another word than true and false", request.number)
         return Numbers(true.to_numpy(zero_copy_only=False), None)
     if request.dtype == NULL:
         return Numbers(np.full(count, np.nan), np.ones(count, np.bool_) if count else None)

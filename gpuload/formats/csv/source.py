@@ -48,8 +48,9 @@ from gpuload.formats.csv.keep import CsvRows, read_rows
 from gpuload.formats.csv.kinds import Form
 from gpuload.formats.csv.lines import blocks, scan
 from gpuload.formats.csv.listing import entries_of, from_manifest
-from gpuload.formats.csv.rows import Job, Part
+from gpuload.formats.csv.rows import Part
 from gpuload.formats.csv.table import Table
+from gpuload.formats.csv.values import Job
 from gpuload.sources.arrays import ArrayLeaf
 from gpuload.sources.filesource import Entries, FileSource, Opening
 from gpuload.sources.gaps import GapLeaf, Origin

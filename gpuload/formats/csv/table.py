@@ -23,8 +23,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuload.formats.csv.badlines import BadLine
 from gpuload.formats.csv.kinds import Form, Kind
-from gpuload.formats.csv.rows import Bad, Part
+from gpuload.formats.csv.rows import Part
 from gpuload.storage import keptfile
 from gpuload.storage.keptfile import KeptFile
 
@@ -134,7 +135,7 @@ def load(path: str, made_of: Any, row_bytes: int, *, eager: bool) -> Table | Non
         return None
     places = np.frombuffer(raw, "<i8").astype(np.int64).reshape(-1, 4)
     texts = about["texts"]
-    bad = [Bad(number, line, offset, reason, texts[cause], texts[remedy])
+    bad = [BadLine(number, line, offset, reason, texts[cause], texts[remedy])
            for number, line, offset, reason, cause, remedy in about["bad"]]  # fmt: skip
     return Table(file, Part(count, places, about["longest"], bad), row_bytes, count * row_bytes)
 
