@@ -24,11 +24,18 @@ from gpuload.formats.csv.kinds import Form, Kind
 from gpuload.formats.csv.parse import CODES, NULL, OVER, TEXT, WORDS
 from gpuload.formats.csv.rows import Part
 from gpuload.formats.csv.values import Job
+from gpuload.formats.listing import ListedArray, read_arrays, split_by_file, to_arrays
 from gpuload.order import MAX_LENGTH
 from gpuload.sources.filesource import Entries
 from gpuload.sources.leaf import Indices
 from gpuload.storage.manifest import Manifest
 
+BLOCK = ("first_record", "line", "begin", "is_regular")
+ARRAYS = (
+    ListedArray("counts", after=MAX_LENGTH, total=MAX_LENGTH),
+    ListedArray("blocks", after=MAX_LENGTH),
+    ListedArray("places", per=("blocks",), columns=BLOCK, inside=("begin",)),
+)
 LARGEST_BLOCK_BYTES = 1 << 26  # what is written has some MiB, and a record that is not whole
 LONGEST_TEXT = 1 << 24  # as a record can be
 
@@ -77,12 +84,12 @@ def entries_of(job: Job, form: Form, parts: Sequence[Part]) -> Entries:
             max(lengths) for lengths in zip(*(part.longest for part in parts), strict=True)
         ],
     }
-    arrays = {
-        "counts": np.array([part.count for part in parts], np.int64),
-        "blocks": np.array([len(part.places) for part in parts], np.int64),
+    values = {
+        "counts": [part.count for part in parts],
+        "blocks": [len(part.places) for part in parts],
         "places": np.concatenate([part.places for part in parts]),
     }
-    return Entries(about, arrays)
+    return Entries(about, to_arrays(ARRAYS, values))
 
 
 def _text_of(column: Column) -> str:
@@ -132,28 +139,21 @@ def _is_sound(kind: Kind) -> bool:
 
 def _parts_of(manifest: Manifest) -> list[Part]:
     """Return records and blocks of each file; raises ``FormatError`` where these cannot be."""
-    counts, blocks = (
-        manifest.numbers("counts", 0, MAX_LENGTH),
-        manifest.numbers("blocks", 0, MAX_LENGTH),
-    )
-    places = manifest.array("places", "<i8", -1, 4)
-    # Added up as float64: the sum of damaged numbers would wrap round in int64, and look right.
-    if blocks.sum(dtype=np.float64) != len(places) or counts.sum(dtype=np.float64) >= MAX_LENGTH:
-        raise manifest.error("it has other blocks than it counts, or records that cannot be")
-    pieces = np.split(places, np.cumsum(blocks)[:-1])
+    counts, blocks, places = read_arrays(manifest, ARRAYS).values()
     num_records, num_bytes = sizes_of(places, blocks, counts, manifest.files.sizes).T
     firsts = places[(np.cumsum(blocks) - blocks)[blocks > 0], 0]
     is_sound = (
-        (places >= 0).all()
-        and (places[:, 1] > 0).all()
+        (places[:, 1] > 0).all()
         and not firsts.any()
         and not counts[blocks == 0].any()
+        and (num_bytes > 0).all()
+        and int(num_bytes.max(initial=0)) <= LARGEST_BLOCK_BYTES
+        and (num_records >= 0).all()
+        and (num_records <= num_bytes).all()
     )
-    is_sound = (
-        is_sound and (num_bytes > 0).all() and int(num_bytes.max(initial=0)) <= LARGEST_BLOCK_BYTES
-    )
-    if not (is_sound and (num_records >= 0).all() and (num_records <= num_bytes).all()):
+    if not is_sound:
         raise manifest.error("its blocks are not in order, or lie outside of their file")
+    pieces = split_by_file(places, blocks)
     return [Part(count, piece) for count, piece in zip(counts.tolist(), pieces, strict=True)]
 
 
