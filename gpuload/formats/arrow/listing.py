@@ -17,8 +17,15 @@ import numpy as np
 
 from gpuload import signalsafe
 from gpuload.formats import columnar
-from gpuload.formats.arrow.messages import HEAD_BYTES, SCHEMA, Batches, Message, WrongMessage, width
-from gpuload.formats.arrow.table import CALL, Table
+from gpuload.formats.arrow.messages import (
+    HEAD_BYTES,
+    SCHEMA,
+    Message,
+    RecordBatches,
+    WrongMessage,
+    width,
+)
+from gpuload.formats.arrow.table import CALL, ArrowTable
 from gpuload.formats.columnar import Column
 from gpuload.formats.listing import (
     ANY,
@@ -47,14 +54,14 @@ BATCHES = (
     ListedArray("num_buffers", after=MOST_PAIRS),
     ListedArray("places", per=("batches",), columns=BATCH, inside=BATCH[:3]),
     ListedArray("is_packed", "|u1", ("batches",), after=2),
-    # These are compared with their record batch where a column is looked for (`Table.span`).
+    # These are compared with their record batch where a column is looked for (`ArrowTable.span`).
     ListedArray("nodes", per=("batches", "num_nodes"), columns=("length", "missing"), after=None),
     ListedArray("buffers", per=("batches", "num_buffers"), columns=("begin", "length"), after=None),
 )
 
 
 def to_manifest(
-    tables: Sequence[Table], columns: Sequence[Column]
+    tables: Sequence[ArrowTable], columns: Sequence[Column]
 ) -> tuple[dict[str, Any], dict[str, Array]]:
     """Return the values and arrays of a manifest of files, the first of which has these columns."""
     numbers = dict[bytes, int]()
@@ -78,7 +85,7 @@ def to_manifest(
     return {"images": images}, to_arrays((*PREFIXES, *BATCHES), values)
 
 
-def from_manifest(listing: Manifest, storage: Storage) -> tuple[list[Table], dict[str, bool]]:
+def from_manifest(listing: Manifest, storage: Storage) -> tuple[list[ArrowTable], dict[str, bool]]:
     """Return the files that a manifest lists, and of columns of bytes whether they hold images.
 
     Raises:
@@ -91,7 +98,7 @@ def from_manifest(listing: Manifest, storage: Storage) -> tuple[list[Table], dic
         raise listing.error(
             "a record batch has no metadata, or all have more rows than there can be"
         )
-    counts, tables = arrays["batches"], list[Table]()
+    counts, tables = arrays["batches"], list[ArrowTable]()
     pairs = []
     for name in ("nodes", "buffers"):
         widths = arrays[f"num_{name}"]
@@ -109,9 +116,11 @@ def from_manifest(listing: Manifest, storage: Storage) -> tuple[list[Table], dic
         arrays["prefix_of"].tolist(), are_files, *of_files, *pairs, strict=True
     ):
         prefix, (is_file, *parts) = prefixes[number], about
-        batches = Batches(prefix.content, b"", prefix.is_little, *parts)
+        batches = RecordBatches(prefix.content, b"", prefix.is_little, *parts)
         tables.append(
-            Table.of(storage, len(tables), prefix.schema, prefix.widths, batches, is_file=is_file)
+            ArrowTable.of(
+                storage, len(tables), prefix.schema, prefix.widths, batches, is_file=is_file
+            )
         )
     return tables, images
 

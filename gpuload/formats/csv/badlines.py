@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from gpuload.errors import FormatError, GpuloadError, RecordError
 from gpuload.formats.csv import faults
 from gpuload.formats.csv.kinds import Form
-from gpuload.formats.csv.lines import Block, num_ends, scan, split_block
+from gpuload.formats.csv.lines import TextBlock, num_ends, scan, split_block
 from gpuload.formats.csv.parse import Unreadable
 from gpuload.formats.csv.values import Job, count_records
 
@@ -44,7 +44,9 @@ class BadLine:
     remedy: str
 
 
-def first_error(job: Job, path: str, block: Block, form: Form, refusal: Unreadable) -> GpuloadError:
+def first_error(
+    job: Job, path: str, block: TextBlock, form: Form, refusal: Unreadable
+) -> GpuloadError:
     """Return the error for the first wrong line of a block that PyArrow refused."""
     for _, _, error in _judge(job, path, block, form):
         if error is not None:
@@ -57,7 +59,7 @@ def first_error(job: Job, path: str, block: Block, form: Form, refusal: Unreadab
     )
 
 
-def separate(job: Job, path: str, block: Block, form: Form) -> tuple[Block, list[BadLine]]:
+def separate(job: Job, path: str, block: TextBlock, form: Form) -> tuple[TextBlock, list[BadLine]]:
     """Return a block without its wrong lines, and a list of these.
 
     Raises:
@@ -88,8 +90,8 @@ def check_count(path: str, bad: Sequence[BadLine]) -> None:
 
 
 def _judge(
-    job: Job, path: str, block: Block, form: Form
-) -> Iterator[tuple[Block, int, GpuloadError | None]]:
+    job: Job, path: str, block: TextBlock, form: Form
+) -> Iterator[tuple[TextBlock, int, GpuloadError | None]]:
     """Yield a block in parts, each with the number of its records: sound ones, and each wrong line with its error."""
     try:
         yield block, count_records(job, block, form), None
@@ -110,7 +112,7 @@ def _judge(
             yield from _judge(job, path, part, form)
 
 
-def _single_records(job: Job, block: Block) -> Iterator[Block]:
+def _single_records(job: Job, block: TextBlock) -> Iterator[TextBlock]:
     """Yield each record of a block as a block of its own."""
     for record in scan(block.data, job.dialect, block.line):
         data = block.data[record.begin : record.end]

@@ -12,9 +12,9 @@ import numpy as np
 
 from gpuload import signalsafe
 from gpuload.errors import GpuloadError, RecordError, SpecError
-from gpuload.formats.csv.columns import Column, Dialect, list_names
-from gpuload.formats.csv.kinds import Form, Kind, is_measured, is_referred, needs_value
-from gpuload.formats.csv.lines import BACKSLASH, Block, Record, scan
+from gpuload.formats.csv.columns import CsvColumn, Dialect, list_names
+from gpuload.formats.csv.kinds import ColumnKind, Form, is_measured, is_referred, needs_value
+from gpuload.formats.csv.lines import BACKSLASH, Record, TextBlock, scan
 from gpuload.formats.csv.numbers import plain
 from gpuload.formats.csv.parse import (
     FALSE,
@@ -33,10 +33,10 @@ WHOLE = re.compile(r"[+-]?[0-9]+")
 
 def explain(
     path: str,
-    block: Block,
+    block: TextBlock,
     dialect: Dialect,
     names: Sequence[str],
-    columns: Sequence[Column],
+    columns: Sequence[CsvColumn],
     form: Form,
     refusal: Unreadable,
 ) -> GpuloadError:
@@ -75,7 +75,7 @@ def explain(
 
 
 def _of_value(
-    line: str, dialect: Dialect, column: Column, kind: Kind, text: str
+    line: str, dialect: Dialect, column: CsvColumn, kind: ColumnKind, text: str
 ) -> GpuloadError | None:
     if kind.read != TEXT and column.dtype is None:
         return None  # another kind would have been found
@@ -130,7 +130,7 @@ def _of_count(path: str, record: Record, names: Sequence[str], dialect: Dialect)
 
 
 def _no_utf8(
-    path: str, block: Block, record: Record, column: Column, error: UnicodeDecodeError
+    path: str, block: TextBlock, record: Record, column: CsvColumn, error: UnicodeDecodeError
 ) -> RecordError:
     value = record.values[column.number]
     inside = max(0, block.data.find(value, record.begin)) + error.start
@@ -145,7 +145,7 @@ def _no_utf8(
     )
 
 
-def _too_long(location: str, text: str, column: Column, kind: Kind) -> GpuloadError | None:
+def _too_long(location: str, text: str, column: CsvColumn, kind: ColumnKind) -> GpuloadError | None:
     if is_referred(column, kind) or is_measured(column):
         return None
     is_bytes = column.dtype is not None and column.dtype.kind == "S"
@@ -162,7 +162,7 @@ def _too_long(location: str, text: str, column: Column, kind: Kind) -> GpuloadEr
     )
 
 
-def _missing(location: str, text: str, column: Column) -> RecordError:
+def _missing(location: str, text: str, column: CsvColumn) -> RecordError:
     return RecordError(
         f"{location}: a value is missing" + (f" ({text!r})" if text else ""),
         cause=f"{column.dtype} has no form for a missing value, and the column has no default",
@@ -172,7 +172,7 @@ def _missing(location: str, text: str, column: Column) -> RecordError:
 
 
 def _no_value(
-    location: str, text: str, column: Column, reason: str, dialect: Dialect
+    location: str, text: str, column: CsvColumn, reason: str, dialect: Dialect
 ) -> RecordError:
     number = plain(text, dialect).strip()
     is_number = _why_unfit(number, np.dtype(np.float64)) is not None
@@ -218,7 +218,7 @@ def _marks_of(text: str, dialect: Dialect) -> str:
 
 
 def unfit(
-    path: str, block: Block, dialect: Dialect, columns: Sequence[Column], form: Form
+    path: str, block: TextBlock, dialect: Dialect, columns: Sequence[CsvColumn], form: Form
 ) -> GpuloadError | None:
     """Return the error for the first number of a block that the floats of its column do not
     hold."""

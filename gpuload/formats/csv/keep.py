@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from gpuload.formats.csv import faults, parse, table
 from gpuload.formats.csv.kinds import Form, is_found, is_referred, row_dtype
 from gpuload.formats.csv.parse import OVER
-from gpuload.formats.csv.rows import Part, WiderForm, bodies, convert, guess
-from gpuload.formats.csv.table import Table, Writer
+from gpuload.formats.csv.rows import FileRecords, WiderForm, bodies, convert, guess
+from gpuload.formats.csv.table import RowTable, TableWriter
 from gpuload.formats.csv.values import Job
 from gpuload.progress import Progress
 from gpuload.storage import keptfile
@@ -42,9 +42,9 @@ class CsvRows:
     """Rows of all files: in memory, with the bytes that they refer to; or in tables; else in the text of the files."""
 
     form: Form
-    parts: list[Part]
+    parts: list[FileRecords]
     rows: NDArray[Any] | None = None
-    tables: tuple[Table, ...] = ()
+    tables: tuple[RowTable, ...] = ()
     payload: NDArray[np.uint8] = field(default_factory=lambda: np.zeros(0, np.uint8))
 
 
@@ -70,7 +70,7 @@ def _in_memory(job: Job, progress: Progress) -> CsvRows | None:
     """Return the rows of small files; None if they are large."""
     rooms = list[Room]()
 
-    def converter(form: Form) -> Callable[[int], Part]:
+    def converter(form: Form) -> Callable[[int], FileRecords]:
         rooms[:] = [room := Room(MOST_ROWS_BYTES)]
         return lambda number: convert(job, number, form, room, progress)
 
@@ -191,7 +191,7 @@ def _in_form(job: Job, keys: Sequence[str], form: Form, progress: Progress) -> C
 
 def _table_maker(
     job: Job, keys: Sequence[str], form: Form, progress: Progress
-) -> Callable[[int], Table]:
+) -> Callable[[int], RowTable]:
     """Return a function that returns the table of a file, by its number; a table that is not there is made.
 
     The function raises `WiderForm` if the form does not hold the file.
@@ -205,12 +205,14 @@ def _table_maker(
     ]
     eager = keptfile.is_small(places)
 
-    def table_of(number: int) -> Table:
+    def table_of(number: int) -> RowTable:
         made_of = ["csv table", keys[number], table.to_json(form)]
 
         def make(path: str) -> None:
             _tell_of_store(tuple(job.files.paths), int(job.files.sizes.sum()) >> 20)
-            writer = Writer(path, made_of, has_payload=any(map(is_referred, job.columns, form)))
+            writer = TableWriter(
+                path, made_of, has_payload=any(map(is_referred, job.columns, form))
+            )
             with writer.open_file():
                 part = convert(job, number, form, writer, progress)
                 writer.end(part, row_bytes)

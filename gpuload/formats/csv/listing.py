@@ -4,7 +4,7 @@ being read.
 Values  the names of the columns, the form of the text, and the form of the rows: for each column
         that was read its kind and its longest text.
 Arrays  of each file its records and blocks; of each block its first record, its line, its byte, and
-        whether each of its records is one line (`rows.Part`).
+        whether each of its records is one line (`rows.FileRecords`).
 Limits  Of files that are compressed or in another encoding, whose lines have no places, and of
         files with wrong lines, the manifest holds none of this, and they are read when they are
         opened.
@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 
 from gpuload.formats.csv import table
-from gpuload.formats.csv.columns import Column, Dialect
-from gpuload.formats.csv.kinds import Form, Kind
+from gpuload.formats.csv.columns import CsvColumn, Dialect
+from gpuload.formats.csv.kinds import ColumnKind, Form
 from gpuload.formats.csv.parse import CODES, NULL, OVER, TEXT, WORDS
-from gpuload.formats.csv.rows import Part
+from gpuload.formats.csv.rows import FileRecords
 from gpuload.formats.csv.values import Job
 from gpuload.formats.listing import ListedArray, read_arrays, split_by_file, to_arrays
 from gpuload.order import MAX_LENGTH
@@ -56,9 +56,9 @@ class Listing:
     columns: tuple[str, ...]
     form: Form
     longest: tuple[int, ...]
-    parts: list[Part]
+    parts: list[FileRecords]
 
-    def select(self, columns: Sequence[Column]) -> tuple[Form, list[Part]] | None:
+    def select(self, columns: Sequence[CsvColumn]) -> tuple[Form, list[FileRecords]] | None:
         """Return the form of the rows of some columns, and the result for each file; None if one is
         not known."""
         texts = [_text_of(column) for column in columns]
@@ -71,7 +71,7 @@ class Listing:
         ]
 
 
-def entries_of(job: Job, form: Form, parts: Sequence[Part]) -> Entries:
+def entries_of(job: Job, form: Form, parts: Sequence[FileRecords]) -> Entries:
     """Return what a manifest holds of files."""
     if any(part.bad or (part.places[:, 2] < 0).any() for part in parts):
         return Entries()
@@ -92,7 +92,7 @@ def entries_of(job: Job, form: Form, parts: Sequence[Part]) -> Entries:
     return Entries(about, to_arrays(ARRAYS, values))
 
 
-def _text_of(column: Column) -> str:
+def _text_of(column: CsvColumn) -> str:
     """Return a column as a text that is the same for the same values."""
     return repr(
         (column.number, column.name, str(column.dtype), repr(column.default), column.is_part)
@@ -126,7 +126,7 @@ def from_manifest(manifest: Manifest, dialect: Dialect) -> Listing | None:
     return Listing(names, columns, form, longest, _parts_of(manifest))
 
 
-def _is_sound(kind: Kind) -> bool:
+def _is_sound(kind: ColumnKind) -> bool:
     """Return True for a kind that rows can have."""
     is_known = kind.name in (NULL, WORDS, CODES, TEXT) or np.dtype(kind.name).kind in "biufM"
     return (
@@ -137,7 +137,7 @@ def _is_sound(kind: Kind) -> bool:
     )
 
 
-def _parts_of(manifest: Manifest) -> list[Part]:
+def _parts_of(manifest: Manifest) -> list[FileRecords]:
     """Return records and blocks of each file; raises ``FormatError`` where these cannot be."""
     counts, blocks, places = read_arrays(manifest, ARRAYS).values()
     num_records, num_bytes = sizes_of(places, blocks, counts, manifest.files.sizes).T
@@ -154,14 +154,14 @@ def _parts_of(manifest: Manifest) -> list[Part]:
     if not is_sound:
         raise manifest.error("its blocks are not in order, or lie outside of their file")
     pieces = split_by_file(places, blocks)
-    return [Part(count, piece) for count, piece in zip(counts.tolist(), pieces, strict=True)]
+    return [FileRecords(count, piece) for count, piece in zip(counts.tolist(), pieces, strict=True)]
 
 
 def sizes_of(places: Indices, blocks: Indices, counts: Indices, sizes: Indices) -> Indices:
     """Return the records and the bytes of each block, int64 ``[num_blocks, 2]``.
 
     Args:
-        places: of the blocks of all files, as `Part.places` has them.
+        places: of the blocks of all files, as `FileRecords.places` has them.
         blocks: the number of blocks of each file.
         counts: its records.
         sizes: its bytes.

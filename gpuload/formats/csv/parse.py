@@ -6,7 +6,7 @@ Why      PyArrow refuses a line of too few or too many columns and a value that 
          and cannot leave a type to be found out by itself (measured with 26.0 and 2.1).
 Memory   one block and its columns; nothing of PyArrow's threads is used, several blocks are parsed
          side by side.
-Numbers  integers are decimal: PyArrow takes 0x1f, too, which is refused here, for neither its
+NumberColumn  integers are decimal: PyArrow takes 0x1f, too, which is refused here, for neither its
          floats nor Python's integers do; white space around numbers is allowed; fractions are
          rounded to the nearest float of their size, integers that would be rounded are refused
          (`are_unfit`).
@@ -70,7 +70,7 @@ class Unreadable(Exception):
 
 
 @dataclass(frozen=True)
-class Numbers:
+class NumberColumn:
     """Values of a column.
 
     Attributes:
@@ -83,7 +83,7 @@ class Numbers:
 
 
 @dataclass(frozen=True)
-class Texts:
+class TextColumn:
     """Texts of a column, in UTF-8: text i is ``payload[offsets[i]:offsets[i + 1]]``."""
 
     payload: NDArray[np.uint8]
@@ -126,7 +126,7 @@ def read_columns(
     *,
     has_quotes: bool,
 ) -> list[Any]:
-    """Return `Numbers` or `Texts` for each column that is asked.
+    """Return `NumberColumn` or `TextColumn` for each column that is asked.
 
     Raises:
         Unreadable: a line has another number of columns, or a value is none of its dtype.
@@ -195,7 +195,7 @@ def are_unfit(
     dialect: Dialect,
     num_columns: int,
     number: int,
-    values: Numbers,
+    values: NumberColumn,
     *,
     has_quotes: bool,
 ) -> bool:
@@ -414,7 +414,7 @@ def _of_floats(
     pa = _arrow()
     largest = pa.compute.max(pa.compute.abs(column)).as_py()
     if largest == float("inf"):
-        values = Numbers(column.fill_null(0).to_numpy(), None)
+        values = NumberColumn(column.fill_null(0).to_numpy(), None)
         is_over = are_unfit(data, dialect, num_columns, number, values, has_quotes=has_quotes)
         return OVER if is_over else "<f8"
     if largest is None or not largest >= LARGEST_INT64:  # also where it is not a number
@@ -432,7 +432,7 @@ def _of_floats(
 
 def _values(
     pa: ModuleType, column: Any, request: ColumnRequest, dialect: Dialect
-) -> Numbers | Texts:
+) -> NumberColumn | TextColumn:
     """Return a column of PyArrow as what was requested: numbers and which of them are missing, or
     texts.
 
@@ -455,30 +455,30 @@ def _values(
         )
         if not pa.compute.all(pa.compute.or_(true, false)).as_py() and count:
             raise Unreadable("it holds another word than true and false", request.number)
-        return Numbers(true.to_numpy(zero_copy_only=False), None)
+        return NumberColumn(true.to_numpy(zero_copy_only=False), None)
     if request.dtype == NULL:
-        return Numbers(np.full(count, np.nan), np.ones(count, np.bool_) if count else None)
+        return NumberColumn(np.full(count, np.nan), np.ones(count, np.bool_) if count else None)
     if array.null_count:
         missing = array.is_null().to_numpy(zero_copy_only=False)
     else:
         missing = None
     dtype = np.dtype(request.dtype)
     if dtype.kind == "b":
-        return Numbers(array.fill_null(False).to_numpy(zero_copy_only=False), missing)
+        return NumberColumn(array.fill_null(False).to_numpy(zero_copy_only=False), missing)
     # The numbers as they lie in PyArrow's memory: dates are int32 days, times are int64.
     memory_dtype = np.dtype("i4" if request.dtype == "<M8[D]" else dtype)
     values: Array = np.frombuffer(array.buffers()[1] or b"", memory_dtype)[
         array.offset : array.offset + count
     ]
-    return Numbers(
+    return NumberColumn(
         values.astype(np.int64).view(dtype) if memory_dtype != dtype else values, missing
     )
 
 
-def _texts(array: Any, count: int) -> Texts:
+def _texts(array: Any, count: int) -> TextColumn:
     _, offset_buffer, text_buffer = array.buffers()
     if offset_buffer is None or not count:
-        return Texts(np.zeros(0, np.uint8), np.zeros(count + 1, np.int64))
+        return TextColumn(np.zeros(0, np.uint8), np.zeros(count + 1, np.int64))
     offsets = np.frombuffer(offset_buffer, np.int32)[
         array.offset : array.offset + count + 1
     ].astype(np.int64)
@@ -486,4 +486,4 @@ def _texts(array: Any, count: int) -> Texts:
         payload: Array = np.zeros(0, np.uint8)
     else:
         payload = np.frombuffer(text_buffer, np.uint8)
-    return Texts(payload[offsets[0] : offsets[-1]], offsets - offsets[0])
+    return TextColumn(payload[offsets[0] : offsets[-1]], offsets - offsets[0])

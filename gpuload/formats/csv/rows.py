@@ -24,20 +24,20 @@ from numpy.typing import NDArray
 
 from gpuload.formats.csv import badlines
 from gpuload.formats.csv.badlines import BadLine
-from gpuload.formats.csv.columns import Column
+from gpuload.formats.csv.columns import CsvColumn
 from gpuload.formats.csv.kinds import (
     LONGEST_FIXED,
     REFERENCE,
+    ColumnKind,
     Form,
-    Kind,
     is_found,
     is_measured,
     is_text,
     kind_of_dtype,
     row_dtype,
 )
-from gpuload.formats.csv.lines import BLOCK_BYTES, Block, blocks, num_ends, scan
-from gpuload.formats.csv.parse import NULL, TEXT, Numbers, Unreadable
+from gpuload.formats.csv.lines import BLOCK_BYTES, TextBlock, blocks, num_ends, scan
+from gpuload.formats.csv.parse import NULL, TEXT, NumberColumn, Unreadable
 from gpuload.formats.csv.values import BlockValues, Job, parse_block
 from gpuload.progress import Progress
 from gpuload.threads import num_cores, parallel_map
@@ -68,7 +68,7 @@ class Sink(Protocol):
 
 
 @dataclass
-class Part:
+class FileRecords:
     """The result of reading a file.
 
     Attributes:
@@ -114,7 +114,7 @@ class _BlockRows:
 
 def guess(job: Job) -> Form:
     """Return the form of the first block that has records; room for text is half as much again as its longest."""
-    form = tuple(kind_of_dtype(column) or Kind(NULL) for column in job.columns)
+    form = tuple(kind_of_dtype(column) or ColumnKind(NULL) for column in job.columns)
     if not any(map(is_found, job.columns)):
         return form
     for number, path in enumerate(job.files.paths):
@@ -124,13 +124,15 @@ def guess(job: Job) -> Form:
     return form
 
 
-def _with_room(column: Column, kind: Kind) -> Kind:
+def _with_room(column: CsvColumn, kind: ColumnKind) -> ColumnKind:
     if kind.read != TEXT or not is_measured(column) or is_text(column, kind):
         return kind
     return replace(kind, width=min(max(kind.width + kind.width // 2, LEAST_WIDTH), LONGEST_FIXED))
 
 
-def convert(job: Job, number: int, form: Form, sink: Sink | None, progress: Progress) -> Part:
+def convert(
+    job: Job, number: int, form: Form, sink: Sink | None, progress: Progress
+) -> FileRecords:
     """Read a file and write its rows to a sink; without a sink the file is only parsed.
 
     Raises:
@@ -139,7 +141,7 @@ def convert(job: Job, number: int, form: Form, sink: Sink | None, progress: Prog
     """
     path, files = job.files.paths[number], job.files
     part, places, wider = (
-        Part(longest=[0] * len(job.columns)),
+        FileRecords(longest=[0] * len(job.columns)),
         list[tuple[int, int, int, int]](),
         form,
     )
@@ -153,10 +155,10 @@ def convert(job: Job, number: int, form: Form, sink: Sink | None, progress: Prog
             for block_rows in ready:
                 _write_rows(block_rows, sink)
 
-    def parser_of(block: Block) -> Callable[[], _BlockRows]:
+    def parser_of(block: TextBlock) -> Callable[[], _BlockRows]:
         return lambda: _parse_block(job, path, block, wider)
 
-    def fetch() -> list[Block]:
+    def fetch() -> list[TextBlock]:
         return list(islice(stream, AT_ONCE * cores))
 
     chunk = fetch()
@@ -205,7 +207,7 @@ def _wider(left: Form, right: Form) -> Form:
     )
 
 
-def bodies(job: Job, number: int, block_bytes: int = BLOCK_BYTES) -> Iterator[Block]:
+def bodies(job: Job, number: int, block_bytes: int = BLOCK_BYTES) -> Iterator[TextBlock]:
     """Yield the blocks of a file without its header."""
     has_header = job.dialect.header
     for block in blocks(job.files, number, job.dialect, block_bytes):
@@ -215,7 +217,7 @@ def bodies(job: Job, number: int, block_bytes: int = BLOCK_BYTES) -> Iterator[Bl
                 continue  # nothing but empty lines yet
             has_header, lines = False, num_ends(block.data[: head.end])
             offset = block.offset + head.end if block.offset >= 0 else -1
-            block = Block(
+            block = TextBlock(
                 block.data[head.end :],
                 block.line + lines,
                 block.num_lines - lines,
@@ -226,7 +228,7 @@ def bodies(job: Job, number: int, block_bytes: int = BLOCK_BYTES) -> Iterator[Bl
             yield block
 
 
-def write_block(job: Job, path: str, block: Block, form: Form, sink: Sink) -> bool:
+def write_block(job: Job, path: str, block: TextBlock, form: Form, sink: Sink) -> bool:
     """Write the rows of a block to a sink; return False if the form does not hold them.
 
     Raises:
@@ -246,7 +248,7 @@ def _write_rows(block_rows: _BlockRows, sink: Sink) -> None:
         sink.rows(rows)
 
 
-def _parse_block(job: Job, path: str, block: Block, form: Form) -> _BlockRows:
+def _parse_block(job: Job, path: str, block: TextBlock, form: Form) -> _BlockRows:
     """Return a block as rows of a form, or of a wider one that it needs."""
     try:
         return _rows_of(job, parse_block(job, block, form), form)
@@ -302,7 +304,7 @@ def _rows(
     rows, payloads = (np.zeros if has_gaps else np.empty)(after - first, dtype), {}
     for place, (column, column_values) in enumerate(zip(job.columns, values, strict=True)):
         name = str(place)
-        if isinstance(column_values, Numbers):
+        if isinstance(column_values, NumberColumn):
             rows[name] = _fill_missing(
                 column_values.values[first:after], column_values.missing, column, first, after
             )
@@ -328,7 +330,7 @@ def _rows(
 
 
 def _fill_missing(
-    values: NDArray[Any], missing: Any, column: Column, first: int, after: int
+    values: NDArray[Any], missing: Any, column: CsvColumn, first: int, after: int
 ) -> NDArray[Any]:
     if missing is None or not missing[first:after].any():
         return values

@@ -16,22 +16,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload.formats.csv import parse
-from gpuload.formats.csv.columns import Column, Dialect
+from gpuload.formats.csv.columns import CsvColumn, Dialect
 from gpuload.formats.csv.kinds import (
     ANY_LENGTH,
     FLOAT,
     NUMBERS,
     UNSIGNED,
+    ColumnKind,
     Form,
-    Kind,
     is_found,
     is_measured,
     is_referred,
     is_text,
     needs_value,
 )
-from gpuload.formats.csv.lines import Block
-from gpuload.formats.csv.parse import OVER, TEXT, ColumnRequest, Numbers, Texts, Unreadable
+from gpuload.formats.csv.lines import TextBlock
+from gpuload.formats.csv.parse import (
+    OVER,
+    TEXT,
+    ColumnRequest,
+    NumberColumn,
+    TextColumn,
+    Unreadable,
+)
 from gpuload.storage.files import Files
 
 UTF32 = "utf-32-le" if sys.byteorder == "little" else "utf-32-be"
@@ -52,7 +59,7 @@ class Job:
     files: Files
     dialect: Dialect
     names: tuple[str, ...]
-    columns: tuple[Column, ...]
+    columns: tuple[CsvColumn, ...]
     keeps_bad: bool = False
 
 
@@ -62,7 +69,7 @@ class BlockValues:
 
     Attributes:
         form: they are read in; it holds the form that was asked for.
-        columns: `Numbers`, `Texts` or `Characters` of each column.
+        columns: `NumberColumn`, `TextColumn` or `Characters` of each column.
         longest: of each column the characters of its longest text (bytes with dtype S), 0 for others.
         count: the records.
     """
@@ -81,7 +88,7 @@ class Characters:
     offsets: NDArray[np.int64]
 
     @classmethod
-    def of(cls, texts: Texts) -> Characters:
+    def of(cls, texts: TextColumn) -> Characters:
         """Return the characters of texts in UTF-8."""
         payload = texts.payload
         if not payload.size or int(payload.max()) < 0x80:
@@ -93,7 +100,7 @@ class Characters:
         return cls(codes.astype(np.min_scalar_type(codes.max())), begins[texts.offsets])
 
 
-def parse_block(job: Job, block: Block, form: Form) -> BlockValues:
+def parse_block(job: Job, block: TextBlock, form: Form) -> BlockValues:
     """Return the values of a block, in a wider form where it needs one.
 
     Raises:
@@ -109,7 +116,7 @@ def parse_block(job: Job, block: Block, form: Form) -> BlockValues:
         return BlockValues(form, columns, longest, _count(columns))
 
 
-def count_records(job: Job, block: Block, form: Form) -> int:
+def count_records(job: Job, block: TextBlock, form: Form) -> int:
     """Return the number of records of a block.
 
     A value of a column whose type is inferred is never wrong, so such columns are read as text.
@@ -118,7 +125,7 @@ def count_records(job: Job, block: Block, form: Form) -> int:
         Unreadable: a line is wrong.
     """
     pairs = zip(job.columns, form, strict=True)
-    loose = tuple(Kind(TEXT) if column.dtype is None else kind for column, kind in pairs)
+    loose = tuple(ColumnKind(TEXT) if column.dtype is None else kind for column, kind in pairs)
     columns = _read(job, block, loose)
     _measure(job, block, loose, columns)
     return _count(columns)
@@ -126,10 +133,10 @@ def count_records(job: Job, block: Block, form: Form) -> int:
 
 def _count(columns: Sequence[Any]) -> int:
     first = columns[0]
-    return len(first.values) if isinstance(first, Numbers) else first.offsets.size - 1
+    return len(first.values) if isinstance(first, NumberColumn) else first.offsets.size - 1
 
 
-def _read(job: Job, block: Block, form: Form) -> list[Any]:
+def _read(job: Job, block: TextBlock, form: Form) -> list[Any]:
     """Return the values of a block, column by column."""
     requests = [
         ColumnRequest(
@@ -146,26 +153,28 @@ def _read(job: Job, block: Block, form: Form) -> list[Any]:
     for place, (column, kind) in enumerate(zip(job.columns, form, strict=True)):
         if column.dtype is not None and _is_rounded(job, block, column, columns[place]):
             raise Unreadable(f"a number is none that {column.dtype} holds", column.number)
-        if isinstance(columns[place], Texts) and _has_characters(column, kind):
+        if isinstance(columns[place], TextColumn) and _has_characters(column, kind):
             columns[place] = Characters.of(columns[place])
     return columns
 
 
-def _has_characters(column: Column, kind: Kind) -> bool:
+def _has_characters(column: CsvColumn, kind: ColumnKind) -> bool:
     """Return True if a row holds the characters of a column's text, and not bytes of UTF-8."""
     return (column.dtype is None or column.dtype.kind == "U") and not is_text(column, kind)
 
 
-def _is_rounded(job: Job, block: Block, column: Column, values: Numbers | Texts) -> bool:
+def _is_rounded(
+    job: Job, block: TextBlock, column: CsvColumn, values: NumberColumn | TextColumn
+) -> bool:
     """Return True if a float of a column is not the number of its text: infinite, or a rounded integer."""
-    if not isinstance(values, Numbers) or values.values.dtype.kind != "f":
+    if not isinstance(values, NumberColumn) or values.values.dtype.kind != "f":
         return False
     return parse.are_unfit(
         block.data, job.dialect, len(job.names), column.number, values, has_quotes=block.has_quotes
     )
 
 
-def _widen(job: Job, block: Block, form: Form, error: Unreadable) -> Form:
+def _widen(job: Job, block: TextBlock, form: Form, error: Unreadable) -> Form:
     """Return a wider form, as a block cannot be read in this one; raises the error where no form is wider."""
     free = {
         column.number: place for place, column in enumerate(job.columns) if column.dtype is None
@@ -188,7 +197,9 @@ def _widen(job: Job, block: Block, form: Form, error: Unreadable) -> Form:
     return tuple(wider)
 
 
-def _measure(job: Job, block: Block, form: Form, columns: Sequence[Any]) -> tuple[Form, list[int]]:
+def _measure(
+    job: Job, block: TextBlock, form: Form, columns: Sequence[Any]
+) -> tuple[Form, list[int]]:
     """Return the form that values need, and the longest text of each column.
 
     Raises:
@@ -196,7 +207,7 @@ def _measure(job: Job, block: Block, form: Form, columns: Sequence[Any]) -> tupl
     """
     wider, longest = list(form), [0] * len(form)
     for place, (column, kind, values) in enumerate(zip(job.columns, form, columns, strict=True)):
-        if isinstance(values, Numbers):
+        if isinstance(values, NumberColumn):
             if column.dtype is None:
                 wider[place] = _kind_of_numbers(job, block, column, kind, values)
             elif values.missing is not None and needs_value(column):
@@ -215,7 +226,9 @@ def _measure(job: Job, block: Block, form: Form, columns: Sequence[Any]) -> tupl
     return tuple(wider), longest
 
 
-def _kind_of_numbers(job: Job, block: Block, column: Column, kind: Kind, values: Numbers) -> Kind:
+def _kind_of_numbers(
+    job: Job, block: TextBlock, column: CsvColumn, kind: ColumnKind, values: NumberColumn
+) -> ColumnKind:
     """Return the kind that a column of an inferred type needs for some of its numbers."""
     kind = kind.widen(kind.name, values.missing is not None)
     if kind.read == FLOAT and kind.name != OVER and _is_rounded(job, block, column, values):

@@ -24,7 +24,7 @@ from gpuload.formats.listing import (
     split_by_file,
     to_arrays,
 )
-from gpuload.formats.parquet.table import CALL, Table
+from gpuload.formats.parquet.table import CALL, ParquetTable
 from gpuload.order import MAX_LENGTH
 from gpuload.sources.leaf import Array
 from gpuload.storage.manifest import Manifest
@@ -38,7 +38,7 @@ ARRAYS = (
 
 
 def to_manifest(
-    tables: Sequence[Table], columns: Sequence[Column]
+    tables: Sequence[ParquetTable], columns: Sequence[Column]
 ) -> tuple[dict[str, Any], dict[str, Array]]:
     """Return the values and arrays of a manifest of files, the first of which has these columns."""
     numbers, schema_of = dict[bytes, int](), list[int]()
@@ -64,7 +64,7 @@ def to_manifest(
 
 def from_manifest(
     listing: Manifest,
-) -> tuple[list[Table], Callable[[Mapping[str, Any]], list[list[Column]]]]:
+) -> tuple[list[ParquetTable], Callable[[Mapping[str, Any]], list[list[Column]]]]:
     """Return the files that a manifest lists, and a function that returns the columns of each from
     the arguments.
 
@@ -76,7 +76,9 @@ def from_manifest(
     schema_of, num_bytes = arrays["schema_of"].tolist(), arrays["unpacked_bytes"].tolist()
     rows = split_by_file(arrays["rows"], arrays["row_groups"])
     tables = [
-        Table(listing.files, number, schemas[schema_of[number]], rows[number], num_bytes[number])
+        ParquetTable(
+            listing.files, number, schemas[schema_of[number]], rows[number], num_bytes[number]
+        )
         for number in range(len(listing.files))
     ]
     firsts = [schema_of.index(number) for number in dict.fromkeys(schema_of)]
