@@ -211,8 +211,8 @@ def _load(
     storage, numbers = open_storage(files), {name: number for number, name in enumerate(pieces)}
     leaves = []
     for number, column in enumerate(columns):
-        name, *others = (f"{number}.{kind}" for kind in column.kinds)
-        contents = [np.frombuffer(pieces[other][1], np.int64) for other in others]
+        name, *index_names = (f"{number}.{kind}" for kind in column.kinds)
+        contents = [np.frombuffer(pieces[index_name][1], np.int64) for index_name in index_names]
         indices = dict(zip(column.kinds[1:], contents, strict=True))
         size = int(files.sizes[numbers[name]])
         _check_piece(os.path.join(folder, name), column, size, indices, len(source))

@@ -33,7 +33,7 @@ from gpuload.formats.hdf5.datasets import (
     DatasetKind,
 )
 from gpuload.formats.listing import (
-    ANY,
+    FREE,
     ListedArray,
     chunk_numbers,
     read_arrays,
@@ -61,8 +61,8 @@ CHUNK = ("offset", "length")
 CHUNK_TABLE = (
     ListedArray("num_chunks"),
     ListedArray("chunks", per=("num_chunks",), columns=CHUNK, inside=CHUNK),
-    ListedArray("chunk_numbers", per=ANY),
-    ListedArray("chunk_masks", per=ANY, after=1 << 32),
+    ListedArray("chunk_numbers", per=FREE),
+    ListedArray("chunk_masks", per=FREE, after=1 << 32),
 )
 NO_CHUNKS = np.zeros(0, np.int64)
 

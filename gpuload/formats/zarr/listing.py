@@ -28,7 +28,7 @@ import numpy as np
 from gpuload import lazy, signalsafe
 from gpuload.errors import SpecError, line_of
 from gpuload.formats import members
-from gpuload.formats.listing import ANY, ListedArray, chunk_numbers, read_arrays, to_arrays
+from gpuload.formats.listing import FREE, ListedArray, chunk_numbers, read_arrays, to_arrays
 from gpuload.formats.members import complete_path
 from gpuload.formats.packing import Packing
 from gpuload.formats.zarr import FIELD, METADATA, shards
@@ -43,12 +43,12 @@ folder_store = lazy.function("gpuload.formats.zarr.store", "FolderStore")
 LARGEST_LENGTH = 1 << 60
 NO_CHUNKS = np.zeros(0, np.int64)
 GROUPS = (
-    ListedArray("kind_of", "<u4", ANY, columns="paths", after=1 << 32),
-    ListedArray("lengths", per=ANY, columns="paths"),
-    ListedArray("num_chunks", per=ANY, columns="paths"),
-    ListedArray("chunk_places", per=ANY),
+    ListedArray("kind_of", "<u4", FREE, columns="paths", after=1 << 32),
+    ListedArray("lengths", per=FREE, columns="paths"),
+    ListedArray("num_chunks", per=FREE, columns="paths"),
+    ListedArray("chunk_places", per=FREE),
     # Without it the indexes of shards are read.
-    ListedArray("num_absent", per=ANY, columns="paths", least=-1, is_optional=True),
+    ListedArray("num_absent", per=FREE, columns="paths", least=-1, is_optional=True),
 )
 
 
@@ -85,9 +85,9 @@ def to_manifest(
         "num_chunks": [[array.chunks.size for array in table] for table in tables],
         "chunk_places": np.concatenate([NO_CHUNKS, *lacking]),
     }
-    counted = [[array.num_absent for array in table] for table in tables]
-    if any(number is not None for row in counted for number in row):
-        values["num_absent"] = [[-1 if n is None else n for n in row] for row in counted]
+    num_absent = [[array.num_absent for array in table] for table in tables]
+    if any(number is not None for row in num_absent for number in row):
+        values["num_absent"] = [[-1 if n is None else n for n in row] for row in num_absent]
     about = {"paths": list(paths), "kinds": [list(map(json.loads, column)) for column in numbers]}
     return about, to_arrays(GROUPS, values)
 
