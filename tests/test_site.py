@@ -189,6 +189,22 @@ def test_the_site_with_the_docstrings_builds_and_its_links_lead_somewhere(tmp_pa
     assert too_wide(folder, pixels=390) == []
 
 
+def test_the_navigation_has_ten_entries_that_fold():
+    config = mkdocs_config.load_config(str(ROOT / "mkdocs.yml"))
+
+    assert len(config.nav) <= 10
+    # These features of the theme show all entries of all sections at once.
+    assert not {"navigation.sections", "navigation.expand"} & set(config.theme["features"])
+
+
+def test_the_home_page_links_to_each_section_and_shows_pictures_of_ops():
+    home = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+
+    assert len(re.findall(r"\[!\[[^]]+\]\(images/ops/\w+\.jpg\)\]\(ops\.md#[\w-]+\)", home)) >= 5
+    for page in ("manifests", "audit", "scale", "command-line", "promises", "converting", "remote"):
+        assert f"]({page}.md)" in home, page
+
+
 def test_a_page_that_the_navigation_does_not_name_is_a_warning(caplog):
     from mkdocs.structure.files import File, get_files
     from mkdocs.structure.nav import get_navigation
