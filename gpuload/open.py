@@ -180,11 +180,9 @@ def recognize(paths: list[str]) -> tuple[Format, Match]:
     Raises:
         FormatError, SpecError, FileError: as ``open``.
     """
-    if len(paths) > 1:
-        recognize_part = _recognize_part
-    else:
-        recognize_part = recognize_file
-    files, results = look_at(paths, HEAD_BYTES, recognize_part)
+    files, results = look_at(
+        paths, HEAD_BYTES, _recognize_part if len(paths) > 1 else recognize_file
+    )
     matches = [(number, result) for number, result in enumerate(results) if result is not None]
     blanks = [files.paths[number] for number, result in enumerate(results) if result is None]
     if not matches:
@@ -234,18 +232,11 @@ def _files_of(folder: str, error: MissingFileError) -> list[str]:
     """
     if is_remote(folder):
         raise error
-    suffixes_of_folders = {
-        suffix for form in FORMATS if form.folder is not None for suffix in form.folder.suffixes
-    }
-    visible = [name for name in os.listdir(folder) if not name.startswith(".")]
-    names = without_companions(sorted([name for name in visible if not is_hidden(name)] or visible))
-    for name in names:
-        path = os.path.join(folder, name)
-        if signalsafe.is_link(path) and not signalsafe.exists(path):
-            raise open_error(path, FileNotFoundError())
+    names = _names_in(folder)
     files = [name for name in names if signalsafe.is_file(os.path.join(folder, name))]
     suffixes = Counter(os.path.splitext(name)[1] for name in files)
-    if any(suffix.lower() in suffixes_of_folders for suffix in suffixes):
+    folders = {suffix for form in FORMATS if form.folder for suffix in form.folder.suffixes}
+    if any(suffix.lower() in folders for suffix in suffixes):
         raise error  # it is a folder of that format, and something else is missing
     if len(suffixes) == 1 and len(files) == len(names):
         return [os.path.join(folder, name) for name in files]
@@ -253,15 +244,30 @@ def _files_of(folder: str, error: MissingFileError) -> list[str]:
         raise MissingFileError(
             f"{folder} holds no file", cause="the folder is empty", remedy="check the path"
         )
+    wildcard = os.path.join("**", "*")
     if suffixes:
         wildcard = f"*{suffixes.most_common(1)[0][0]}"
-    else:
-        wildcard = os.path.join("**", "*")
+    call = f"gl.open({os.path.join(folder, wildcard)!r})"
     raise MissingFileError(
         error.what,
         cause=error.cause,
-        remedy=f"check the folder, or name files of one kind: gl.open({os.path.join(folder, wildcard)!r})",
+        remedy=f"check the folder, or name files of one kind: {call}",
     )
+
+
+def _names_in(folder: str) -> list[str]:
+    """Return the sorted names of a folder without hidden files and companions.
+
+    Raises:
+        MissingFileError: a link leads nowhere.
+    """
+    visible = [name for name in os.listdir(folder) if not name.startswith(".")]
+    names = without_companions(sorted([name for name in visible if not is_hidden(name)] or visible))
+    for name in names:
+        path = os.path.join(folder, name)
+        if signalsafe.is_link(path) and not signalsafe.exists(path):
+            raise open_error(path, FileNotFoundError())
+    return names
 
 
 def without_companions(paths: list[str]) -> list[str]:
@@ -351,10 +357,7 @@ def _content(beginning: Beginning) -> Beginning | None:
     """Return the beginning of the content of a compressed file; None if it is not compressed."""
     if not beginning.head.startswith((GZIP, *ZLIB)):
         return None
-    if beginning.head.startswith(GZIP):
-        compression = "gzip"
-    else:
-        compression = "zlib"
+    compression = "gzip" if beginning.head.startswith(GZIP) else "zlib"
     inner = inflate_head(beginning.head, compression, INNER_BYTES)
     if inner is None:
         return None
@@ -409,11 +412,9 @@ def _advice(name: str, extra: str, args: tuple[Any, ...], arguments: dict[str, A
     if not words:
         return ""
     paths = args[0] if args else arguments.get("paths")
-    is_of_open = name == "gl.open" and paths is not None
-    if is_of_open:
+    opener, options = "", dict[str, Any]()
+    if name == "gl.open" and paths is not None:
         opener, options = _opener_of(paths)
-    else:
-        opener, options = ("", {})
     if opener in words:
         rest = {key: value for key, value in arguments.items() if key not in ("paths", extra)}
         rest = {**options, **rest, words[opener]: arguments[extra]}
@@ -437,7 +438,7 @@ def _argument_of(form: str, name: str) -> str:
     return next((word for word in synonyms.ARGUMENTS.get(name, ()) if word in names), "")
 
 
-def _opener_of(paths: Any) -> tuple[str, Mapping[str, Any]]:
+def _opener_of(paths: Any) -> tuple[str, dict[str, Any]]:
     """Return the name of the format by which `gl.open` opens files, and the arguments that it
     passes; "" if none."""
     with contextlib.suppress(GpuloadError):
@@ -452,8 +453,8 @@ def _opener_of(paths: Any) -> tuple[str, Mapping[str, Any]]:
     return "", {}
 
 
-def _opener_of_folder(folder: str) -> tuple[str, Mapping[str, Any]]:
-    """Return what `_opener_of` does, for a folder."""
+def _opener_of_folder(folder: str) -> tuple[str, dict[str, Any]]:
+    """Return the format and the arguments by which `gl.open` opens a folder."""
     for form in FORMATS:
         if form.folder is not None and form.folder.recognize(folder):
             return form.name, {}

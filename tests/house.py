@@ -150,10 +150,10 @@ UNSAFE = {
 }
 
 # The one door to pickles: NPY files of Python objects that the user trusts, and who may open it.
-PICKLES, PICKLE_USERS = "formats/npy/pickles.py", ("convert.py", "cli/convert.py")
+PICKLES, PICKLE_USERS = "formats/npy/pickles.py", ("convert/__init__.py", "cli/convert.py")
 
 # The loops over all formats, and what they may import of the room of formats.
-FORMAT_LOOPS = ("open.py", "check.py", "convert.py")
+FORMAT_LOOPS = ("open.py", "check.py", "convert/*")
 FORMAT_BASES = tuple(
     f"{PACKAGE}.formats.{name}" for name in ("FORMATS", "base", "writing", "foreign")
 )
@@ -454,7 +454,7 @@ def loops_over_formats_name_none(modules: list[Module]) -> Iterator[str]:
     """What opens, checks and converts files of any format imports no format, but for the door to
     pickles."""
     for module in modules:
-        if module.path not in FORMAT_LOOPS:
+        if not any(fnmatchcase(module.path, loop) for loop in FORMAT_LOOPS):
             continue
         allowed = (*FORMAT_BASES, *([_dotted_name(PICKLES)] if module.path in PICKLE_USERS else []))
         for line, name in module.imports:

@@ -23,6 +23,7 @@ import pytest
 import gpuload as gl
 from gpuload import cli
 from gpuload import convert as convert_function
+from gpuload.convert import shards as shard_files
 from gpuload.errors import (
     FileError,
     FormatError,
@@ -639,7 +640,7 @@ def test_what_differs_when_it_is_read_back_gets_no_name(tmp_path):
 
 @pytest.mark.parametrize("suffix", ["npy", "npz", "bin", "tfrecord"])
 def test_a_byte_that_the_disk_changed_is_noticed(tmp_path, monkeypatch, suffix):
-    flush = converting._compare
+    flush = shard_files._compare
 
     def faulty(path, file, form, work):
         data = bytearray(Path(path).read_bytes())
@@ -647,7 +648,7 @@ def test_a_byte_that_the_disk_changed_is_noticed(tmp_path, monkeypatch, suffix):
         Path(path).write_bytes(data)
         flush(path, file, form, work)
 
-    monkeypatch.setattr(converting, "_compare", faulty)
+    monkeypatch.setattr(shard_files, "_compare", faulty)
     source = gl.arrays(x=np.frombuffer(b"\xf1\xf2\xf3\xf4" * 5, np.uint8).reshape(5, 4))
 
     with pytest.raises((RecordError, FormatError)):
@@ -698,7 +699,7 @@ def test_a_full_disk_while_the_journal_is_written_is_an_error(tmp_path, monkeypa
     def full(path):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(converting, "_flush", full)
+    monkeypatch.setattr(shard_files, "_flush", full)
 
     with pytest.raises(FileError, match=r"a\.npy cannot be written(.|\n)*No space left"):
         gl.convert(gl.arrays(x=values()), tmp_path / "a.npy")

@@ -157,7 +157,7 @@ CLEAN = {
     ),
     "sources/__init__.py": '"""Formats."""\nfrom .npy import npy\ndef open(path): return npy\nopen(1)',
     "formats/npy/source.py": '"""NPY."""\nimport numpy as np\nnp.load("x", allow_pickle=False)\nopen("x")',
-    "convert.py": '"""Write."""\nfrom gpuload.formats import FORMATS\nfrom gpuload.formats.npy import pickles',
+    "convert/__init__.py": '"""Write."""\nfrom gpuload.formats import FORMATS\nfrom gpuload.formats.npy import pickles',
     "ops/crop.py": '"""Cut."""\nimport re\nre.compile("print(open)")',
     "core/__init__.py": '"""Fast."""\nimport importlib\nimportlib.import_module(f"gpuload.core.{1}")',
     "threads.py": '"""Threads."""\nimport threading\nthreading.Thread()',
@@ -339,7 +339,7 @@ BROKEN = {
         (
             "loader.py",
             "from gpuload.formats.npy import pickles",
-            "gpuload.formats.npy.pickles; only convert.py and cli/convert",
+            "gpuload.formats.npy.pickles; only convert/__init__.py and cli/convert",
         ),
     ],
     "only_the_command_line_prints": [

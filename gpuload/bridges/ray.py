@@ -249,7 +249,7 @@ def convert(
         RecordError: a record cannot be read.
         GpuloadError: workers died again and again.
     """
-    parts = plan_parts(source, out, check_count("records_per_shard", records_per_shard))
+    parts, wildcard = plan_parts(source, out, check_count("records_per_shard", records_per_shard))
     if not ray.is_initialized():
         raise SpecError(
             "glray.convert() without a cluster",
@@ -289,7 +289,7 @@ def convert(
         len(source),
         sum(result.num_bytes for result in conversions),
         sum(result.num_kept for result in conversions),
-        conversions[0].call.replace(parts[0].name, parts[0].wildcard),
+        conversions[0].call.replace(parts[0].name, wildcard),
     )
 
 

@@ -1,4 +1,4 @@
-"""``gpuload convert IN OUT``: records of any format to files of another; see `convert.py`.
+"""``gpuload convert IN OUT``: records of any format to files of another; see `gpuload.convert`.
 
     gpuload convert data/*.npy out.npz
     gpuload convert photos 'out/train-{shard:05d}.tfrecord' --num-shards 16

@@ -216,7 +216,7 @@ def _sample(source: Source, record: int) -> tuple[dict[int, dict[str, Any]], tup
 
 
 def _about_head(file: heads.Head) -> Iterator[str]:
-    """Give what of an image is not usual: its numbers, its alpha, its pages."""
+    """Give the words about an image that is not usual: its numbers, its alpha, its pages."""
     if file.dtype != "uint8":
         yield f"of {file.dtype}"
     if file.surplus:
@@ -229,14 +229,8 @@ def _report(
     source: Source, field: Field, records: dict[int, dict[str, Any]], record: int
 ) -> FieldReport:
     values = {number: fields[field.name] for number, fields in records.items()}
-    if values:
-        about = _about(source, field, list(values.values()))
-    else:
-        about = ""
-    if record in values:
-        value = _value(field, values[record])
-    else:
-        value = ""
+    about = _about(source, field, list(values.values())) if values else ""
+    value = _value(field, values[record]) if record in values else ""
     dtype = field.text or str(field.dtype)
     return FieldReport(
         field.name, dtype, field.shape, field.axes, field.mark, field.encoded, about, value
@@ -246,43 +240,50 @@ def _report(
 def _about(source: Source, field: Field, values: list[Any]) -> str:
     """Return a line about the values of the sample."""
     if field.encoded:
-        files = [heads.read(value) for value in values]
-        kinds = Counter(heads.FORMATS[file.kind].title for file in files)
-        size = f"{_span([file.height for file in files])} x {_span([file.width for file in files])} pixels"
-        least, largest = _bytes(min(map(len, values))), _bytes(max(map(len, values)))
-        about = dict.fromkeys(word for file in files for word in _about_head(file))
-        if least == largest:
-            sizes = least
-        else:
-            sizes = f"{least} to {largest}"
-        return "; ".join([", ".join(kinds), size, sizes, *about])
-    parts = []
+        return _about_files(values)
     arrays = [np.asarray(value) for value in values]
+    parts = list[str]()
     if not field.uniform:
-        shapes = [array.shape for array in arrays]
-        # Values of several ranks have no lengths axis by axis.
-        if len({len(shape) for shape in shapes}) == 1:
-            lengths = " x ".join(_span(list(axis)) for axis in zip(*shapes, strict=True)) or "one"
-            parts.append(f"{lengths} value{'s' * (lengths not in ('1', 'one'))}")
-    nonempty = [array for array in arrays if array.size]
-    if nonempty and field.dtype.kind in "buif":
-        parts.append(
-            _range(np.concatenate([array.ravel().astype(np.float64) for array in nonempty]))
-        )
-    elif nonempty and field.dtype.kind in "OSU":
-        texts = sorted({len(text) for array in nonempty for text in array.ravel().tolist()})
-        if field.text == "bytes" or field.dtype.kind == "S":
-            unit = "byte"
-        else:
-            unit = "character"
-        parts.append(f"{_span(texts)} {unit}{'s' * (texts != [1])}")
+        parts += _about_shapes([array.shape for array in arrays])
+    parts += _about_elements(field, [array for array in arrays if array.size])
     if source.classes and field == _label_field(source):
         names = ", ".join(source.classes[:MOST_NAMES])
-        parts.append(
-            f"{len(source.classes)} classes: {names}{' ...' if len(source.classes) > MOST_NAMES else ''}"
-        )
-        parts += _class_counts(source, field)
+        if len(source.classes) > MOST_NAMES:
+            names += " ..."
+        parts += [f"{len(source.classes)} classes: {names}", *_class_counts(source, field)]
     return "; ".join(parts)
+
+
+def _about_files(values: list[Any]) -> str:
+    """Return a line about encoded images: formats, pixels, bytes."""
+    files = [heads.read(value) for value in values]
+    kinds = Counter(heads.FORMATS[file.kind].title for file in files)
+    heights, widths = _span([file.height for file in files]), _span([file.width for file in files])
+    least, largest = _bytes(min(map(len, values))), _bytes(max(map(len, values)))
+    sizes = least
+    if largest != least:
+        sizes = f"{least} to {largest}"
+    unusual = dict.fromkeys(word for file in files for word in _about_head(file))
+    return "; ".join([", ".join(kinds), f"{heights} x {widths} pixels", sizes, *unusual])
+
+
+def _about_shapes(shapes: list[tuple[int, ...]]) -> Iterator[str]:
+    """Give the lengths of values of varying shape; nothing if they have several ranks."""
+    if len({len(shape) for shape in shapes}) == 1:
+        lengths = " x ".join(_span(list(axis)) for axis in zip(*shapes, strict=True)) or "one"
+        yield f"{lengths} value{'s' * (lengths not in ('1', 'one'))}"
+
+
+def _about_elements(field: Field, arrays: list[NDArray[Any]]) -> Iterator[str]:
+    """Give the range of numbers, or the lengths of texts; nothing without elements."""
+    if not arrays:
+        return
+    if field.dtype.kind in "buif":
+        yield _range(np.concatenate([array.ravel().astype(np.float64) for array in arrays]))
+    elif field.dtype.kind in "OSU":
+        lengths = sorted({len(text) for array in arrays for text in array.ravel().tolist()})
+        unit = "byte" if field.text == "bytes" or field.dtype.kind == "S" else "character"
+        yield f"{_span(lengths)} {unit}{'s' * (lengths != [1])}"
 
 
 def _label_field(source: Source) -> Field | None:
@@ -316,12 +317,11 @@ def _range(values: NDArray[np.float64]) -> str:
         low, high = (f"{number:.6g}" for number in (numbers.min(), numbers.max()))
     else:
         low, high = ("NaN", "NaN")
+    span = f"all {low}" if low == high else f"{low} to {high}"
     num_gaps = values.size - numbers.size
     if num_gaps and numbers.size:
-        gaps = f"; {num_gaps:,} NaN"
-    else:
-        gaps = ""
-    return f"{f'all {low}' if low == high else f'{low} to {high}'}{gaps}"
+        span += f"; {num_gaps:,} NaN"
+    return span
 
 
 def _span(numbers: list[int]) -> str:
@@ -336,12 +336,11 @@ def _value(field: Field, value: Any) -> str:
     """Return the value of a record as text."""
     if field.encoded:
         file = heads.read(value)
+        pixels = f"{file.height} x {file.width} pixels, {file.channels} x {file.bits} bits"
+        text = f"{heads.FORMATS[file.kind].title}, {pixels}"
         if file.orientation > 1:
-            turned = f", EXIF orientation {file.orientation}"
-        else:
-            turned = ""
-        title = heads.FORMATS[file.kind].title
-        return f"{title}, {file.height} x {file.width} pixels, {file.channels} x {file.bits} bits{turned}"
+            text += f", EXIF orientation {file.orientation}"
+        return text
     array = np.asarray(value)
     if array.ndim == 0 and array.dtype.kind in "OSU":
         text = repr(array.item())
@@ -380,18 +379,13 @@ def _decode_forms(field: Field, records: dict[int, dict[str, Any]], on: str) -> 
     """
     files = [record[field.name] for record in itertools.islice(records.values(), MOST_FILES)]
     op, plain = lossless_for(files), Decode()
+    words = []
     if op.mode != plain.mode:
-        words = [repr(op.mode)]
-    else:
-        words = []
+        words.append(repr(op.mode))
     if op.dtype != plain.dtype or op.channels is not None:
-        words += [f"dtype={op.dtype!r}"]
-    else:
-        words += []
+        words.append(f"dtype={op.dtype!r}")
     if op.channels is not None:
-        words += [f"channels={op.channels}"]
-    else:
-        words += []
+        words.append(f"channels={op.channels}")
     forms = [f"gl.ops.Decode({', '.join(filter(None, [*words, on]))})"]
     if op.dtype not in RESIZABLE:
         forms.append(f"gl.ops.Cast({', '.join(filter(None, [repr('float32'), on]))})")
@@ -406,19 +400,16 @@ def _code(
     files = [field for field in source.spec if field.encoded]
     ops = []
     for field in files:
-        if field.name == "image" or len(names) == 1:
-            on = ""
-        else:
-            on = f"on={field.name!r}"
+        on = "" if field.name == "image" or len(names) == 1 else f"on={field.name!r}"
         ops += [
             *_decode_forms(field, records, on),
             f"gl.ops.RandomResizedCrop({', '.join(filter(None, [str(SIDE), str(SIDE), on]))})",
         ]
     lines = [f"source = gl.open({paths!r})"]
     if call in ROW_CALLS and call_of(paths) is None and len(set(source.files.paths)) > 1:
-        targets = (
-            os.path.join(paths, "*") if isinstance(paths, str) and os.path.isdir(paths) else paths
-        )
+        targets = paths
+        if isinstance(paths, str) and os.path.isdir(paths):
+            targets = os.path.join(paths, "*")
         lines = [
             f"{lines[0]}  # a record is a row",
             f'# {call}({targets!r}, record="file"): a record is a file',
@@ -532,9 +523,7 @@ def _colour_blocks(image: Pixels, console: Any) -> list[Any]:
     if height < image.shape[0]:
         height += height % 2
     elif height > 1:
-        height += -(height % 2)
-    else:
-        height += 0
+        height -= height % 2
     pixels = _thumbnail(image, width, height)
     rows = []
     for upper, lower in zip(pixels[::2], pixels[1::2], strict=False):

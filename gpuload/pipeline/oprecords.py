@@ -7,7 +7,7 @@ source.
 A record's values are the bytes that a batch of a loader with these ops holds: draws depend on
 (seed, epoch, record, op), and a row depends on nothing but its record and its draws. The array
 executor makes them, on the CPU, in the thread that reads. Nothing is stored: `sources/cache.py`
-keeps them, and `convert.py` writes them.
+keeps them, and `gl.convert` writes them.
 """
 
 from __future__ import annotations
