@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 import gpuload as gl
-from gpuload.cli import doctor, main
-from gpuload.cli.doctor import ABSENT, OK, PROBLEM, Finding, Package
+from gpuload.cli import doctor_base, doctor_images, doctor_packages, main
+from gpuload.cli.doctor_base import ABSENT, OK, PROBLEM, Diagnosis
+from gpuload.cli.doctor_packages import PackageUse
 from gpuload.executors import trials
 from gpuload.ops.value.decode import decoder_on_gpu
 
@@ -24,7 +25,7 @@ def plant(folder, monkeypatch, files):
 
 
 def package(module):
-    return Package(module, module, (module,), "a test", f'pip install "{module}"')
+    return PackageUse(module, module, (module,), "a test", f'pip install "{module}"')
 
 
 @pytest.mark.parametrize(
@@ -42,23 +43,25 @@ def package(module):
 def test_a_package_that_fails_when_it_is_imported_is_a_finding(code, fault, tmp_path, monkeypatch):
     plant(tmp_path, monkeypatch, {"planted_package/__init__.py": code})
 
-    assert doctor.import_fault(package("planted_package")) == fault
+    assert doctor_packages.import_fault(package("planted_package")) == fault
 
 
 def test_a_package_that_hangs_is_a_finding(tmp_path, monkeypatch):
     plant(tmp_path, monkeypatch, {"planted_package/__init__.py": "import time; time.sleep(60)"})
-    monkeypatch.setattr(doctor, "CHILD_S", 1)
+    monkeypatch.setattr(doctor_base, "CHILD_S", 1)
 
-    assert doctor.import_fault(package("planted_package")) == "it took more than 1 s"
+    assert doctor_packages.import_fault(package("planted_package")) == "it took more than 1 s"
 
 
 def test_packages_for_two_versions_of_cuda_are_named_with_the_remedy(tmp_path, monkeypatch):
     distributions = {"nvidia-dali-cuda120": "2.4.0", "cupy-cuda13x": "14.2.0"}
     monkeypatch.setattr(
-        doctor, "versions", lambda names: {n: v for n, v in distributions.items() if n in names}
+        doctor_packages,
+        "versions",
+        lambda names: {n: v for n, v in distributions.items() if n in names},
     )
 
-    ((subject, about, remedy),) = doctor.misfits()
+    ((subject, about, remedy),) = doctor_packages.misfits()
 
     assert subject == "CUDA"
     assert "CUDA 12: nvidia-dali-cuda120; CUDA 13: cupy-cuda13x" in about
@@ -86,14 +89,18 @@ def test_cupy_is_recommended_where_it_is_of_use_and_in_the_place_of_the_builds_f
     cuda, distributions, remedy, monkeypatch
 ):
     monkeypatch.setattr(
-        doctor, "versions", lambda names: {n: v for n, v in distributions.items() if n in names}
+        doctor_packages,
+        "versions",
+        lambda names: {n: v for n, v in distributions.items() if n in names},
     )
-    monkeypatch.setattr(doctor, "DRIVER", "/" if cuda else "/no/such/file")
-    monkeypatch.setattr(doctor.driver, "cuda_version", lambda: cuda)
-    monkeypatch.setattr(doctor.shutil, "which", lambda name: None)
-    monkeypatch.setattr(doctor.signalsafe, "is_installed", lambda name: False)
+    monkeypatch.setattr(doctor_base, "DRIVER", "/" if cuda else "/no/such/file")
+    monkeypatch.setattr(doctor_packages.driver, "cuda_version", lambda: cuda)
+    monkeypatch.setattr(doctor_base.shutil, "which", lambda name: None)
+    monkeypatch.setattr(doctor_images.signalsafe, "is_installed", lambda name: False)
 
-    (finding,) = [finding for finding in doctor._packages() if finding.subject == "CuPy"]
+    (finding,) = [
+        finding for finding in doctor_packages.diagnose_packages() if finding.subject == "CuPy"
+    ]
 
     assert finding.remedy == remedy
 
@@ -105,7 +112,7 @@ def test_two_distributions_of_a_package_spoil_each_other(tmp_path, monkeypatch):
     }
     plant(tmp_path, monkeypatch, files)
 
-    problems = {subject: about for subject, about, _ in doctor.misfits()}
+    problems = {subject: about for subject, about, _ in doctor_packages.misfits()}
 
     assert "cupy-cuda12x and cupy lie in one folder" in problems["CuPy"]
 
@@ -117,10 +124,10 @@ def test_a_codec_that_ends_the_process_is_one_line_and_the_others_are_tried(monk
         "    if number == 2: os.abort()\n"
         "    print(json.dumps([f'sample {number}', 'ok', '']), flush=True)\n"
     )
-    monkeypatch.setattr(doctor, "TRY_IMAGES", program)
+    monkeypatch.setattr(doctor_images, "TRY_IMAGES", program)
 
     results = list(
-        doctor.decode_samples("dali", "gpu:0", [f"sample {number}" for number in range(4)])
+        doctor_images.decode_samples("dali", "gpu:0", [f"sample {number}" for number in range(4)])
     )
 
     assert [state for _, state, _ in results] == [OK, OK, PROBLEM, OK]
@@ -131,11 +138,11 @@ def test_each_format_is_decoded_whole_and_by_region_in_a_process_of_its_own():
     pytest.importorskip("PIL.Image")
     titles = [
         f"{title}, {part}"
-        for title, _ in doctor.parity_images.samples()
+        for title, _ in doctor_images.parity_images.samples()
         for part in ("whole", "region")
     ]
 
-    results = list(doctor.decode_samples("array", "cpu", titles))
+    results = list(doctor_images.decode_samples("array", "cpu", titles))
 
     assert [title for title, _, _ in results] == titles
     assert {"JPEG 4:2:0, whole", "JPEG 4:2:0, region", "PNG, whole"} < {
@@ -145,14 +152,14 @@ def test_each_format_is_decoded_whole_and_by_region_in_a_process_of_its_own():
 
 
 def test_it_says_where_images_can_be_decoded(monkeypatch):
-    monkeypatch.setattr(doctor.device, "gpu_problem", lambda number: None)
-    monkeypatch.setattr(doctor.device, "num_gpus", lambda: 1)
-    monkeypatch.setattr(doctor.threads, "num_cores_for_gpu", lambda num_gpus: 16)
-    monkeypatch.setattr(doctor.native, "codec", lambda: object())
-    monkeypatch.setattr(doctor.signalsafe, "is_installed", lambda name: True)
+    monkeypatch.setattr(doctor_images.device, "gpu_problem", lambda number: None)
+    monkeypatch.setattr(doctor_images.device, "num_gpus", lambda: 1)
+    monkeypatch.setattr(doctor_images.threads, "num_cores_for_gpu", lambda num_gpus: 16)
+    monkeypatch.setattr(doctor_images.native, "codec", lambda: object())
+    monkeypatch.setattr(doctor_images.signalsafe, "is_installed", lambda name: True)
 
     def abouts() -> dict[str, str]:
-        return {finding.subject: finding.about for finding in doctor._decoding()}
+        return {finding.subject: finding.about for finding in doctor_images.diagnose_decoding()}
 
     assert list(abouts()) == [
         "decoding on the host",
@@ -161,11 +168,11 @@ def test_it_says_where_images_can_be_decoded(monkeypatch):
     ]
     assert "decoded on the host" in abouts()['executor="auto" on a GPU']
     assert "there are 16 cores for each GPU" in abouts()['executor="auto" on a GPU']
-    monkeypatch.setattr(doctor.decode, "codec", lambda: None)
+    monkeypatch.setattr(doctor_images.decode, "codec", lambda: None)
     assert "decoded on the device" in abouts()['executor="auto" on a GPU']
-    monkeypatch.setattr(doctor.signalsafe, "is_installed", lambda name: False)
+    monkeypatch.setattr(doctor_images.signalsafe, "is_installed", lambda name: False)
     assert 'executor="auto" on a GPU' not in abouts()
-    monkeypatch.setattr(doctor.decode, "codec", lambda: "pillow")
+    monkeypatch.setattr(doctor_images.decode, "codec", lambda: "pillow")
     assert (
         abouts()['executor="auto" on a GPU']
         == "has images decoded on the host: DALI is not installed"
@@ -175,11 +182,11 @@ def test_it_says_where_images_can_be_decoded(monkeypatch):
 def test_a_place_to_decode_that_failed_is_a_problem_whose_remedy_names_the_other(monkeypatch):
     failure = trials.Failure("dali", "gpu", "PNG", False, "it is late")
     monkeypatch.setattr(trials, "load", lambda name, device: (failure,) if name == "dali" else ())
-    monkeypatch.setattr(doctor.device, "gpu_problem", lambda number: None)
-    monkeypatch.setattr(doctor.device, "num_gpus", lambda: 1)
-    monkeypatch.setattr(doctor.signalsafe, "is_installed", lambda name: True)
+    monkeypatch.setattr(doctor_images.device, "gpu_problem", lambda number: None)
+    monkeypatch.setattr(doctor_images.device, "num_gpus", lambda: 1)
+    monkeypatch.setattr(doctor_images.signalsafe, "is_installed", lambda name: True)
 
-    host, on_device, auto = doctor._decoding()
+    host, on_device, auto = doctor_images.diagnose_decoding()
 
     assert (host.state, auto.state) == (OK, OK)
     assert (on_device.state, on_device.remedy) == (PROBLEM, 'write decode="host"')
@@ -194,16 +201,16 @@ def test_the_report_names_what_is_absent_and_what_is_broken(tmp_path, monkeypatc
         {"planted_package/__init__.py": "raise OSError('a library is missing')"},
     )
     monkeypatch.setattr(
-        doctor, "PACKAGES", (package("planted_package"), package("no_such_package"))
+        doctor_packages, "PACKAGES", (package("planted_package"), package("no_such_package"))
     )
-    monkeypatch.setattr(doctor.parity_images, "samples", lambda: iter(()))
+    monkeypatch.setattr(doctor_images.parity_images, "samples", lambda: iter(()))
 
     status = main(["doctor"])
     text = capsys.readouterr().out
     assert main(["doctor", "--json"]) == status == 1
 
     document = json.loads(capsys.readouterr().out)
-    findings = [Finding(**fields) for fields in document["findings"]]
+    findings = [Diagnosis(**fields) for fields in document["findings"]]
     assert document["num_problems"] == sum(finding.state == PROBLEM for finding in findings)
     by_subject = {finding.subject: finding for finding in findings}
     assert by_subject["planted_package"].state == PROBLEM
@@ -221,15 +228,17 @@ def test_the_decoder_of_a_card_gets_its_verdict_by_batches_of_jpegs(tmp_path, mo
     pytest.importorskip("nvidia.dali")
     monkeypatch.setenv("GPULOAD_CACHE", str(tmp_path))
     monkeypatch.delenv(trials.SWITCH, raising=False)
-    monkeypatch.setattr(doctor, "NUM_JPEGS", 4)
-    monkeypatch.setattr(doctor.device, "card_name", lambda place: "NVIDIA H100")
-    doctor.try_decoder("cpu")  # DALI's decoder there; it prints a line, which the parent reads
+    monkeypatch.setattr(doctor_images, "NUM_JPEGS", 4)
+    monkeypatch.setattr(doctor_images.device, "card_name", lambda place: "NVIDIA H100")
+    doctor_images.try_decoder(
+        "cpu"
+    )  # DALI's decoder there; it prints a line, which the parent reads
     line = capsys.readouterr().out
     monkeypatch.setattr(
-        doctor, "_child", lambda program, place: (0, f"DALI says hello\n{line}", "")
+        doctor_images, "run_child", lambda program, place: (0, f"DALI says hello\n{line}", "")
     )
 
-    finding = doctor.try_card("gpu:0")
+    finding = doctor_images.try_card("gpu:0")
 
     decoder = decoder_on_gpu([gl.ops.Decode()])
     assert (finding.state, finding.about) == (
@@ -238,8 +247,8 @@ def test_the_decoder_of_a_card_gets_its_verdict_by_batches_of_jpegs(tmp_path, mo
     )
     assert trials.load_verdict(decoder, "NVIDIA H100").is_good
 
-    monkeypatch.setattr(doctor, "_child", lambda program, place: (-11, "", ""))
-    finding = doctor.try_card("gpu:0")
+    monkeypatch.setattr(doctor_images, "run_child", lambda program, place: (-11, "", ""))
+    finding = doctor_images.try_card("gpu:0")
 
     assert (finding.state, finding.about) == (PROBLEM, "it ended the process (SIGSEGV)")
     assert 'decode="host"' in finding.remedy
@@ -248,7 +257,7 @@ def test_the_decoder_of_a_card_gets_its_verdict_by_batches_of_jpegs(tmp_path, mo
 
 def test_a_decoder_that_makes_other_pixels_is_a_problem(monkeypatch, capsys):
     pytest.importorskip("nvidia.dali")
-    monkeypatch.setattr(doctor, "NUM_JPEGS", 4)
+    monkeypatch.setattr(doctor_images, "NUM_JPEGS", 4)
     from gpuload.executors.dali import DaliExecutor
 
     finish = DaliExecutor.finish
@@ -257,7 +266,7 @@ def test_a_decoder_that_makes_other_pixels_is_a_problem(monkeypatch, capsys):
         return {"image": [np.roll(image, 1, axis=1) for image in finish(self)["image"]]}
 
     monkeypatch.setattr(DaliExecutor, "finish", shifted)
-    doctor.try_decoder("cpu")
+    doctor_images.try_decoder("cpu")
 
     state, about = json.loads(capsys.readouterr().out)
     assert state == PROBLEM

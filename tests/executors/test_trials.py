@@ -202,7 +202,7 @@ def test_a_loader_that_is_sent_to_another_process_heeds_what_is_stored_there(pho
 
 
 def test_doctor_stores_what_failed_and_removes_it_when_it_is_mended(cache, monkeypatch):
-    from gpuload.cli import doctor
+    from gpuload.cli import doctor_images
     from gpuload.cli.parity_images import samples
 
     works = [f"{title}, {part}" for title, _ in samples() for part in ("whole", "region")]
@@ -215,16 +215,16 @@ def test_doctor_stores_what_failed_and_removes_it_when_it_is_mended(cache, monke
     )
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     with monkeypatch.context() as patch:
-        patch.setattr(doctor, "TRY_IMAGES", program)
-        findings = {finding.subject: finding for finding in doctor._images()}
+        patch.setattr(doctor_images, "TRY_IMAGES", program)
+        findings = {finding.subject: finding for finding in doctor_images.diagnose_images()}
 
     assert findings["PNG, a region, array on cpu"].about == "it ended the process (SIGABRT)"
     assert findings["findings"].state == "ok"
     failure = Failure("array", "cpu", "PNG", True, "it ended the process (SIGABRT)")
     assert trials.load("array", "cpu") == (failure,)
 
-    monkeypatch.setattr(doctor, "TRY_IMAGES", program.replace("os.abort()", "pass"))
-    assert [finding.state for finding in doctor._images()] == ["ok"] * (
+    monkeypatch.setattr(doctor_images, "TRY_IMAGES", program.replace("os.abort()", "pass"))
+    assert [finding.state for finding in doctor_images.diagnose_images()] == ["ok"] * (
         1 + bool(importlib.metadata.version("nvidia-dali-cuda130"))
     )
     assert trials.load("array", "cpu") == ()
@@ -233,7 +233,7 @@ def test_doctor_stores_what_failed_and_removes_it_when_it_is_mended(cache, monke
 def test_the_trials_themselves_heed_nothing(photos, cache):
     """A region that is tried while an old failure is stored is decoded as a region."""
     trials.save([REGION])
-    code = "import sys; from gpuload.cli.doctor import _child; print(_child(sys.argv[1])[1])"
+    code = "import sys; from gpuload.cli.doctor_base import run_child; print(run_child(sys.argv[1])[1])"
     program = "from gpuload.executors import trials; print(trials.load('array', 'cpu'))"
 
     process = subprocess.run(
