@@ -105,10 +105,7 @@ class Finding:
     is_supported: bool = True
 
     def __str__(self) -> str:
-        if self.offset_bytes:
-            at = f", byte {self.offset_bytes}"
-        else:
-            at = ""
+        at = f", byte {self.offset_bytes}" if self.offset_bytes else ""
         return printable(f"{redact(self.where)}{at}: {redact(self.cause)}")
 
 
@@ -398,48 +395,29 @@ def _of_record(
     """Return the finding for a record; for its whole file if that is gone, changed or
     unreadable."""
     location, origin = source.where(number), record_origin(source, number)
+    file, offset = origin or (None, None)
     if isinstance(error, DamagedBlockError):
-        return Finding(
-            error.what,
-            error.cause,
-            origin[0] if origin else None,
-            None,
-            origin[1] if origin else None,
-        )
+        return Finding(error.what, error.cause, file, None, offset)
     if isinstance(error, FileError):
-        return _of_error(origin[0] if origin else location, error, origin[0] if origin else None)
+        return _of_error(file or location, error, file)
     if isinstance(error, RowError):
         reason = error.reason
     else:
         reason = _without(error.what, location, origin)
-    if error.cause:
-        cause = f"{reason}; {error.cause}"
-    else:
-        cause = reason
-    file, offset = origin or (None, None)
+    cause = "; ".join(filter(None, (reason, error.cause)))
     if file is not None and not is_whole and file.endswith(location):
         location = file  # an image, whose name alone does not tell in which folder it lies
     is_supported = not _is_unsupported(cause)
     remedy = "" if is_supported else error.remedy
-    return Finding(
-        location,
-        cause,
-        file,
-        record=number if is_whole else None,
-        offset_bytes=offset,
-        remedy=remedy,
-        is_supported=is_supported,
-    )
+    record = number if is_whole else None
+    return Finding(location, cause, file, record, offset, remedy, is_supported)
 
 
 def _of_error(location: str, error: GpuloadError, file: str | None) -> Finding:
     reason = error.what
     for between in (" ", ": ", ", "):
         reason = reason.removeprefix(f"{location}{between}")
-    if error.cause:
-        cause = f"{reason}; {error.cause}"
-    else:
-        cause = reason
+    cause = "; ".join(filter(None, (reason, error.cause)))
     return Finding(
         location, cause, file, remedy=error.remedy, is_supported=not _is_unsupported(cause)
     )
@@ -454,8 +432,5 @@ def _is_unsupported(cause: str) -> bool:
 def _without(message: str, location: str, origin: tuple[str, int] | None) -> str:
     """Return a message without the place at its beginning, which the finding has in another
     field."""
-    if origin is not None and origin[1]:
-        at = f", byte {origin[1]}"
-    else:
-        at = ""
+    at = f", byte {origin[1]}" if origin is not None and origin[1] else ""
     return message.removeprefix(f"{location}{at}: ").removeprefix(f"{location}: ")

@@ -27,7 +27,15 @@ import click
 
 import gpuload
 from gpuload import progress
-from gpuload.cli.base import COMMAND, HELP, Output, common_options, print_document, wrapped
+from gpuload.cli.base import (
+    COMMAND,
+    HELP,
+    Output,
+    as_paths,
+    common_options,
+    print_document,
+    wrapped,
+)
 from gpuload.errors import GpuloadError
 from gpuload.redaction import message
 
@@ -264,7 +272,7 @@ def _in_python(remedy: str, words: list[str]) -> str:
         inputs = [os.path.join(inputs[0], "*")]
     if '"' not in arguments:
         arguments = arguments.replace("'", '"')  # the shell's quotes stand around all of it
-    target = json.dumps(inputs[0] if len(inputs) == 1 else inputs)  # a text is the same in Python
+    target = json.dumps(as_paths(inputs))  # a text is the same in Python
     call = (
         f"gl.{name}({', '.join(filter(None, [target, arguments]))}).index({json.dumps(manifest)})"
     )

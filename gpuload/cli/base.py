@@ -24,7 +24,7 @@ import os
 import re
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any, Concatenate, ParamSpec, TextIO
 
@@ -79,7 +79,9 @@ class Output:
         if not self.is_json:
             progress.wipe()
             lines = message(str(text))
-            print(wrapped(lines, sys.stdout) if is_wrapped else lines, flush=True)
+            if is_wrapped:
+                lines = wrapped(lines, sys.stdout)
+            print(lines, flush=True)
 
     def draw(self, *parts: Any, is_wrapped: bool = True) -> None:
         """Print parts of Rich, or texts, for people on stdout; nothing under --json.
@@ -147,6 +149,14 @@ def wrapped(text: str, stream: TextIO) -> str:
             line, columns, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
         )
     return "\n".join(lines)
+
+
+def as_paths(words: Sequence[str]) -> str | list[str]:
+    """Return the paths of a command as ``gl.open`` takes them: a single one is a text, several are
+    a list."""
+    if len(words) == 1:
+        return words[0]
+    return list(words)
 
 
 def print_document(document: dict[str, Any]) -> None:

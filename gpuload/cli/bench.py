@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import textwrap
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -31,12 +31,13 @@ from gpuload_peers.loaders import PEERS, measure_peer
 
 import gpuload as gl
 from gpuload import device as devices
-from gpuload.cli.base import COLUMNS, COMMAND, PATH, Number, Output, WholeNumber, verb
+from gpuload.cli.base import COLUMNS, COMMAND, PATH, Number, Output, WholeNumber, as_paths, verb
 from gpuload.cli.bench_limits import measure_limits
 from gpuload.cli.bench_ways import MEANINGS, WayTable, compare_ways
 from gpuload.cli.userops import find_ops, words_of
 from gpuload.errors import WITHOUT_RECORD, RecordError, SpecError
 from gpuload.ops.base import Op
+from gpuload.pipeline.damage import BadRecord
 from gpuload.progress import Progress
 from gpuload.sources.base import Source
 from gpuload.stats import Limits, StageLimit, Stats
@@ -183,52 +184,32 @@ def command(
         for peer in peers:
             rates[peer] = measure_peer(peer, source, batch_size, not in_order, seconds)
     bottleneck = run.stats.bottleneck(limits)
-    threads, prefetch = (
-        int(run.stats[name]) for name in ("num_threads", "prefetch")
-    )  # the loader may choose others
-    output.say(repr(source))
+    # The loader may have chosen other numbers than those that were given.
+    threads, prefetch = int(run.stats["num_threads"]), int(run.stats["prefetch"])
     columns = min(COLUMNS, output.console.width)
+    output.say(repr(source))
     output.say(f"batches of {batch_size}, {_count(len(ops), 'op')}, on {loader.device}")
     output.say(f"{_count(threads, 'thread')}, {_count(prefetch, 'step')} ahead\n")
-    output.say(
-        f"{run.rate('records'):,.0f} records/s, {run.rate('batches'):,.1f} batches/s, {run.rate('bytes') / 1e6:,.1f} "
-        f"MB/s of batches;\nfirst batch after {run.first_batch_s:.3f} s\n"
-    )
-    if bad_records:
-        first = f"{bad_records[0].where}: {bad_records[0].cause}"
-        output.say(
-            _wrap(f"{_count(len(bad_records), 'damaged record')}, the first: {first}", columns)
-            + "\n"
-        )
-    output.say(run.stats.table(limits, columns), is_wrapped=False)
-    for line in limit_lines(limits, run.stats.stage_limits(limits).values()):
-        output.say(_wrap(line, columns, indent="  "))
+    _say_run(output, run, limits, bad_records, columns)
     if rates:
-        output.say("\nread only" if not plain else "\nonly decoded and resized")
-        for name, rate in rates.items():
-            output.say(
-                f"{name:<14} {rate:>12,.0f} records/s"
-                if isinstance(rate, float)
-                else f"{name:<14} {rate}"
-            )
+        _say_rates(output, rates, "only decoded and resized" if plain else "read only")
     line = ""
     if ways is not None and ways.best is not None:
-        files = paths[0] if len(paths) == 1 else list(paths)
-        if ops_name:
-            ops_words = words_of(ops_name)
-        else:
-            ops_words = plain_words(source)
         line = loader_line(
-            files, batch_size, ops_words, ways.best.words, in_order=in_order, device=device
+            as_paths(paths),
+            batch_size,
+            words_of(ops_name) if ops_name else plain_words(source),
+            ways.best.words,
+            in_order=in_order,
+            device=device,
         )
     if ways is not None:
         _say_ways(output, ways, line, columns)
     output.say("\n" + _wrap(str(bottleneck), columns))
     if tuning := run.stats.tuning:
         output.say(_wrap(f"Tuning: {tuning}.", columns))
-    if ways is None:
-        figures_of_ways = {}
-    else:
+    figures_of_ways = dict[str, Any]()
+    if ways is not None:
         figures_of_ways = {**ways.as_dict(), "loader_line": line}
     output.result(
         num_records=len(source), batch_size=batch_size, device=loader.device, num_threads=threads,
@@ -237,6 +218,33 @@ def command(
         num_bad_records=len(bad_records), **figures_of_ways, **run.stats.as_dict(limits),
     )  # fmt: skip
     return 0
+
+
+def _say_run(
+    output: Output, run: Run, limits: Limits, bad_records: Sequence[BadRecord], columns: int
+) -> None:
+    """Print the rates of a loop, its first damaged record, and the table of its stages."""
+    output.say(
+        f"{run.rate('records'):,.0f} records/s, {run.rate('batches'):,.1f} batches/s, "
+        f"{run.rate('bytes') / 1e6:,.1f} MB/s of batches;\n"
+        f"first batch after {run.first_batch_s:.3f} s\n"
+    )
+    if bad_records:
+        first = f"{bad_records[0].where}: {bad_records[0].cause}"
+        text = f"{_count(len(bad_records), 'damaged record')}, the first: {first}"
+        output.say(_wrap(text, columns) + "\n")
+    output.say(run.stats.table(limits, columns), is_wrapped=False)
+    for line in limit_lines(limits, run.stats.stage_limits(limits).values()):
+        output.say(_wrap(line, columns, indent="  "))
+
+
+def _say_rates(output: Output, rates: Mapping[str, float | str], title: str) -> None:
+    """Print the records per second of gpuload and its peers; a text says why a peer has none."""
+    output.say(f"\n{title}")
+    for name, rate in rates.items():
+        if isinstance(rate, float):
+            rate = f"{rate:>12,.0f} records/s"
+        output.say(f"{name:<14} {rate}")
 
 
 def _say_ways(output: Output, ways: WayTable, line: str, columns: int) -> None:

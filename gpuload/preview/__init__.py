@@ -90,15 +90,12 @@ class Cell:
             grid([[pixels], [text_pixels([f"{name}: {note}"], pixels.shape[1])]], gap=2)
             for name, pixels, note in self.pictures
         ]
-        picture = wrap(figures) if figures else empty()
+        picture, width = empty(), TEXT_WIDTH
+        if figures:
+            picture = wrap(figures)
+            width = picture.shape[1]
         lines = (*self.texts, *self.draws)
-        return grid(
-            [
-                [picture],
-                [text_pixels(lines, max(picture.shape[1], TEXT_WIDTH if not figures else 0))],
-            ],
-            gap=2,
-        )
+        return grid([[picture], [text_pixels(lines, max(picture.shape[1], width))]], gap=2)
 
 
 @dataclass(frozen=True, repr=False)
@@ -196,7 +193,9 @@ def preview(
     record_numbers(loader.source, numbers)
     is_random = any(op.is_random for op in loader.ops)
     epoch_numbers = _numbers(epochs, "epochs", None)
-    epoch_numbers = epoch_numbers if is_random else [0]
+    titles = ["as stored", *(f"epoch {epoch}" for epoch in epoch_numbers)]
+    if not is_random:
+        epoch_numbers, titles = [0], ["as stored", "behind the ops"]
     if loader.source.endless and any(epoch_numbers):
         raise SpecError(
             f"gl.preview of epochs {epoch_numbers} of {loader.source!r}",
@@ -223,23 +222,18 @@ def preview(
 
         columns = [[cell(raw, step, 0, "") for step in raw.steps_of(numbers)]]
         for epoch in epoch_numbers:
-            steps = changed.steps_of(numbers, epoch)
-            partners = [
-                _partners(raw, step, epoch, loader.graph.group) if loader.graph.mixes else ""
-                for step in steps
-            ]
-            columns.append(
-                [
-                    cell(changed, step, epoch, text)
-                    for step, text in zip(steps, partners, strict=True)
-                ]
-            )
-    titles = (
-        "as stored",
-        *(f"epoch {epoch}" if is_random else "behind the ops" for epoch in epoch_numbers),
-    )
+            cells = []
+            for step in changed.steps_of(numbers, epoch):
+                partners = ""
+                if loader.graph.mixes:
+                    partners = _partners(raw, step, epoch, loader.graph.group)
+                cells.append(cell(changed, step, epoch, partners))
+            columns.append(cells)
     return Preview(
-        titles, tuple(numbers), tuple(zip(*columns, strict=True)), tuple(map(str, loader.ops))
+        tuple(titles),
+        tuple(numbers),
+        tuple(zip(*columns, strict=True)),
+        tuple(map(str, loader.ops)),
     )
 
 
@@ -320,22 +314,19 @@ def _cell(loader: Loader, batch: Batch, note: str = "") -> Cell:
     pictures, texts = [], []
     for field in spec:
         value = values[field.name]
-        has_pixels = (
-            0 not in value.shape[field.kind == INSTANCES :]
-        )  # there may be no masks of objects
+        # An image may have no masks of objects: only the shape of each mask counts.
+        has_pixels = 0 not in value.shape[field.kind == INSTANCES :]
         if has_pixels and value.dtype.kind in NUMBERS and image_axes(value, field):
             pictures.append(
                 (field.name, *image_pixels(spec, values, field, normalized.get(field.name)))
             )
         else:
             texts.append(f"{field.name}: {_text(values[field.name])[:MAX_TEXT]}")
-    draws = [
-        f"{label}: {', '.join(f'{name} {_numbers_text(rows[0])}' for name, rows in draw.items())}"[
-            :MAX_TEXT
-        ]
-        for label, draw in batch.drawn.items()
-    ]
-    return Cell(tuple(pictures), tuple(texts), (*([note] if note else []), *draws))
+    draws = [note] if note else []
+    for label, draw in batch.drawn.items():
+        values_text = ", ".join(f"{name} {_numbers_text(rows[0])}" for name, rows in draw.items())
+        draws.append(f"{label}: {values_text}"[:MAX_TEXT])
+    return Cell(tuple(pictures), tuple(texts), tuple(draws))
 
 
 def _normalized(graph: Graph) -> dict[str, Normalize]:
