@@ -76,6 +76,7 @@ OWNERS = {
     "ray": ("bridges/ray.py",),
     "rich": ("cli/*",),
     "tensorflow": ("bridges/tensorflow/*",),
+    "typing_extensions": ("recipes/*",),  # for type checkers alone
     "tifffile": ("images/tiffs.py",),
     "torch": ("bridges/torch.py",),
     "zarr": ("formats/zarr/*",),

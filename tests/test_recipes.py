@@ -4,6 +4,7 @@ make of images."""
 from __future__ import annotations
 
 import gc
+import inspect
 import pickle
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 import gpuload as gl
-from gpuload.errors import SpecError
+from gpuload.errors import CallError, SpecError
 from tests import simdevice
 
 GOLDEN = Path(__file__).parent / "golden" / "augment" / "recipes.npz"
@@ -279,6 +280,16 @@ def test_images_of_half_precision_are_the_rounded_ones(dtype):
 def test_a_wrong_argument_is_an_error_when_the_recipe_is_made(name, arguments, message):
     with pytest.raises(SpecError, match=message):
         getattr(gl.recipes, name)(**arguments)
+
+
+@pytest.mark.parametrize("name", ["resnet50", "simclr", "ssd"])
+def test_each_recipe_lists_the_arguments_of_the_form_and_refuses_others(name):
+    recipe = getattr(gl.recipes, name)
+
+    assert {"train", "mean", "layout", "antialias"} <= set(inspect.signature(recipe).parameters)
+    with pytest.raises(CallError) as caught:
+        recipe(layuot="NCHW")
+    assert caught.value.remedy == "write layout= in place of layuot="
 
 
 @pytest.mark.parametrize("case", ["torchvision_v1", "torchvision_v2", "timm_a1", "deit"])

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from gpuload import ops
 from gpuload.ops import Op
@@ -25,13 +26,19 @@ from gpuload.recipes.form import (
     LABEL,
     Form,
     Numbers,
+    PixelArguments,
+    take_pixels,
 )
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 CIFAR_MEAN, CIFAR_STD = (125.3, 123.0, 113.9), (63.0, 62.1, 66.7)  # those of Wide Residual Networks
 NUM_CLASSES = 1000  # of ImageNet
 TIMM_RATIO = (0.3, 1 / 0.3)  # of timm's erased boxes
 
 
+@take_pixels(IMAGENET_MEAN, IMAGENET_STD)
 def resnet50(
     *,
     train: bool = True,
@@ -44,14 +51,8 @@ def resnet50(
     smoothing: float = 0.0,
     num_classes: int | None = None,
     repeats: int = 1,
-    mean: Numbers = IMAGENET_MEAN,
-    std: Numbers = IMAGENET_STD,
-    dtype: str = "float32",
-    layout: str = "NHWC",
-    images: str = "encoded",
-    image: str = IMAGE,
     label: str = LABEL,
-    antialias: bool | str = True,
+    **pixels: Unpack[PixelArguments],
 ) -> Ops:
     """Return the ops of torchvision's reference for ResNet-50, by which its weights
     ``IMAGENET1K_V1`` were trained.
@@ -77,45 +78,40 @@ def resnet50(
         repeats: views of each image that are augmented on their own, the fields ``image_0``,
             ``image_1`` and so on with ``label_0`` and so on: repeated augmentation, with all
             repeats of an image in one batch.
+        label: the field of the labels.
         mean: the number that is subtracted from the pixels, or one for each channel, 0 to 255.
         std: the number that the differences are divided by, or one for each channel, 0 to 255.
         dtype: the dtype of the images: ``"float32"``, ``"float16"`` or ``"bfloat16"``.
         layout: the order of the axes of a batch: ``"NHWC"`` or ``"NCHW"``.
         images: the form of the source's images: ``"encoded"`` files, ``"HWC"`` or ``"CHW"`` pixels.
         image: the field of the images.
-        label: the field of the labels.
         antialias: the smoothing of the resize; ``"pil"`` makes every value as Pillow up to 12 does,
             more slowly.
+        **pixels: those from ``mean`` to ``antialias``, which most recipes have.
 
     Raises:
         SpecError: an argument has a wrong type or value.
     """
-    form = Form("resnet50", images, image, mean, std, dtype, layout, antialias)
+    form = Form("resnet50", **pixels)
     if not train:
         return form.evaluation(size, resize, "linear")
-    steps: list[Op] = [ops.RandomResizedCrop(size, antialias=antialias), ops.RandomFlip()]
-    if erasing:
-        behind = [ops.Erasing(p=erasing)]
-    else:
-        behind = []
+    steps: list[Op] = [ops.RandomResizedCrop(size, antialias=form.antialias), ops.RandomFlip()]
+    if policy:
+        steps.append(policy)
+    behind = [ops.Erasing(p=erasing)] if erasing else []
     labels = _Labels(form, label, num_classes, smoothing, mixup, cutmix)
-    return labels.whole([*steps, *([policy] if policy else [])], behind, repeats)
+    return labels.whole(steps, behind, repeats)
 
 
+@take_pixels(IMAGENET_MEAN, IMAGENET_STD)
 def resnet50_v2(
     *,
     train: bool = True,
     size: int | None = None,
     num_classes: int = NUM_CLASSES,
     repeats: int = 1,
-    mean: Numbers = IMAGENET_MEAN,
-    std: Numbers = IMAGENET_STD,
-    dtype: str = "float32",
-    layout: str = "NHWC",
-    images: str = "encoded",
-    image: str = IMAGE,
     label: str = LABEL,
-    antialias: bool | str = True,
+    **pixels: Unpack[PixelArguments],
 ) -> Ops:
     """Return the ops of torchvision's newer recipe for ResNet-50, by which ``IMAGENET1K_V2`` was
     trained.
@@ -127,25 +123,19 @@ def resnet50_v2(
         train: as of `resnet50`.
         size: the side of the result, pixels: 176 for training, 224 for evaluation if left out.
         num_classes: the number of classes.
-        repeats: as of `resnet50`, like all that follow.
-        mean: the mean of the pixels.
-        std: the standard deviation of the pixels.
-        dtype: the dtype of the images.
-        layout: the order of the axes of a batch.
-        images: the form of the source's images.
-        image: the field of the images.
+        repeats: as of `resnet50`.
         label: the field of the labels.
-        antialias: the smoothing of the resize.
+        **pixels: ``mean`` to ``antialias``, the form of the images, as of `resnet50`.
 
     Raises:
         SpecError: an argument has a wrong type or value.
     """
-    form = Form("resnet50_v2", images, image, mean, std, dtype, layout, antialias)
+    form = Form("resnet50_v2", **pixels)
     if not train:
         # What torchvision's ResNet50_Weights.IMAGENET1K_V2 resizes to.
         return form.evaluation(size or 224, 232, "linear")
     steps = [
-        ops.RandomResizedCrop(size or 176, antialias=antialias),
+        ops.RandomResizedCrop(size or 176, antialias=form.antialias),
         ops.RandomFlip(),
         ops.TrivialAugmentWide(interpolation="linear"),
     ]
@@ -153,20 +143,15 @@ def resnet50_v2(
     return labels.whole(steps, [ops.Erasing(p=0.1)], repeats)
 
 
+@take_pixels(IMAGENET_MEAN, IMAGENET_STD)
 def resnet50_a1(
     *,
     train: bool = True,
     size: int = 224,
     num_classes: int = NUM_CLASSES,
     repeats: int = 1,
-    mean: Numbers = IMAGENET_MEAN,
-    std: Numbers = IMAGENET_STD,
-    dtype: str = "float32",
-    layout: str = "NHWC",
-    images: str = "encoded",
-    image: str = IMAGE,
     label: str = LABEL,
-    antialias: bool | str = True,
+    **pixels: Unpack[PixelArguments],
 ) -> Ops:
     """Return the ops of recipe A1 of "ResNet strikes back", timm's: 600 epochs.
 
@@ -174,80 +159,58 @@ def resnet50_a1(
     0.1, for the loss of binary cross-entropy. timm repeats each image 3 times, ``repeats=3``.
 
     Args:
-        train: as of `resnet50`, like all that follow.
+        train: as of `resnet50`.
         size: the side of the result, pixels.
         num_classes: the number of classes.
         repeats: views of each image.
-        mean: the mean of the pixels.
-        std: the standard deviation of the pixels.
-        dtype: the dtype of the images.
-        layout: the order of the axes of a batch.
-        images: the form of the source's images.
-        image: the field of the images.
         label: the field of the labels.
-        antialias: the smoothing of the resize.
+        **pixels: ``mean`` to ``antialias``, the form of the images, as of `resnet50`.
 
     Raises:
         SpecError: an argument has a wrong type or value.
     """
-    form = Form("resnet50_a1", images, image, mean, std, dtype, layout, antialias)
+    form = Form("resnet50_a1", **pixels)
     labels = _Labels(form, label, num_classes, smoothing=0.1, mixup=0.2, cutmix=1.0)
     return _timm(labels, train, size, "rand-m7-mstd0.5-inc1", repeats)
 
 
+@take_pixels(IMAGENET_MEAN, IMAGENET_STD)
 def resnet50_a2(
     *,
     train: bool = True,
     size: int = 224,
     num_classes: int = NUM_CLASSES,
     repeats: int = 1,
-    mean: Numbers = IMAGENET_MEAN,
-    std: Numbers = IMAGENET_STD,
-    dtype: str = "float32",
-    layout: str = "NHWC",
-    images: str = "encoded",
-    image: str = IMAGE,
     label: str = LABEL,
-    antialias: bool | str = True,
+    **pixels: Unpack[PixelArguments],
 ) -> Ops:
     """Return the ops of recipe A2 of "ResNet strikes back", timm's: 300 epochs; A1 with MixUp
     (0.1), and no smoothing.
 
     Args:
-        train: as of `resnet50`, like all that follow.
+        train: as of `resnet50`.
         size: the side of the result, pixels.
         num_classes: the number of classes.
         repeats: views of each image; timm has 3.
-        mean: the mean of the pixels.
-        std: the standard deviation of the pixels.
-        dtype: the dtype of the images.
-        layout: the order of the axes of a batch.
-        images: the form of the source's images.
-        image: the field of the images.
         label: the field of the labels.
-        antialias: the smoothing of the resize.
+        **pixels: ``mean`` to ``antialias``, the form of the images, as of `resnet50`.
 
     Raises:
         SpecError: an argument has a wrong type or value.
     """
-    form = Form("resnet50_a2", images, image, mean, std, dtype, layout, antialias)
+    form = Form("resnet50_a2", **pixels)
     labels = _Labels(form, label, num_classes, mixup=0.1, cutmix=1.0)
     return _timm(labels, train, size, "rand-m7-mstd0.5-inc1", repeats)
 
 
+@take_pixels(IMAGENET_MEAN, IMAGENET_STD)
 def resnet50_a3(
     *,
     train: bool = True,
     size: int | None = None,
     num_classes: int = NUM_CLASSES,
-    mean: Numbers = IMAGENET_MEAN,
-    std: Numbers = IMAGENET_STD,
-    dtype: str = "float32",
-    layout: str = "NHWC",
-    images: str = "encoded",
-    image: str = IMAGE,
     label: str = LABEL,
-    antialias: bool | str = True,
+    **pixels: Unpack[PixelArguments],
 ) -> Ops:
     """Return the ops of recipe A3 of "ResNet strikes back", timm's: 100 epochs of images of 160
     pixels.
@@ -259,37 +222,28 @@ def resnet50_a3(
         train: as of `resnet50`.
         size: the side of the result, pixels: 160 for training, 224 for evaluation if left out.
         num_classes: the number of classes.
-        mean: as of `resnet50`, like all that follow.
-        std: the standard deviation of the pixels.
-        dtype: the dtype of the images.
-        layout: the order of the axes of a batch.
-        images: the form of the source's images.
-        image: the field of the images.
         label: the field of the labels.
-        antialias: the smoothing of the resize.
+        **pixels: ``mean`` to ``antialias``, the form of the images, as of `resnet50`.
 
     Raises:
         SpecError: an argument has a wrong type or value.
     """
-    form = Form("resnet50_a3", images, image, mean, std, dtype, layout, antialias)
+    form = Form("resnet50_a3", **pixels)
     labels = _Labels(form, label, num_classes, mixup=0.1, cutmix=1.0)
-    return _timm(labels, train, size or (160 if train else 224), "rand-m6-mstd0.5-inc1", repeats=1)
+    if size is None:
+        size = 160 if train else 224
+    return _timm(labels, train, size, "rand-m6-mstd0.5-inc1", repeats=1)
 
 
+@take_pixels(IMAGENET_MEAN, IMAGENET_STD)
 def deit(
     *,
     train: bool = True,
     size: int = 224,
     num_classes: int = NUM_CLASSES,
     repeats: int = 1,
-    mean: Numbers = IMAGENET_MEAN,
-    std: Numbers = IMAGENET_STD,
-    dtype: str = "float32",
-    layout: str = "NHWC",
-    images: str = "encoded",
-    image: str = IMAGE,
     label: str = LABEL,
-    antialias: bool | str = True,
+    **pixels: Unpack[PixelArguments],
 ) -> Ops:
     """Return the ops of DeiT, by which vision transformers are trained.
 
@@ -297,30 +251,26 @@ def deit(
     CutMix (1.0), labels smoothed by 0.1. DeiT repeats each image 3 times, ``repeats=3``.
 
     Args:
-        train: as of `resnet50`, like all that follow.
+        train: as of `resnet50`.
         size: the side of the result, pixels.
         num_classes: the number of classes.
         repeats: views of each image.
-        mean: the mean of the pixels.
-        std: the standard deviation of the pixels.
-        dtype: the dtype of the images.
-        layout: the order of the axes of a batch.
-        images: the form of the source's images.
-        image: the field of the images.
         label: the field of the labels.
-        antialias: the smoothing of the resize.
+        **pixels: ``mean`` to ``antialias``, the form of the images, as of `resnet50`.
 
     Raises:
         SpecError: an argument has a wrong type or value.
     """
-    form = Form("deit", images, image, mean, std, dtype, layout, antialias)
+    form = Form("deit", **pixels)
     if not train:
         # The default of --eval-crop-ratio in DeiT's main.py.
         return form.evaluation(size, int(size / 0.875), "cubic")
     # The areas and ratios are those of timm's RandomErasing, which DeiT calls with mode "pixel".
     erasing = ops.Erasing(p=0.25, scale=(0.02, 1 / 3), ratio=TIMM_RATIO, mode="pixel")
     labels = _Labels(form, label, num_classes, smoothing=0.1, mixup=0.8, cutmix=1.0)
-    return labels.whole(_timm_steps(size, "rand-m9-mstd0.5-inc1", antialias), [erasing], repeats)
+    return labels.whole(
+        _timm_steps(size, "rand-m9-mstd0.5-inc1", form.antialias), [erasing], repeats
+    )
 
 
 def cifar10(
@@ -359,10 +309,9 @@ def cifar10(
     if not train:
         return form.whole([])
     steps: list[Op] = [ops.RandomCrop(32, pad=4), ops.RandomFlip()]
-    return form.whole(
-        [*steps, *([ops.AutoAugment("cifar10")] if policy else [])],
-        [ops.Cutout(cutout)] if cutout else [],
-    )
+    if policy:
+        steps.append(ops.AutoAugment("cifar10"))
+    return form.whole(steps, [ops.Cutout(cutout)] if cutout else [])
 
 
 def _timm_steps(size: int, policy: str, antialias: bool | str) -> list[Op]:
@@ -436,18 +385,12 @@ class _Labels:
         """Return the ops for the labels of a field, and those for labels and images together."""
         if self.num_classes is None:
             return []
-        if (image, label) == (IMAGE, LABEL):
-            on = None
-        else:
-            on = (image, label)
-        if self.mixup:
-            mixes: list[Op] = [ops.MixUp(self.mixup, on=on)]
-        else:
-            mixes = []
-        if self.cutmix:
-            mixes += [ops.CutMix(self.cutmix, on=on)]
-        else:
-            mixes += []
-        if len(mixes) > 1:
+        on = None if (image, label) == (IMAGE, LABEL) else (image, label)
+        mixes: list[Op] = []
+        if self.mixup and self.cutmix:
             mixes = [ops.OneOf([ops.MixUp(self.mixup), ops.CutMix(self.cutmix)], on=on)]
+        elif self.mixup:
+            mixes = [ops.MixUp(self.mixup, on=on)]
+        elif self.cutmix:
+            mixes = [ops.CutMix(self.cutmix, on=on)]
         return [ops.OneHot(self.num_classes, smoothing=self.smoothing, on=label), *mixes]

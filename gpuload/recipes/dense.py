@@ -10,29 +10,33 @@ Differs  docs/recipes.md
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpuload import ops
 from gpuload.ops import Op
 from gpuload.recipes.code import Ops
-from gpuload.recipes.form import IMAGE, IMAGENET_MEAN, IMAGENET_STD, Form, Numbers
+from gpuload.recipes.form import (
+    IMAGENET_MEAN,
+    IMAGENET_STD,
+    Form,
+    PixelArguments,
+    take_pixels,
+)
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 # Of ImageNet, in whole numbers: SSD subtracts it, and detectors fill with it around images.
 CAFFE_MEAN = (123.0, 117.0, 104.0)
 MASK = "mask"
 
 
+@take_pixels(CAFFE_MEAN, 1.0)
 def ssd(
     *,
     train: bool = True,
     size: int = 300,
-    mean: Numbers = CAFFE_MEAN,
-    std: Numbers = 1.0,
-    dtype: str = "float32",
-    layout: str = "NHWC",
-    images: str = "encoded",
-    image: str = IMAGE,
-    antialias: bool | str = True,
+    **pixels: Unpack[PixelArguments],
 ) -> Ops:
     """Return the ops by which torchvision trains SSD300: colours, zoom-out, a crop by the boxes,
     mirrored or not.
@@ -43,71 +47,49 @@ def ssd(
         train: True for training, False for evaluation, which only resizes; boxes go with the image
             there, too.
         size: the side of the result, pixels.
-        mean: as of `resnet50`, like all that follow.
-        std: the standard deviation of the pixels.
-        dtype: the dtype of the images.
-        layout: the order of the axes of a batch.
-        images: the form of the source's images.
-        image: the field of the images.
-        antialias: the smoothing of the resize.
+        **pixels: ``mean`` to ``antialias``, the form of the images, as of `resnet50`.
 
     Raises:
         SpecError: an argument has a wrong type or value.
     """
-    form = Form("ssd", images, image, mean, std, dtype, layout, antialias)
-    resize = ops.Resize(size, size, antialias=antialias)
+    form = Form("ssd", **pixels)
+    resize = ops.Resize(size, size, antialias=form.antialias)
     if not train:
         return form.whole([resize])
     steps = [*_distort(), ops.RandomZoomOut(fill=CAFFE_MEAN), ops.RandomIoUCrop(), ops.RandomFlip()]
     return _detection(form, steps, [resize])
 
 
+@take_pixels(127.5, 127.5)
 def ssdlite(
     *,
     train: bool = True,
     size: int = 320,
-    mean: Numbers = 127.5,
-    std: Numbers = 127.5,
-    dtype: str = "float32",
-    layout: str = "NHWC",
-    images: str = "encoded",
-    image: str = IMAGE,
-    antialias: bool | str = True,
+    **pixels: Unpack[PixelArguments],
 ) -> Ops:
     """Return the ops by which torchvision trains SSDlite320: a crop by the boxes, mirrored or not.
 
     Args:
-        train: as of `ssd`, like all that follow.
+        train: as of `ssd`.
         size: the side of the result, pixels.
-        mean: the mean of the pixels.
-        std: the standard deviation of the pixels.
-        dtype: the dtype of the images.
-        layout: the order of the axes of a batch.
-        images: the form of the source's images.
-        image: the field of the images.
-        antialias: the smoothing of the resize.
+        **pixels: ``mean`` to ``antialias``, the form of the images, as of `resnet50`.
 
     Raises:
         SpecError: an argument has a wrong type or value.
     """
-    form = Form("ssdlite", images, image, mean, std, dtype, layout, antialias)
-    resize = ops.Resize(size, size, antialias=antialias)
+    form = Form("ssdlite", **pixels)
+    resize = ops.Resize(size, size, antialias=form.antialias)
     if train:
         return _detection(form, [ops.RandomIoUCrop(), ops.RandomFlip()], [resize])
     return form.whole([resize])
 
 
+@take_pixels(IMAGENET_MEAN, IMAGENET_STD)
 def lsj(
     *,
     train: bool = True,
     size: int = 1024,
-    mean: Numbers = IMAGENET_MEAN,
-    std: Numbers = IMAGENET_STD,
-    dtype: str = "float32",
-    layout: str = "NHWC",
-    images: str = "encoded",
-    image: str = IMAGE,
-    antialias: bool | str = True,
+    **pixels: Unpack[PixelArguments],
 ) -> Ops:
     """Return the ops of large-scale jitter, by which Mask R-CNN is trained: resized by 0.1 to 2,
     and cut.
@@ -116,43 +98,32 @@ def lsj(
         train: as of `ssd`. Images for evaluation have 800 pixels along the shorter side, at most
             1333 along the longer one, so a batch of more than one is a list.
         size: the side of the result of training, pixels.
-        mean: as of `ssd`, like all that follow.
-        std: the standard deviation of the pixels.
-        dtype: the dtype of the images.
-        layout: the order of the axes of a batch.
-        images: the form of the source's images.
-        image: the field of the images.
-        antialias: the smoothing of the resize.
+        **pixels: ``mean`` to ``antialias``, the form of the images, as of `resnet50`.
 
     Raises:
         SpecError: an argument has a wrong type or value.
     """
-    form = Form("lsj", images, image, mean, std, dtype, layout, antialias)
+    form = Form("lsj", **pixels)
     if not train:
         # min_size and max_size of torchvision's GeneralizedRCNNTransform.
         return form.whole(
-            [ops.Resize(shorter=800, longer=1333, antialias=antialias, rounding="down")]
+            [ops.Resize(shorter=800, longer=1333, antialias=form.antialias, rounding="down")]
         )
     crop = ops.RandomCrop(size, pad_if_needed=True, fill=CAFFE_MEAN)
     return _detection(
-        form, [ops.ScaleJitter(size, antialias=antialias), crop, ops.RandomFlip()], []
+        form, [ops.ScaleJitter(size, antialias=form.antialias), crop, ops.RandomFlip()], []
     )
 
 
+@take_pixels(IMAGENET_MEAN, IMAGENET_STD)
 def segmentation(
     *,
     train: bool = True,
     size: int = 480,
     base: int = 520,
     ignore: int = 255,
-    mean: Numbers = IMAGENET_MEAN,
-    std: Numbers = IMAGENET_STD,
-    dtype: str = "float32",
-    layout: str = "NHWC",
-    images: str = "encoded",
-    image: str = IMAGE,
     mask: str = MASK,
-    antialias: bool | str = True,
+    **pixels: Unpack[PixelArguments],
 ) -> Ops:
     """Return the ops by which torchvision trains FCN and DeepLabV3: resized by 0.5 to 2, mirrored
     or not, and cut.
@@ -165,25 +136,19 @@ def segmentation(
         size: the side of the result of training, pixels.
         base: half of it to twice as much is the shorter side before the crop, pixels.
         ignore: the label around an image that is smaller than the crop; the loss leaves it out.
-        mean: as of `resnet50`, like all that follow.
-        std: the standard deviation of the pixels.
-        dtype: the dtype of the images.
-        layout: the order of the axes of a batch of images.
-        images: the form of the source's images and masks: ``"encoded"`` files, or ``"HWC"`` pixels.
-        image: the field of the images.
-        mask: the field of the masks.
-        antialias: the smoothing of the resize of images.
+        mask: the field of the masks, which come in the same form as the images.
+        **pixels: ``mean`` to ``antialias``, the form of the images, as of `resnet50`.
 
     Raises:
         SpecError: an argument has a wrong type or value.
     """
-    form = Form("segmentation", images, image, mean, std, dtype, layout, antialias)
-    fields, by_field = (image, mask), {mask: "nearest"}
+    form = Form("segmentation", **pixels)
+    fields, by_field = (form.image, mask), {mask: "nearest"}
     decode: dict[str, list[Op]] = {
         "encoded": [ops.Decode("LABELS", on=mask)],
         "CHW": [ops.Transpose("HWC", on=mask)],
     }
-    resize: dict[str, Any] = {"interpolation": by_field, "antialias": antialias, "on": fields}
+    resize: dict[str, Any] = {"interpolation": by_field, "antialias": form.antialias, "on": fields}
     if train:
         steps: list[Op] = [
             ops.RandomResize(base // 2, base * 2, **resize),
@@ -192,7 +157,7 @@ def segmentation(
         ]
     else:
         steps = [ops.Resize(shorter=base, rounding="down", **resize)]
-    return Ops([*form.decode(), *decode.get(images, []), *steps, *form.finish()])
+    return Ops([*form.decode(), *decode.get(form.images, []), *steps, *form.finish()])
 
 
 def _detection(form: Form, steps: list[Op], behind: list[Op]) -> Ops:

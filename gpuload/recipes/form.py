@@ -3,15 +3,22 @@ share."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, cast
 
 from gpuload import ops
 from gpuload.errors import SpecError
 from gpuload.ops import Op
 from gpuload.recipes.code import Ops
 
+if TYPE_CHECKING:
+    pass
+
 Numbers = float | tuple[float, ...]
+Recipe = TypeVar("Recipe", bound=Callable[..., Ops])
 
 IMAGENET_MEAN = (123.675, 116.28, 103.53)  # 255 times (0.485, 0.456, 0.406)
 IMAGENET_STD = (58.395, 57.12, 57.375)  # 255 times (0.229, 0.224, 0.225)
@@ -21,6 +28,63 @@ IMAGES = ("encoded", "HWC", "CHW")
 LAYOUTS = ("NHWC", "NCHW")
 DTYPES = ("float32", "float16", "bfloat16")
 IMAGE, LABEL = "image", "label"
+
+
+class PixelArguments(TypedDict, total=False):
+    """The arguments of a recipe that say how images come into it, and in which form they leave it:
+    the attributes of `Form`."""
+
+    mean: Numbers
+    std: Numbers
+    dtype: str
+    layout: str
+    images: str
+    image: str
+    antialias: bool | str
+
+
+def take_pixels(mean: Numbers, std: Numbers) -> Callable[[Recipe], Recipe]:
+    """Return a decorator that gives a recipe all `PixelArguments`, with their defaults.
+
+    The recipe's signature lists them one by one, for ``help`` and for errors of calls.
+    """
+    defaults = PixelArguments(
+        mean=mean,
+        std=std,
+        dtype="float32",
+        layout="NHWC",
+        images="encoded",
+        image=IMAGE,
+        antialias=True,
+    )
+
+    def decorate(function: Recipe) -> Recipe:
+        kind = inspect.Parameter.KEYWORD_ONLY
+        annotations = PixelArguments.__annotations__
+        signature = inspect.signature(function)
+        arguments = [
+            *list(signature.parameters.values())[:-1],  # without **pixels
+            *(
+                inspect.Parameter(
+                    name, kind, default=value, annotation=annotations[name].__forward_arg__
+                )
+                for name, value in defaults.items()
+            ),
+        ]
+        signature = signature.replace(parameters=arguments)
+
+        @functools.wraps(function)
+        def recipe(**words: Any) -> Ops:
+            for word in words.keys() - signature.parameters.keys():
+                raise TypeError(
+                    f"{function.__name__}() got an unexpected keyword argument {word!r}"
+                )
+            return function(**{**defaults, **words})
+
+        recipe.__signature__ = signature  # type: ignore[attr-defined]
+        return cast(Recipe, recipe)
+
+    return decorate
 
 
 @dataclass(frozen=True)
@@ -139,12 +203,11 @@ class Form:
         )
 
     def _cast(self) -> list[Op]:
-        return self.on_image([ops.Cast(self.dtype)] if self.dtype != "float32" else [])
+        if self.dtype == "float32":
+            return []
+        return self.on_image([ops.Cast(self.dtype)])
 
     def _through(self, steps: Iterable[Op], last: Iterable[Op]) -> list[Op]:
-        if self.layout == "NCHW":
-            transpose = [ops.Transpose("CHW")]
-        else:
-            transpose = []
+        transpose = [ops.Transpose("CHW")] if self.layout == "NCHW" else []
         # Transposed last, for ops on images take HWC.
         return [*steps, ops.Normalize(self.mean, self.std), *last, *transpose]

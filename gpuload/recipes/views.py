@@ -10,29 +10,35 @@ Differs  docs/recipes.md
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from gpuload import ops
 from gpuload.ops import Op
 from gpuload.recipes.code import Ops
-from gpuload.recipes.form import IMAGE, IMAGENET_MEAN, IMAGENET_STD, Form, Numbers
+from gpuload.recipes.form import (
+    IMAGENET_MEAN,
+    IMAGENET_STD,
+    Form,
+    PixelArguments,
+    take_pixels,
+)
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 SIGMA = (0.1, 2.0)  # of the blur, pixels
 DINO_KERNEL = 9  # as in DINOv2; DINO's own blur is Pillow's
 SOLARIZE_AT = 128  # where Pillow's solarize does
 
 
+@take_pixels(0.0, 255.0)
 def simclr(
     *,
     train: bool = True,
     size: int = 224,
     strength: float = 1.0,
     blur: float = 0.5,
-    mean: Numbers = 0.0,
-    std: Numbers = 255.0,
-    dtype: str = "float32",
-    layout: str = "NHWC",
-    images: str = "encoded",
-    image: str = IMAGE,
-    antialias: bool | str = True,
+    **pixels: Unpack[PixelArguments],
 ) -> Ops:
     """Return the ops of SimCLR: two views of each image, the fields ``view_0`` and ``view_1``.
 
@@ -44,24 +50,18 @@ def simclr(
         size: the side of the result, pixels.
         strength: the strength of the colours' jitter, the paper's s.
         blur: the probability that a view is blurred, by a window of a tenth of its side.
-        mean: as of `resnet50`, like all that follow.
-        std: the standard deviation of the pixels.
-        dtype: the dtype of the views.
-        layout: the order of the axes of a batch.
-        images: the form of the source's images.
-        image: the field of the images.
-        antialias: the smoothing of the resize.
+        **pixels: ``mean`` to ``antialias``, the form of the images, as of `resnet50`.
 
     Raises:
         SpecError: an argument has a wrong type or value.
     """
-    form = Form("simclr", images, image, mean, std, dtype, layout, antialias)
+    form = Form("simclr", **pixels)
     if not train:
         # CROP_PROPORTION in data_util.py of SimCLR.
         return form.evaluation(size, round(size / 0.875), "cubic")
     jitter = ops.ColorJitter(0.8 * strength, 0.8 * strength, 0.8 * strength, 0.2 * strength)
     steps: list[Op] = [
-        ops.RandomResizedCrop(size, interpolation="cubic", antialias=antialias),
+        ops.RandomResizedCrop(size, interpolation="cubic", antialias=form.antialias),
         ops.RandomFlip(),
         ops.Sometimes(0.8, [jitter]),
         ops.Grayscale(p=0.2),
@@ -70,10 +70,11 @@ def simclr(
         # SimCLR's radius is half of a tenth of the side, cut off.
         steps.append(ops.GaussianBlur(size // 10 // 2 * 2 + 1, SIGMA, p=blur))
     views = ("view_0", "view_1")
-    copy = ops.Copy(image, to=views)
+    copy = ops.Copy(form.image, to=views)
     return Ops([*form.decode(), copy, *form.on_views(views, steps), *form.cast(views)])
 
 
+@take_pixels(IMAGENET_MEAN, IMAGENET_STD)
 def dino(
     *,
     train: bool = True,
@@ -82,13 +83,7 @@ def dino(
     num_local: int = 8,
     scale: tuple[float, float] = (0.4, 1.0),
     local_scale: tuple[float, float] = (0.05, 0.4),
-    mean: Numbers = IMAGENET_MEAN,
-    std: Numbers = IMAGENET_STD,
-    dtype: str = "float32",
-    layout: str = "NHWC",
-    images: str = "encoded",
-    image: str = IMAGE,
-    antialias: bool | str = True,
+    **pixels: Unpack[PixelArguments],
 ) -> Ops:
     """Return the ops of DINO: two global and eight local crops of each image, by three different
     lists of ops.
@@ -104,18 +99,12 @@ def dino(
         scale: least and greatest part of the area in a global crop; the authors' is (0.14, 1)
             without local ones.
         local_scale: the same of a local crop.
-        mean: as of `resnet50`, like all that follow.
-        std: the standard deviation of the pixels.
-        dtype: the dtype of the crops.
-        layout: the order of the axes of a batch.
-        images: the form of the source's images.
-        image: the field of the images.
-        antialias: the smoothing of the resize.
+        **pixels: ``mean`` to ``antialias``, the form of the images, as of `resnet50`.
 
     Raises:
         SpecError: an argument has a wrong type or value.
     """
-    form = Form("dino", images, image, mean, std, dtype, layout, antialias)
+    form = Form("dino", **pixels)
     if not train:
         # As eval_linear.py of DINO: 256 for a crop of 224.
         return form.evaluation(size, round(size * 256 / 224), "cubic")
@@ -123,7 +112,9 @@ def dino(
     def crop(side: int, part: tuple[float, float], blur: float, *last: Op) -> list[Op]:
         jitter = ops.ColorJitter(brightness=0.4, contrast=0.4, saturation=0.2, hue=0.1)
         return [
-            ops.RandomResizedCrop(side, scale=part, interpolation="cubic", antialias=antialias),
+            ops.RandomResizedCrop(
+                side, scale=part, interpolation="cubic", antialias=form.antialias
+            ),
             ops.RandomFlip(),
             ops.Sometimes(0.8, [jitter]),
             ops.Grayscale(p=0.2),
@@ -137,7 +128,7 @@ def dino(
     return Ops(
         [
             *form.decode(),
-            ops.Copy(image, to=views),
+            ops.Copy(form.image, to=views),
             *form.on_views(names[:1], crop(size, scale, 1.0)),
             *form.on_views(names[1:], crop(size, scale, 0.1, ops.Solarize(SOLARIZE_AT, p=0.2))),
             *form.on_views(local_names, crop(local_size, local_scale, 0.5)),
@@ -146,17 +137,12 @@ def dino(
     )
 
 
+@take_pixels(IMAGENET_MEAN, IMAGENET_STD)
 def mae(
     *,
     train: bool = True,
     size: int = 224,
-    mean: Numbers = IMAGENET_MEAN,
-    std: Numbers = IMAGENET_STD,
-    dtype: str = "float32",
-    layout: str = "NHWC",
-    images: str = "encoded",
-    image: str = IMAGE,
-    antialias: bool | str = True,
+    **pixels: Unpack[PixelArguments],
 ) -> Ops:
     """Return the ops by which masked autoencoders are trained: a crop of 0.2 to 1 of the area,
     mirrored or not.
@@ -166,25 +152,19 @@ def mae(
     Args:
         train: True for training, False for evaluation: the middle of the image.
         size: the side of the result, pixels.
-        mean: as of `resnet50`, like all that follow.
-        std: the standard deviation of the pixels.
-        dtype: the dtype of the images.
-        layout: the order of the axes of a batch.
-        images: the form of the source's images.
-        image: the field of the images.
-        antialias: the smoothing of the resize.
+        **pixels: ``mean`` to ``antialias``, the form of the images, as of `resnet50`.
 
     Raises:
         SpecError: an argument has a wrong type or value.
     """
-    form = Form("mae", images, image, mean, std, dtype, layout, antialias)
+    form = Form("mae", **pixels)
     if not train:
         # As build_transform in util/datasets.py of MAE, which cuts nothing off above 224.
         return form.evaluation(size, int(size / (224 / 256)) if size <= 224 else size, "cubic")
     return form.whole(
         [
             ops.RandomResizedCrop(
-                size, scale=(0.2, 1.0), interpolation="cubic", antialias=antialias
+                size, scale=(0.2, 1.0), interpolation="cubic", antialias=form.antialias
             ),
             ops.RandomFlip(),
         ]
