@@ -2,7 +2,7 @@
 
     walk      a run of ops that crop, mirror, reorder and normalise, in one pass of the core
     edit      a run of ops that change uint8 images of the same shape, an image after the other, in
-    one call of the core
+              one call of the core
     kernel    one op in the core, for single records, as resizing
     array     one op in its array form, equal bit for bit to the others: all of them where there is
               no core
