@@ -67,7 +67,7 @@ PARTS: dict[str, tuple[Any, str]] = {
     "watch made": (Counters, "watch"),
     "stage begun": (Watch, "enter"),
     "amount counted": (Watch, "count"),
-    "counters added": (Counters, "add_amounts"),
+    "counters added": (Counters, "add"),
     "thread asked": (stages, "usage"),
 }
 
@@ -142,7 +142,7 @@ class QuietCounters(Counters):
 
     def __init__(self, trace: Trace | None = None) -> None:
         super().__init__(trace)
-        self.deliver = self.add = self.add_amounts = self.trace_watch = self.loop = _nothing  # type: ignore
+        self.deliver = self.add = self.trace_watch = self.loop = _nothing  # type: ignore
 
     def watch(self) -> Watch:
         """Return the watch of a thread that measures nothing."""
@@ -216,8 +216,8 @@ def costs() -> dict[str, float]:
             "watch made": best(counters.watch),
             "stage begun": best(begin_stages) / 2,
             "amount counted": best(lambda: part.count("read.bytes", 1.0)),
-            "counters added": (added_s := best(lambda: counters.add_amounts({}))),
-            ADDED: (best(lambda: counters.add_amounts(amounts)) - added_s) / len(amounts),
+            "counters added": (added_s := best(lambda: counters.add())),
+            ADDED: (best(lambda: counters.add(**amounts)) - added_s) / len(amounts),
             "thread asked": best(stages.usage),
             DELIVERED: best(deliver_batches, 2_000) / NUM_DELIVERED,
         }

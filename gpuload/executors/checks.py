@@ -87,7 +87,7 @@ class Checks:
                 raise op.complaint(self._on_host(values[row])).shift_rows(row)
 
     def _on_host(self, value: Any) -> Any:
-        """Return an array on the host, and what is no array of a GPU as it is."""
+        """Return an array on the host, and any other value as it is."""
         if self._xp is np or not isinstance(value, self._xp.ndarray):
             return value
         return value.get()

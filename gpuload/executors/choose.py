@@ -5,10 +5,10 @@ batches, in an executor.
 
     device   executor   decode    on the host                                behind it
     cpu      array                all ops
-    cpu      dali       device    what NumPy alone does                      DALI: decoding, too
+    cpu      dali       device    ops for NumPy alone                        DALI: decoding, too
     cpu      dali       host      decoding, up to one size (`to_one_size`)   DALI
     gpu:N    array      host      decoding, up to one size                   CuPy
-    gpu:N    dali       device    what NumPy alone does                      DALI: decoding, too; CuPy
+    gpu:N    dali       device    ops for NumPy alone                        DALI: decoding, too; CuPy
     gpu:N    dali       host      decoding, up to one size                   DALI; CuPy
 """
 
@@ -39,7 +39,7 @@ log = logging.getLogger("gpuload")
 
 
 class ExecutorRequest(NamedTuple):
-    """What a user asks for, and what is known of the machine and the files.
+    """The wishes of a user, and facts about the machine and the files.
 
     Attributes:
         executor: one of `NAMES`.
@@ -99,8 +99,8 @@ def choose(graph: Graph, device: str, request: ExecutorRequest = DEFAULT_REQUEST
             )
     if not graph.ops:
         return Choice("array", "", "there are no ops to run")
-    # What NumPy alone does is on the host wherever images are decoded: its errors do not speak of a
-    # place.
+    # Ops for NumPy alone are on the host wherever images are decoded: their errors do not speak of
+    # a place.
     before_numpy = _host_places(graph, device, "")
     _check_host(graph, before_numpy, device)
     decode, decode_reason = _place_to_decode(graph, device, request, before_numpy)
@@ -138,7 +138,9 @@ def _executor(
         return request.executor, "asked for"
     place, place_reason = decoding
     if place == DEVICE:
-        return "dali", place_reason if device == "cpu" else "images are decoded on the GPU"
+        if device != "cpu":
+            place_reason = "images are decoded on the GPU"
+        return "dali", place_reason
     if device != "cpu":
         if place == HOST:
             return "array", "images are decoded on the host"
@@ -179,7 +181,7 @@ def _place_to_decode(
 
 
 def _conditions(graph: Graph, device: str, request: ExecutorRequest) -> Conditions:
-    """Return what the rule looks at."""
+    """Return the conditions of the rule."""
     on_host = _host_places(graph, device, HOST)
     if codec() is not None:
         rows = ArrayRowExecutor(graph.part(on_host))
@@ -227,7 +229,7 @@ def _check_on_device(
     Args:
         graph: the ops.
         device: ``"cpu"`` or ``"gpu:N"``.
-        request: what was asked for.
+        request: the wishes of the user.
         before_numpy: the places of the ops that run on NumPy, and of those before them.
     """
     call, remedy = f"decode='device' on {device}", "leave decode= out, or write decode='host'"
@@ -255,8 +257,8 @@ def _check_on_device(
 
 
 def heed_failures(graph: Graph, choice: Choice, device: str) -> tuple[Graph, str]:
-    """Return the graph as it works on this machine, and what `gpuload doctor` found, "" if nothing
-    of concern.
+    """Return the graph as it works on this machine, and the findings of `gpuload doctor`, "" if
+    nothing of concern.
 
     Where the executor fails at regions of images, it is the graph that decodes whole images, with
     the same pixels.
@@ -292,7 +294,7 @@ def split_ops(graph: Graph, choice: Choice, device: str) -> tuple[tuple[int, ...
 
     Args:
         graph: the ops.
-        choice: what ``choose`` chose.
+        choice: from ``choose``.
         device: ``"cpu"`` or ``"gpu:N"``.
     """
     every = range(len(graph.ops))
@@ -332,13 +334,13 @@ def part_behind(graph: Graph, on_host: Sequence[int]) -> Graph:
 def decoding_line(
     graph: Graph, on_host: Sequence[int], choice: Choice, device: str, batch_names: Sequence[str]
 ) -> dict[str, str]:
-    """Return the line of ``describe()`` that says where images are decoded, and what is uploaded;
-    {} without images.
+    """Return the line of ``describe()`` that says where images are decoded, and how much is
+    uploaded; {} without images.
 
     Args:
         graph: the ops.
         on_host: the places of those that run on the host.
-        choice: what ``choose`` chose.
+        choice: from ``choose``.
         device: ``"cpu"`` or ``"gpu:N"``.
         batch_names: the fields of a batch.
     """
@@ -376,7 +378,9 @@ def _images_behind(
     """Return the fields of images that the ops on the host leave to those behind them, or to a
     batch."""
     host, behind = graph.part(on_host), part_behind(graph, on_host)
-    later_names = behind.touched.union(host.spec_out.names if batch_names is None else batch_names)
+    if batch_names is None:
+        batch_names = host.spec_out.names
+    later_names = behind.touched.union(batch_names)
     return [host.spec_out[name] for name in _image_names(host) & later_names]
 
 
@@ -419,7 +423,7 @@ def in_dali(graph: Graph, device: str) -> tuple[int, ...]:
                 cause=f"{before}; that one runs in its array form, behind all that DALI runs",
                 remedy=f"put {type(op).__name__} first, or give the other op lower(), its form in DALI",
             )
-        cause |= dict.fromkeys(names, f"{op} has no lower()" if before is None else before)
+        cause |= dict.fromkeys(names, before or f"{op} has no lower()")
     if graph.ops and not places:
         raise SpecError(
             f"executor='dali' for {', '.join(map(str, graph.ops))}"[:300],
@@ -497,7 +501,7 @@ def _no_codec() -> MissingPackageError:
 
 
 def _check_dali(user: str, device: str) -> None:
-    """Raise ``MissingPackageError`` if DALI is not installed, for what needs it."""
+    """Raise ``MissingPackageError`` if DALI is not installed, for its user."""
     if not _has_dali():
         raise missing_package(
             "nvidia-dali", needed_for=user, remedy=driver.install_packages(device)

@@ -1,13 +1,13 @@
-"""Differences: what an executor made, beside what the array forms of the ops make on the CPU.
+"""Differences: results of an executor, beside those of the ops' array forms on the CPU.
 
     Oracle(graph, names)        makes records again, op by op and record by record
     bounds_of(graph, ...)       how far the fields of a batch may be from that
     difference(x, y, bound)     where they are further apart, in words
 
 The oracle has none of the compiled stages that the array executor has on a CPU: no fused pass, no
-tiles, no threads of the core, no regions of images. So it can audit that executor, too. An op whose
-array form is one call of the core, as a resize, is that call there as well; tests hold these calls
-to NumPy.
+tiles, no threads of the core, no regions of images. So it can audit that executor, too. An op with
+an array form is one call of the core, as a resize, is that call there as well; tests hold these
+calls to NumPy.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ TINY = {
     "f2": 6e-8,
     "f4": 1.2e-38,
     "f8": 0.0,
-}  # of a float: what differs by no more may do so on another device
-WIDE = 257  # of uint16: what a level of 255 is
+}  # of a float: so far another device may differ
+WIDE = 257  # of uint16: one level of 255
 HALF_STEP = 2.0**-10  # of a float16, as a part of it
 MOST_CHARACTERS = 60  # of a value in a message
 
@@ -117,13 +117,13 @@ def bounds_of(
     """Return how far the fields of a batch may be from the array forms of the ops.
 
     A difference that an op may make is carried through the ops behind it. Those that move values,
-    or multiply them (crop, flip, Normalize: what folds into a walk), keep it, or multiply it, too.
-    A resize makes means of values. Others may make more of a difference.
+    or multiply them (crop, flip, Normalize: ops that fold into a walk), keep it, or multiply it,
+    too. A resize makes means of values. Others may make more of a difference.
 
     Args:
         graph: the ops.
         names: the fields.
-        party_of: returns who runs the op at a place, ``"dali on gpu"``.
+        party_of: returns the executor and device of the op at a place, ``"dali on gpu"``.
     """
     now = dict.fromkeys(graph.spec_in.names, EXACT)
     for place, op in enumerate(graph.ops):
@@ -194,7 +194,7 @@ def _carried(graph: Graph, place: int, name: str, bound: Bound) -> Bound:
 
 
 def _growth(op: Op) -> Growth:
-    """Return what an op may make of differences; of an op of the user's nothing is known."""
+    """Return how an op may enlarge differences; of an op of the user's nothing is known."""
     inner: Sequence[Op] = getattr(op, "inner", ())
     is_foreign = op.calls_python or not type(op).__module__.startswith("gpuload.")
     if (
@@ -213,8 +213,8 @@ def difference(actual: Any, expected: Any, bound: Bound, axes: str = "") -> str:
         actual: of a record, as the executor made it, on the host.
         expected: the same, as the array forms make it.
         bound: the largest difference.
-        axes: what each axis is, ``"HWC"``, ``"NHWC"`` of several records: means are those of a
-            channel of a record. "" where that is not known: those of all values.
+        axes: the letter of each axis, ``"HWC"``, ``"NHWC"`` of several records: means are those of
+            a channel of a record. "" where that is not known: those of all values.
     """
     x, y = np.asarray(actual), np.asarray(expected)
     if (
@@ -285,7 +285,7 @@ def _mean_sentence(
 
 
 def _gains(bound: Bound, axes: str, shape: tuple[int, ...]) -> Any:
-    """Return what the differences of each value may be multiplied by: 1, or a number for each
+    """Return the largest factor of the differences of each value: 1, or a number for each
     channel."""
     place = axes.find("C")
     if place < 0 or len(bound.gains) != shape[place] or min(bound.gains) <= 0:
@@ -308,8 +308,8 @@ def _distance(x: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def axes_of(field: Field) -> str:
-    """Return what each axis of a field's values is; "" where that is not known and nothing shows
-    it."""
+    """Return the letters of the axes of a field's values; "" where they are not known and nothing
+    shows it."""
     if field.axes or field.shape is None or len(field.shape) != 3:
         return field.axes
     if field.is_channels_first:
@@ -353,7 +353,7 @@ def _differs(x: NDArray[Any], y: NDArray[Any]) -> NDArray[np.bool_]:
 
 
 def _sentence(x: NDArray[Any], y: NDArray[Any], wrong: NDArray[np.bool_], about: str) -> str:
-    """Return how many values are wrong, and the first of them with what it should be."""
+    """Return how many values are wrong, and the first of them with its expected value."""
     first = tuple(int(axis) for axis in np.unravel_index(int(wrong.argmax()), wrong.shape))
     if first:
         place = f"the one at {list(first)}"

@@ -270,7 +270,7 @@ def resize_batch(
     dtype = np.dtype(images[0].dtype)
     table, shapes = np.zeros(len(images), IMAGE), np.empty((len(images), 3), np.int64)
     for name, numbers in zip(
-        ("address", "down", "across", "deep", "channels"), walk.places(images), strict=True
+        ("address", "down", "across", "deep", "channels"), walk.strides_of(images), strict=True
     ):
         table[name] = numbers
     shapes[:, :2], shapes[:, 2] = new, table["channels"]

@@ -245,7 +245,7 @@ def walk_on_device(xp: ModuleType, walk: Walk, x: Any) -> Any:
     first, strides, size, num_words = 0, (0, 0, 0, 0), (walk.height, walk.width), 0
     if isinstance(x, VARYING):
         table = tabulate(x)
-        address, down, across, deep, _ = _places_in(table, walk.in_dtype.itemsize, walk.in_axes)
+        address, down, across, deep, _ = _strides_in(table, walk.in_dtype.itemsize, walk.in_axes)
         height, width = (table[:, 3 + walk.in_axes.index(axis)] for axis in "HW")
         parts.insert(0, np.stack([address, down, across, deep, height, width], axis=1))
         span, num_words = (
@@ -302,8 +302,8 @@ def walk_on_device(xp: ModuleType, walk: Walk, x: Any) -> Any:
     return out
 
 
-def places(images: Any, axes: str = "HWC") -> tuple[Any, Any, Any, Any, Any]:
-    """Return where the pixels of images on a GPU lie: a number of each image, or one for all.
+def strides_of(images: Any, axes: str = "HWC") -> tuple[Any, Any, Any, Any, Any]:
+    """Return the addresses and strides of images on a GPU: a number of each image, or one for all.
 
     Args:
         images: an array ``[N, ...]``, or N arrays of three axes, in a list, a `Ragged` or
@@ -315,7 +315,7 @@ def places(images: Any, axes: str = "HWC") -> tuple[Any, Any, Any, Any, Any]:
         the channels.
     """
     if isinstance(images, VARYING):
-        return _places_in(tabulate(images), images[0].itemsize, axes)
+        return _strides_in(tabulate(images), images[0].itemsize, axes)
     device.hold(images)
     item, next_image = images.itemsize, images.strides[0]
     addresses = images.data.ptr + next_image * np.arange(len(images), dtype=np.int64)
@@ -323,7 +323,7 @@ def places(images: Any, axes: str = "HWC") -> tuple[Any, Any, Any, Any, Any]:
     return addresses, *strides, images.shape[1 + axes.index("C")]
 
 
-def _places_in(
+def _strides_in(
     table: NDArray[np.int64], item_bytes: int, axes: str
 ) -> tuple[Any, Any, Any, Any, Any]:
     """Return the same of a table of `tabulate`."""

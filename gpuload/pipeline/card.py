@@ -186,7 +186,7 @@ def caches_of(recipe: Recipe) -> tuple[CardCache, ...]:
     """
     if not recipe.on_card:
         return ()
-    groups = {route.group for route in recipe.routes if route.on_card}
+    groups = {route.group for route in recipe.routes if route.card_fields}
     leaves = [leaf for group, leaf in leaves_on_card(recipe.source) if group in groups]
     return tuple(dict.fromkeys(leaf.cache_on(recipe.device) for leaf in leaves))
 
@@ -330,13 +330,13 @@ def find_rows(
         streams: int64 ``[k]``, rows that are read and uploaded in any case.
         device: ``"gpu:N"``.
     """
-    names = [name for route in routes for name, _ in route.on_card]
+    names = [name for route in routes for name, _ in route.card_fields]
     return CardPlaces(card_shares(routes, shares, device), names, count, streams)
 
 
 def card_shares(routes: Sequence[Route], shares: Sequence[Share], device: str) -> list[CardShare]:
     """Return the rows of each field that can lie on the GPU."""
-    fields = {route.group: route.on_card for route in routes if route.on_card}
+    fields = {route.group: route.card_fields for route in routes if route.card_fields}
     specs = {route.group: route.spec for route in routes}
     result: list[CardShare] = []
     for share in shares:

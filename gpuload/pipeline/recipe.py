@@ -92,7 +92,7 @@ class Route:
         to_slot: the parts of a record that are decoded into regions.
         to_ops: the parts of a record that are handed to the ops at once.
         is_direct: True if the raw bytes go straight from files to a GPU, and the host does nothing.
-        on_card: the fields whose rows may lie on the GPU already, each with its place in the group.
+        card_fields: the fields whose rows may lie on the GPU already, each with its place in the group.
     """
 
     group: int
@@ -102,7 +102,7 @@ class Route:
     to_slot: Layout
     to_ops: Layout
     is_direct: bool = False
-    on_card: tuple[tuple[str, int], ...] = ()
+    card_fields: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -296,14 +296,14 @@ class Recipe:
     @cached_property
     def on_card(self) -> dict[str, Field]:
         """The fields whose rows may lie on the GPU already."""
-        names = [name for route in self.routes for name, _ in route.on_card]
+        names = [name for route in self.routes for name, _ in route.card_fields]
         return {name: self.source.spec[name] for name in names}
 
     @cached_property
     def _card_regions(self) -> frozenset[str]:
         """The regions that hold only the rows that are uploaded: the others lie on the GPU
         already."""
-        groups = {raw_region(route.group) for route in self.routes if route.on_card}
+        groups = {raw_region(route.group) for route in self.routes if route.card_fields}
         return frozenset(groups.union(self.on_card).intersection(self.regions))
 
     def arrays(
@@ -405,9 +405,9 @@ def make_recipe(
     )
     if device != "cpu":
         groups, on_host_fields = card_groups_of(source), host.touched.union(graph.fields_to_draw)
-        cards = [_on_card(route, groups, needed_fields, on_host_fields) for route in routes]
+        cards = [_card_fields(route, groups, needed_fields, on_host_fields) for route in routes]
         routes = tuple(
-            replace(route, on_card=card) for route, card in zip(routes, cards, strict=True)
+            replace(route, card_fields=card) for route, card in zip(routes, cards, strict=True)
         )
     recipe = Recipe(
         source, graph, plan, names, output, device, on_host, host, rest, executor, routes, regions, any_length,
@@ -419,7 +419,7 @@ def make_recipe(
     return _divided(recipe, num_threads, prefetch)
 
 
-def _on_card(
+def _card_fields(
     route: Route, groups: Collection[int], needed_fields: Collection[str], on_host: Collection[str]
 ) -> tuple[tuple[str, int], ...]:
     """Return the fields of a route whose rows may lie on the GPU already, each with its place in

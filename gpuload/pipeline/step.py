@@ -607,7 +607,7 @@ class Step:
             watch.enter("read")
             if route.is_direct:  # read when the step goes to the GPU
                 continue
-            if route.on_card and self.card is not None:
+            if route.card_fields and self.card is not None:
                 self._read_missing(route, self.card.uploads, part, begin, end, watch)
             elif route.layout is None:
                 fields.update(self._read_varying(route, shares, part, begin, end))

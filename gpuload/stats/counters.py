@@ -349,10 +349,6 @@ class Counters:
 
     def add(self, **amounts: float) -> None:
         """Add to the named counters."""
-        self.add_amounts(amounts)
-
-    def add_amounts(self, amounts: Mapping[str, float]) -> None:
-        """Add to the counters that a mapping names."""
         # Else they would pile up in a loop whose counters nobody reads.
         if len(self._batches) > MOST_WAITING:
             with self._lock:

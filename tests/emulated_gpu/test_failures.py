@@ -100,7 +100,7 @@ def make_sizes(name: str) -> gl.Loader:
 def make_files(name: str) -> gl.Loader:
     """Return a loader of images that the host decodes, of sizes of their own: their pixels lie
     behind the slot."""
-    words = {"output": ("image",), **lane(name)}
+    words = {"output": ("image",), **way_to(name)}
     return gl.Loader(images(), 4, ops=[gl.ops.Decode(), gl.ops.Invert()], device=name, **words)
 
 
@@ -112,12 +112,13 @@ def make_crops(name: str) -> gl.Loader:
         gl.ops.RandomFlip(),
         gl.ops.Normalize(1.0, 2.0),
     ]
-    words = {"output": ("image",), "prefetch": 4, **lane(name)}
+    words = {"output": ("image",), "prefetch": 4, **way_to(name)}
     return gl.Loader(images(), 2, ops=ops, shuffle=True, device=name, **words)
 
 
-def lane(name: str) -> dict[str, Any]:
-    return {"num_threads": 2} | ({"executor": "array"} if name == "gpu" else {})
+def way_to(name: str) -> dict[str, Any]:
+    """Return arguments of a loader whose host decodes for a device."""
+    return {"num_threads": 2, "executor": "array"} if name == "gpu" else {"num_threads": 2}
 
 
 @cache

@@ -443,7 +443,7 @@ class TestAFaultOnAGpu:
         assert f"record {BAD}, epoch 0, step {step}: field 'image' on gpu:0: " in errors[step].what
         assert "executor 'array' on gpu:0 made it by RandomFlip Normalize" in errors[step].cause
 
-    def test_in_a_lane_whose_images_are_decoded_on_the_host_is_seen(self, monkeypatch):
+    def test_where_the_host_decodes_is_seen(self, monkeypatch):
         with_fault(monkeypatch, lambda images, results: _swapped(results))
         ops = [gl.ops.Decode(), gl.ops.RandomResizedCrop(8), gl.ops.Normalize(127.0, 60.0)]
         words = {"device": "gpu", "executor": "array", "num_threads": 2}

@@ -53,7 +53,9 @@ def _stage(group: OpGroup) -> FieldStage:
     if group.is_walk:
         return WalkStage(*arguments)
     form = group.ops[0].row_form(group.before)
-    return ArrayStage(*arguments) if form is None else KernelStage(*arguments, form)
+    if form is None:
+        return ArrayStage(*arguments)
+    return KernelStage(*arguments, form)
 
 
 def _with_images(

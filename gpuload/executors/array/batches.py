@@ -147,7 +147,8 @@ class ArrayBatchExecutor:
             return f"{', '.join(self.graph.outputs[run])}: together by {op}"
         name, group = run
         ops = " ".join(type(op).__name__ for op in group.ops)
-        return f"{name}: {'one kernel' if group.is_walk else 'array'} of {ops}"
+        form = "one kernel" if group.is_walk else "array"
+        return f"{name}: {form} of {ops}"
 
     def close(self) -> None:
         """Give back memory."""

@@ -25,9 +25,10 @@ def num_folding(ops: Sequence[Op], draws: Sequence[Draw], field: Field) -> int:
 def fold_ops(path: Walk | None, ops: Sequence[Op], draws: Sequence[Draw]) -> Walk:
     """Return the walk of ops that fold, by ``num_folding``, behind a walk."""
     for op, draw in zip(ops, draws, strict=True):
-        path = None if path is None else _fold(path, op, draw)
+        if path is not None:
+            path = _fold(path, op, draw)
     if path is None:
-        # A fault of an op: whether it folds must not depend on what is drawn, because stages are
+        # A fault of an op: whether it folds must not depend on draws, because stages are
         # made once.
         raise RuntimeError(f"{list(ops)} folded without records and do not with them")
     return path

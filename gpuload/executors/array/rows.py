@@ -92,10 +92,10 @@ class ArrayRowExecutor:
                 parts.append(self.run(part, rows_of(draws, rows), part_out, names, memory))
             except RowError as error:
                 raise error.shift_rows(begin) from None
-        return {
-            name: out[name] if name in out else _concatenate([part[name] for part in parts])
-            for name in parts[0]
-        }
+        results = {name: out[name] for name in parts[0] if name in out}
+        for name in parts[0].keys() - out.keys():
+            results[name] = _concatenate([part[name] for part in parts])
+        return results
 
     @cached_property
     def has_makers(self) -> bool:
@@ -103,20 +103,20 @@ class ArrayRowExecutor:
         return all(isinstance(run, FieldRun) and run.has_maker for run in self._runs)
 
     def makers(self, draws: Sequence[Draw], count: int) -> dict[str, Maker]:
-        """Return for each field what makes its result of the bytes that are read; see
-        ``RowExecutor``."""
+        """Return for each field the form that makes its result of bytes; see ``RowExecutor``."""
         runs = [run for run in self._runs if isinstance(run, FieldRun)]
         return {run.name: run.maker(draws, count) for run in runs}
 
     def describe(self) -> dict[str, str]:
         """Return each choice, a line each."""
-        decoding = self._decoding
-        return {
-            "executor": f"array, {'compiled' if core.native is not None else 'NumPy'}",
+        lines = {
+            "executor": "array, NumPy" if core.native is None else "array, compiled",
             "device": "cpu",
             "stages": "; ".join(map(str, self._runs)) or "none: there are no ops",
-            **({"codec": native.how(takes_files=all(decoding))} if decoding else {}),
         }
+        if decoding := self._decoding:
+            lines["codec"] = native.how(takes_files=all(decoding))
+        return lines
 
     @property
     def decoder(self) -> str:

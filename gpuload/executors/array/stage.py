@@ -4,7 +4,7 @@ step of a visit."""
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -39,7 +39,7 @@ class FieldStage(ABC):
     view."""
 
     takes_list: ClassVar[bool] = False
-    """True if a tile is any number of values, whatever their sizes: a ``Ragged``, a list or an
+    """True if a tile is any number of values of any sizes: a ``Ragged``, a list or an
     array."""
 
     calls_codec: ClassVar[bool] = False
@@ -110,21 +110,22 @@ class FieldStage(ABC):
             fold: returns the walk of the ops behind one that changes nothing, for their draws of
                 some rows.
         """
-        paths = []
-        for rows, count in _rows_by_size(size):
-            first = 0 if rows is EVERY_ROW else rows[0]
-            begin = walk.begin(self.before, count, (*size[first].tolist(), self.channels))
-            paths.append((rows, fold(begin, draws if rows is EVERY_ROW else rows_of(draws, rows))))
-        path = paths[0][1]
-        if len(paths) == 1:
+        if (size == size[0]).all():
+            path = fold(
+                walk.begin(self.before, len(size), (*size[0].tolist(), self.channels)), draws
+            )
             start, mirror = (
-                np.ascontiguousarray(array, np.int32) for array in (path.start, path.mirror)
+                np.ascontiguousarray(draw, np.int32) for draw in (path.start, path.mirror)
             )
             windows = np.array([path.window], np.int32)
         else:
             start, mirror, windows = (np.empty((len(size), 2), np.int32) for _ in range(3))
-            for rows, part in paths:
-                start[rows], mirror[rows], windows[rows] = part.start, part.mirror, part.window
+            for rows in _rows_by_size(size):
+                path = fold(
+                    walk.begin(self.before, len(rows), (*size[rows[0]].tolist(), self.channels)),
+                    rows_of(draws, rows),
+                )
+                start[rows], mirror[rows], windows[rows] = path.start, path.mirror, path.window
             if (windows == windows[0]).all():
                 windows = windows[:1]
         fill = np.array(path.colours or (path.fill,) * path.channels, np.uint8)
@@ -164,7 +165,7 @@ class FieldStage(ABC):
 
 
 def are_bytes(field: Field) -> bool:
-    """Return True if a field has images of bytes whose channels, so many for all, lie side by
+    """Return True if a field has images of bytes with as many channels each, that lie side by
     side."""
     shape = field.shape or ()
     are_pixels = (
@@ -192,14 +193,9 @@ def rows_of(draws: Sequence[Draw], rows: Any) -> list[Draw]:
     return [{name: values[rows] for name, values in draw.items()} for draw in draws]
 
 
-def _rows_by_size(size: Sizes) -> Iterator[tuple[Any, int]]:
-    """Yield the rows of each height and width, and their number; `EVERY_ROW` where all have one
-    size."""
-    if size.strides[0] == 0 or (size == size[0]).all():
-        yield EVERY_ROW, len(size)
-        return
+def _rows_by_size(size: Sizes) -> list[list[int]]:
+    """Return the rows of each height and width."""
     groups: dict[tuple[int, int], list[int]] = {}
     for row, (height, width) in enumerate(size.tolist()):
         groups.setdefault((height, width), []).append(row)
-    for rows in groups.values():
-        yield np.array(rows), len(rows)
+    return list(groups.values())

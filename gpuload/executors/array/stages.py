@@ -1,7 +1,7 @@
 """The stages that are a pass over a tile of rows of a field.
 
     walk      a run of ops that crop, mirror, reorder and normalise, in one pass of the core
-    edit      a run of ops that change uint8 images whose shape stays, an image after the other, in
+    edit      a run of ops that change uint8 images of the same shape, an image after the other, in
               one call of the core
     kernel    one op in the core, for single records, as resizing
     array     one op in its array form, equal bit for bit to the others: all of them where there is
@@ -44,7 +44,7 @@ class WalkStage(FieldStage):
         return are_bytes(self.before) and self.after.dtype in walk.DTYPES
 
     def add_step(self, visit: Visit, draws: Sequence[Draw], size: Sizes) -> Sizes:
-        """Add the walk, and what it does with values, to a visit; return the sizes of the
+        """Add the walk to a visit, with its arithmetic on values; return the sizes of the
         windows."""
         path, windows = self.add_walk(
             visit, draws, size, lambda begin, part: fold_ops(begin, self.ops, part)
@@ -118,7 +118,8 @@ class KernelStage(FieldStage):
 
 
 class EditStage(FieldStage):
-    """Ops that change uint8 images whose shape stays: all of them on one image after the other."""
+    """Ops that change uint8 images and keep their shape: all of them on one image after the
+    other."""
 
     word = "edit"
 
@@ -179,7 +180,7 @@ class ArrayStage(FieldStage):
     writes = False
 
     def can_join(self, empty_draws: Sequence[Draw]) -> bool:
-        """Return True for a resize, and for a walk whose channels have fills of their own."""
+        """Return True for a resize, and for a walk with a fill for each channel."""
         if super().can_join(empty_draws):
             return True
         if not are_bytes(self.before):
@@ -205,7 +206,7 @@ class ArrayStage(FieldStage):
         return path
 
     def _walk(self, begin: Walk | None, draw: Draw) -> Walk | None:
-        """Return the walk that the op is by itself, whose channels may have fills of their own;
+        """Return the walk that the op is by itself, with a fill for each channel;
         None if it is not."""
         return None if begin is None else self.ops[0].fold(begin.with_(colours=()), draw)
 

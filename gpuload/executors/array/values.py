@@ -21,13 +21,17 @@ def as_values(xp: Any, field: Field, x: Any) -> Values:
         if not isinstance(x, VARYING):
             return x
         devices.settle()  # CuPy puts them together
-        return xp.stack(list(x)) if len(x) else xp.empty((0, *field.fixed_shape), field.dtype)
+        if not len(x):
+            return xp.empty((0, *field.fixed_shape), field.dtype)
+        return xp.stack(list(x))
     if field.ragged and not isinstance(x, Ragged):
         shape = tuple(length or 0 for length in (field.shape or ())[1:])
         if xp is np:
             return Ragged.of(list(x), field.dtype, shape)
         return _join_on_device(xp, x, field.dtype, shape)
-    return x if field.ragged or isinstance(x, devices.Views) else list(x)
+    if field.ragged or isinstance(x, devices.Views):
+        return x
+    return list(x)
 
 
 def _join_on_device(xp: Any, x: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Ragged:

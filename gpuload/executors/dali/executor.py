@@ -187,7 +187,7 @@ class DaliExecutor:
         pipeline, self._pipeline = self._pipeline, None
         if pipeline is None and self._program.names:
             pipeline = self._program.build(self.batch_size, self.num_threads)
-            # DALI loses what it was fed when a pipeline ends; PendingBatch keeps the inputs until
+            # DALI loses its inputs when a pipeline ends; PendingBatch keeps the inputs until
             # their outputs are taken.
             for batch in self._pending:
                 self._feed(pipeline, batch.inputs)

@@ -1,10 +1,11 @@
-"""Feed: a graph whose DALI pipeline runs elsewhere, in TensorFlow's plugin; the input is made here.
+"""Feed: a graph with a DALI pipeline that runs elsewhere, in TensorFlow's plugin; the input is made
+here.
 
 A batch is packed into one array of bytes, and the pipeline takes it apart again. So the pipeline's
 runner reads one stream, for any number of fields and draws, and nothing can get out of step.
 
 Layout   uint8 ``[n, width]``, a row for each record: first the inputs of fixed size that belong on
-         the host (draws); then, for each input whose size varies, where its bytes begin, how many
+         the host (draws); then, for each input of varying size, where its bytes begin, how many
          they are, and its shape, all int32; then the inputs of fixed size that belong on the device
          (fields); then the bytes of the others. Rows are padded to the longest of the batch.
 GPU      The plugin (2.4) takes inputs from the GPU alone, and DALI wants encoded images and draws
@@ -73,7 +74,7 @@ class Feed:
         self.inputs = tuple(source.name for source in inputs)
 
     def pipeline(self, num_threads: int) -> Any:
-        """Return a pipeline whose only input is named `INPUT_NAME`, and whose outputs are the
+        """Return a pipeline with one input, `INPUT_NAME`, and with outputs that are the
         fields of ``names``."""
         return self._program.build(self.batch_size, num_threads, outputs=self._outputs)
 
@@ -107,7 +108,7 @@ class Feed:
                 cause="DALI's plugin is fed 2 GiB at most",
                 remedy="cut it up",
             )
-        # Zeros: shorter rows are padded, with nothing of what was in this memory before.
+        # Zeros: shorter rows are padded, without the bytes that were in this memory before.
         matrix = np.zeros((count, int(begin.max(initial=0))), np.uint8)
         place = 0
         for part in [

@@ -181,8 +181,8 @@ class Program:
         }
 
     def _tell_losses(self, name: str, files: Any) -> None:
-        """Have the op that decodes a field look at its first batch, once, and tell what it leaves
-        out of images."""
+        """Have the op that decodes a field look at its first batch, once, and tell which rows it
+        leaves out of images."""
         if name in self._seen_files:
             return
         self._seen_files.add(name)
@@ -190,7 +190,7 @@ class Program:
             if not isinstance(op, Decode) or name not in on:
                 continue
             for file in files:
-                with suppress(head.HeadError):  # DALI says what is wrong
+                with suppress(head.HeadError):  # DALI names the fault
                     op.tell_losses(file, head.read(file))
 
     def _heads(self, name: str, draws: Sequence[Draw]) -> NDArray[np.int32] | None:
@@ -216,7 +216,7 @@ class Program:
 
         Args:
             inputs: the nodes of the inputs, by the names of these.
-            check_nodes: the nodes whose values are to be checked are appended to it.
+            check_nodes: nodes of values that are to be checked are appended to it.
         """
         if self.device_id is None:
             device = "cpu"
@@ -349,7 +349,7 @@ class Input:
 
     @property
     def row_bytes(self) -> int:
-        """The bytes of a row whose shape does not vary."""
+        """The bytes of a row of constant shape."""
         return self.dtype.itemsize * prod(length or 0 for length in self.shape)
 
     def node(self, dali: ModuleType) -> Any:
@@ -547,7 +547,7 @@ _pipelines: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def _abandon() -> None:
-    """In a child of fork: never end the pipelines of the parent, whose threads are not here.
+    """In a child of fork: never end the pipelines of the parent: their threads are not here.
 
     DALI 2.4 would end them at the exit of the child, wait for these threads, and end the process by
     a signal. Their memory is shared with the parent; it is never freed here, which one reference

@@ -209,7 +209,7 @@ def warp_batch(
     dtype, is_nearest, count = np.dtype(x[0].dtype), interpolation == "nearest", matrix.shape[1]
     table = np.zeros(len(x), IMAGE)
     for name, numbers in zip(
-        ("address", "down", "across", "deep", "channels"), walk.places(x), strict=True
+        ("address", "down", "across", "deep", "channels"), walk.strides_of(x), strict=True
     ):
         table[name] = numbers
     before = walk.sizes(x)

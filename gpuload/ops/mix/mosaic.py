@@ -246,7 +246,7 @@ class Mosaic(Op):
         table["top"], table["left"] = lows[..., 0], lows[..., 1]
         table["bottom"], table["right"] = highs[..., 0], highs[..., 1]
         for name, numbers in zip(
-            ("address", "down", "across", "deep"), walk.places(x), strict=False
+            ("address", "down", "across", "deep"), walk.strides_of(x), strict=False
         ):
             table[name] = np.broadcast_to(numbers, len(x))[rows]
         # Where row 0 and column 0 of the result would lie in the image, maybe before its first
