@@ -62,6 +62,4 @@ INLINE int64_t sum_blocks(const uint8_t* image, int64_t pixels, const Gray& gray
     return total;
 }
 
-INLINE float bounded(float value, float limit) { return std::min(std::max(value, 0.0f), limit); }
-
 }  // namespace core

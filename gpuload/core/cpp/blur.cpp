@@ -18,12 +18,6 @@ namespace {
 constexpr int64_t AT_ONCE = 4;  // vectors that are summed in registers
 constexpr size_t LINE = 64;     // bytes of the cache
 
-// The pixel that stands for one beyond the border: as in a mirror, the edge is not repeated.
-INLINE int64_t mirrored(int64_t place, int64_t length) {
-    const int64_t positive = place < 0 ? -place : place;
-    return positive < length ? positive : 2 * (length - 1) - positive;
-}
-
 // Sums lines, each times its weight, in their order, in vectors of so many bytes.
 template <int BYTES>
 INLINE void sum_lines(float* to, const float* const* lines, const float* weights, int64_t num_lines, int64_t count) {

@@ -11,6 +11,7 @@
 
 #include "lab.hpp"
 #include "rounding.hpp"
+#include "shared/tiles.hpp"
 
 namespace core {
 namespace {
@@ -33,17 +34,17 @@ CLONES void clip(int32_t* counts, int32_t levels, int32_t limit) {
 }
 
 template <class T>
-INLINE void sum_up(const int32_t* counts, float scale, T* curve) {
+INLINE void sum_up(const int32_t* counts, int32_t pixels, T* curve) {
     constexpr int64_t PART = 64;  // levels: their sums are whole numbers first, for the rest of the loop to be vector code
     int32_t sum = 0, sums[PART];
     for (int64_t begin = 0; begin < LEVELS<T>; begin += PART) {
         for (int64_t i = 0; i < PART; ++i) sums[i] = sum += counts[begin + i];
-        for (int64_t i = 0; i < PART; ++i) curve[begin + i] = rounded<T>(float(sums[i]) * scale);
+        for (int64_t i = 0; i < PART; ++i) curve[begin + i] = T(int32_t(level_after(sums[i], pixels, int32_t(LEVELS<T>))));
     }
 }
 
-CLONES void make_curve(const int32_t* counts, float scale, uint8_t* curve) { sum_up(counts, scale, curve); }
-CLONES void make_curve(const int32_t* counts, float scale, uint16_t* curve) { sum_up(counts, scale, curve); }
+CLONES void make_curve(const int32_t* counts, int32_t pixels, uint8_t* curve) { sum_up(counts, pixels, curve); }
+CLONES void make_curve(const int32_t* counts, int32_t pixels, uint16_t* curve) { sum_up(counts, pixels, curve); }
 
 struct Curves {  // of the tiles above and below a row of pixels: where those of each pixel begin, and their weights
     const int64_t *before, *after;
@@ -53,13 +54,10 @@ struct Curves {  // of the tiles above and below a row of pixels: where those of
 
 template <class T>
 INLINE void blend(const T* pixels, int64_t count, int64_t step, const T* above, const T* below, const Curves& curves, T* to) {
-    const float lower = curves.lower, upper = 1.0f - lower;
     for (int64_t x = 0; x < count; ++x) {
         const int64_t first = curves.before[x] + pixels[x * step], second = curves.after[x] + pixels[x * step];
-        const float right = curves.share[x], left = 1.0f - right;
-        const float top = float(above[first]) * left + float(above[second]) * right;
-        const float bottom = float(below[first]) * left + float(below[second]) * right;
-        to[x * step] = rounded<T>(top * upper + bottom * lower);
+        const float values[] = {float(above[first]), float(above[second]), float(below[first]), float(below[second])};
+        to[x * step] = T(int32_t(between(values, curves.share[x], curves.lower, float(LEVELS<T> - 1))));
     }
 }
 
@@ -75,39 +73,33 @@ CLONES void blend_row(const uint16_t* pixels, int64_t count, int64_t step, const
 
 }  // namespace
 
-void TileEqualizer::Axis::divide(int64_t length, int64_t added, int64_t tiles) {
-    tile = (length + added) / tiles;
+void TileEqualizer::Axis::divide(int64_t length, int64_t tiles, bool are_whole) {
+    tile = tile_side(length, tiles, are_whole);
     before.resize(size_t(length));
     after.resize(size_t(length));
     share.resize(size_t(length));
-    const float part = 1.0f / float(tile);
     for (int64_t i = 0; i < length; ++i) {
-        const float place = float(i) * part - 0.5f, first = std::floor(place);
-        before[size_t(i)] = std::clamp<int64_t>(int64_t(first), 0, tiles - 1);
-        after[size_t(i)] = std::min(int64_t(first) + 1, tiles - 1);
-        share[size_t(i)] = place - first;
+        const Neighbours<int64_t> about = neighbours(i, tile, tiles);
+        before[size_t(i)] = about.before;
+        after[size_t(i)] = about.after;
+        share[size_t(i)] = about.share;
     }
     num_tiles = after.back() + 1;
     sources.resize(size_t(num_tiles * tile));
-    const int64_t period = std::max<int64_t>(2 * (length - 1), 1);
-    for (int64_t i = 0; i < num_tiles * tile; ++i) {
-        const int64_t place = i % period;
-        sources[size_t(i)] = place < length ? place : period - place;
-    }
+    for (int64_t i = 0; i < num_tiles * tile; ++i) sources[size_t(i)] = reflected(i, length);
 }
 
 void TileEqualizer::divide(int64_t height, int64_t width, const Tiling& tiling) {
     const bool are_whole = height % tiling.rows == 0 && width % tiling.columns == 0;
-    down_.divide(height, are_whole ? 0 : tiling.rows - height % tiling.rows, tiling.rows);
-    across_.divide(width, are_whole ? 0 : tiling.columns - width % tiling.columns, tiling.columns);
+    down_.divide(height, tiling.rows, are_whole);
+    across_.divide(width, tiling.columns, are_whole);
 }
 
 // Writes the curves of a row of tiles of one channel, one after the other.
 template <class T>
 void TileEqualizer::make_curves(const T* plane, const Image<const T>& from, int64_t row, double limit, T* curves) {
     const int64_t pixels = down_.tile * across_.tile, levels = LEVELS<T>;
-    const auto most = int32_t(std::clamp(limit * double(pixels) / double(levels), 1.0, double(pixels)));
-    const float scale = float(levels - 1) / float(pixels);
+    const int32_t most = limit_of(limit, int32_t(pixels), int32_t(levels));
     counts_.resize(size_t(levels));
     for (int64_t column = 0; column < across_.num_tiles; ++column, curves += levels) {
         std::fill(counts_.begin(), counts_.end(), 0);
@@ -117,7 +109,7 @@ void TileEqualizer::make_curves(const T* plane, const Image<const T>& from, int6
             for (int64_t x = 0; x < across_.tile; ++x) ++counts_[line[columns[x] * from.channels]];
         }
         clip(counts_.data(), int32_t(levels), most);
-        make_curve(counts_.data(), scale, curves);
+        make_curve(counts_.data(), int32_t(pixels), curves);
     }
 }
 

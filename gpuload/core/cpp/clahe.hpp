@@ -32,7 +32,7 @@ class TileEqualizer {
         std::vector<int64_t> before, after;  // of each pixel: the two tiles about it,
         std::vector<float> share;            // and how much of the second
 
-        void divide(int64_t length, int64_t added, int64_t tiles);
+        void divide(int64_t length, int64_t tiles, bool are_whole);
     };
 
     void divide(int64_t height, int64_t width, const Tiling& tiling);

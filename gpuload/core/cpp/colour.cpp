@@ -12,20 +12,17 @@
 #include <cstring>
 
 #include "blocks.hpp"
+#include "shared/colour.hpp"
 #include "sharpness.hpp"
 
 namespace core {
 namespace {
 
-constexpr float RED = 0.2989f, GREEN = 0.587f, BLUE = 0.114f;
-
-INLINE float gray_of(float red, float green, float blue) {  // not cut off
-    return std::fma(blue, BLUE, std::fma(green, GREEN, red * RED));
-}
+INLINE Colour colour_of(const PixelBlock& block, int64_t i) { return {block.red[i], block.green[i], block.blue[i]}; }
 
 struct Gray {  // cut off
     INLINE_MEMBER int32_t operator()(const PixelBlock& block, int64_t i) const {
-        return int32_t(gray_of(block.red[i], block.green[i], block.blue[i]));
+        return int32_t(gray_of(colour_of(block, i)));
     }
 };
 
@@ -33,10 +30,10 @@ struct Saturate {
     float factor, weight;
     INLINE_MEMBER void operator()(PixelBlock& block, int64_t count) const {
         for (int64_t i = 0; i < count; ++i) {
-            const float gray = std::floor(gray_of(block.red[i], block.green[i], block.blue[i]));
-            block.red[i] = bounded(std::fma(gray, weight, block.red[i] * factor), 255.0f);
-            block.green[i] = bounded(std::fma(gray, weight, block.green[i] * factor), 255.0f);
-            block.blue[i] = bounded(std::fma(gray, weight, block.blue[i] * factor), 255.0f);
+            const float gray = std::floor(gray_of(colour_of(block, i)));
+            block.red[i] = bounded(blended(block.red[i], gray, factor, weight), 255.0f);
+            block.green[i] = bounded(blended(block.green[i], gray, factor, weight), 255.0f);
+            block.blue[i] = bounded(blended(block.blue[i], gray, factor, weight), 255.0f);
         }
     }
 };
@@ -44,39 +41,15 @@ struct Saturate {
 struct TurnHue {
     float shift;
     INLINE_MEMBER void operator()(PixelBlock& block, int64_t count) const {
-        constexpr float TO_UNIT = float(1.0 / 255), SIXTH = float(1.0 / 6), LEVELS = 255.999f;
-        for (int64_t i = 0; i < count; ++i) {
-            const float red = block.red[i] * TO_UNIT, green = block.green[i] * TO_UNIT, blue = block.blue[i] * TO_UNIT;
-            const float high = std::max(red, std::max(green, blue)), low = std::min(red, std::min(green, blue));
-            const bool is_gray = high == low;
-            const float span = high - low, saturation = span / (is_gray ? 1.0f : high), divisor = is_gray ? 1.0f : span;
-            // (a + offset) - b, where these are parts of the span by which two channels lie below the highest one.
-            const bool is_red = high == red, is_green = high == green;
-            const float above = (is_red ? high - blue : is_green ? high - red : high - green) / divisor;
-            const float below = (is_red ? high - green : is_green ? high - blue : high - red) / divisor;
-            float turn = (above + (is_red ? 0.0f : is_green ? 2.0f : 4.0f)) - below;
-            turn = turn * SIXTH + 1.0f;
-            turn -= std::floor(turn);  // which is not negative
-            turn += shift;
-            turn -= std::trunc(turn);
-            turn = turn < 0.0f ? turn + 1.0f : turn;
-            const float six = turn * 6.0f, sector = std::floor(six), rest = six - sector;
-            const float ramp = saturation * rest, pale = 1.0f - saturation;
-            const float falling = bounded((1.0f - ramp) * high, 1.0f), rising = bounded((ramp + pale) * high, 1.0f);
-            const float least = bounded(pale * high, 1.0f);
-            const bool first = sector == 0.0f || sector == 6.0f, second = sector == 1.0f, third = sector == 2.0f;
-            const bool fourth = sector == 3.0f, fifth = sector == 4.0f;
-            block.red[i] = LEVELS * (second ? falling : third || fourth ? least : fifth ? rising : high);
-            block.green[i] = LEVELS * (first ? rising : second || third ? high : fourth ? falling : least);
-            block.blue[i] = LEVELS * (first || second ? least : third ? rising : fourth || fifth ? high : falling);
-        }
+        for (int64_t i = 0; i < count; ++i)
+            core::turn_hue(block.red[i], block.green[i], block.blue[i], shift, float(1.0 / 255), 255.999f);
     }
 };
 
 struct Sharper {
     float weight;
     INLINE_MEMBER float operator()(float smooth, float middle) const {
-        return bounded(std::fma(smooth - middle, weight, middle), 255.0f);
+        return bounded(sharpened(middle, smooth, weight), 255.0f);
     }
 };
 
@@ -141,9 +114,9 @@ CLONES void find_bounds(const uint8_t* image, int64_t pixels, int64_t channels, 
 }
 
 void stretch_table(uint8_t low, uint8_t high, uint8_t* table) {
-    const bool is_flat = low == high;
-    const float scale = is_flat ? 1.0f : (float(high) - float(low)) * float(1.0 / 255), begin = is_flat ? 0.0f : float(low);
-    for (int level = 0; level < 256; ++level) table[level] = uint8_t(int32_t(bounded((float(level) - begin) / scale, 255.0f)));
+    for (int level = 0; level < 256; ++level)
+        table[level] = uint8_t(
+            int32_t(bounded(stretched(float(level), float(low), float(high), float(1.0 / 255)), 255.0f)));
 }
 
 void even_table(const int64_t* counts, uint8_t* table) {
@@ -154,7 +127,7 @@ void even_table(const int64_t* counts, uint8_t* table) {
     }
     const int64_t step = (total - last) / 255;  // of the values below the largest
     for (int level = 0; level < 256; ++level) {
-        table[level] = uint8_t(step == 0 ? level : std::clamp<int64_t>((before + step / 2) / step, 0, 255));
+        table[level] = uint8_t(evened(int64_t(level), before, step));
         before += counts[level];
     }
 }
@@ -164,9 +137,8 @@ void brightness_table(float factor, uint8_t* table) {
 }
 
 void contrast_table(float mean, float factor, float weight, uint8_t* table) {
-    const double product = double(mean) * double(weight);
     for (int level = 0; level < 256; ++level)
-        table[level] = uint8_t(int32_t(bounded(float(double(float(level) * factor) + product), 255.0f)));
+        table[level] = uint8_t(int32_t(bounded(add_product(mean, weight, float(level) * factor), 255.0f)));
 }
 
 CLONES int64_t sum_grays(const uint8_t* image, int64_t pixels) { return sum_blocks(image, pixels, Gray{}); }

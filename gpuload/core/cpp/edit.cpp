@@ -16,6 +16,7 @@
 #include "pilaffine.hpp"
 #include "pilblur.hpp"
 #include "pilcolour.hpp"
+#include "shared/edits.hpp"
 
 namespace core {
 namespace {
@@ -24,30 +25,7 @@ constexpr int64_t LEVELS = 256, RGB = 3;
 constexpr int64_t TABLE_NUMBERS = LEVELS / int64_t(sizeof(double)), FILL = 7, AFFINE_NUMBERS = FILL + RGB;
 constexpr int64_t MOST_TILES = std::numeric_limits<int32_t>::max();  // along an axis
 
-// As in `ops.edits`.
-enum class Code {
-    SKIP,
-    TABLE,
-    BRIGHTNESS,
-    CONTRAST,
-    SATURATION,
-    HUE,
-    SHARPNESS,
-    GRAY,
-    AUTOCONTRAST,
-    EQUALIZE,
-    BLUR,
-    PIL_CONTRAST,
-    PIL_SATURATION,
-    PIL_SHARPNESS,
-    PIL_AUTOCONTRAST,
-    PIL_AFFINE,
-    PIL_TURN,
-    PIL_MIX,
-    CLAHE,
-    PIL_BLUR,
-};
-constexpr auto LAST = int64_t(Code::PIL_BLUR);
+constexpr auto LAST = int64_t(Code::NUM_CODES) - 1;
 
 bool is_whole(double number, int64_t least, int64_t most) {
     return number >= double(least) && number <= double(most) && number == std::floor(number);
@@ -132,6 +110,7 @@ struct Editor::Edit {
             case Code::PIL_BLUR:
                 return count >= 3 && is_whole(numbers[0], 0, pillow::MOST_BOX) && is_whole(numbers[1], 0, pillow::ONE_BOX) &&
                        is_whole(numbers[2], 0, pillow::ONE_BOX) && (2 * whole(0) + 1) * whole(1) + 2 * whole(2) <= pillow::ONE_BOX;
+            case Code::NUM_CODES: break;
         }
         return false;
     }

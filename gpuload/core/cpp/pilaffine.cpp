@@ -14,11 +14,12 @@
 
 #include "clones.hpp"
 #include "pixels.hpp"
+#include "shared/pillow.hpp"
 
 namespace core::pillow {
 namespace {
 
-constexpr double UNIT = 65536, LIMIT = 32768;
+constexpr int64_t UNIT = 65536;
 
 // The pixel in which a point lies; -1 for one outside an axis of so many pixels.
 INLINE int64_t pixel_of(double point, int64_t length) { return point >= 0 && point < double(length) ? int64_t(point) : -1; }
@@ -59,12 +60,6 @@ INLINE void stretch(const Image<const uint8_t>& from, const double* m, const uin
     }
 }
 
-INLINE bool is_fixed(const double* m, double x, double y) {
-    return std::abs(x * m[0] + y * m[1] + m[2]) < LIMIT && std::abs(x * m[3] + y * m[4] + m[5]) < LIMIT;
-}
-
-INLINE int64_t fixed(double number) { return int64_t(std::floor(number * UNIT + 0.5)); }
-
 // In whole numbers of 1/65536. Where a row of the result is a part of a row of the image, it is copied at once.
 INLINE void turn_fixed(const Image<const uint8_t>& from, const double* m, const uint8_t* fill, uint8_t* out) {
     const int64_t across[] = {fixed(m[0]), fixed(m[3])}, down[] = {fixed(m[1]), fixed(m[4])};
@@ -75,7 +70,7 @@ INLINE void turn_fixed(const Image<const uint8_t>& from, const double* m, const 
     for (int64_t y = 0; y < height; ++y) {
         const int64_t first = begin[0] + y * down[0], line = begin[1] + y * down[1];
         uint8_t* const to = out + y * width * channels;
-        if (across[0] == int64_t(UNIT) && across[1] == 0 && is_inside(line >> 16, height)) {
+        if (across[0] == UNIT && across[1] == 0 && is_inside(line >> 16, height)) {
             copy_run(from.pixels + (line >> 16) * stride, std::clamp(first >> 16, -width, width), width, channels, fill, to);
             continue;
         }
@@ -107,17 +102,10 @@ INLINE void turn_float(const Image<const uint8_t>& from, const double* m, const 
 
 INLINE void nearest(const Image<const uint8_t>& from, const double* m, const uint8_t* fill, uint8_t* out) {
     if (m[1] == 0 && m[3] == 0) return stretch(from, m, fill, out);
-    const auto width = double(from.width), height = double(from.height);
-    const bool fits = is_fixed(m, 0, 0) && is_fixed(m, 0, height) && is_fixed(m, width, 0) && is_fixed(m, width, height);
-    fits ? turn_fixed(from, m, fill, out) : turn_float(from, m, fill, out);
-}
-
-INLINE double mixed(double first, double second, double place) { return first + (second - first) * place; }
-
-INLINE double mixed(double first, double second, double third, double fourth, double place) {
-    const double linear = -first + third, square = 2 * (first - second) + third - fourth;
-    const double cube = -first + second - third + fourth;
-    return second + place * (linear + place * (square + place * cube));
+    if (is_fixed(m, double(from.width), double(from.height)))
+        turn_fixed(from, m, fill, out);
+    else
+        turn_float(from, m, fill, out);
 }
 
 // Mixes the TAPS x TAPS pixels about each point: 2 for linear, 4 for cubic. FIXED is the number of channels.
@@ -143,18 +131,18 @@ INLINE void interpolate(const Image<const uint8_t>& from, const double* m, const
                 const uint8_t* const line = from.pixels + from.stride * std::clamp<int64_t>(j + tap, 0, from.height - 1);
                 for (int c = 0; c < FIXED; ++c) {
                     if constexpr (TAPS == 2)
-                        lines[tap][c] = mixed(line[places[0] + c], line[places[1] + c], right_part);
+                        lines[tap][c] = linear(line[places[0] + c], line[places[1] + c], right_part);
                     else
-                        lines[tap][c] = mixed(line[places[0] + c], line[places[1] + c], line[places[2] + c],
+                        lines[tap][c] = cubic(line[places[0] + c], line[places[1] + c], line[places[2] + c],
                                               line[places[3] + c], right_part);
                 }
             }
             for (int c = 0; c < FIXED; ++c) {
                 double value;
                 if constexpr (TAPS == 2)
-                    value = mixed(lines[0][c], lines[1][c], lower_part);
+                    value = linear(lines[0][c], lines[1][c], lower_part);
                 else
-                    value = mixed(lines[0][c], lines[1][c], lines[2][c], lines[3][c], lower_part);
+                    value = cubic(lines[0][c], lines[1][c], lines[2][c], lines[3][c], lower_part);
                 out[c] = uint8_t(std::clamp(value, 0.0, 255.0));
             }
         }
@@ -185,8 +173,7 @@ void turn(const Image<const uint8_t>& from, int quarters, uint8_t* out) {
     const int64_t channels = from.channels, height = from.height, width = from.width;
     for (int64_t y = 0; y < height; ++y)
         for (int64_t x = 0; x < width; ++x, out += channels) {
-            const int64_t row = quarters == 1 ? x : quarters == 2 ? height - 1 - y : height - 1 - x;
-            const int64_t column = quarters == 2 ? width - 1 - x : quarters == 1 ? width - 1 - y : y;
+            const int64_t row = turned_row(quarters, y, x, height), column = turned_column(quarters, y, x, width);
             std::memcpy(out, from.pixels + row * from.stride + column * channels, size_t(channels));
         }
 }

@@ -4,11 +4,11 @@
 #include <cstdint>
 
 #include "resize.hpp"
+#include "shared/pillow.hpp"
 
 namespace core::pillow {
 
-constexpr int64_t MOST_BOX = 1;  // the largest `reach` of a box: that of sigma 2, timm's largest
-constexpr int64_t ONE_BOX = 1 << 24;
+constexpr int64_t ONE_BOX = 1 << BOX_BITS;
 
 // The weights of a box, in whole numbers of 2**-24, together at most 1: those of the pixels that are at most `reach` away,
 // and those of the two behind them.

@@ -4,25 +4,18 @@
 // its image, but for `sharpen`.
 #include "pilcolour.hpp"
 
-#include <algorithm>
-
 #include "blocks.hpp"
+#include "shared/pillow.hpp"
 #include "sharpness.hpp"
 
 namespace core::pillow {
 namespace {
-
-INLINE int32_t gray_of(int32_t red, int32_t green, int32_t blue) {
-    return (19595 * red + 38470 * green + 7471 * blue + 32768) >> 16;
-}
 
 struct Gray {
     INLINE_MEMBER int32_t operator()(const PixelBlock& block, int64_t i) const {
         return gray_of(int32_t(block.red[i]), int32_t(block.green[i]), int32_t(block.blue[i]));
     }
 };
-
-INLINE float mixed(float base, float value, float factor) { return bounded(base + factor * (value - base), 255.0f); }
 
 struct Saturate {
     float factor;
@@ -44,9 +37,7 @@ struct Sharper {
 }  // namespace
 
 void stretch_table(uint8_t low, uint8_t high, uint8_t* table) {
-    const double scale = 255.0 / std::max(int(high) - int(low), 1), offset = -double(low) * scale;
-    for (int level = 0; level < 256; ++level)
-        table[level] = uint8_t(low == high ? double(level) : std::clamp(level * scale + offset, 0.0, 255.0));
+    for (int level = 0; level < 256; ++level) table[level] = uint8_t(stretched(level, low, high));
 }
 
 void contrast_table(float mean, float factor, uint8_t* table) {

@@ -8,14 +8,14 @@
 #include <vector>
 
 #include "clones.hpp"
+#include "shared/pillow.hpp"
 
 namespace core {
 namespace {
 
-constexpr int BITS = 22;  // Pillow's PRECISION_BITS
-constexpr int32_t HALF = 1 << (BITS - 1);
+constexpr int32_t HALF = pillow::RESIZE_HALF;
 
-INLINE uint8_t bounded(int32_t sum) { return uint8_t(std::clamp(sum >> BITS, 0, 255)); }
+INLINE uint8_t bounded(int32_t sum) { return uint8_t(pillow::resized(sum)); }
 
 template <int FIXED>
 INLINE void along(const uint8_t* row, const Steps& steps, int64_t channels, uint8_t* to) {

@@ -9,6 +9,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "shared/edits.hpp"
+
 namespace core {
 namespace {
 
@@ -16,9 +18,6 @@ constexpr double PI = 3.14159265358979323846, TO_RADIANS = PI / 180.0, TO_DEGREE
 constexpr double TIMM_LARGEST = 10.0;
 constexpr int COSINE_DIGITS = 15, THRESHOLD_DIGITS = 4;
 constexpr int64_t TABLE_NUMBERS = EDIT_NUMBERS - 2, LEVELS = 256;
-
-// As in `ops.edits`.
-constexpr int SKIP = 0, TABLE = 1, PIL_AFFINE = 15, PIL_TURN = 16, PIL_BLUR = 19;
 
 // As in `ops.policies`.
 enum class Form {
@@ -108,7 +107,7 @@ void write_rotation(double angle, double height, double width, double* slot) {
     turn = turn < 0.0 ? turn + 360.0 : turn + 0.0;
     if (turn == 0.0 || turn == 180.0 || (height == width && (turn == 90.0 || turn == 270.0))) {
         std::fill(slot + 2, slot + EDIT_NUMBERS, 0.0);
-        slot[0] = turn == 0.0 ? SKIP : PIL_TURN, slot[2] = std::floor(turn / 90.0);
+        slot[0] = double(turn == 0.0 ? Code::SKIP : Code::PIL_TURN), slot[2] = std::floor(turn / 90.0);
         return;
     }
     const double angle_down = -(turn * TO_RADIANS);
@@ -123,10 +122,10 @@ void write_edit(const Policy& policy, const Rule& rule, double level, bool is_cu
     const double height = double(size[0]), width = double(size[1]), value = value_of(rule, level, height, width);
     slot[0] = rule.code;
     double* to = slot + 2;
-    switch (int(rule.code)) {
-        case TABLE: return write_table(Table(int(rule.place)), value, to);
-        case PIL_BLUR: return write_box(value, to);
-        case PIL_AFFINE: {
+    switch (Code(int(rule.code))) {
+        case Code::TABLE: return write_table(Table(int(rule.place)), value, to);
+        case Code::PIL_BLUR: return write_box(value, to);
+        case Code::PIL_AFFINE: {
             to[0] = policy.filters[is_cubic];
             std::copy_n(policy.fill, 3, to + 7);
             if (int(rule.place) == ROTATION) return write_rotation(value, height, width, slot);
@@ -146,7 +145,7 @@ void write_edits(const Drawn& drawn, const Policy& policy, double* out) {
         double* slot = out + i * EDIT_NUMBERS;
         slot[1] = double(TABLE_NUMBERS);
         const Rule& rule = policy.rules[drawn.numbers[i]];
-        if (rule.code == SKIP) continue;
+        if (Code(int(rule.code)) == Code::SKIP) continue;
         const bool is_cubic = drawn.cubic != nullptr && drawn.cubic[i] != 0;
         write_edit(policy, rule, double(drawn.levels[i]), is_cubic, drawn.sizes + 2 * (i / drawn.layers), slot);
     }

@@ -6,11 +6,11 @@
 #include <algorithm>
 
 #include "clones.hpp"
+#include "shared/numbers.hpp"
 
 namespace core {
 namespace {
 
-constexpr uint64_t M0 = 0xD2E7470EE14C6C93, M1 = 0xCA5A826395121157, W0 = 0x9E3779B97F4A7C15, W1 = 0xBB67AE8584CAA73B;
 constexpr uint32_t H1 = 0x9E3779B1, H2 = 0x85EBCA77, H3 = 0xC2B2AE3D;
 constexpr int64_t CHUNK = 512;  // positions that go through all rounds together: both halves stay in the nearest cache
 
@@ -18,20 +18,9 @@ struct Block {
     uint64_t words[4];
 };
 
-__extension__ typedef unsigned __int128 uint128;
-
 inline Block block_of(uint64_t record, Key key, uint64_t number) {
-    uint64_t c0 = number, c1 = record, c2 = key.epoch, c3 = 0, k0 = key.seed, k1 = key.stream;
-    for (int round = 0; round < 10; ++round) {
-        const uint128 first = uint128(c0) * M0, second = uint128(c2) * M1;
-        c0 = uint64_t(second >> 64) ^ c1 ^ k0;
-        c1 = uint64_t(second);
-        c2 = uint64_t(first >> 64) ^ c3 ^ k1;
-        c3 = uint64_t(first);
-        k0 += W0;
-        k1 += W1;
-    }
-    return {{c0, c1, c2, c3}};
+    const Words words = mix_words({number, record, key.epoch, 0}, key.seed, key.stream);
+    return {{words.c0, words.c1, words.c2, words.c3}};
 }
 
 INLINE uint32_t mix(uint32_t half, uint32_t key, uint32_t key_2, uint32_t modulus) {

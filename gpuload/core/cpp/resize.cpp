@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "clones.hpp"
+#include "shared/numbers.hpp"
 
 namespace core {
 
@@ -206,7 +207,7 @@ CLONES void write_bytes(uint8_t* __restrict to, const float* __restrict sums, in
 
 CLONES void write_floats(float* __restrict to, const float* __restrict sums, int64_t count, const float* __restrict means,
                          const float* __restrict scales) {
-    for (int64_t i = 0; i < count; ++i) to[i] = (rounded(sums[i]) - means[i]) * scales[i];
+    for (int64_t i = 0; i < count; ++i) to[i] = normalized(rounded(sums[i]), means[i], scales[i]);
 }
 
 CLONES void write_bytes_of_channel(uint8_t* __restrict to, const float* __restrict sums, int64_t count) {
@@ -214,7 +215,7 @@ CLONES void write_bytes_of_channel(uint8_t* __restrict to, const float* __restri
 }
 
 CLONES void write_floats_of_channel(float* __restrict to, const float* __restrict sums, int64_t count, float mean, float scale) {
-    for (int64_t i = 0; i < count; ++i) to[i] = (rounded(sums[RGB * i]) - mean) * scale;
+    for (int64_t i = 0; i < count; ++i) to[i] = normalized(rounded(sums[RGB * i]), mean, scale);
 }
 
 namespace {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "clones.hpp"
+#include "shared/colour.hpp"
 
 namespace core {
 
@@ -22,8 +22,7 @@ INLINE void any_sharpen(const uint8_t* image, int64_t height, int64_t width, int
         for (int64_t i = c; i < length - c; ++i) {
             const auto sum = uint16_t(above[i - c] + above[i] + above[i + c] + row[i - c] + 5 * row[i] + row[i + c] +
                                       below[i - c] + below[i] + below[i + c]);
-            const auto smooth = int32_t(((2u * sum + 13u) * 40330u) >> 20);  // (2 * sum + 13) / 26 for sums up to 13 * 255
-            to[i] = uint8_t(int32_t(mix(float(smooth), float(row[i]))));
+            to[i] = uint8_t(int32_t(mix(float(smooth_of(sum)), float(row[i]))));
         }
         std::memcpy(to + length - c, row + length - c, size_t(c));
     }

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "clones.hpp"
+#include "shared/places.hpp"
 
 namespace core {
 namespace {
@@ -33,8 +34,7 @@ CLONES void write_taps(const Filter& filter, float scale, float step, float shif
         for (int64_t tap = 0; tap < support; ++tap) {
             const float place = (begin - position + float(tap)) * scale, below = std::floor(place);
             const float low = entry_of(filter, int64_t(below)), high = entry_of(filter, int64_t(below) + 1);
-            const bool is_inside = place > -1.0f && place < float(filter.entries);
-            weights[tap] = is_inside ? low + (place - below) * (high - low) : 0.0f;
+            weights[tap] = tap_weight(place, low, high, float(filter.entries));
             total += weights[tap];
         }
         for (int64_t tap = 0; tap < support; ++tap) weights[tap] /= total == 0 ? 1.0f : total;

@@ -14,6 +14,7 @@
 
 #include "clones.hpp"
 #include "planes.hpp"
+#include "shared/numbers.hpp"
 #include "shuffle.hpp"
 
 namespace core {
@@ -38,7 +39,7 @@ INLINE Out value_of(In value, float mean, float scale) {
     if constexpr (std::is_same_v<Out, uint8_t>)
         return value;
     else
-        return (float(value) - mean) * scale;
+        return normalized(float(value), mean, scale);
 }
 
 template <class In, class Out>  // one mean and scale for each element

@@ -14,13 +14,14 @@
 #include "pixels.hpp"
 #include "planes.hpp"
 #include "rounding.hpp"
+#include "shared/places.hpp"
 
 namespace core {
 
 // These are called once a row. Each has a clone for the processor.
 
 CLONES void write_sums(const float* __restrict products, double product, float last, int64_t count, float* __restrict to) {
-    for (int64_t x = 0; x < count; ++x) to[x] = float(double(products[x]) + product) + last;
+    for (int64_t x = 0; x < count; ++x) to[x] = line_sum(products[x], product, last);
 }
 
 CLONES void divide_places(float* __restrict to, const float* __restrict divisors, int64_t count) {
@@ -28,14 +29,14 @@ CLONES void divide_places(float* __restrict to, const float* __restrict divisors
 }
 
 CLONES void scale_to_pixels(float* to, double half, int64_t count) {
-    for (int64_t x = 0; x < count; ++x) to[x] = float(double(to[x] + 1.0f) * half - 0.5);
+    for (int64_t x = 0; x < count; ++x) to[x] = to_pixels(to[x], half);
 }
 
 MatrixPlaces::MatrixPlaces(const Matrix& matrix, int64_t height, int64_t width, int64_t new_height, int64_t new_width)
     : is_affine_(matrix.count == 6), count_(new_width), half_{float(width) * 0.5f, float(height) * 0.5f},
       divisors_(is_affine_ ? 0 : size_t(new_width)) {
-    first_row_ = is_affine_ ? float(double(1 - new_height) * 0.5) : 0.5f;  // of an affine map (0, 0) is the middle
-    const float first_column = is_affine_ ? float(double(1 - new_width) * 0.5) : 0.5f;
+    first_row_ = first_place(new_height, is_affine_);
+    const float first_column = first_place(new_width, is_affine_);
     for (int axis = 0; axis < 2; ++axis)
         for (int i = 0; i < 3; ++i) lines_[axis][i] = matrix.numbers[3 * axis + i] / half_[axis];
     lines_[2][0] = is_affine_ ? 0.0f : matrix.numbers[6];
@@ -84,8 +85,6 @@ struct Weights {  // of the four pixels about a place, and the sum of those that
     float upper_left, upper_right, lower_left, lower_right, sum;
 };
 
-INLINE float add_product(float a, float b, float sum) { return float(double(a) * double(b) + double(sum)); }
-
 // Blends two pixels of an upper row and two of a lower one.
 template <class T>
 INLINE void blend(const T* upper, const T* lower, int64_t channels, const Weights& weights, const float* fill, T* to) {
@@ -94,7 +93,7 @@ INLINE void blend(const T* upper, const T* lower, int64_t channels, const Weight
         total = add_product(float(upper[channels + c]), weights.upper_right, total);
         total = add_product(float(lower[c]), weights.lower_left, total);
         total = add_product(float(lower[channels + c]), weights.lower_right, total);
-        to[c] = rounded<T>((total - fill[c]) * weights.sum + fill[c]);
+        to[c] = rounded<T>(over_fill(total, weights.sum, fill[c]));
     }
 }
 
@@ -134,10 +133,9 @@ class PixelWarp {
             return;
         }
         const float left = std::floor(column), top = std::floor(row);
-        const float right_part = column - left, lower_part = row - top;
-        const float left_part = 1.0f - right_part, upper_part = 1.0f - lower_part;
-        Weights weights{left_part * upper_part, right_part * upper_part, left_part * lower_part, right_part * lower_part,
-                        0.0f};
+        const Share across = share_of(column), down = share_of(row);
+        Weights weights{across.first * down.first, across.second * down.first, across.first * down.second,
+                        across.second * down.second, 0.0f};
         const int64_t i = int64_t(left), j = int64_t(top);
         const T *upper = corners_.data(), *lower = upper + 2 * channels;
         if (i >= 0 && i + 1 < from_.width && j >= 0 && j + 1 < from_.height) {
@@ -172,12 +170,11 @@ struct WarpBlock {
         const int64_t stride = from.stride;
         for (int64_t x = 0; x < count; ++x) {
             const float left = std::floor(columns[x]), top = std::floor(rows[x]);
-            const float right_part = columns[x] - left, lower_part = rows[x] - top;
-            const float left_part = 1.0f - right_part, upper_part = 1.0f - lower_part;
-            weights[0][x] = left_part * upper_part;
-            weights[1][x] = right_part * upper_part;
-            weights[2][x] = left_part * lower_part;
-            weights[3][x] = right_part * lower_part;
+            const Share across = share_of(columns[x]), down = share_of(rows[x]);
+            weights[0][x] = across.first * down.first;
+            weights[1][x] = across.second * down.first;
+            weights[2][x] = across.first * down.second;
+            weights[3][x] = across.second * down.second;
             sums[x] = ((weights[0][x] + weights[1][x]) + weights[2][x]) + weights[3][x];
             const bool is_inside = (left >= 0.0f) & (left < last_column) & (top >= 0.0f) & (top < last_row);
             const int32_t i = int32_t(is_inside ? left : 0.0f), j = int32_t(is_inside ? top : 0.0f);
@@ -204,7 +201,7 @@ struct WarpBlock {
                 float total = float(corners[0][c][x]) * weights[0][x];
                 for (int64_t corner = 1; corner < 4; ++corner)
                     total = add_product(float(corners[corner][c][x]), weights[corner][x], total);
-                results[c][x] = rounded<T>((total - fill[c]) * sums[x] + fill[c]);
+                results[c][x] = rounded<T>(over_fill(total, sums[x], fill[c]));
             }
     }
 };
