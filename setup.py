@@ -1,10 +1,12 @@
 """Builds the core (`gpuload/core/cpp`); all else about the package is in pyproject.toml.
 
-No compiler      If there is no C++ compiler, or it fails, gpuload is installed without the core and works by NumPy. The
-                 build says so in one line, which pip shows with -v. The wheel has the name py3-none-any then.
-GPULOAD_CORE=1   In the environment, this makes it an error that the core cannot be built: for CI and for wheels.
-In place         setuptools builds the core in place for an editable install, so that a checkout works as it lies there,
-                 also by PYTHONPATH.
+No compiler      If there is no C++ compiler, or it fails, gpuload is installed without the core and
+                 works by NumPy. The build says so in one line, which pip shows with -v. The wheel
+                 has the name py3-none-any then.
+GPULOAD_CORE=1   In the environment, this makes it an error that the core cannot be built: for CI
+and for wheels.
+In place         setuptools builds the core in place for an editable install, so that a checkout
+                 works as it lies there, also by PYTHONPATH.
 """
 
 import os
@@ -25,7 +27,10 @@ SOURCE = runpy.run_path(str(HERE / "gpuload" / "core" / "source.py"))["checksum"
 
 def files(pattern: str) -> list[str]:
     """Return the core's files of a kind, relative to this one."""
-    return sorted(path.relative_to(HERE).as_posix() for path in (HERE / "gpuload" / "core" / "cpp").glob(pattern))
+    return sorted(
+        path.relative_to(HERE).as_posix()
+        for path in (HERE / "gpuload" / "core" / "cpp").glob(pattern)
+    )
 
 
 class BuildCore(build_ext):
@@ -51,7 +56,8 @@ class BuildCore(build_ext):
             self.extensions = self.distribution.ext_modules = []
 
     def build_extension(self, extension: Extension) -> None:
-        """Run the compiler unless a core of just these C++ files is there; setuptools compares times alone."""
+        """Run the compiler unless a core of just these C++ files is there; setuptools compares
+        times alone."""
         path = Path(self.get_ext_fullpath(extension.name))
         self.force = self.force or not path.exists() or SOURCE.encode() not in path.read_bytes()
         super().build_extension(extension)
@@ -61,7 +67,8 @@ class Wheel(bdist_wheel):
     """A wheel that is named after what it holds."""
 
     def run(self) -> None:
-        """Build first, and anew: then it is known whether there is a core, and that no other machine built it."""
+        """Build first, and anew: then it is known whether there is a core, and that no other
+        machine built it."""
         self.get_finalized_command("build_ext").force = True
         self.run_command("build")
         self.root_is_pure = not self.distribution.has_ext_modules()
@@ -82,7 +89,8 @@ core = Extension(
         "-Wall", "-Wextra", "-Wconversion", "-Wshadow",
         *(f"-isystem{NANOBIND / name}" for name in ("include", "src", "ext/robin_map/include")),  # of these no warnings
         *([] if "-fsanitize" in os.environ.get("CFLAGS", "") else ["-g0"]),
-        # The same bits as NumPy: nothing is fused. The others leave results alone and let loops become vector code.
+        # The same bits as NumPy: nothing is fused. The others leave results alone and let loops
+        # become vector code.
         "-ffp-contract=off", "-fno-trapping-math", "-fno-math-errno",
     ],
     py_limited_api=IS_STABLE,

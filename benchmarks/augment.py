@@ -1,13 +1,15 @@
-"""How fast are images augmented (512 of 224 x 224 x 3 bytes in one NPY file, batches of 64), op by op?
+"""How fast are images augmented (512 of 224 x 224 x 3 bytes in one NPY file, batches of 64), op by
+op?
 
 Work        one op with random parameters for each image; uint8 in, uint8 out
-Limit       a copy of the same bytes by all cores
-torchvision v2 on uint8 tensors, an image at a time: in a DataLoader of two workers, and in one process by torch's own
+Limit       a copy of the same bytes by all cores torchvision v2 on uint8 tensors, an image at a
+time: in a DataLoader of two workers, and in one process by torch's own
             threads; the meaning of gpuload's ops
 Pillow      a thread pool, an image a task; the ops that policies use
 Albument.   Albumentations (OpenCV), a thread pool, an image a task; its formulas differ a little
 DALI        its operator on a CPU, where it has one; its formulas differ, too
-Shuffle     gpuload takes the images in a new order in each pass, the others in the order of the file
+Shuffle     gpuload takes the images in a new order in each pass, the others in the order of the
+            file
 """
 
 from __future__ import annotations
@@ -36,15 +38,18 @@ Change = Callable[[Any], Any]
 
 @dataclass(frozen=True)
 class Forms:
-    """The forms of one op, each made by a function of the package that it needs; None where the package has none.
+    """The forms of one op, each made by a function of the package that it needs; None where the
+    package has none.
 
     Args:
         gpuload: from ``gpuload.ops`` to a list of ops.
         torchvision: from ``torchvision.transforms.v2`` to a transform.
-        pillow: from the package ``PIL``'s modules, by name, and a random generator to a function of an image.
+        pillow: from the package ``PIL``'s modules, by name, and a random generator to a function of
+            an image.
         albumentations: from the package to a transform.
         dali: from ``nvidia.dali.fn`` to a function of a batch of images.
-        views: the fields that gpuload's ops make of an image; of more than one, torchvision's transform returns a list.
+        views: the fields that gpuload's ops make of an image; of more than one, torchvision's
+            transform returns a list.
     """
 
     gpuload: Callable[[Any], list[Any]]
@@ -57,7 +62,9 @@ class Forms:
 
 def _enhanced(name: str) -> Callable[[Any, np.random.Generator], Change]:
     """Return Pillow's enhancer of a name with a random factor from 0.6 to 1.4."""
-    return lambda pillow, rng: lambda image: getattr(pillow["ImageEnhance"], name)(image).enhance(rng.uniform(0.6, 1.4))
+    return lambda pillow, rng: (
+        lambda image: getattr(pillow["ImageEnhance"], name)(image).enhance(rng.uniform(0.6, 1.4))
+    )
 
 
 def _operated(name: str, *arguments: Any) -> Callable[[Any, np.random.Generator], Change]:
@@ -66,11 +73,15 @@ def _operated(name: str, *arguments: Any) -> Callable[[Any, np.random.Generator]
 
 
 def _torchvision(name: str) -> Callable[[Any, np.random.Generator], Change]:
-    """Return torchvision's transform of a name, on images of Pillow: the meaning of gpuload's policies."""
+    """Return torchvision's transform of a name, on images of Pillow: the meaning of gpuload's
+    policies."""
     return lambda pillow, rng: getattr(_v2(), name)()
 
 
-GLOBAL, LOCAL = ("global_0", "global_1"), tuple(f"local_{n}" for n in range(8))  # DINO's views of an image
+GLOBAL, LOCAL = (
+    ("global_0", "global_1"),
+    tuple(f"local_{n}" for n in range(8)),
+)  # DINO's views of an image
 BLUR = {"global_0": 1.0, "global_1": 0.1}  # how many images of a view; half of the others
 INVERTED = {"global_1": 0.2}
 
@@ -235,7 +246,8 @@ OPS: dict[str, Forms] = {
 
 
 def prepare(folder: Path, num_records: int) -> Path:
-    """Return one NPY file of pieces of scikit-learn's two sample photographs, uint8 [N, 224, 224, 3]."""
+    """Return one NPY file of pieces of scikit-learn's two sample photographs, uint8 [N, 224, 224,
+    3]."""
     return data.once(folder / f"pieces-{num_records}.npy", lambda path: _write(path, num_records))
 
 
@@ -258,7 +270,10 @@ def limit(work: Work) -> Epoch:
 
     def part(core: int, num_cores: int) -> Callable[[], None]:
         images = np.load(work.path, mmap_mode="r")
-        numbers, buffer = share(work.num_records, core, num_cores), np.empty((SIDE, SIDE, 3), np.uint8)
+        numbers, buffer = (
+            share(work.num_records, core, num_cores),
+            np.empty((SIDE, SIDE, 3), np.uint8),
+        )
 
         def once() -> None:
             for number in numbers:
@@ -316,7 +331,8 @@ def _to_numpy(batch: Any) -> Any:
 
 
 def _planes(work: Work) -> Any:
-    """Return the images in memory as torchvision's transforms take them, a tensor [N, 3, 224, 224]."""
+    """Return the images in memory as torchvision's transforms take them, a tensor [N, 3, 224,
+    224]."""
     import torch
 
     return torch.from_numpy(np.load(work.path)).permute(0, 3, 1, 2).contiguous()
@@ -385,7 +401,11 @@ def dali(work: Work) -> Epoch:
 
     @pipeline_def(batch_size=work.batch_size, num_threads=cores(), device_id=None)  # type: ignore[untyped-decorator]
     def pipeline() -> Any:
-        return change(fn.external_source(source=source, cycle="raise", dtype=types.UINT8, layout="HWC", no_copy=True))
+        return change(
+            fn.external_source(
+                source=source, cycle="raise", dtype=types.UINT8, layout="HWC", no_copy=True
+            )
+        )
 
     return forms.dali_fed(pipeline(), forms.dense)
 

@@ -1,17 +1,24 @@
-"""What does it cost that a loader measures itself? `python -m benchmarks.clocks [--pairs 30] [--seconds 0.02]`.
+"""What does it cost that a loader measures itself?
+`python -m benchmarks.clocks [--pairs 30] [--seconds 0.02]`.
 
-    work       what a loop over batches does; tiny rows are the worst case: nothing is there but what each batch costs
-    calls      how often the loop and the threads of the loader call each part of the measurement, for a batch
-    counted    these calls times what one of them takes here, as a share of the processor time of a batch
-    A/B        how much more processor time a batch takes with the measurement than without it: a loader, and one alike
-               whose counters do nothing, which exists in this program alone, are asked in turns for the batches of so
-               many seconds. Each such pair is one ratio, since two loaders that are alike differ, too, by where their
-               memory lies; here are the median of all pairs, and between which values it lies with 95 % (bootstrap)
-    A/A        the same for two loaders of which neither measures: what is not zero here is the error of A/B
+    work       what a loop over batches does; tiny rows are the worst case: nothing is there but
+    what each batch costs
+    calls      how often the loop and the threads of the loader call each part of the measurement,
+    for a batch
+    counted    these calls times what one of them takes here, as a share of the processor time of a
+    batch
+    A/B        how much more processor time a batch takes with the measurement than without it: a
+               loader, and one alike whose counters do nothing, which exists in this program alone,
+               are asked in turns for the batches of so many seconds. Each such pair is one ratio,
+               since two loaders that are alike differ, too, by where their memory lies; here are
+               the median of all pairs, and between which values it lies with 95 % (bootstrap)
+    A/A        the same for two loaders of which neither measures: what is not zero here is the
+               error of A/B
 
-Both loaders have as many threads and steps ahead as the first one chooses at its beginning. The clocks of the core
-stay on: two reads for a piece of 256 KiB and for an image, of 25 ns each. So does the clock that decides how many steps
-are done together: it is no measurement. Results go to `results/clocks.md`.
+Both loaders have as many threads and steps ahead as the first one chooses at its beginning. The
+clocks of the core stay on: two reads for a piece of 256 KiB and for an image, of 25 ns each. So
+does the clock that decides how many steps are done together: it is no measurement. Results go to
+`results/clocks.md`.
 """
 
 from __future__ import annotations
@@ -41,12 +48,19 @@ from gpuload.stats import Counters, Trace, Watch, stages, watch
 Work = Callable[..., gl.Loader]
 Kinds = tuple[type[Counters], type[Counters]]
 ROOT = Path(__file__).resolve().parents[1]
-WARM_UP, ROUNDS = 5, 15  # turns of each loader that do not count; rounds of turns with a pair of loaders
+WARM_UP, ROUNDS = (
+    5,
+    15,
+)  # turns of each loader that do not count; rounds of turns with a pair of loaders
 NUM_RESAMPLES = 2000  # of the bootstrap
 COUNTED_S = 0.5  # of the loop whose calls are counted
 DELIVERED, NUM_DELIVERED = "batch counted", 256
 ADDED = "amount added"
-BY_TIME = ("clock of the loop", "times of the loop counted", "thread asked")  # once in so many milliseconds
+BY_TIME = (
+    "clock of the loop",
+    "times of the loop counted",
+    "thread asked",
+)  # once in so many milliseconds
 PARTS: dict[str, tuple[Any, str]] = {
     "clock of the loop": (epoch, "perf_counter"),
     "times of the loop counted": (epoch._Run, "count_times"),
@@ -91,14 +105,18 @@ def small_images(batch_size: int, folder: Path) -> Work:
     """Return batches of small images in memory through compiled ops."""
     images = np.zeros((60_000, 32, 32, 3), np.uint8)
     ops = [gl.ops.RandomFlip(), gl.ops.Normalize(mean=(128.0,) * 3, std=(64.0,) * 3)]
-    return partial(gl.Loader, gl.arrays(image=images), batch_size, ops=ops, shuffle=True, device="cpu")
+    return partial(
+        gl.Loader, gl.arrays(image=images), batch_size, ops=ops, shuffle=True, device="cpu"
+    )
 
 
 def images(folder: Path) -> Work:
     """Return batches of 32 images in a file, cropped and flipped for training."""
     np.save(folder / "images.npy", np.zeros((2_000, 256, 256, 3), np.uint8))
     ops = [gl.ops.RandomResizedCrop(224), gl.ops.RandomFlip()]
-    return partial(gl.Loader, gl.npy(folder / "images.npy"), 32, ops=ops, shuffle=True, device="cpu")
+    return partial(
+        gl.Loader, gl.npy(folder / "images.npy"), 32, ops=ops, shuffle=True, device="cpu"
+    )
 
 
 def python_op(batch_size: int, folder: Path) -> Work:
@@ -147,7 +165,8 @@ def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
 
 
 def counted_calls(loader: gl.Loader, seconds: float) -> tuple[Counter[str], int, float]:
-    """Return how often each part is called in a loop, for how many batches, and the processor time of one."""
+    """Return how often each part is called in a loop, for how many batches, and the processor time
+    of one."""
     calls: Counter[str] = Counter()
 
     def counting(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -161,7 +180,9 @@ def counted_calls(loader: gl.Loader, seconds: float) -> tuple[Counter[str], int,
 
     with contextlib.ExitStack() as stack:
         for name, (owner, attribute) in PARTS.items():
-            stack.enter_context(replaced(owner, attribute, counting(name, getattr(owner, attribute))))
+            stack.enter_context(
+                replaced(owner, attribute, counting(name, getattr(owner, attribute)))
+            )
         num_batches, cpu_s = loop(loader, seconds)
     return calls, num_batches, cpu_s / num_batches
 
@@ -210,7 +231,8 @@ def best(function: Callable[[], object], count: int = 20_000) -> float:
 
 
 def loop(loader: gl.Loader, seconds: float) -> tuple[int, float]:
-    """Return how many batches a loop of so many seconds takes, and the processor time of all threads."""
+    """Return how many batches a loop of so many seconds takes, and the processor time of all
+    threads."""
     number, count = 0, 0
     begin, begin_cpu = time.perf_counter(), time.process_time()
     while True:
@@ -229,8 +251,12 @@ def measure(name: str, work: Work, num_pairs: int, seconds: float) -> dict[str, 
         calls, num_batches, slow_s = counted_calls(loader, COUNTED_S)
     calls[DELIVERED] = num_batches
     cost, batch_s = costs(), median(times)
-    # Counting makes batches slower, so that there are more of the calls that come once in so many milliseconds.
-    per_batch = {part: calls[part] / num_batches * (batch_s / slow_s if part in BY_TIME else 1) for part in cost}
+    # Counting makes batches slower, so that there are more of the calls that come once in so many
+    # milliseconds.
+    per_batch = {
+        part: calls[part] / num_batches * (batch_s / slow_s if part in BY_TIME else 1)
+        for part in cost
+    }
     counted_s = sum(per_batch[part] * cost[part] for part in cost)
     return {
         "name": name, "batch_s": batch_s, "ratios": ratios, "same": same, "counted": counted_s / batch_s,
@@ -238,8 +264,11 @@ def measure(name: str, work: Work, num_pairs: int, seconds: float) -> dict[str, 
     }  # fmt: skip
 
 
-def compared(work: Work, kinds: Kinds, num_pairs: int, seconds: float) -> tuple[list[float], list[float]]:
-    """Return for each pair of loaders the time of one to that of the other, and the seconds of a batch of the first.
+def compared(
+    work: Work, kinds: Kinds, num_pairs: int, seconds: float
+) -> tuple[list[float], list[float]]:
+    """Return for each pair of loaders the time of one to that of the other, and the seconds of a
+    batch of the first.
 
     Args:
         work: makes both.
@@ -258,7 +287,10 @@ def compared(work: Work, kinds: Kinds, num_pairs: int, seconds: float) -> tuple[
             for place in (number % 2, 1 - number % 2):
                 with replaced(loaders, "Counters", kinds[place]):
                     pair[place] = stack.enter_context(work(**setting))
-            loops = {place: chain.from_iterable(map(loader.epoch, count())) for place, loader in pair.items()}
+            loops = {
+                place: chain.from_iterable(map(loader.epoch, count()))
+                for place, loader in pair.items()
+            }
             spent: dict[int, list[float]] = {0: [], 1: []}
             for place in WARM_UP * [0, 1] + ROUNDS * [0, 1, 1, 0]:
                 begin = time.process_time()
@@ -294,7 +326,9 @@ def table(rows: list[dict[str, Any]], num_pairs: int) -> str:
     ]
     for row in rows:
         ratios = " | ".join(map(shown, (row["ratios"], row["same"])))
-        lines.append(f"| {row['name']} | {1e6 * row['batch_s']:.1f} | {row['counted']:.2%} | {ratios} |")
+        lines.append(
+            f"| {row['name']} | {1e6 * row['batch_s']:.1f} | {row['counted']:.2%} | {ratios} |"
+        )
     lines += [
         "",
         "| calls a batch | " + " | ".join(row["name"] for row in rows) + " |",

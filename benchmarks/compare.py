@@ -1,14 +1,20 @@
-"""Is today's tree as fast as another revision? `python -m benchmarks.compare REV [--only WORKS] [--rounds 5]`.
+"""Is today's tree as fast as another revision?
+`python -m benchmarks.compare REV [--only WORKS] [--rounds 5]`.
 
 REV      a git revision, or a folder that holds a package gpuload which is ready for use
-Turns    each work and each of its loops (`loops`) runs in a process with today's tree and directly after it in one with
-         REV's; in every second round REV's comes first. A ratio is taken within a round
-Code     today's `benchmarks` on both sides; a work that REV's gpuload cannot do fails there: leave it out by --only
-Ratio    how many times as fast today's tree is, also where seconds are measured: less than 1 is slower
-Places   `build/compare/COMMIT`, for the next call: `tree` has the files of REV; `tree/.venv` is made by REV's own
-         `make setup` if it asks for other packages than today's (minutes; EXTRA in the environment as for make); `site`
-         is made by pip if the packages are the same and something has to be compiled
-Status   1 if a work fell by more than a tenth in any figure, by the median of the rounds, or if one failed
+Turns    each work and each of its loops (`loops`) runs in a process with today's tree and directly
+         after it in one with REV's; in every second round REV's comes first. A ratio is taken
+         within a round
+Code     today's `benchmarks` on both sides; a work that REV's gpuload cannot do fails there: leave
+it out by --only
+Ratio    how many times as fast today's tree is, also where seconds are measured: less than 1 is
+slower
+Places   `build/compare/COMMIT`, for the next call: `tree` has the files of REV; `tree/.venv` is
+         made by REV's own `make setup` if it asks for other packages than today's (minutes; EXTRA
+         in the environment as for make); `site` is made by pip if the packages are the same and
+         something has to be compiled
+Status   1 if a work fell by more than a tenth in any figure, by the median of the rounds, or if one
+         failed
 """
 
 from __future__ import annotations
@@ -72,7 +78,9 @@ class Side:
 def main(arguments: list[str] | None = None) -> int:
     """Measure both trees and print the table; return the exit status."""
     options = _parser().parse_args(arguments)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # an exit, so that the process at work is ended too
+    signal.signal(
+        signal.SIGTERM, lambda *_: sys.exit(143)
+    )  # an exit, so that the process at work is ended too
     settings = Settings(
         data=options.data,
         rounds=options.rounds,
@@ -83,7 +91,9 @@ def main(arguments: list[str] | None = None) -> int:
     for side in sides:  # as pip does; a tree whose modules Python has to translate first would be late in each process
         _do([side.python, "-m", "compileall", "-q", str(side.folder / PEER)])
     load, begin = round(os.getloadavg()[0], 2), perf_counter()
-    samples = measure(sides, works, options.loops, settings, lambda line: print(line, file=sys.stderr, flush=True))
+    samples = measure(
+        sides, works, options.loops, settings, lambda line: print(line, file=sys.stderr, flush=True)
+    )
     rows = table_rows(samples)
     print("\n".join(head(sides, options.rounds, load)), "", table(rows, sides[1].name), sep="\n")
     failures = [sample for sample in samples if "failed" in sample]
@@ -91,7 +101,9 @@ def main(arguments: list[str] | None = None) -> int:
         label = f"{sample['work']}, {sample['loop']}, {sample['side']}"
         print(f"\n{label}: {sample['failed']}", *sample["errors"], sep="\n  ")
     slower = [row for row in rows if row.fell]
-    print(f"\n{len(slower)} of {len(rows)} figures fell by more than a tenth; {perf_counter() - begin:.0f} s")
+    print(
+        f"\n{len(slower)} of {len(rows)} figures fell by more than a tenth; {perf_counter() - begin:.0f} s"
+    )
     return 1 if slower or failures else 0
 
 
@@ -107,7 +119,11 @@ def other_side(revision: str) -> Side:
     if (folder / PEER).is_dir():
         check_core(folder, folder, "build it there")
         return Side(revision, folder, sys.executable, _trees() / f"folder-{folder.name}")
-    commit = _git("rev-parse", "--verify", "--end-of-options", f"{revision}^{{commit}}").decode().strip()[:12]
+    commit = (
+        _git("rev-parse", "--verify", "--end-of-options", f"{revision}^{{commit}}")
+        .decode()
+        .strip()[:12]
+    )
     place = _trees() / commit
     tree, python = data.once(place / "tree", lambda path: _extract(commit, path)), sys.executable
     folder = tree
@@ -131,15 +147,20 @@ def _extract(commit: str, path: Path) -> None:
 
 
 def packages(tree: Path) -> tuple[str, str]:
-    """Return what an environment is made from: all of pyproject.toml before its settings of tools, and versions."""
+    """Return what an environment is made from: all of pyproject.toml before its settings of tools,
+    and versions."""
     asks = (tree / "pyproject.toml").read_text(encoding="utf-8").partition("\n[tool.")[0]
     return asks, (tree / "constraints.txt").read_text(encoding="utf-8")
 
 
 def check_core(folder: Path, tree: Path, remedy: str) -> None:
-    """End the program if a tree has a core to compile and it is not compiled, or older than its files."""
+    """End the program if a tree has a core to compile and it is not compiled, or older than its
+    files."""
     changed = [path.stat().st_mtime for path in (tree / PEER / "core" / "cpp").glob("*")]
-    names = [folder / PEER / "core" / f"_native{suffix}" for suffix in importlib.machinery.EXTENSION_SUFFIXES]
+    names = [
+        folder / PEER / "core" / f"_native{suffix}"
+        for suffix in importlib.machinery.EXTENSION_SUFFIXES
+    ]
     built = [path.stat().st_mtime for path in names if path.exists()]
     if changed and (not built or max(built) < max(changed)):
         problem = "is older than its C++ files" if built else "is not compiled"
@@ -154,23 +175,31 @@ def _git(*command: str) -> bytes:
 
 
 def _do(command: list[str]) -> None:
-    """Run a command that prepares a tree; what it prints goes to stderr, as stdout is for the table."""
+    """Run a command that prepares a tree; what it prints goes to stderr, as stdout is for the
+    table."""
     code = subprocess.run(command, stdout=2, check=False).returncode
     if code:
         sys.exit(f"{' '.join(command)}: exit status {code}")
 
 
 def works_of(only: list[str] | None) -> list[tuple[Question, str]]:
-    """Return the works, (question, variant): all, or those of these names, without those that need a GPU and have none.
+    """Return the works, (question, variant): all, or those of these names, without those that need
+    a GPU and have none.
 
     A name is a question's, npy_rows, or a work's as in the table, npy_rows/shuffled.
     """
-    works = [(find(name), variant) for name in (*NAMES, *gpu.NAMES) for variant in find(name).variants]
+    works = [
+        (find(name), variant) for name in (*NAMES, *gpu.NAMES) for variant in find(name).variants
+    ]
     known_names = {name for work in works for name in _names(*work)}
     if unknown := set(only or ()) - known_names:
-        sys.exit(f"no such work: {', '.join(sorted(unknown))}; there are {', '.join(sorted(known_names))}")
+        sys.exit(
+            f"no such work: {', '.join(sorted(unknown))}; there are {', '.join(sorted(known_names))}"
+        )
     selection = [work for work in works if not only or _names(*work) & set(only)]
-    able = run.questions(list(dict.fromkeys(question.name for question, _ in selection)), Settings())
+    able = run.questions(
+        list(dict.fromkeys(question.name for question, _ in selection)), Settings()
+    )
     return [(question, variant) for question, variant in selection if question.name in able]
 
 
@@ -185,14 +214,20 @@ def measure(
     settings: Settings,
     tell: Callable[[str], None],
 ) -> list[Sample]:
-    """Return the samples of all rounds: work, loop, round, side, and figures or why there are none."""
-    paths = {question.name: question.prepare(settings.data, settings.records(question)) for question, _ in works}
+    """Return the samples of all rounds: work, loop, round, side, and figures or why there are
+    none."""
+    paths = {
+        question.name: question.prepare(settings.data, settings.records(question))
+        for question, _ in works
+    }
     samples = []
     for number in range(settings.rounds):
         for question, variant in works:
             path = paths[question.name]
             machine.read_once(machine.files_of(path))
-            for loop in sorted(loops, key=list(BETTER).index):  # the last one leaves a cold page cache
+            for loop in sorted(
+                loops, key=list(BETTER).index
+            ):  # the last one leaves a cold page cache
                 for side in sides if number % 2 == 0 else sides[::-1]:
                     task = {
                         "loop": loop,
@@ -204,10 +239,17 @@ def measure(
                         "seconds": settings.seconds,
                     }
                     result = run_loop(side, task)
-                    about = {"work": f"{question.name}/{variant}", "loop": loop, "side": side.name, "round": number}
+                    about = {
+                        "work": f"{question.name}/{variant}",
+                        "loop": loop,
+                        "side": side.name,
+                        "round": number,
+                    }
                     samples.append({**about, **result})
                     summary = result.get("failed") or json.dumps(result["figures"])
-                    tell(f"round {number + 1} of {settings.rounds}: {about['work']} {loop} {side.name} {summary}")
+                    tell(
+                        f"round {number + 1} of {settings.rounds}: {about['work']} {loop} {side.name} {summary}"
+                    )
     return samples
 
 
@@ -218,17 +260,23 @@ def run_loop(side: Side, task: dict[str, Any]) -> Sample:
         if task["loop"] == "fresh":
             kernels = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         if task["loop"] == "cold":
-            machine.drop([*machine.files_of(Path(task["path"])), *machine.files_of(side.caches / "files")])
-        # Revisions before the compiled core keep in the first of these what they compile as they run.
+            machine.drop(
+                [*machine.files_of(Path(task["path"])), *machine.files_of(side.caches / "files")]
+            )
+        # Revisions before the compiled core keep in the first of these what they compile as they
+        # run.
         folders = {"NUMBA_CACHE_DIR": str(kernels), "GPULOAD_CACHE": str(side.caches / "files")}
-        out, problem = run_process([side.python, "-m", "benchmarks.loops", json.dumps(task)], folders)
+        out, problem = run_process(
+            [side.python, "-m", "benchmarks.loops", json.dumps(task)], folders
+        )
     lines = [line.removeprefix(MARK) for line in out.splitlines() if line.startswith(MARK)]
     return {"figures": json.loads(lines[0])} if lines else problem
 
 
 @dataclass(frozen=True)
 class Row:
-    """What the table says of one figure of a work; a ratio is above 1 where today's tree is better."""
+    """What the table says of one figure of a work; a ratio is above 1 where today's tree is
+    better."""
 
     work: str
     figure: str
@@ -253,16 +301,27 @@ def table_rows(samples: list[Sample]) -> list[Row]:
 
 
 def _row(work: str, loop: str, figure: str, rounds: list[dict[bool, float]]) -> Iterator[Row]:
-    pairs = [(values[True], values[False]) for values in rounds if len(values) == 2 and all(values.values())]
+    pairs = [
+        (values[True], values[False])
+        for values in rounds
+        if len(values) == 2 and all(values.values())
+    ]
     if pairs:
         better = BETTER[loop][figure]
         ratios = (
-            tuple(rate / other_rate if better == "more" else other_rate / rate for rate, other_rate in pairs)
+            tuple(
+                rate / other_rate if better == "more" else other_rate / rate
+                for rate, other_rate in pairs
+            )
             if better
             else ()
         )
         yield Row(
-            work, figure, median(rate for rate, _ in pairs), median(other_rate for _, other_rate in pairs), ratios
+            work,
+            figure,
+            median(rate for rate, _ in pairs),
+            median(other_rate for _, other_rate in pairs),
+            ratios,
         )
 
 
@@ -276,7 +335,9 @@ def head(sides: tuple[Side, Side], rounds: int, load: float) -> list[str]:
     ]
     versions = [side.versions() for side in sides]
     for side, packages in zip(sides, versions, strict=True):
-        lines.append(f"{side.name}: {', '.join(f'{package} {version}' for package, version in packages.items())}")
+        lines.append(
+            f"{side.name}: {', '.join(f'{package} {version}' for package, version in packages.items())}"
+        )
     return [f"- {line}" for line in (lines if versions[0] != versions[1] else lines[:-1])]
 
 
@@ -303,16 +364,31 @@ def _digits(value: float) -> str:
 def _parser() -> argparse.ArgumentParser:
     defaults = Settings()
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.compare", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m benchmarks.compare",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("revision", metavar="REV")
     names = ", ".join((*NAMES, *gpu.NAMES))
-    parser.add_argument("--only", nargs="+", metavar="WORK", help=f"npy_rows, or npy_rows/shuffled-tf; of {names}")
-    parser.add_argument("--loops", nargs="+", choices=BETTER, default=list(BETTER), help="these loops only")
-    parser.add_argument("--rounds", type=int, default=defaults.rounds, help="0 only prepares trees and data")
-    parser.add_argument("--seconds", type=float, default=defaults.seconds, help="passes, and steps, last this long")
+    parser.add_argument(
+        "--only", nargs="+", metavar="WORK", help=f"npy_rows, or npy_rows/shuffled-tf; of {names}"
+    )
+    parser.add_argument(
+        "--loops", nargs="+", choices=BETTER, default=list(BETTER), help="these loops only"
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=defaults.rounds, help="0 only prepares trees and data"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=defaults.seconds, help="passes, and steps, last this long"
+    )
     parser.add_argument("--smoke", action="store_true", help="little data: does it all work?")
-    parser.add_argument("--data", type=Path, default=defaults.data, help="where the data is made ($GPULOAD_BENCH_DATA)")
+    parser.add_argument(
+        "--data",
+        type=Path,
+        default=defaults.data,
+        help="where the data is made ($GPULOAD_BENCH_DATA)",
+    )
     return parser
 
 

@@ -1,8 +1,10 @@
-"""How fast do the lines of a CSV file come as batches (10^6 lines, 8 floats and 2 integers, batches of 1,024)?
+"""How fast do the lines of a CSV file come as batches (10^6 lines, 8 floats and 2 integers, batches
+of 1,024)?
 
-Passes   who reads the whole file reads it in each pass, for it is larger than memory in the case that counts; `columns`
-         is the form of data that fits into memory, read once
-First    `gpuload_first` has no table when a pass begins: it opens the source, converts the file, and reads one pass
+Passes   who reads the whole file reads it in each pass, for it is larger than memory in the case
+         that counts; `columns` is the form of data that fits into memory, read once
+First    `gpuload_first` has no table when a pass begins: it opens the source, converts the file,
+and reads one pass
 Shuffle  all records in a new whole order each pass; tf.data has a buffer of 10,000 lines
 Limit    PyArrow's parse of the file by all cores; nothing is handed over
 """
@@ -68,7 +70,8 @@ def whole(read: Callable[[Work], Columns], *, each_pass: bool) -> Callable[[Work
 
 
 def gpuload(*, first: bool) -> Callable[[Work], Epoch]:
-    """The package measured, with its defaults; with the table, or without one at the beginning of each pass."""
+    """The package measured, with its defaults; with the table, or without one at the beginning of
+    each pass."""
 
     def build(work: Work) -> Epoch:
         import gpuload as gl
@@ -77,7 +80,9 @@ def gpuload(*, first: bool) -> Callable[[Work], Epoch]:
         os.environ["GPULOAD_CACHE"] = str(cache)
 
         def loader() -> Any:
-            return gl.Loader(gl.csv(work.path), batch_size=work.batch_size, shuffle=True, seed=0, device="cpu")
+            return gl.Loader(
+                gl.csv(work.path), batch_size=work.batch_size, shuffle=True, seed=0, device="cpu"
+            )
 
         if not first:
             return forms.own_form(work, loader(), *data.CSV_NAMES)
@@ -95,10 +100,15 @@ def tfdata_csv(work: Work) -> Epoch:
     """TextLineDataset, a buffer of 10,000 lines, one decode_csv a batch."""
     import tensorflow as tf
 
-    defaults = [tf.constant([], tf.int64 if name in data.CSV_INTEGERS else tf.float64) for name in data.CSV_NAMES]
+    defaults = [
+        tf.constant([], tf.int64 if name in data.CSV_INTEGERS else tf.float64)
+        for name in data.CSV_NAMES
+    ]
     lines = tf.data.TextLineDataset([str(work.path)], buffer_size=4 << 20).skip(1)
     dataset = lines.shuffle(SHUFFLE_BUFFER).batch(work.batch_size)
-    rows = dataset.map(lambda lines: tuple(tf.io.decode_csv(lines, defaults)), cores(), deterministic=False)
+    rows = dataset.map(
+        lambda lines: tuple(tf.io.decode_csv(lines, defaults)), cores(), deterministic=False
+    )
     return forms.tf_epoch(work, rows.prefetch(2))
 
 

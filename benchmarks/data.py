@@ -64,7 +64,8 @@ def _write_files(path: Path, num_records: int) -> None:
 
 
 def npz_files(folder: Path, num_records: int) -> Path:
-    """Return the folders stored and deflated of NPZ files: a uint8 image of 3 x 64 x 64, of 16 levels, and a label."""
+    """Return the folders stored and deflated of NPZ files: a uint8 image of 3 x 64 x 64, of 16
+    levels, and a label."""
     return once(folder / f"npz-{num_records}", lambda path: _write_npz(path, num_records))
 
 
@@ -80,7 +81,9 @@ def _write_npz(path: Path, num_records: int) -> None:
 
 def _check_header(header_bytes: int) -> None:
     if header_bytes != NPY_HEADER_BYTES:
-        raise RuntimeError(f"this NumPy writes NPY headers of {header_bytes} bytes, the peers skip {NPY_HEADER_BYTES}")
+        raise RuntimeError(
+            f"this NumPy writes NPY headers of {header_bytes} bytes, the peers skip {NPY_HEADER_BYTES}"
+        )
 
 
 def fixed_images(folder: Path, num_records: int) -> Path:
@@ -96,8 +99,11 @@ def _write_fixed(path: Path, num_records: int) -> None:
 
 
 def tfrecords(folder: Path, num_records: int) -> Path:
-    """Return a folder of 4 TFRecord shards of Examples (image bytes, a label, 4 floats), each with DALI's index."""
-    return once(folder / f"tfrecords-{num_records}", lambda path: _write_tfrecords(path, num_records))
+    """Return a folder of 4 TFRecord shards of Examples (image bytes, a label, 4 floats), each with
+    DALI's index."""
+    return once(
+        folder / f"tfrecords-{num_records}", lambda path: _write_tfrecords(path, num_records)
+    )
 
 
 def _write_tfrecords(path: Path, num_records: int) -> None:
@@ -112,7 +118,9 @@ def _write_tfrecords(path: Path, num_records: int) -> None:
     for shard in range(NUM_SHARDS):
         lines, place = [], 0
         with open(path / f"shard-{shard}.tfrecord", "wb") as file:
-            for _ in range(num_records * shard // NUM_SHARDS, num_records * (shard + 1) // NUM_SHARDS):
+            for _ in range(
+                num_records * shard // NUM_SHARDS, num_records * (shard + 1) // NUM_SHARDS
+            ):
                 example = _example(rng)
                 length = len(example).to_bytes(8, "little")
                 place += file.write(length + masked(length) + example + masked(example))
@@ -152,13 +160,17 @@ def _write_csv(path: Path, num_records: int) -> None:
         file.write(",".join(CSV_NAMES) + "\n")
         for start in range(0, num_records, 8192):
             count = min(8192, num_records - start)
-            floats, integers = rng.normal(size=(count, 8)).round(6), rng.integers(0, 10**6, (count, 2))
+            floats, integers = (
+                rng.normal(size=(count, 8)).round(6),
+                rng.integers(0, 10**6, (count, 2)),
+            )
             for float_row, integer_row in zip(floats.tolist(), integers.tolist(), strict=True):
                 file.write(",".join(map(repr, [*float_row, *integer_row])) + "\n")
 
 
 def jpegs(folder: Path, num_records: int) -> Path:
-    """Return a folder of JPEGs of about 500 x 375, pieces of scikit-learn's two sample photographs."""
+    """Return a folder of JPEGs of about 500 x 375, pieces of scikit-learn's two sample
+    photographs."""
     return once(folder / f"jpegs-{num_records}", lambda path: _write_jpegs(path, num_records))
 
 
@@ -174,7 +186,9 @@ def _write_jpegs(path: Path, num_records: int) -> None:
     def write(number: int) -> None:
         (path / f"{number:06d}.jpg").write_bytes(pieces[number].encoded(photographs[number % 2]))
 
-    with ThreadPoolExecutor(cores()) as pool:  # Pillow resizes and encodes without the interpreter's lock
+    with ThreadPoolExecutor(
+        cores()
+    ) as pool:  # Pillow resizes and encodes without the interpreter's lock
         list(pool.map(write, range(num_records)))
 
 

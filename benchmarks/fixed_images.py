@@ -1,13 +1,14 @@
-"""How fast do fixed-length image records come, augmented (60,000 in CIFAR-10's binary format, batches of 128)?
+"""How fast do fixed-length image records come, augmented (60,000 in CIFAR-10's binary format,
+batches of 128)?
 
-Work     label, and the image as float32 HWC: crop of 32 x 32 at a random place of the image padded by 4 zero pixels,
-         flip with p = 1/2, minus mean, over standard deviation
+Work     label, and the image as float32 HWC: crop of 32 x 32 at a random place of the image padded
+         by 4 zero pixels, flip with p = 1/2, minus mean, over standard deviation
 Limit    uint8 to float32 of every byte by all cores into buffers that stay in the cache
 Floor    one thread: a new order each pass, a batch gathered from the memory map, then `augment`
-Peers    torch and Grain run `augment` too (torch's own operators were slower); DALI and tf.data their own operators,
-         tf.data's fused by XLA
-Shuffle  each peer visits every record once a pass in a new whole order, but `tfdata`: its buffer of 10,000 records
-         is what tf.data has for data that is not in memory
+Peers    torch and Grain run `augment` too (torch's own operators were slower); DALI and tf.data
+         their own operators, tf.data's fused by XLA
+Shuffle  each peer visits every record once a pass in a new whole order, but `tfdata`: its buffer of
+         10,000 records is what tf.data has for data that is not in memory
 """
 
 from __future__ import annotations
@@ -46,10 +47,12 @@ _SHIFT = np.tile((-np.asarray(MEAN) / STD).astype(np.float32), SIDE)
 
 
 def augment(raw: Bytes, rng: np.random.Generator) -> Labelled:
-    """Return labels and augmented images of raw records: the fastest of ten NumPy and torch forms tried.
+    """Return labels and augmented images of raw records: the fastest of ten NumPy and torch forms
+    tried.
 
-    Crops are runs of 32 bytes while the image is CHW; one multiplication a channel then changes the layout, the type
-    and the scale together; rows of 96 values, not pixels of 3, keep NumPy's inner loop long.
+    Crops are runs of 32 bytes while the image is CHW; one multiplication a channel then changes the
+    layout, the type and the scale together; rows of 96 values, not pixels of 3, keep NumPy's inner
+    loop long.
     """
     count = len(raw)
     windows = np.lib.stride_tricks.sliding_window_view(pad(raw), (SIDE, SIDE), axis=(2, 3))
@@ -93,7 +96,9 @@ def limit(work: Work) -> Epoch:
 def numpy(work: Work) -> Epoch:
     """One thread."""
     records, rng = _records(work), np.random.default_rng(0)
-    return forms.handed(work, lambda: (augment(_take(records, batch), rng) for batch in forms.batches(work, rng)))
+    return forms.handed(
+        work, lambda: (augment(_take(records, batch), rng) for batch in forms.batches(work, rng))
+    )
 
 
 def torch(work: Work) -> Epoch:
@@ -128,29 +133,38 @@ def dali(work: Work) -> Epoch:
     def pipeline() -> Any:
         labels, images = fn.external_source(source=source, num_outputs=2, cycle="raise", dtype=types.UINT8,
                                             layout=["", "CHW"], no_copy=True)  # fmt: skip
-        y, x = (fn.random.uniform(values=[place / (2 * PAD) for place in range(2 * PAD + 1)]) for _ in range(2))
+        y, x = (
+            fn.random.uniform(values=[place / (2 * PAD) for place in range(2 * PAD + 1)])
+            for _ in range(2)
+        )
         return labels, fn.crop_mirror_normalize(
             images, crop=(SIDE, SIDE), crop_pos_y=y, crop_pos_x=x, mirror=fn.random.coin_flip(),
             mean=list(MEAN), std=list(STD), dtype=types.FLOAT, output_layout="HWC",
         )  # fmt: skip
 
-    epoch = forms.dali_fed(pipeline(), lambda labels, images: (forms.dense(labels), forms.dense(images)))
+    epoch = forms.dali_fed(
+        pipeline(), lambda labels, images: (forms.dense(labels), forms.dense(images))
+    )
     return forms.handed(work, epoch)
 
 
 def tfdata(work: Work) -> Epoch:
-    """Streaming: records shuffled in a buffer of 10,000 and batched, then one function fused by XLA."""
+    """Streaming: records shuffled in a buffer of 10,000 and batched, then one function fused by
+    XLA."""
     import tensorflow as tf
 
     finish = _xla(work)
-    dataset = tf.data.FixedLengthRecordDataset(str(work.path), data.FIXED_BYTES, buffer_size=4 << 20)
+    dataset = tf.data.FixedLengthRecordDataset(
+        str(work.path), data.FIXED_BYTES, buffer_size=4 << 20
+    )
     dataset = dataset.shuffle(SHUFFLE_BUFFER).batch(work.batch_size)
     dataset = dataset.map(lambda raw: finish(tf.io.decode_raw(raw, tf.uint8)), cores()).prefetch(2)
     return forms.tf_epoch(work, dataset)
 
 
 def tfdata_memory(work: Work) -> Epoch:
-    """All records in a tensor in memory: one permutation a pass, one gather a batch, then the same function."""
+    """All records in a tensor in memory: one permutation a pass, one gather a batch, then the same
+    function."""
     import tensorflow as tf
 
     finish, records = _xla(work), tf.constant(_records(work))
@@ -159,14 +173,17 @@ def tfdata_memory(work: Work) -> Epoch:
     def batches(_: Any) -> Any:
         order = tf.random.shuffle(tf.range(count))
         steps = tf.data.Dataset.range(work.num_batches)
-        return steps.map(lambda step: finish(tf.gather(records, order[step * size : (step + 1) * size])), cores())
+        return steps.map(
+            lambda step: finish(tf.gather(records, order[step * size : (step + 1) * size])), cores()
+        )
 
     dataset = tf.data.Dataset.range(1).flat_map(batches).prefetch(2)
     return forms.tf_epoch(work, dataset)
 
 
 def _xla(work: Work) -> Callable[[Any], Any]:
-    """Return the function of a batch of raw records: draws, then one gather that crops and flips, fused by XLA.
+    """Return the function of a batch of raw records: draws, then one gather that crops and flips,
+    fused by XLA.
 
     Only whole batches go through the compiled one: XLA compiles anew for each shape.
     """
@@ -177,7 +194,11 @@ def _xla(work: Work) -> Callable[[Any], Any]:
         y = (tops[:, None] + steps)[:, :, None, None]
         x = (lefts[:, None] + tf.where(flip[:, None], SIDE - 1 - steps, steps))[:, None, :, None]
         inside = (y >= 0) & (y < SIDE) & (x >= 0) & (x < SIDE)
-        places = 1 + (tf.range(3) * SIDE + tf.clip_by_value(y, 0, SIDE - 1)) * SIDE + tf.clip_by_value(x, 0, SIDE - 1)
+        places = (
+            1
+            + (tf.range(3) * SIDE + tf.clip_by_value(y, 0, SIDE - 1)) * SIDE
+            + tf.clip_by_value(x, 0, SIDE - 1)
+        )
         pixels = tf.cast(tf.gather(raw, places, batch_dims=1), tf.float32)
         return (tf.where(inside, pixels, 0.0) - MEAN) * (1 / np.asarray(STD, np.float32))
 
@@ -187,7 +208,9 @@ def _xla(work: Work) -> Callable[[Any], Any]:
         count = tf.shape(raw)[0]
         tops, lefts = tf.unstack(tf.random.uniform([2, count], -PAD, PAD + 1, tf.int32))
         flip = tf.random.uniform([count]) < 0.5
-        return raw[:, 0], compiled(tf.ensure_shape(raw, [None, data.FIXED_BYTES]), tops, lefts, flip)
+        return raw[:, 0], compiled(
+            tf.ensure_shape(raw, [None, data.FIXED_BYTES]), tops, lefts, flip
+        )
 
     return finish
 

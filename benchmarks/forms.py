@@ -1,4 +1,5 @@
-"""The peers' forms that several questions share: whole batches for torch, Grain and DALI; tensors of TensorFlow."""
+"""The peers' forms that several questions share: whole batches for torch, Grain and DALI; tensors
+of TensorFlow."""
 
 from __future__ import annotations
 
@@ -29,17 +30,25 @@ def empty(*shape: int) -> NDArray[np.float32]:
 
 
 def handed(work: Work, epoch: Epoch) -> Epoch:
-    """Return the epoch as it is, or with each array as a tf.Tensor: by DLPack, a copy where memory is not aligned."""
+    """Return the epoch as it is, or with each array as a tf.Tensor: by DLPack, a copy where memory
+    is not aligned."""
     if not work.to_tf:
         return epoch
     import tensorflow as tf
     from tensorflow.experimental.dlpack import from_dlpack
 
     def tensor(array: NDArray[Any]) -> Any:
-        shared = array.ctypes.data % ALIGN_BYTES == 0 and array.flags.c_contiguous and array.flags.writeable
+        shared = (
+            array.ctypes.data % ALIGN_BYTES == 0
+            and array.flags.c_contiguous
+            and array.flags.writeable
+        )
         return from_dlpack(array.__dlpack__()) if shared else tf.convert_to_tensor(array)
 
-    return lambda: (tuple(map(tensor, batch)) if isinstance(batch, tuple) else tensor(batch) for batch in epoch())
+    return lambda: (
+        tuple(map(tensor, batch)) if isinstance(batch, tuple) else tensor(batch)
+        for batch in epoch()
+    )
 
 
 def tf_epoch(work: Work, dataset: Any) -> Epoch:
@@ -60,13 +69,20 @@ def own_form(work: Work, loader: Any, *names: str) -> Epoch:
 
 
 def batches(work: Work, rng: np.random.Generator) -> list[Any]:
-    """Return a pass, batch by batch: record numbers of a new permutation, or slices where the pass is in order."""
-    slices = [slice(start, start + work.batch_size) for start in range(0, work.num_records, work.batch_size)]
-    return [*map(rng.permutation(work.num_records).__getitem__, slices)] if work.shuffled else slices
+    """Return a pass, batch by batch: record numbers of a new permutation, or slices where the pass
+    is in order."""
+    slices = [
+        slice(start, start + work.batch_size)
+        for start in range(0, work.num_records, work.batch_size)
+    ]
+    return (
+        [*map(rng.permutation(work.num_records).__getitem__, slices)] if work.shuffled else slices
+    )
 
 
 def results_of(tasks: Iterable[Future[Any]], num_ahead: int) -> Iterator[Any]:
-    """Yield the results of tasks in their order; so many of them are begun before the first result is asked for."""
+    """Yield the results of tasks in their order; so many of them are begun before the first result
+    is asked for."""
     ahead: deque[Future[Any]] = deque()
     for task in tasks:
         ahead.append(task)
@@ -77,9 +93,11 @@ def results_of(tasks: Iterable[Future[Any]], num_ahead: int) -> Iterator[Any]:
 
 
 def torch_loader(work: Work, make: Make, num_workers: int = 0) -> Iterable[Any]:
-    """Return a DataLoader with automatic batching off: its sampler gives whole batches, `make` makes one.
+    """Return a DataLoader with automatic batching off: its sampler gives whole batches, `make`
+    makes one.
 
-    torch's own threads are off: they gain nothing here, and made its gather a tenth as fast once a core had other work.
+    torch's own threads are off: they gain nothing here, and made its gather a tenth as fast once a
+    core had other work.
     """
     import torch
     from torch.utils.data import DataLoader, Dataset
@@ -103,9 +121,15 @@ def torch_loader(work: Work, make: Make, num_workers: int = 0) -> Iterable[Any]:
 
 
 def grain_epoch(
-    work: Work, make: Make, *, random: bool = False, num_threads: int | None = None, batches_ahead: int = 4
+    work: Work,
+    make: Make,
+    *,
+    random: bool = False,
+    num_threads: int | None = None,
+    batches_ahead: int = 4,
 ) -> Epoch:
-    """Return passes of Grain with batches of record numbers as the source, each made by one of its threads.
+    """Return passes of Grain with batches of record numbers as the source, each made by one of its
+    threads.
 
     Args:
         work: the work.
@@ -118,7 +142,9 @@ def grain_epoch(
 
     rng = np.random.default_rng(0)
     num_threads = num_threads or cores()
-    options = pygrain.ReadOptions(num_threads=num_threads, prefetch_buffer_size=batches_ahead * num_threads)
+    options = pygrain.ReadOptions(
+        num_threads=num_threads, prefetch_buffer_size=batches_ahead * num_threads
+    )
 
     def epoch() -> Iterator[Any]:
         dataset = pygrain.MapDataset.source(batches(work, rng)).seed(int(rng.integers(1 << 31)))
@@ -129,7 +155,8 @@ def grain_epoch(
 
 
 def dali_fed(pipe: Any, hand: Callable[..., Any]) -> Epoch:
-    """Return passes of a pipeline that external_source feeds; `hand` makes the batch of its outputs."""
+    """Return passes of a pipeline that external_source feeds; `hand` makes the batch of its
+    outputs."""
     pipe.build()
 
     def epoch() -> Iterator[Any]:
@@ -145,7 +172,8 @@ def dali_fed(pipe: Any, hand: Callable[..., Any]) -> Epoch:
 
 
 def dali_reading(pipe: Any, work: Work) -> Epoch:
-    """Return passes of a pipeline with a reader, which goes on into the next pass: so does the batch on the border."""
+    """Return passes of a pipeline with a reader, which goes on into the next pass: so does the
+    batch on the border."""
     pipe.build()
     spare: list[NDArray[Any]] = []
 

@@ -1,11 +1,14 @@
-"""What the questions about a GPU share: whether there is one, what is done with a batch on it, the link to it.
+"""What the questions about a GPU share: whether there is one, what is done with a batch on it, the
+link to it.
 
-Consumer  A batch must be on the GPU; nothing of it goes back to the host. In the variants that end in "-step" a kernel
-          of some milliseconds, in place of a training step, follows on CuPy's current stream; it begins by reading the
-          batch. The host runs ``IN_FLIGHT`` batches ahead of the GPU and no further, as a training loop does that
-          looks at each loss one step late. A pass is over when the GPU has done all of it.
-Link      Copies of pinned memory in pieces of 64 MiB: the fastest way for so many bytes from the host to the GPU.
-          Called as a program, with ``--result FILE``, this module measures it, and the time to the first kernel.
+Consumer  A batch must be on the GPU; nothing of it goes back to the host. In the variants that end
+          in "-step" a kernel of some milliseconds, in place of a training step, follows on CuPy's
+          current stream; it begins by reading the batch. The host runs ``IN_FLIGHT`` batches ahead
+          of the GPU and no further, as a training loop does that looks at each loss one step late.
+          A pass is over when the GPU has done all of it.
+Link      Copies of pinned memory in pieces of 64 MiB: the fastest way for so many bytes from the
+          host to the GPU. Called as a program, with ``--result FILE``, this module measures it, and
+          the time to the first kernel.
 Absent    A peer whose framework is installed, but does not see the GPU, is in the table as absent.
 """
 
@@ -38,10 +41,18 @@ LINK_COPIES = 20
 LOOK_S = 100.0  # for importing a framework and asking it for a GPU
 ON_A_GPU = 2  # kDLCUDA of DLPack
 DISTRIBUTIONS = ("cuda", "nvidia-nvimgcodec", "nvidia-nvjpeg")
-SMI_FIELDS = ("name", "uuid", "driver_version", "memory.total", "pcie.link.gen.max", "pcie.link.width.max")
+SMI_FIELDS = (
+    "name",
+    "uuid",
+    "driver_version",
+    "memory.total",
+    "pcie.link.gen.max",
+    "pcie.link.width.max",
+)
 
-# 4 cycles a round, whatever the card: enough warps on every multiprocessor to keep it busy, each waiting for its own
-# multiplications. A fixed amount of work, not of time: kernels of the loader that run beside it make it slower.
+# 4 cycles a round, whatever the card: enough warps on every multiprocessor to keep it busy, each
+# waiting for its own multiplications. A fixed amount of work, not of time: kernels of the loader
+# that run beside it make it slower.
 STEP_CODE = r"""
 extern "C" __global__ void step(const unsigned char* batch, long long num_bytes, int rounds, float* out) {
     float x = batch[((long long)blockIdx.x * blockDim.x + threadIdx.x) % num_bytes];
@@ -64,7 +75,9 @@ def part_options(
         choices: the values of that one.
         arguments: None for those of this process.
     """
-    parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{module}", description="used by benchmarks.gpu_report")
+    parser = argparse.ArgumentParser(
+        prog=f"python -m benchmarks.{module}", description="used by benchmarks.gpu_report"
+    )
     parser.add_argument(choice, choices=list(choices))
     parser.add_argument("--result", type=Path, required=True)
     parser.add_argument("--smoke", action="store_true")
@@ -72,9 +85,13 @@ def part_options(
 
 
 def write_rows(
-    path: Path, rows: Sequence[Sequence[Any]], problems: Sequence[str] = (), targets: Sequence[Target] = ()
+    path: Path,
+    rows: Sequence[Sequence[Any]],
+    problems: Sequence[str] = (),
+    targets: Sequence[Target] = (),
 ) -> None:
-    """Write what a part has so far, whole or not at all; it is called after each row: a part that is ended loses none.
+    """Write what a part has so far, whole or not at all; it is called after each row: a part that
+    is ended loses none.
 
     Args:
         path: of ``rows.json``.
@@ -106,7 +123,8 @@ class Target(NamedTuple):
     form: str = ",.0f"
 
     def row(self) -> list[str]:
-        """Return a row of the table of targets: subject, target, measured, and which of both it is."""
+        """Return a row of the table of targets: subject, target, measured, and which of both it
+        is."""
         is_reached = self.value >= self.bound if self.is_least else self.value <= self.bound
         word = "at least" if self.is_least else "at most"
         return [
@@ -116,8 +134,11 @@ class Target(NamedTuple):
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Write how the GPU at work is, as rows of a table; or print why a package cannot be used with it."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description="used by benchmarks.gpu_report")
+    """Write how the GPU at work is, as rows of a table; or print why a package cannot be used with
+    it."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.gpu", description="used by benchmarks.gpu_report"
+    )
     parser.add_argument("--result", type=Path, help="the rows, JSON")
     parser.add_argument("--look", metavar="PACKAGE", help="does it see the GPU?")
     parser.add_argument("--smoke", action="store_true")
@@ -130,7 +151,8 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def state(num_copies: int) -> list[list[str]]:
-    """Return the time to the first kernel, the rate of the link, and how much memory is free: what, value."""
+    """Return the time to the first kernel, the rate of the link, and how much memory is free: what,
+    value."""
     cupy, start = device.cupy(), perf_counter()
     cupy.arange(8).sum().item()
     first_s = perf_counter() - start
@@ -155,7 +177,8 @@ def problem() -> device.Problem | None:
 def absent(packages: Iterable[str]) -> dict[str, str]:
     """Return those of the packages that are not installed or cannot be used with the GPU, and why.
 
-    A framework takes memory of the GPU when it looks for it, so each looks in a process of its own, all at a time.
+    A framework takes memory of the GPU when it looks for it, so each looks in a process of its own,
+    all at a time.
     """
     names = list(dict.fromkeys(packages))
     with ThreadPoolExecutor(max(1, len(names))) as pool:
@@ -171,7 +194,9 @@ def _why_absent(name: str) -> str:
         return ""
     command = [sys.executable, "-m", "benchmarks.gpu", "--look", name]
     try:
-        process = subprocess.run(command, capture_output=True, text=True, timeout=LOOK_S, check=False)
+        process = subprocess.run(
+            command, capture_output=True, text=True, timeout=LOOK_S, check=False
+        )
     except subprocess.TimeoutExpired:
         return f"{name} was asked for the GPU and did not answer in {LOOK_S:.0f} s"
     if process.returncode:
@@ -190,9 +215,14 @@ class GpuQuestion(Question):
     link_bytes: Mapping[str, int] = field(default_factory=dict)
 
     def needs(self, variant: str, peer: Peer) -> tuple[str, ...]:
-        """Return the packages a peer cannot do without; where one does not see the GPU, something that nobody has."""
+        """Return the packages a peer cannot do without; where one does not see the GPU, something
+        that nobody has."""
         packages = super().needs(variant, peer)
-        blind = [name for name in packages if name in _LOOKS and not missing((name,)) and not _sees_gpu(name)]
+        blind = [
+            name
+            for name in packages
+            if name in _LOOKS and not missing((name,)) and not _sees_gpu(name)
+        ]
         return packages + tuple(f"a {name} that sees the GPU" for name in blind)
 
 
@@ -210,7 +240,8 @@ def _sees_gpu(name: str) -> bool:
 
 
 def _why_not(name: str) -> str:
-    """Return in one line why a package of ``_LOOKS`` cannot be used with the GPU; empty if it can."""
+    """Return in one line why a package of ``_LOOKS`` cannot be used with the GPU; empty if it
+    can."""
     try:
         return "" if _LOOKS[name](importlib.import_module(name)) else f"{name} sees no GPU"
     except Exception as error:  # a library of CUDA is missing, a version is refused
@@ -218,7 +249,8 @@ def _why_not(name: str) -> str:
 
 
 def versions() -> dict[str, str]:
-    """Return the card, its driver, CUDA, and the packages beside CuPy and DALI that a GPU's figures depend on."""
+    """Return the card, its driver, CUDA, and the packages beside CuPy and DALI that a GPU's figures
+    depend on."""
     runtime = device.cupy().cuda.runtime
     fields = _smi()
     versions_of = {
@@ -239,7 +271,13 @@ def versions() -> dict[str, str]:
 
 def _smi() -> dict[str, str]:
     """Return what nvidia-smi says of the first GPU; nothing where it is not there."""
-    command = ["nvidia-smi", "-i", "0", f"--query-gpu={','.join(SMI_FIELDS)}", "--format=csv,noheader"]
+    command = [
+        "nvidia-smi",
+        "-i",
+        "0",
+        f"--query-gpu={','.join(SMI_FIELDS)}",
+        "--format=csv,noheader",
+    ]
     try:
         process = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
     except (OSError, subprocess.SubprocessError):
@@ -258,11 +296,13 @@ def _version(number: int) -> str:
 
 
 def consumed(work: Work, batches: Epoch, step_rounds: int) -> Epoch:
-    """Return passes that do with each batch what a consumer does on the GPU, and give stand-ins for it on the host.
+    """Return passes that do with each batch what a consumer does on the GPU, and give stand-ins for
+    it on the host.
 
     Args:
         work: its variant says whether there is a step.
-        batches: passes of batches on the GPU: arrays of CuPy, tensors of torch or TensorFlow, or tuples of them.
+        batches: passes of batches on the GPU: arrays of CuPy, tensors of torch or TensorFlow, or
+            tuples of them.
         step_rounds: how long a step is; a million are about 2.5 ms.
     """
     act = step(step_rounds) if work.variant.endswith(STEP) else lambda array: None
@@ -293,19 +333,25 @@ def consumed(work: Work, batches: Epoch, step_rounds: int) -> Epoch:
 
 def _check_on_gpu(arrays: tuple[Any, ...]) -> None:
     for array in arrays:
-        if not isinstance(array, device.cupy().ndarray) and array.__dlpack_device__()[0] != ON_A_GPU:
+        if (
+            not isinstance(array, device.cupy().ndarray)
+            and array.__dlpack_device__()[0] != ON_A_GPU
+        ):
             raise RuntimeError(f"a batch is not on the GPU: {type(array)}")
 
 
 def step(rounds: int) -> Callable[[Any], None]:
-    """Return the step: it queues a kernel that reads an array on the GPU, and works for so many rounds."""
+    """Return the step: it queues a kernel that reads an array on the GPU, and works for so many
+    rounds."""
     cupy = device.cupy()
     kernel = cupy.RawKernel(STEP_CODE, "step")
     grid = (STEP_BLOCKS * cupy.cuda.Device(0).attributes["MultiProcessorCount"],)
     out = cupy.zeros(1, np.float32)
 
     def act(array: Any) -> None:
-        if not isinstance(array, cupy.ndarray):  # the capsule, as TensorFlow knows no streams; torch's is the same one
+        if not isinstance(
+            array, cupy.ndarray
+        ):  # the capsule, as TensorFlow knows no streams; torch's is the same one
             array = cupy.from_dlpack(array.__dlpack__())
         kernel(grid, (STEP_THREADS,), (array, np.int64(array.nbytes), np.int32(rounds), out))
 
@@ -324,7 +370,8 @@ def upload_batches(batches: Epoch) -> Epoch:
 
 
 def resident(work: Work, *shape: int) -> Epoch:
-    """Return passes over float32 records of a shape that lie on the GPU: one batch, given again and again."""
+    """Return passes over float32 records of a shape that lie on the GPU: one batch, given again and
+    again."""
     batch = device.cupy().zeros((work.batch_size, *shape), np.float32)
 
     def epoch() -> Iterator[Batch]:
@@ -364,13 +411,15 @@ def tensorflow() -> Any:
 
 
 def tf_passes(tf: Any, dataset: Any, finish: Callable[[Any], Batch] = lambda batch: batch) -> Epoch:
-    """Return passes of a tf.data.Dataset that is copied to the GPU ahead; `finish` works on the batch there."""
+    """Return passes of a tf.data.Dataset that is copied to the GPU ahead; `finish` works on the
+    batch there."""
     dataset = dataset.apply(tf.data.experimental.prefetch_to_device("/gpu:0", 4))
     return lambda: map(finish, dataset)
 
 
 def torch_passes(loader: Any, finish: Callable[[Any], Batch] = lambda batch: batch) -> Epoch:
-    """Return passes of a torch DataLoader of pinned tensors, copied to the GPU; `finish` works on the batch there."""
+    """Return passes of a torch DataLoader of pinned tensors, copied to the GPU; `finish` works on
+    the batch there."""
     return lambda: (finish(batch.to("cuda", non_blocking=True)) for batch in loader)
 
 

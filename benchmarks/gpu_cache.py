@@ -1,11 +1,14 @@
-"""How many records a second come from the cache on the card? `python -m benchmarks.gpu_cache --result FILE`.
+"""How many records a second come from the cache on the card?
+`python -m benchmarks.gpu_cache --result FILE`.
 
-Works   CIFAR-10 records, cropped, flipped, normalised, in batches of 256; and JPEGs, decoded and resized to 160 x 160
-        once, cropped at random to 144, flipped, normalised, in batches of 256
-Ways    as the loader is, and with ``loader.cache(device=True)``: its first epoch, which streams while the card's memory
-        is filled, and the epochs behind it
-Right   batches of an epoch with the cache, beside those of the CPU without one: equal to the last bit
-Beside  280,000 records/s: what a peer says of its loader whose data lies on the card, and which knows no exact resume
+Works   CIFAR-10 records, cropped, flipped, normalised, in batches of 256; and JPEGs, decoded and
+        resized to 160 x 160 once, cropped at random to 144, flipped, normalised, in batches of 256
+Ways    as the loader is, and with ``loader.cache(device=True)``: its first epoch, which streams
+        while the card's memory is filled, and the epochs behind it
+Right   batches of an epoch with the cache, beside those of the CPU without one: equal to the last
+bit
+Beside  280,000 records/s: what a peer says of its loader whose data lies on the card, and which
+        knows no exact resume
 """
 
 from __future__ import annotations
@@ -37,7 +40,9 @@ NUM_COMPARED = 4  # batches
 
 def main(arguments: list[str] | None = None) -> int:
     """Write the rows; the exit status is 1 if a batch differs."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu_cache", description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.gpu_cache", description=(__doc__ or "").splitlines()[0]
+    )
     parser.add_argument("--result", type=Path, required=True)
     parser.add_argument("--smoke", action="store_true")
     options = parser.parse_args(arguments)
@@ -48,7 +53,9 @@ def main(arguments: list[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as folder:
         for name, make in WORKS.items():
             if name == JPEG and missing(("PIL",)):
-                problems.append(f"{name}: left out, PIL is not installed, which JPEGs are made with")
+                problems.append(
+                    f"{name}: left out, PIL is not installed, which JPEGs are made with"
+                )
                 continue
             with make(Path(folder), "gpu", options.smoke) as loader:
                 rows.append(_row(name, "streamed", loader, loader, options.smoke))
@@ -57,7 +64,9 @@ def main(arguments: list[str] | None = None) -> int:
                     wrong += _wrong(name, cached, make(Path(folder), "cpu", options.smoke))
             if name == CIFAR:
                 rate = float(rows[-1][2].replace(",", ""))
-                targets.append(gpu.Target(f"records/s from the cache on the card, {name}", rate, PEER_PER_S))
+                targets.append(
+                    gpu.Target(f"records/s from the cache on the card, {name}", rate, PEER_PER_S)
+                )
             gpu.write_rows(options.result, rows, problems + wrong, targets)
     print(*problems, *wrong, sep="\n")
     return 1 if wrong else 0
@@ -75,7 +84,14 @@ def _row(name: str, way: str, loader: Any, plain: Any, is_short: bool) -> list[s
         if is_short or took_s > TIMED_S:
             break
     on_card = "-" if loader is plain else f"{taken / 1e9:.2f}"
-    return [name, way, f"{num_records / took_s:,.0f}", f"{first_s:.2f}", on_card, f"{count:,} records an epoch"]
+    return [
+        name,
+        way,
+        f"{num_records / took_s:,.0f}",
+        f"{first_s:.2f}",
+        on_card,
+        f"{count:,} records an epoch",
+    ]
 
 
 def _epoch(loader: Any, epoch: int) -> tuple[float, int]:
@@ -93,7 +109,8 @@ def _free_bytes() -> int:
 
 
 def _wrong(name: str, cached: Any, plain: Any) -> list[str]:
-    """Return what differs between batches of a later epoch with the cache and those of the CPU without one."""
+    """Return what differs between batches of a later epoch with the cache and those of the CPU
+    without one."""
     difference = Difference()
     with plain:
         pairs = zip(cached.epoch(2), plain.epoch(2), strict=True)
@@ -101,7 +118,9 @@ def _wrong(name: str, cached: Any, plain: Any) -> list[str]:
             difference.add(batch.output.get(), meaning.output)
     if not difference.num_different:
         return []
-    return [f"{name}, cache on the card: {difference.num_different} of {difference.num_values} values differ"]
+    return [
+        f"{name}, cache on the card: {difference.num_different} of {difference.num_values} values differ"
+    ]
 
 
 def jpegs(folder: Path, device: str, is_short: bool) -> Any:
@@ -114,7 +133,9 @@ def jpegs(folder: Path, device: str, is_short: bool) -> Any:
     ]  # fmt: skip
     source = gl.images(gpu_data.jpegs(is_short), labels=None)
     batch_size = 32 if is_short else BATCH
-    return gl.Loader(source, batch_size, shuffle=True, ops=ops, output="image", device=device, executor="array")
+    return gl.Loader(
+        source, batch_size, shuffle=True, ops=ops, output="image", device=device, executor="array"
+    )
 
 
 CIFAR, JPEG = "CIFAR-10 chain", f"JPEG at {SIDE} pixels"

@@ -1,16 +1,18 @@
-"""How many images a second come to a GPU from so many cores? `python -m benchmarks.gpu_cores --result FILE`.
+"""How many images a second come to a GPU from so many cores?
+`python -m benchmarks.gpu_cores --result FILE`.
 
-Work    that of `gpu_jpeg`: JPEGs of about 500 x 375 to random-resized-crop 224, flip, normalised float32 on the GPU, in
-        batches of 64; the next two batches are taken while the GPU is busy with one
-Cores   2, 4, 8 and 16, as far as there are so many: all threads of the process may run on these alone
-        (sched_setaffinity), and each loader has as many threads or workers
-Peers   gpuload's three ways; the three pipelines of DALI that were the fastest in the part JPEG (``--jpeg``, its
-        results), else three of them; torchcodec, simplejpeg and tf.data, where they are installed. Each in a process
-        of its own, which begins with the most cores
-Lines   `LINES`: what a training on an H100 eats. How many cores a loader needs for it is taken from the line between
-        two measurements
-Plot    ``--plot REPORT.json --result FILE.png`` draws them from a report of `make gpu-test`, which does so by itself
-        where Matplotlib is installed
+Work    that of `gpu_jpeg`: JPEGs of about 500 x 375 to random-resized-crop 224, flip, normalised
+        float32 on the GPU, in batches of 64; the next two batches are taken while the GPU is busy
+        with one
+Cores   2, 4, 8 and 16, as far as there are so many: all threads of the process may run on these
+        alone (sched_setaffinity), and each loader has as many threads or workers
+Peers   gpuload's three ways; the three pipelines of DALI that were the fastest in the part JPEG
+        (``--jpeg``, its results), else three of them; torchcodec, simplejpeg and tf.data, where
+        they are installed. Each in a process of its own, which begins with the most cores
+Lines   `LINES`: what a training on an H100 eats. How many cores a loader needs for it is taken from
+        the line between two measurements
+Plot    ``--plot REPORT.json --result FILE.png`` draws them from a report of `make gpu-test`, which
+        does so by itself where Matplotlib is installed
 """
 
 from __future__ import annotations
@@ -54,7 +56,8 @@ MARK = "rate: "
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Write a row for each peer as soon as it was measured; the exit status is 1 if one of gpuload's ways failed."""
+    """Write a row for each peer as soon as it was measured; the exit status is 1 if one of
+    gpuload's ways failed."""
     options = _parser().parse_args(arguments)
     if options.peer:
         measure(options.peer, options.cores, options.smoke)
@@ -84,28 +87,43 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu_cores", description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.gpu_cores", description=(__doc__ or "").splitlines()[0]
+    )
     parser.add_argument("--result", type=Path, help="the rows, JSON")
-    parser.add_argument("--jpeg", type=Path, help="results of the question gpu_jpeg: which pipelines of DALI are fast")
-    parser.add_argument("--seconds", type=float, default=150.0, help="no peer begins that could take longer")
+    parser.add_argument(
+        "--jpeg",
+        type=Path,
+        help="results of the question gpu_jpeg: which pipelines of DALI are fast",
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=150.0, help="no peer begins that could take longer"
+    )
     parser.add_argument("--smoke", action="store_true", help="little data; the rates mean nothing")
-    parser.add_argument("--plot", type=Path, metavar="REPORT", help="draw the rates of a report of make gpu-test")
+    parser.add_argument(
+        "--plot", type=Path, metavar="REPORT", help="draw the rates of a report of make gpu-test"
+    )
     parser.add_argument("--peer", help="used by itself: measure this one, in this process")
     parser.add_argument("--cores", type=int, nargs="+", help="used by itself")
     return parser
 
 
 def best_of_dali(path: Path | None) -> tuple[str, ...]:
-    """Return the names of the three fastest pipelines of DALI in the results of `gpu_jpeg`; OF_DALI without them."""
+    """Return the names of the three fastest pipelines of DALI in the results of `gpu_jpeg`; OF_DALI
+    without them."""
     path = path if path is None or path.exists() else partial_path(path)
     if path is None or not path.exists():
         return OF_DALI
     rows = plot.variants(json.loads(path.read_text(encoding="utf-8"))).get(SHUFFLED, [])
-    names = [row.peer for row in rows if row.peer.startswith("dali") and row.rates]  # the fastest one first
+    names = [
+        row.peer for row in rows if row.peer.startswith("dali") and row.rates
+    ]  # the fastest one first
     return tuple(dict.fromkeys((*names, *OF_DALI)))[:NUM_OF_DALI]
 
 
-def _in_process(name: str, counts: Sequence[int], limit_s: float, is_short: bool) -> tuple[dict[int, float], str]:
+def _in_process(
+    name: str, counts: Sequence[int], limit_s: float, is_short: bool
+) -> tuple[dict[int, float], str]:
     """Return the rates of a peer by numbers of cores, and why there are no more of them."""
     words = ["--peer", name, "--cores", *map(str, sorted(counts, reverse=True))]
     if is_short:
@@ -133,7 +151,8 @@ def measure(name: str, counts: Sequence[int], is_short: bool) -> None:
 
 
 def run_on(cores: Sequence[int]) -> None:
-    """Have all threads of this process, and those that they will start, run on these cores alone."""
+    """Have all threads of this process, and those that they will start, run on these cores
+    alone."""
     for thread in os.listdir("/proc/self/task"):
         try:
             os.sched_setaffinity(int(thread), cores)
@@ -164,7 +183,9 @@ def rows(rates: dict[str, dict[int, float]], problems: dict[str, str]) -> list[l
     return table
 
 
-def _table(rates: dict[str, dict[int, float]], problems: dict[str, str]) -> tuple[list[list[str]], list[str]]:
+def _table(
+    rates: dict[str, dict[int, float]], problems: dict[str, str]
+) -> tuple[list[list[str]], list[str]]:
     return rows(rates, problems), [f"{name}: {why}" for name, why in problems.items()]
 
 
@@ -178,7 +199,9 @@ def draw(rows: Sequence[Sequence[str]], path: Path) -> None:
     panel: Any = figure.subplots()
     for name, *cells in rows:
         points = [
-            (count, float(cell.replace(",", ""))) for count, cell in zip(CORES, cells, strict=False) if cell != "-"
+            (count, float(cell.replace(",", "")))
+            for count, cell in zip(CORES, cells, strict=False)
+            if cell != "-"
         ]
         if points:
             label = name.strip("*")
@@ -186,17 +209,29 @@ def draw(rows: Sequence[Sequence[str]], path: Path) -> None:
             panel.plot(*zip(*points, strict=True), style, lw=width, label=label)
     for training, line in LINES.items():
         panel.axhline(line, color="#555555", lw=0.8)
-        panel.annotate(f"{training}: {line:,}/s", (CORES[-1], line), (0, 3), textcoords="offset points", ha="right")
+        panel.annotate(
+            f"{training}: {line:,}/s",
+            (CORES[-1], line),
+            (0, 3),
+            textcoords="offset points",
+            ha="right",
+        )
     panel.set_xscale("log", base=2)
     panel.set_xticks(CORES, [str(count) for count in CORES])
-    panel.set(xlabel="cores", ylabel="images/s on the GPU", xlim=(CORES[0] * 0.9, CORES[-1] * 1.1), ylim=(0, None))
+    panel.set(
+        xlabel="cores",
+        ylabel="images/s on the GPU",
+        xlim=(CORES[0] * 0.9, CORES[-1] * 1.1),
+        ylim=(0, None),
+    )
     panel.legend(fontsize=9)
     panel.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=130)
 
 
 def cores_for(rates: dict[int, float], line: float) -> str:
-    """Return how many cores a rate takes, between two measurements on the line from the one to the other.
+    """Return how many cores a rate takes, between two measurements on the line from the one to the
+    other.
 
     {2: 1000, 4: 2000}    1,500: "3.0"    900: "at most 2"    3,000: "more than 4"
     """

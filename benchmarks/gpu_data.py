@@ -1,10 +1,12 @@
-"""Make the data of `make gpu-test`, once, by all cores: `python -m benchmarks.gpu_data --result FILE`.
+"""Make the data of `make gpu-test`, once, by all cores:
+`python -m benchmarks.gpu_data --result FILE`.
 
-It lies in one folder ($GPULOAD_BENCH_DATA, else build/bench-data), where every part finds it: 2,000 JPEGs of about
-500 x 375 and 200,000 rows and records of CIFAR-10's format. A part that needs what is not there makes it by itself.
+It lies in one folder ($GPULOAD_BENCH_DATA, else build/bench-data), where every part finds it: 2,000
+JPEGs of about 500 x 375 and 200,000 rows and records of CIFAR-10's format. A part that needs what
+is not there makes it by itself.
 
-The JPEGs are pieces of scikit-learn's photographs. Where it is not installed, and in short form, they are smooth shapes
-with some noise, which only need Pillow; the page names that.
+The JPEGs are pieces of scikit-learn's photographs. Where it is not installed, and in short form,
+they are smooth shapes with some noise, which only need Pillow; the page names that.
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ def jpegs(is_short: bool) -> Path:
     num_records = gpu_jpeg.QUESTION.num_records[is_short]
     if kind_of_jpegs(is_short) == PHOTOGRAPHS:
         return data.jpegs(folder(), num_records)
-    return data.once(folder() / f"shapes-{num_records}", lambda path: _write_shapes(path, num_records))
+    return data.once(
+        folder() / f"shapes-{num_records}", lambda path: _write_shapes(path, num_records)
+    )
 
 
 def _write_shapes(path: Path, num_records: int) -> None:
@@ -55,13 +59,17 @@ def _write_shapes(path: Path, num_records: int) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Make what is missing, and write a row for each kind of data."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu_data", description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.gpu_data", description=(__doc__ or "").splitlines()[0]
+    )
     parser.add_argument("--result", type=Path, help="the rows, JSON")
     parser.add_argument("--smoke", action="store_true")
     options = parser.parse_args(arguments)
     rows, problems = [], []
     start = perf_counter()
-    num_jpegs, num_rows = (question.num_records[options.smoke] for question in (gpu_jpeg.QUESTION, gpu_rows.QUESTION))
+    num_jpegs, num_rows = (
+        question.num_records[options.smoke] for question in (gpu_jpeg.QUESTION, gpu_rows.QUESTION)
+    )
     if absent := missing(("PIL",)):
         problems.append(f"no JPEGs: {', '.join(absent)} is not installed, which they are made with")
     else:
@@ -69,7 +77,12 @@ def main(arguments: list[str] | None = None) -> int:
         name = f"data: {num_jpegs:,} JPEGs of about 500 x 375, {kind_of_jpegs(options.smoke)}"
         rows.append([name, f"there after {perf_counter() - start:.1f} s"])
     gpu_rows.QUESTION.prepare(folder(), num_rows)
-    rows.append([f"data: {num_rows:,} rows and CIFAR-10 records", f"there after {perf_counter() - start:.1f} s"])
+    rows.append(
+        [
+            f"data: {num_rows:,} rows and CIFAR-10 records",
+            f"there after {perf_counter() - start:.1f} s",
+        ]
+    )
     if options.result:
         gpu.write_rows(options.result, rows, problems)
     print(*(f"{name}: {value}" for name, value in rows), *problems, sep="\n")

@@ -1,20 +1,23 @@
 """How fast do JPEGs come to a GPU, ready for training (2,000 of about 500 x 375, batches of 64)?
 
-Work     read the file, decode, cut a random box (area 0.08 to 1 of the image, proportions 3/4 to 4/3), resize it to
-         224 x 224 (linear), flip with p = 1/2, minus mean, over standard deviation: float32 NHWC on the GPU
+Work     read the file, decode, cut a random box (area 0.08 to 1 of the image, proportions 3/4 to
+         4/3), resize it to 224 x 224 (linear), flip with p = 1/2, minus mean, over standard
+         deviation: float32 NHWC on the GPU
 Variants shuffled, and in a loop whose step is a kernel of about 10 ms (shuffled-step)
-Limit    a pipeline of DALI as NVIDIA's examples write it, with its best settings: its own reader, its own draws,
-         decoded by nvJPEG and by the hardware decoder where there is one, three batches ahead, memory for the largest
-         image taken before. The faster one of two counts: boxes are decoded alone (`dali`), or whole images
-         (`dali_whole`), as nvImageCodec 0.9.0 is reported to end the process at a region on some cards. With a step,
-         the loop over data that lies on the GPU already
-Floor    a thread pool over simplejpeg and OpenCV on the host (`jpeg_training.threads`), then `cupy.asarray`
-Ways     of gpuload: `gpuload` decodes by DALI on the GPU, `gpuload_host` by the core on the host, with all that is
-         behind the flip in CuPy, `gpuload_dali_host` by the core with DALI behind it. `dali_host` is DALI's own decoder
-         on the host, of boxes alone
-Pixels   gpuload and DALI: antialias. `gpuload` and `dali_cuda` take no hardware decoder, whose pixels differ from those
-         of nvJPEG's kernels; `gpuload_hardware` and `dali_hardware` give it all images. torch, torchcodec, tf.data
-         and the floor: no antialias
+Limit    a pipeline of DALI as NVIDIA's examples write it, with its best settings: its own reader,
+         its own draws, decoded by nvJPEG and by the hardware decoder where there is one, three
+         batches ahead, memory for the largest image taken before. The faster one of two counts:
+         boxes are decoded alone (`dali`), or whole images (`dali_whole`), as nvImageCodec 0.9.0 is
+         reported to end the process at a region on some cards. With a step, the loop over data that
+         lies on the GPU already
+Floor    a thread pool over simplejpeg and OpenCV on the host (`jpeg_training.threads`), then
+`cupy.asarray`
+Ways     of gpuload: `gpuload` decodes by DALI on the GPU, `gpuload_host` by the core on the host,
+         with all that is behind the flip in CuPy, `gpuload_dali_host` by the core with DALI behind
+         it. `dali_host` is DALI's own decoder on the host, of boxes alone
+Pixels   gpuload and DALI: antialias. `gpuload` and `dali_cuda` take no hardware decoder, whose
+         pixels differ from those of nvJPEG's kernels; `gpuload_hardware` and `dali_hardware` give
+         it all images. torch, torchcodec, tf.data and the floor: no antialias
 Shuffle  each peer visits every image once a pass in a new whole order
 """
 
@@ -46,7 +49,9 @@ SHUFFLED, LOOP = "shuffled", "shuffled" + STEP
 
 def consumed(build: Callable[[Work], Epoch]) -> Callable[[Work], Epoch]:
     """Return the builder of a loader with the consumer behind it."""
-    return lambda work: gpu.consumed(work, build(work), STEP_ROUNDS if work.num_records == NUM_RECORDS else 1)
+    return lambda work: gpu.consumed(
+        work, build(work), STEP_ROUNDS if work.num_records == NUM_RECORDS else 1
+    )
 
 
 def resident(work: Work) -> Epoch:
@@ -54,20 +59,32 @@ def resident(work: Work) -> Epoch:
     return gpu.resident(work, SIDE, SIDE, 3)
 
 
-def dali(hardware_load: float, *, is_whole: bool = False, on_host: bool = False) -> Callable[[Work], Epoch]:
+def dali(
+    hardware_load: float, *, is_whole: bool = False, on_host: bool = False
+) -> Callable[[Work], Epoch]:
     """readers.file, decoders.image_random_crop (mixed) and resize, crop_mirror_normalize.
 
-    ``is_whole``: decoders.image and random_resized_crop in place of the two, as some cards refuse regions.
-    ``on_host``: the decoder runs on the host, and images are uploaded as they come from it.
+    ``is_whole``: decoders.image and random_resized_crop in place of the two, as some cards refuse
+    regions. ``on_host``: the decoder runs on the host, and images are uploaded as they come from
+    it.
     """
 
     def build(work: Work) -> Epoch:
         from nvidia.dali import Pipeline, fn, pipeline_def, types
 
-        settings = {"batch_size": work.batch_size, "num_threads": cores(), "prefetch_queue_depth": QUEUE_DEPTH}
-        if "exec_dynamic" in inspect.signature(Pipeline.__init__).parameters:  # not in old containers
+        settings = {
+            "batch_size": work.batch_size,
+            "num_threads": cores(),
+            "prefetch_queue_depth": QUEUE_DEPTH,
+        }
+        if (
+            "exec_dynamic" in inspect.signature(Pipeline.__init__).parameters
+        ):  # not in old containers
             settings["exec_dynamic"] = True
-        width, height = int(data.JPEG_WIDTH * data.JPEG_SPREAD), int(data.JPEG_HEIGHT * data.JPEG_SPREAD)
+        width, height = (
+            int(data.JPEG_WIDTH * data.JPEG_SPREAD),
+            int(data.JPEG_HEIGHT * data.JPEG_SPREAD),
+        )
 
         @pipeline_def(device_id=0, **settings)  # type: ignore[untyped-decorator]
         def pipeline() -> Any:
@@ -78,15 +95,25 @@ def dali(hardware_load: float, *, is_whole: bool = False, on_host: bool = False)
             }  # fmt: skip
             if on_host:
                 decoder = {"device": "cpu"}
-            box = {"random_area": list(AREA), "random_aspect_ratio": list(PROPORTIONS), "num_attempts": TRIES}
+            box = {
+                "random_area": list(AREA),
+                "random_aspect_ratio": list(PROPORTIONS),
+                "num_attempts": TRIES,
+            }
             resize = {"size": (SIDE, SIDE), "interp_type": types.INTERP_LINEAR, "antialias": True}
             if is_whole:
-                images = fn.random_resized_crop(fn.decoders.image(files, **decoder), **box, **resize)
+                images = fn.random_resized_crop(
+                    fn.decoders.image(files, **decoder), **box, **resize
+                )
             else:
                 images = fn.decoders.image_random_crop(files, **box, **decoder)
                 images = fn.resize(images.gpu() if on_host else images, **resize)
             return fn.crop_mirror_normalize(
-                images, mirror=fn.random.coin_flip(), mean=list(MEAN), std=list(STD), output_layout="HWC"
+                images,
+                mirror=fn.random.coin_flip(),
+                mean=list(MEAN),
+                std=list(STD),
+                output_layout="HWC",
             )
 
         return _passes(pipeline(), work)
@@ -99,7 +126,8 @@ def _paths(work: Work) -> list[str]:
 
 
 def _passes(pipe: Any, work: Work) -> Epoch:
-    """Return passes of a pipeline whose reader goes on into the next pass: so does the batch on the border."""
+    """Return passes of a pipeline whose reader goes on into the next pass: so does the batch on the
+    border."""
     pipe.build()
     cupy = device.cupy()
     spare: list[Any] = []
@@ -110,7 +138,9 @@ def _passes(pipe: Any, work: Work) -> Epoch:
             if spare:
                 images = spare.pop()
             else:
-                (outputs,) = pipe.run(cupy.cuda.get_current_stream().ptr)  # that stream waits, the host does not
+                (outputs,) = pipe.run(
+                    cupy.cuda.get_current_stream().ptr
+                )  # that stream waits, the host does not
                 images = cupy.from_dlpack(outputs.as_tensor())
             if len(images) > left:
                 spare.append(images[left:])
@@ -120,7 +150,9 @@ def _passes(pipe: Any, work: Work) -> Epoch:
     return epoch
 
 
-def gpuload(executor: str, *, decode: str = "auto", hardware_load: float = 0.0) -> Callable[[Work], Epoch]:
+def gpuload(
+    executor: str, *, decode: str = "auto", hardware_load: float = 0.0
+) -> Callable[[Work], Epoch]:
     """The package measured, in one of its ways."""
 
     def build(work: Work) -> Epoch:
@@ -183,7 +215,8 @@ def by_torchcodec() -> Callable[[str], Any]:
 
 
 def tfdata(work: Work) -> Epoch:
-    """decode_and_crop_jpeg with the fast inverse DCT and a resize an image; uint8 goes to the GPU, the rest by XLA."""
+    """decode_and_crop_jpeg with the fast inverse DCT and a resize an image; uint8 goes to the GPU,
+    the rest by XLA."""
     tf = gpu.tensorflow()
 
     def make(path: Any) -> Any:
@@ -200,7 +233,9 @@ def tfdata(work: Work) -> Epoch:
     @tf.function(jit_compile=True)  # type: ignore[untyped-decorator]
     def finish(images: Any) -> Any:
         flip = tf.random.uniform([tf.shape(images)[0]]) < 0.5
-        pixels = tf.cast(tf.where(flip[:, None, None, None], tf.reverse(images, [2]), images), tf.float32)
+        pixels = tf.cast(
+            tf.where(flip[:, None, None, None], tf.reverse(images, [2]), images), tf.float32
+        )
         return (pixels - MEAN) * (1 / np.asarray(STD, np.float32))
 
     dataset = tf.data.Dataset.from_tensor_slices(_paths(work)).shuffle(work.num_records)

@@ -1,13 +1,15 @@
-"""How far is a GPU from what each op means: `python -m benchmarks.gpu_parity WHAT --result FILE` (`make gpu-test`).
+"""How far is a GPU from what each op means: `python -m benchmarks.gpu_parity WHAT --result FILE`
+(`make gpu-test`).
 
 arrays    every case of every op's contract (tests/ops) by CuPy, beside its array form in NumPy
 dali      the same cases by DALI on the GPU
-decoders  JPEGs decoded by DALI on the GPU, for each share of the hardware decoder, beside libjpeg-turbo: the largest
-          and the mean difference, and whether pixels depend on the batch size. gpuload decodes with a share of 0
-          or 1: there pixels that depend on the batch, or a mean above ``gpuload.cli.demo_parity.MEAN_ON_GPU``, are a
-          failure
-regions   a region of a JPEG decoded alone on the GPU, beside the same cut of the whole image. gpuload does not do that
-          (``gpuload.ops.decode.REGIONS_ON_GPU``): here it is tried, in a process of its own
+decoders  JPEGs decoded by DALI on the GPU, for each share of the hardware decoder, beside
+          libjpeg-turbo: the largest and the mean difference, and whether pixels depend on the batch
+          size. gpuload decodes with a share of 0 or 1: there pixels that depend on the batch, or a
+          mean above ``gpuload.cli.demo_parity.MEAN_ON_GPU``, are a failure
+regions   a region of a JPEG decoded alone on the GPU, beside the same cut of the whole image.
+          gpuload does not do that (``gpuload.ops.value.decode.REGIONS_ON_GPU``): here it is tried,
+          in a process of its own
 """
 
 from __future__ import annotations
@@ -60,12 +62,22 @@ class Difference:
             ValueError: they differ in dtype or shape.
         """
         if values.dtype != expected.dtype or values.shape != expected.shape:
-            raise ValueError(f"{values.dtype} {values.shape} in place of {expected.dtype} {expected.shape}")
+            raise ValueError(
+                f"{values.dtype} {values.shape} in place of {expected.dtype} {expected.shape}"
+            )
         differs = ~((values == expected) | ((values != values) & (expected != expected)))
         if differs.any():
-            difference = np.abs(values[differs].astype(np.float64) - expected[differs].astype(np.float64))
-            self.largest, self.total = max(self.largest, float(difference.max())), self.total + float(difference.sum())
-        self.num_different, self.num_values = self.num_different + int(differs.sum()), self.num_values + values.size
+            difference = np.abs(
+                values[differs].astype(np.float64) - expected[differs].astype(np.float64)
+            )
+            self.largest, self.total = (
+                max(self.largest, float(difference.max())),
+                self.total + float(difference.sum()),
+            )
+        self.num_different, self.num_values = (
+            self.num_different + int(differs.sum()),
+            self.num_values + values.size,
+        )
 
     @property
     def mean(self) -> float:
@@ -102,7 +114,11 @@ def cases() -> Iterator[tuple[Any, Any, Any]]:
             continue
         module = importlib.import_module(f"tests.ops.{path.stem}")
         for value in vars(module).values():
-            if isinstance(value, type) and issubclass(value, OpContract) and value.__module__ == module.__name__:
+            if (
+                isinstance(value, type)
+                and issubclass(value, OpContract)
+                and value.__module__ == module.__name__
+            ):
                 yield from ((value(), op, field) for op, field in getattr(value, "cases", ()))
 
 
@@ -121,13 +137,23 @@ def compare_ops(beside: str, form: Callable[[Any, Any, Any], Any], *, codecs: bo
         try:
             on_gpu = form(graph, values if field.encoded else testing._upload(values), draws)
             expected = testing.array_form(graph, values, draws)
-            difference = differences.setdefault(f"{type(op).__name__} to {expected[0].dtype}", Difference())
+            difference = differences.setdefault(
+                f"{type(op).__name__} to {expected[0].dtype}", Difference()
+            )
             for value, meaning in zip(on_gpu, expected, strict=True):
                 difference.add(value.get(), meaning)
         except Exception as error:  # the page names it, and the others go on
-            problems.append(f"{op} on {field}: {type(error).__name__}: {' '.join(str(error).split())[:300]}")
-    rows = [difference.row(name, beside) for name, difference in differences.items() if difference.num_different]
-    equal = {name: difference for name, difference in differences.items() if not difference.num_different}
+            problems.append(
+                f"{op} on {field}: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
+            )
+    rows = [
+        difference.row(name, beside)
+        for name, difference in differences.items()
+        if difference.num_different
+    ]
+    equal = {
+        name: difference for name, difference in differences.items() if not difference.num_different
+    }
     total = Difference(num_values=sum(difference.num_values for difference in equal.values()))
     ops = ", ".join(sorted({name.partition(" ")[0] for name in equal}))
     rows.append(total.row(f"all others of {num_cases} cases", beside, ops))
@@ -145,7 +171,9 @@ def dali(num_jpegs: int) -> Result:
     """Compare DALI on the GPU with the array form."""
     from gpuload.testing.ops import dali_form
 
-    return compare_ops("DALI on the GPU, array form", lambda *case: dali_form(*case, "gpu:0"), codecs=True)
+    return compare_ops(
+        "DALI on the GPU, array form", lambda *case: dali_form(*case, "gpu:0"), codecs=True
+    )
 
 
 def decoders(num_jpegs: int) -> Result:
@@ -156,13 +184,18 @@ def decoders(num_jpegs: int) -> Result:
     expected, rows, problems = decode(files, "cpu", 0.0, BATCH_SIZES[0]), [], []
     for load in LOADS:
         pixels = [decode(files, "mixed", load, size) for size in BATCH_SIZES]
-        difference, is_same = Difference(), all(np.array_equal(pixels[0], again) for again in pixels[1:])
+        difference, is_same = (
+            Difference(),
+            all(np.array_equal(pixels[0], again) for again in pixels[1:]),
+        )
         difference.add(pixels[0], expected)
         sizes = ", ".join(map(str, BATCH_SIZES))
         note = f"pixels {'are the same' if is_same else 'DIFFER'} in batches of {sizes}"
         rows.append(difference.row(f"nvJPEG, hw_decoder_load={load}", "libjpeg-turbo", note))
         if load in LOADS_OF_GPULOAD and not is_same:
-            problems.append(f"hw_decoder_load={load}: {note}, and gpuload promises that they do not depend on it")
+            problems.append(
+                f"hw_decoder_load={load}: {note}, and gpuload promises that they do not depend on it"
+            )
         if load in LOADS_OF_GPULOAD and difference.mean > MEAN_ON_GPU:
             problems.append(
                 f"hw_decoder_load={load}: the mean is {difference.mean:.3f} levels, the bound {MEAN_ON_GPU}"
@@ -171,7 +204,8 @@ def decoders(num_jpegs: int) -> Result:
 
 
 def regions(num_jpegs: int) -> Result:
-    """Compare a region that is decoded alone with the cut of the whole image, in a process that it may end."""
+    """Compare a region that is decoded alone with the cut of the whole image, in a process that it
+    may end."""
     subject, beside = "a region decoded alone on the GPU", "the cut of the whole image"
     try:
         process = subprocess.run(
@@ -179,11 +213,20 @@ def regions(num_jpegs: int) -> Result:
             cwd=ROOT, capture_output=True, text=True, timeout=REGION_S, check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        return [[subject, beside, "-", "-", "-", f"NO RESULT after {REGION_S:.0f} s: regions stay off"]], []
+        return [
+            [subject, beside, "-", "-", "-", f"NO RESULT after {REGION_S:.0f} s: regions stay off"]
+        ], []
     if process.returncode:
         last = " ".join(process.stderr.split())[-200:].replace("|", "/")
         return [
-            [subject, beside, "-", "-", "-", f"ENDED with status {process.returncode}: regions stay off ({last})"]
+            [
+                subject,
+                beside,
+                "-",
+                "-",
+                "-",
+                f"ENDED with status {process.returncode}: regions stay off ({last})",
+            ]
         ], []
     return [json.loads(process.stdout.splitlines()[-1])], []
 
@@ -193,12 +236,24 @@ def print_regions(num_jpegs: int) -> None:
     files, difference = [jpeg(number) for number in range(num_jpegs)], Difference()
     top, left, height, width = REGION
     whole = decode(files, "mixed", 0.0, BATCH_SIZES[0])[:, top : top + height, left : left + width]
-    difference.add(decode(files, "mixed", 0.0, BATCH_SIZES[0], region=REGION), np.ascontiguousarray(whole))
-    print(json.dumps(difference.row("a region decoded alone on the GPU", "the cut of the whole image", "no error")))
+    difference.add(
+        decode(files, "mixed", 0.0, BATCH_SIZES[0], region=REGION), np.ascontiguousarray(whole)
+    )
+    print(
+        json.dumps(
+            difference.row(
+                "a region decoded alone on the GPU", "the cut of the whole image", "no error"
+            )
+        )
+    )
 
 
 def decode(
-    files: list[NDArray[np.uint8]], device: str, load: float, size: int, region: tuple[int, int, int, int] | None = None
+    files: list[NDArray[np.uint8]],
+    device: str,
+    load: float,
+    size: int,
+    region: tuple[int, int, int, int] | None = None,
 ) -> NDArray[np.uint8]:
     """Return the pixels of JPEGs of one size by a decoder of DALI, ``[number, height, width, 3]``.
 
@@ -215,7 +270,11 @@ def decode(
     if device == "mixed":
         settings["hw_decoder_load"] = load
 
-    pipeline_settings = {"batch_size": size, "num_threads": 4, "prefetch_queue_depth": 1}  # fed a batch at a time
+    pipeline_settings = {
+        "batch_size": size,
+        "num_threads": 4,
+        "prefetch_queue_depth": 1,
+    }  # fed a batch at a time
 
     @pipeline_def(device_id=0 if device == "mixed" else None, **pipeline_settings)  # type: ignore[untyped-decorator]
     def pipeline() -> Any:
@@ -223,7 +282,9 @@ def decode(
         if region is None:
             return fn.decoders.image(files, **settings)
         top, left, height, width = region
-        return fn.decoders.image_slice(files, start=[top, left], shape=[height, width], axes=[0, 1], **settings)
+        return fn.decoders.image_slice(
+            files, start=[top, left], shape=[height, width], axes=[0, 1], **settings
+        )
 
     pipe = pipeline()
     pipe.build()
@@ -246,7 +307,9 @@ def jpeg(number: int, height: int = HEIGHT, width: int = WIDTH) -> NDArray[np.ui
     )
     noisy = (np.asarray(image) + rng.normal(0, 4, (height, width, 3))).clip(0, 255).astype(np.uint8)
     file = io.BytesIO()
-    Image.fromarray(noisy).save(file, "JPEG", quality=90, subsampling=SUBSAMPLINGS[number % len(SUBSAMPLINGS)])
+    Image.fromarray(noisy).save(
+        file, "JPEG", quality=90, subsampling=SUBSAMPLINGS[number % len(SUBSAMPLINGS)]
+    )
     return np.frombuffer(file.getvalue(), np.uint8)
 
 

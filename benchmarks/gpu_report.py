@@ -1,17 +1,22 @@
-"""Prove gpuload on a GPU, on one page: `python -m benchmarks.gpu_report [--part NAME ...] [--fresh]` (make gpu-test).
+"""Prove gpuload on a GPU, on one page:
+`python -m benchmarks.gpu_report [--part NAME ...] [--fresh]` (make gpu-test).
 
-Parts    ``PARTS``, first what is worth most. Each runs in a process of its own, at most as long as it states, and needs
-         no network. Those that only say right or wrong run side by side, as many as there are cores; those that measure
-         run one after the other. A part whose packages are not installed, or do not see the GPU, is left out, and the
-         page names it. Under GPULOAD_REQUIRE_GPU=1 a test that is skipped has failed.
-Time     ``BUDGET_S`` in all: a quarter of an hour without the start of a machine. A part that might not end within what
-         is left is not begun, and the page names it: a second call does it. What a part has measured before it is ended
-         stays.
-Page     benchmarks/results/gpu.md: machine, versions, targets, tests, parity, rates, waiting, what was left out or
-         failed. It is written anew after each part. Logs and results are in build/gpu-test.
-Resumed  A second call goes on with the missing parts, as long as commit, files, machine and versions are the same; else
-         it begins anew and says so. A part that failed is not missing: `--part NAME` runs it again.
-Lost GPU After a part that failed, the first part is run again. If the GPU no longer works, no further part begins.
+Parts    ``PARTS``, first what is worth most. Each runs in a process of its own, at most as long as
+         it states, and needs no network. Those that only say right or wrong run side by side, as
+         many as there are cores; those that measure run one after the other. A part whose packages
+         are not installed, or do not see the GPU, is left out, and the page names it. Under
+         GPULOAD_REQUIRE_GPU=1 a test that is skipped has failed.
+Time     ``BUDGET_S`` in all: a quarter of an hour without the start of a machine. A part that might
+         not end within what is left is not begun, and the page names it: a second call does it.
+         What a part has measured before it is ended stays.
+Page     benchmarks/results/gpu.md: machine, versions, targets, tests, parity, rates, waiting, what
+         was left out or failed. It is written anew after each part. Logs and results are in
+         build/gpu-test.
+Resumed  A second call goes on with the missing parts, as long as commit, files, machine and
+         versions are the same; else it begins anew and says so. A part that failed is not missing:
+         `--part NAME` runs it again.
+Lost GPU After a part that failed, the first part is run again. If the GPU no longer works, no
+further part begins.
 """
 
 from __future__ import annotations
@@ -38,7 +43,17 @@ from statistics import median
 from typing import Any
 from xml.etree import ElementTree
 
-from benchmarks import gpu, gpu_cache, gpu_cores, gpu_parity, gpu_right, gpu_rows, gpu_waiting, machine, plot
+from benchmarks import (
+    gpu,
+    gpu_cache,
+    gpu_cores,
+    gpu_parity,
+    gpu_right,
+    gpu_rows,
+    gpu_waiting,
+    machine,
+    plot,
+)
 from benchmarks.question import find, missing
 from benchmarks.run import partial_path
 from gpuload import core
@@ -71,7 +86,17 @@ PYTEST = (
 OF_DALI = "dali or decoded_on_the_gpu or health_is_good_on_a_gpu or nvjpeg"
 
 TESTS = ("pytest", "hypothesis", "PIL")
-ROWS = ("-m", "benchmarks.run", "--only", "gpu_rows", "--peers", "link", "resident", "gpuload", "--variants")
+ROWS = (
+    "-m",
+    "benchmarks.run",
+    "--only",
+    "gpu_rows",
+    "--peers",
+    "link",
+    "resident",
+    "gpuload",
+    "--variants",
+)
 OF_DALI_JPEG = (
     "dali", "dali_cuda", "dali_hardware", "dali_whole", "dali_whole_cuda", "dali_whole_hardware", "dali_host",
 )  # fmt: skip
@@ -115,9 +140,10 @@ class Part:
 
     Args:
         name: on the page and for ``--part``.
-        section: of the page; what it writes to its folder is ``tests.xml`` (tests), the JSON of a question, or
-            ``rows.json``, rows of the section's table (`gpu.write_rows`).
-        command: arguments of Python; ``{folder}`` stands for the part's folder, ``{work}`` for that of all parts.
+        section: of the page; what it writes to its folder is ``tests.xml`` (tests), the JSON of a
+            question, or ``rows.json``, rows of the section's table (`gpu.write_rows`).
+        command: arguments of Python; ``{folder}`` stands for the part's folder, ``{work}`` for that
+            of all parts.
         needs: packages; without one of them it is left out.
         limit_s: it is ended after this long, and has failed.
         is_alone: whether it measures, so that nothing may run beside it.
@@ -131,15 +157,34 @@ class Part:
     is_alone: bool = True
 
 
-def files(name: str, names: str, *paths: str, needs: tuple[str, ...] = (), limit_s: float = LIMIT_S) -> Part:
+def files(
+    name: str, names: str, *paths: str, needs: tuple[str, ...] = (), limit_s: float = LIMIT_S
+) -> Part:
     """Return the part of the gpu tests in some files whose names match an expression of pytest."""
-    return Part(f"tests: {name}", "tests", (*PYTEST, "-k", names, *paths), TESTS + needs, limit_s, is_alone=False)
+    return Part(
+        f"tests: {name}",
+        "tests",
+        (*PYTEST, "-k", names, *paths),
+        TESTS + needs,
+        limit_s,
+        is_alone=False,
+    )
 
 
-def rows(section: str, name: str, *command: str, needs: tuple[str, ...] = (), limit_s: float = LIMIT_S) -> Part:
-    """Return the part that writes rows of a section's table; of parity and of right or wrong it runs beside others."""
+def rows(
+    section: str, name: str, *command: str, needs: tuple[str, ...] = (), limit_s: float = LIMIT_S
+) -> Part:
+    """Return the part that writes rows of a section's table; of parity and of right or wrong it
+    runs beside others."""
     words = ("-m", *command, "--result", "{folder}/rows.json")
-    return Part(f"{section}: {name}", section, words, needs, limit_s, is_alone=section not in ("parity", "right"))
+    return Part(
+        f"{section}: {name}",
+        section,
+        words,
+        needs,
+        limit_s,
+        is_alone=section not in ("parity", "right"),
+    )
 
 
 def waiting(name: str, framework: str, *needs: str, limit_s: float) -> Part:
@@ -148,7 +193,10 @@ def waiting(name: str, framework: str, *needs: str, limit_s: float) -> Part:
 
 
 DALI, EXECUTOR = ("nvidia.dali",), ("gpuload.executors.dali",)
-OPS = ("tests/ops", "--ignore-glob=*_torch.py")  # what is left out compares with torchvision, on a CPU
+OPS = (
+    "tests/ops",
+    "--ignore-glob=*_torch.py",
+)  # what is left out compares with torchvision, on a CPU
 RESULT = ("--result", "{folder}/rows.json")
 PARTS = (
     rows("machine", "link", "benchmarks.gpu", limit_s=20),
@@ -239,7 +287,8 @@ def most_s(parts: Sequence[Part], num_cores: int) -> float:
 
 
 def groups(parts: Iterable[Part]) -> list[list[Part]]:
-    """Return what is done at the same time, in the order of the parts: one that measures, or several that do not."""
+    """Return what is done at the same time, in the order of the parts: one that measures, or
+    several that do not."""
     result: list[list[Part]] = []
     for is_alone, group in itertools.groupby(parts, lambda part: part.is_alone):
         members = list(group)
@@ -248,7 +297,8 @@ def groups(parts: Iterable[Part]) -> list[list[Part]]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Do the missing parts; the exit status is 0 if all passed, 1 if not or if parts are left, 2 without a GPU."""
+    """Do the missing parts; the exit status is 0 if all passed, 1 if not or if parts are left, 2
+    without a GPU."""
     options = _parser().parse_args(arguments)
     if problem := gpu.problem():
         print(
@@ -257,7 +307,9 @@ def main(arguments: list[str] | None = None) -> int:
             file=sys.stderr,
         )
         return 2
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # an exit, so that the part at work is ended too
+    signal.signal(
+        signal.SIGTERM, lambda *_: sys.exit(143)
+    )  # an exit, so that the part at work is ended too
     end = time.monotonic() + (options.seconds or BUDGET_S * options.patience)
     packages = [name for part in PARTS for name in part.needs]
     subject = about(absent=gpu.absent(packages), is_short=options.short)
@@ -268,17 +320,30 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.gpu_report", description="Run the gpu tests and the questions about a GPU."
+        prog="python -m benchmarks.gpu_report",
+        description="Run the gpu tests and the questions about a GPU.",
     )
     names = [part.name for part in PARTS]
     parser.add_argument(
-        "--part", nargs="+", metavar="NAME", choices=names, help=f"these only, again: {', '.join(names)}"
+        "--part",
+        nargs="+",
+        metavar="NAME",
+        choices=names,
+        help=f"these only, again: {', '.join(names)}",
     )
     parser.add_argument("--fresh", action="store_true", help="begin anew")
-    parser.add_argument("--short", action="store_true", help="little data: does it all work? Its rates mean nothing")
-    parser.add_argument("--patience", type=float, default=1.0, metavar="N", help="N times the limit of each part")
-    parser.add_argument("--seconds", type=float, metavar="S", help=f"in all, default {BUDGET_S:g} times N")
-    parser.add_argument("--work", type=Path, default=WORK, metavar="FOLDER", help="for logs and results")
+    parser.add_argument(
+        "--short", action="store_true", help="little data: does it all work? Its rates mean nothing"
+    )
+    parser.add_argument(
+        "--patience", type=float, default=1.0, metavar="N", help="N times the limit of each part"
+    )
+    parser.add_argument(
+        "--seconds", type=float, metavar="S", help=f"in all, default {BUDGET_S:g} times N"
+    )
+    parser.add_argument(
+        "--work", type=Path, default=WORK, metavar="FOLDER", help="for logs and results"
+    )
     parser.add_argument("--page", type=Path, default=PAGE, metavar="FILE", help="the page")
     return parser
 
@@ -287,8 +352,16 @@ def _say(line: str) -> None:
     print(line, flush=True)
 
 
-def go(parts: Sequence[Part], report: Report, *, only: Sequence[str] | None, tell: Tell, end: float = math.inf) -> int:
-    """Do the missing parts, or those named; say what failed and what is left, and return the exit status.
+def go(
+    parts: Sequence[Part],
+    report: Report,
+    *,
+    only: Sequence[str] | None,
+    tell: Tell,
+    end: float = math.inf,
+) -> int:
+    """Do the missing parts, or those named; say what failed and what is left, and return the exit
+    status.
 
     Args:
         parts: all parts, the one that says whether the GPU works first.
@@ -300,7 +373,9 @@ def go(parts: Sequence[Part], report: Report, *, only: Sequence[str] | None, tel
     names = set(only or report.left(parts))
     for group in groups(part for part in parts if part.name in names):
         if not _do_group(group, parts, report, tell=tell, end=end):
-            tell("the GPU no longer works: nvidia-smi and the kernel's log (dmesg, Xid) say how it is")
+            tell(
+                "the GPU no longer works: nvidia-smi and the kernel's log (dmesg, Xid) say how it is"
+            )
             break
     report.write(parts)
     report.draw()
@@ -308,25 +383,34 @@ def go(parts: Sequence[Part], report: Report, *, only: Sequence[str] | None, tel
     left = report.left(parts)
     tell(f"{report.page} is written")
     if failures:
-        tell(f"failed: {', '.join(failures)} (--part NAME runs one again; logs are in {report.work})")
+        tell(
+            f"failed: {', '.join(failures)} (--part NAME runs one again; logs are in {report.work})"
+        )
     if left:
         tell(f"left: {', '.join(left)} (call again to go on)")
     return 1 if failures or (left and not only) else 0
 
 
-def _do_group(group: Sequence[Part], parts: Sequence[Part], report: Report, *, tell: Tell, end: float) -> bool:
-    """Do some parts at the same time, as many as there are cores; return False if the GPU is lost."""
+def _do_group(
+    group: Sequence[Part], parts: Sequence[Part], report: Report, *, tell: Tell, end: float
+) -> bool:
+    """Do some parts at the same time, as many as there are cores; return False if the GPU is
+    lost."""
     waiting_parts, running, is_lost = deque(group), [], False
     try:
         while running or (waiting_parts and not is_lost):
             while waiting_parts and not is_lost and len(running) < machine.cores():
-                if (attempt := _begin(waiting_parts.popleft(), parts, report, tell=tell, end=end)) is not None:
+                if (
+                    attempt := _begin(waiting_parts.popleft(), parts, report, tell=tell, end=end)
+                ) is not None:
                     running.append(attempt)
             for attempt in [attempt for attempt in running if attempt.is_over()]:
                 running.remove(attempt)
                 outcome = attempt.outcome()
                 _add(attempt.part, outcome, parts, report, tell)
-                is_lost |= outcome["status"] == "failed" and not _works(attempt.part, parts[0], report)
+                is_lost |= outcome["status"] == "failed" and not _works(
+                    attempt.part, parts[0], report
+                )
             time.sleep(LOOK_S if running else 0)
     finally:
         for attempt in running:
@@ -339,7 +423,9 @@ def _works(failed: Part, probe: Part, report: Report) -> bool:
     return failed != probe and do(probe, report)["status"] != "failed"
 
 
-def _begin(part: Part, parts: Sequence[Part], report: Report, *, tell: Tell, end: float) -> PartProcess | None:
+def _begin(
+    part: Part, parts: Sequence[Part], report: Report, *, tell: Tell, end: float
+) -> PartProcess | None:
     """Begin a part; or say why not, where packages are missing or time is short."""
     absent = {name: reason for name, reason in report.about["absent"].items() if name in part.needs}
     if absent:
@@ -364,7 +450,9 @@ def _add(part: Part, outcome: Outcome, parts: Sequence[Part], report: Report, te
 def about(*, absent: dict[str, str], is_short: bool) -> dict[str, Any]:
     """Return what a report is about: results of anything else do not belong into it."""
     versions = machine.versions(ROOT)
-    del versions["gpuload"]  # it says whether files differ from the commit, and the page is one of these
+    del versions[
+        "gpuload"
+    ]  # it says whether files differ from the commit, and the page is one of these
     host = machine.machine(ROOT)
     return {
         "commit": _commit(),
@@ -439,7 +527,9 @@ class PartProcess:
 
     def is_over(self) -> bool:
         """Return whether the process has ended, or its time is over."""
-        return self._process.poll() is not None or time.monotonic() - self._start > self.part.limit_s
+        return (
+            self._process.poll() is not None or time.monotonic() - self._start > self.part.limit_s
+        )
 
     def end(self) -> None:
         """End the process and all that it started."""
@@ -485,14 +575,18 @@ def _reason(status: int | None, limit_s: float) -> str:
         return f"took longer than {limit_s:.0f} s"
     if status == 5:
         return "pytest finds no gpu test in it"
-    return f"exit status {status}" if status > 0 else f"ended by signal {signal.Signals(-status).name}"
+    return (
+        f"exit status {status}" if status > 0 else f"ended by signal {signal.Signals(-status).name}"
+    )
 
 
 def read_tests(folder: Path, part: Part) -> Outcome:
     """Return how many tests passed, failed and were skipped, and why, from the XML of JUnit."""
     counts, problems = {"passed": 0, "failed": 0, "skipped": 0}, []
     for case in ElementTree.parse(folder / "tests.xml").iter("testcase"):
-        nodes = [(kind, node) for kind in ("failure", "error", "skipped") for node in case.findall(kind)]
+        nodes = [
+            (kind, node) for kind in ("failure", "error", "skipped") for node in case.findall(kind)
+        ]
         if not nodes:
             counts["passed"] += 1
             continue
@@ -506,7 +600,8 @@ def read_tests(folder: Path, part: Part) -> Outcome:
 
 
 def read_rows(folder: Path, part: Part) -> Outcome:
-    """Return the rows of a table: those a part wrote, or those of a question's results, as far as it came."""
+    """Return the rows of a table: those a part wrote, or those of a question's results, as far as
+    it came."""
     if part.section not in gpu.NAMES:
         return dict(json.loads((folder / "rows.json").read_text(encoding="utf-8")))
     path = folder / f"{part.section}.json"
@@ -517,7 +612,9 @@ def read_rows(folder: Path, part: Part) -> Outcome:
         for variant, loaders in plot.variants(results).items()
         for row in loaders
     ]
-    problems = [f"{variant} {row.peer}: {row.why_not}" for variant, row, _ in figures if row.why_not]
+    problems = [
+        f"{variant} {row.peer}: {row.why_not}" for variant, row, _ in figures if row.why_not
+    ]
     targets = [
         gpu.Target(f"{variant} against the pinned copy", row.ratio, ROWS_OF_LINK, form=".2f").row()
         for variant, row, rate in figures
@@ -549,12 +646,16 @@ class Report:
         postponed: parts that this call had no time for, and why.
     """
 
-    def __init__(self, work: Path, page: Path, about: dict[str, Any], outcomes: dict[str, Outcome]) -> None:
+    def __init__(
+        self, work: Path, page: Path, about: dict[str, Any], outcomes: dict[str, Outcome]
+    ) -> None:
         self.work, self.page, self.about, self.outcomes = work, page, about, outcomes
         self.postponed: dict[str, str] = {}
 
     @classmethod
-    def open(cls, work: Path, page: Path, about: dict[str, Any], *, fresh: bool, tell: Tell) -> Report:
+    def open(
+        cls, work: Path, page: Path, about: dict[str, Any], *, fresh: bool, tell: Tell
+    ) -> Report:
         """Return the report in a folder if it is about the same; else a new one, and say why."""
         path = work / "report.json"
         try:
@@ -568,7 +669,13 @@ class Report:
         if not changes and not fresh:
             tell(f"going on: {len(outcomes)} parts are done")
             return cls(work, page, about, outcomes)
-        reason = "--fresh" if fresh else f"not the same as last time: {', '.join(changes)}" if outcomes else changes[0]
+        reason = (
+            "--fresh"
+            if fresh
+            else f"not the same as last time: {', '.join(changes)}"
+            if outcomes
+            else changes[0]
+        )
         tell(f"a new report ({reason})")
         return cls(work, page, about, {})
 
@@ -577,7 +684,8 @@ class Report:
         return [part.name for part in parts if part.name not in self.outcomes]
 
     def add(self, part: Part, outcome: Outcome, parts: Sequence[Part]) -> None:
-        """Add what came of a part, or put it in place of what came of it before, and write the page."""
+        """Add what came of a part, or put it in place of what came of it before, and write the
+        page."""
         now = datetime.now(timezone.utc).isoformat(timespec="seconds")
         self.outcomes[part.name] = {**outcome, "date": now}
         self.write(parts)
@@ -590,17 +698,22 @@ class Report:
         for path, text in ((self.work / "report.json", data), (self.page, self.markdown(parts))):
             unfinished = path.with_name(path.name + ".unfinished")
             unfinished.write_text(text, encoding="utf-8")
-            unfinished.replace(path)  # whoever is interrupted leaves the one or the other, and no half of one
+            unfinished.replace(
+                path
+            )  # whoever is interrupted leaves the one or the other, and no half of one
 
     def draw(self) -> None:
-        """Draw images over cores beside the page, where they were measured and Matplotlib is installed."""
+        """Draw images over cores beside the page, where they were measured and Matplotlib is
+        installed."""
         rows = self.outcomes.get(gpu_cores.PART, {}).get("rows", ())
         if rows and not self.about["short"] and not missing(("matplotlib",)):
             gpu_cores.draw(rows, self.page.with_name("gpu_cores.png"))
 
     def markdown(self, parts: Sequence[Part]) -> str:
         """Return the page."""
-        outcomes = {part.name: self.outcomes[part.name] for part in parts if part.name in self.outcomes}
+        outcomes = {
+            part.name: self.outcomes[part.name] for part in parts if part.name in self.outcomes
+        }
         statuses = [outcome["status"] for outcome in outcomes.values()]
         counts = [statuses.count(name) for name in ("passed", "failed", "left out")]
         versions = self.about["versions"]
@@ -615,7 +728,12 @@ class Report:
             *_list(versions),
         ]  # fmt: skip
         is_short = self.about["short"]  # its rates mean nothing
-        targets = [row for outcome in outcomes.values() if not is_short for row in outcome.get("targets", ())]
+        targets = [
+            row
+            for outcome in outcomes.values()
+            if not is_short
+            for row in outcome.get("targets", ())
+        ]
         lines += _table(TARGETS, "", targets)
         for name, section in SECTIONS.items():
             rows = [
@@ -626,15 +744,30 @@ class Report:
             if name in gpu.NAMES:
                 about = f"{find(name).asks}\n\nLimit: {find(name).limit}."
             lines += _table(section, about, rows)
-        left_out = {name: outcome["why"] for name, outcome in outcomes.items() if outcome["status"] == "left out"}
+        left_out = {
+            name: outcome["why"]
+            for name, outcome in outcomes.items()
+            if outcome["status"] == "left out"
+        }
         lines += ["", "## Left out", "", *_list(left_out)] if left_out else []
         for name, outcome in outcomes.items():
             if outcome["status"] == "failed":
-                lines += ["", f"## Failed: {name}", "", outcome["why"], "", "```", *outcome["problems"], "```"]
+                lines += [
+                    "",
+                    f"## Failed: {name}",
+                    "",
+                    outcome["why"],
+                    "",
+                    "```",
+                    *outcome["problems"],
+                    "```",
+                ]
         left = self.left(parts)
         lines += ["", "## Not done yet", ""] if left else []
         for name in left:
-            lines.append(f"- {name}: {self.postponed[name]}" if self.postponed.get(name) else f"- {name}")
+            lines.append(
+                f"- {name}: {self.postponed[name]}" if self.postponed.get(name) else f"- {name}"
+            )
         return "\n".join(lines) + "\n"
 
 

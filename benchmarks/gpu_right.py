@@ -1,11 +1,14 @@
-"""Are the ways to a GPU right? `python -m benchmarks.gpu_right WHAT --result FILE` (`make gpu-test`).
+"""Are the ways to a GPU right? `python -m benchmarks.gpu_right WHAT --result FILE`
+(`make gpu-test`).
 
-ways    JPEGs of many sizes through lists of ops, in each way beside the CPU's batches, two epochs: within the bounds
-        that the ops state for who runs them. What the core does on the host must be equal to the last bit. Where nvJPEG
-        decodes, the mean difference of the bytes of each image is bounded: an image that it skips is seen
+ways    JPEGs of many sizes through lists of ops, in each way beside the CPU's batches, two epochs:
+        within the bounds that the ops state for who runs them. What the core does on the host must
+        be equal to the last bit. Where nvJPEG decodes, the mean difference of the bytes of each
+        image is bounded: an image that it skips is seen
 audit   each way with every record audited: a difference is an error that names the record
-poison  the memory that a way takes was filled with a pattern before: what a decoder does not write is seen. And
-        decoders of DALI that had other images in their memory just before, for each share of the hardware decoder
+poison  the memory that a way takes was filled with a pattern before: what a decoder does not write
+        is seen. And decoders of DALI that had other images in their memory just before, for each
+        share of the hardware decoder
 """
 
 from __future__ import annotations
@@ -25,8 +28,8 @@ from benchmarks import gpu, gpu_parity
 from benchmarks.gpu_parity import Difference, Result
 from gpuload import device as devices
 from gpuload.executors.differences import axes_of, bounds_of, difference
+from gpuload.graph.graph import compile_ops
 from gpuload.ops.bounds import Bound
-from gpuload.ops.graph import compile_ops
 
 ABOUT = (
     "Batches of each way beside those of the CPU; differences are in units of the values, levels of 255 for bytes. "
@@ -59,7 +62,12 @@ def lists_of_ops() -> dict[str, list[Any]]:
         "normalised, CHW": [*cut, o.Normalize(MEAN, STD), o.Transpose("CHW")],
         "colour": [*cut, o.ColorJitter(0.4, 0.4, 0.4, 0.1), o.Normalize(MEAN, STD)],
         "RandAugment": [*cut, o.RandAugment(), o.Normalize(MEAN, STD)],
-        "resized": [o.Decode(), o.Resize(SIDE + 16, SIDE + 16), o.RandomCrop(SIDE, SIDE), o.Erasing()],
+        "resized": [
+            o.Decode(),
+            o.Resize(SIDE + 16, SIDE + 16),
+            o.RandomCrop(SIDE, SIDE),
+            o.Erasing(),
+        ],
     }
 
 
@@ -97,13 +105,20 @@ def audit(is_short: bool) -> Iterator[Result]:
 
 
 def poison(is_short: bool) -> Iterator[Result]:
-    """Compare batches whose memory was full of a pattern before, and decoders that had other images in it."""
+    """Compare batches whose memory was full of a pattern before, and decoders that had other images
+    in it."""
     with tempfile.TemporaryDirectory() as folder:
         source = _pictures(Path(folder), is_short)
         for way in _present_ways():
             for name in ("bytes", "colour"):
                 with filled_memory():
-                    yield _compared(source, name, lists_of_ops()[name], way, note=f"memory of {PATTERN:#x} before")
+                    yield _compared(
+                        source,
+                        name,
+                        lists_of_ops()[name],
+                        way,
+                        note=f"memory of {PATTERN:#x} before",
+                    )
     if "dali" in _present_ways():
         for load in gpu_parity.LOADS:
             yield _stale(load, 6 if is_short else gpu_parity.NUM_JPEGS)
@@ -145,7 +160,10 @@ def _loader(source: Any, ops: Sequence[Any], **arguments: Any) -> Any:
 def _compared(source: Any, name: str, ops: Sequence[Any], way: str, note: str = "") -> Result:
     """Return the row of two epochs of a way beside the CPU's, and what is wrong."""
     distances, subject, problems = Difference(), f"{name}, way {way}", []
-    bound, axes = bound_of(source, ops, way), "N" + axes_of(compile_ops(source.spec, ops).spec_out["image"])
+    bound, axes = (
+        bound_of(source, ops, way),
+        "N" + axes_of(compile_ops(source.spec, ops).spec_out["image"]),
+    )
     try:
         with (
             _loader(source, ops, device="cpu") as expected,
@@ -172,11 +190,14 @@ def far_image(values: NDArray[np.uint8], expected: NDArray[np.uint8]) -> str:
     row = int(means.argmax())
     if means[row] <= MEAN_OF_IMAGE:
         return ""
-    return f"image {row} differs by {means[row]:.1f} levels in the mean, and may by {MEAN_OF_IMAGE:g}"
+    return (
+        f"image {row} differs by {means[row]:.1f} levels in the mean, and may by {MEAN_OF_IMAGE:g}"
+    )
 
 
 def bound_of(source: Any, ops: Sequence[Any], way: str) -> Bound:
-    """Return how far images may be from the CPU's: as far as the ops state that are not done by the core."""
+    """Return how far images may be from the CPU's: as far as the ops state that are not done by the
+    core."""
     graph = compile_ops(source.spec, ops)
     executor = WAYS[way]["executor"]
     on_host = graph.with_ops_before(graph.to_one_size) if way != "dali" else ()
@@ -192,7 +213,8 @@ def _text(error: Exception) -> str:
 
 
 def _decoding(loader: Any) -> str:
-    """Return where images are decoded, and by what, as the loader describes it; without the reason."""
+    """Return where images are decoded, and by what, as the loader describes it; without the
+    reason."""
     lines = [line for line in loader.describe().splitlines() if line.startswith("decoding:")]
     return "".join(lines).removeprefix("decoding:").rpartition(" (")[0].strip()
 
@@ -206,13 +228,21 @@ def _audited(source: Any, name: str, way: str) -> Result:
                 count += len(batch.output)
     except Exception as error:  # the page names it, and the others go on
         return [], [f"{subject}, audited: {_text(error)}"]
-    row = [subject, "the audit of every record", "none beyond its bound", "-", "-", f"{count:,} records"]
+    row = [
+        subject,
+        "the audit of every record",
+        "none beyond its bound",
+        "-",
+        "-",
+        f"{count:,} records",
+    ]
     return [row], []
 
 
 @contextmanager
 def filled_memory() -> Iterator[None]:
-    """Have all memory that CuPy takes, and all that is page-locked, filled with a pattern before it is used."""
+    """Have all memory that CuPy takes, and all that is page-locked, filled with a pattern before it
+    is used."""
     cupy, pinned = devices.cupy(), devices.pinned
     pool = cupy.get_default_memory_pool()
 
@@ -253,7 +283,11 @@ def _on_host(array: Any) -> Any:
     return array if isinstance(array, np.ndarray) else array.get()
 
 
-WHATS: dict[str, Callable[[bool], Iterator[Result]]] = {"ways": ways, "audit": audit, "poison": poison}
+WHATS: dict[str, Callable[[bool], Iterator[Result]]] = {
+    "ways": ways,
+    "audit": audit,
+    "poison": poison,
+}
 
 
 if __name__ == "__main__":

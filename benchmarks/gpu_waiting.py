@@ -1,15 +1,18 @@
-"""What share of a training step is spent waiting for data: `python -m benchmarks.gpu_waiting FRAMEWORK --result FILE`.
+"""What share of a training step is spent waiting for data:
+`python -m benchmarks.gpu_waiting FRAMEWORK --result FILE`.
 
-Step     cupy, torch, jax, tensorflow: some layers of one matrix product and tanh each on a batch that is on the GPU, as
-         many as take ``STEP_S`` there (CuPy: the kernel of `benchmarks.gpu`)
-         resnet50, vit_s, keras: a step of training: forwards, backwards, optimizer, in bfloat16. A ResNet-50 in
-         channels last, a compiled ViT-S/16 (torchvision), Keras' ResNet-50 on the backend of ``keras_backend``
-         The host looks at the result of a step two steps later, as a training loop does with its losses
-Waiting  1 - (seconds a step with one batch that stays on the GPU) / (seconds a step with the loader's batches). The
-         loop without a loader runs before and after the other, and the faster one counts. At most ``MOST_WAITING``
-Works    CIFAR-10 records, cropped, flipped, normalised, in batches of 256; JPEGs decoded, cropped at random, resized to
-         224 x 224, flipped, normalised, in batches of 64, and of 128 for the trainings: by decoding on the host, and
-         by DALI where it is there
+Step     cupy, torch, jax, tensorflow: some layers of one matrix product and tanh each on a batch
+         that is on the GPU, as many as take ``STEP_S`` there (CuPy: the kernel of `benchmarks.gpu`)
+         resnet50, vit_s, keras: a step of training: forwards, backwards, optimizer, in bfloat16. A
+         ResNet-50 in channels last, a compiled ViT-S/16 (torchvision), Keras' ResNet-50 on the
+         backend of ``keras_backend`` The host looks at the result of a step two steps later, as a
+         training loop does with its losses
+Waiting  1 - (seconds a step with one batch that stays on the GPU) / (seconds a step with the
+         loader's batches). The loop without a loader runs before and after the other, and the
+         faster one counts. At most ``MOST_WAITING``
+Works    CIFAR-10 records, cropped, flipped, normalised, in batches of 256; JPEGs decoded, cropped
+         at random, resized to 224 x 224, flipped, normalised, in batches of 64, and of 128 for the
+         trainings: by decoding on the host, and by DALI where it is there
 """
 
 from __future__ import annotations
@@ -43,7 +46,10 @@ MOST_LAYERS, FEATURES, PROBE_LAYERS = 2_000, 2_048, 20
 STEP_ROUNDS = 200_000  # of CuPy's kernel, in place of a layer
 NUM_RECORDS, NUM_CLASSES, SIDE, PATCH = 50_000, 1_000, 224, 16
 CIFAR, JPEG = "CIFAR-10 chain, 256", "JPEG to 224 x 224, 64"
-JPEG_HOST, JPEG_DALI = "JPEG to 224 x 224, 128, decoded on the host", "JPEG to 224 x 224, 128, decoded by DALI"
+JPEG_HOST, JPEG_DALI = (
+    "JPEG to 224 x 224, 128, decoded on the host",
+    "JPEG to 224 x 224, 128, decoded by DALI",
+)
 
 
 class Framework(NamedTuple):
@@ -76,7 +82,9 @@ def main(arguments: list[str] | None = None) -> int:
     works, problems = present_works(options.framework)
     for row, waiting in measured(options.framework, "gpu", works=works, is_short=options.smoke):
         rows.append(row)
-        targets.append(gpu.Target(f"waiting: {row[0]}, {row[1]}", waiting, MOST_WAITING, False, ".1%"))
+        targets.append(
+            gpu.Target(f"waiting: {row[0]}, {row[1]}", waiting, MOST_WAITING, False, ".1%")
+        )
         gpu.write_rows(options.result, rows, problems, targets)
     print(*problems, sep="\n")
     return 0
@@ -96,18 +104,30 @@ def present_works(name: str) -> tuple[list[str], list[str]]:
 
 
 def measure(name: str, device: str, *, works: Iterable[str], is_short: bool) -> list[list[str]]:
-    """Return a row for each work: framework, work, milliseconds a step, share of waiting, share of next()."""
+    """Return a row for each work: framework, work, milliseconds a step, share of waiting, share of
+    next()."""
     return [row for row, _ in measured(name, device, works=works, is_short=is_short)]
 
 
-def measured(name: str, device: str, *, works: Iterable[str], is_short: bool) -> Iterator[tuple[list[str], float]]:
+def measured(
+    name: str, device: str, *, works: Iterable[str], is_short: bool
+) -> Iterator[tuple[list[str], float]]:
     """Yield the row of each work, and the share of waiting."""
     framework = FRAMEWORKS[name](device, 1 if is_short else STEP_ROUNDS)
     with tempfile.TemporaryDirectory() as folder:
         for work in works:
             with LOADERS[work](Path(folder), device, is_short) as loader:
                 step_s, waiting, next_share = _shares(framework, loader, is_short)
-            yield [framework.name or name, work, f"{step_s * 1e3:.2f}", f"{waiting:.1%}", f"{next_share:.1%}"], waiting
+            yield (
+                [
+                    framework.name or name,
+                    work,
+                    f"{step_s * 1e3:.2f}",
+                    f"{waiting:.1%}",
+                    f"{next_share:.1%}",
+                ],
+                waiting,
+            )
 
 
 def _shares(framework: Framework, loader: Any, is_short: bool) -> tuple[float, float, float]:
@@ -145,12 +165,16 @@ def _outputs(framework: Framework, loader: Any) -> Iterator[Any]:
             yield batch.output
 
 
-def _loop(framework: Framework, batches: Iterator[Any], num_layers: int, loop_s: float) -> tuple[float, float]:
+def _loop(
+    framework: Framework, batches: Iterator[Any], num_layers: int, loop_s: float
+) -> tuple[float, float]:
     """Return the seconds a step takes, and those of them that the host waits in next()."""
     results: deque[Any] = deque()
     for warm in (True, False):
         count, next_s, start = 0, 0.0, perf_counter()
-        while count < gpu.IN_FLIGHT + 1 or perf_counter() - start < (loop_s / 4 if warm else loop_s):
+        while count < gpu.IN_FLIGHT + 1 or perf_counter() - start < (
+            loop_s / 4 if warm else loop_s
+        ):
             start_s = perf_counter()
             batch = next(batches)
             next_s += perf_counter() - start_s
@@ -171,7 +195,9 @@ def cifar(folder: Path, device: str, is_short: bool) -> Any:
     """Return a loader of CIFAR-10 records with the usual ops."""
     import gpuload as gl
 
-    records = np.zeros(1_024 if is_short else NUM_RECORDS, [("label", "u1"), ("image", "u1", (3, 32, 32))])
+    records = np.zeros(
+        1_024 if is_short else NUM_RECORDS, [("label", "u1"), ("image", "u1", (3, 32, 32))]
+    )
     records["image"] = np.random.default_rng(0).integers(0, 256, records["image"].shape, np.uint8)
     records.tofile(folder / "cifar.bin")
     ops = [
@@ -179,7 +205,9 @@ def cifar(folder: Path, device: str, is_short: bool) -> Any:
         gl.ops.Normalize((125.3, 123.0, 113.9), (63.0, 62.1, 66.7)),
     ]  # fmt: skip
     source = gl.fixed(folder / "cifar.bin", [("label", "u1"), ("image", "u1", (3, 32, 32))])
-    return gl.Loader(source, 256, shuffle=True, ops=ops, output="image", device=device, last_batch="drop")
+    return gl.Loader(
+        source, 256, shuffle=True, ops=ops, output="image", device=device, last_batch="drop"
+    )
 
 
 def jpegs(batch_size: int, **arguments: Any) -> Callable[[Path, str, bool], Any]:
@@ -246,7 +274,9 @@ def of_jax(device: str, rounds: int) -> Framework:
     weight = jax.numpy.eye(FEATURES)
     layer = jax.jit(lambda values: jax.numpy.tanh(values @ weight))
     begin = jax.jit(lambda batch: batch.reshape(len(batch), -1)[:, :FEATURES])
-    return Framework(bridge.tensors, jax.numpy.asarray, begin, layer, lambda values: values.block_until_ready())
+    return Framework(
+        bridge.tensors, jax.numpy.asarray, begin, layer, lambda values: values.block_until_ready()
+    )
 
 
 def of_tensorflow(device: str, rounds: int) -> Framework:
@@ -312,7 +342,8 @@ def _torch_training(model: Any, optimizer: Any, device: str) -> Framework:
 
 
 def keras_backend() -> str:
-    """Return what Keras computes with: KERAS_BACKEND, else TensorFlow where it sees a GPU, else torch."""
+    """Return what Keras computes with: KERAS_BACKEND, else TensorFlow where it sees a GPU, else
+    torch."""
     on_tensorflow = missing(("torch",)) or not gpu.absent(["tensorflow"])
     return os.environ.get("KERAS_BACKEND") or ("tensorflow" if on_tensorflow else "torch")
 
@@ -330,14 +361,18 @@ def of_keras(device: str, rounds: int) -> Framework:
         # Keras' images are channels last.
         return framework._replace(begin=lambda batch: batch, name="keras on torch")
     if backend != "tensorflow":
-        raise ValueError(f"KERAS_BACKEND={backend}: this training is written for tensorflow and torch")
+        raise ValueError(
+            f"KERAS_BACKEND={backend}: this training is written for tensorflow and torch"
+        )
     return _keras_on_tensorflow(keras, model)
 
 
 def _keras_model(keras: Any, *, is_short: bool) -> Any:
     """Return a ResNet-50; in short form two layers."""
     if not is_short:
-        return keras.applications.ResNet50(weights=None, classes=NUM_CLASSES, classifier_activation=None)
+        return keras.applications.ResNet50(
+            weights=None, classes=NUM_CLASSES, classifier_activation=None
+        )
     pooled = [keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(NUM_CLASSES)]
     return keras.Sequential([keras.Input((SIDE, SIDE, 3)), *pooled])
 
@@ -372,7 +407,13 @@ LOADERS = {
     JPEG_DALI: jpegs(128, executor="dali"),
 }
 TRAININGS = {"resnet50": of_resnet50, "vit_s": of_vit_s, "keras": of_keras}
-FRAMEWORKS = {"cupy": of_cupy, "torch": of_torch, "jax": of_jax, "tensorflow": of_tensorflow, **TRAININGS}
+FRAMEWORKS = {
+    "cupy": of_cupy,
+    "torch": of_torch,
+    "jax": of_jax,
+    "tensorflow": of_tensorflow,
+    **TRAININGS,
+}
 
 
 if __name__ == "__main__":

@@ -1,13 +1,17 @@
-"""What does decoding on the host cost a machine, beside the loader for a CPU? `python -m benchmarks.host_decode`.
+"""What does decoding on the host cost a machine, beside the loader for a CPU?
+`python -m benchmarks.host_decode`.
 
-Work    JPEGs of about 500 x 375, decoded, cropped at random, resized to 224 x 224, flipped, and what each row adds, in
-        batches of 64, shuffled; or decoded alone, at sizes of their own
+Work    JPEGs of about 500 x 375, decoded, cropped at random, resized to 224 x 224, flipped, and
+        what each row adds, in batches of 64, shuffled; or decoded alone, at sizes of their own
 CPU     ``device="cpu"``: all ops on the host
-GPU     ``device="gpu", executor="array"``: the core decodes up to the flip, bytes are uploaded, CuPy does the rest
-Device  the real CuPy on the emulated GPU (`tests/emulated_gpu`), which copies nothing and runs no kernel here: what is
-        measured is the time of the host. No card was there; what a card does is on the page of `make gpu-test`
-Time    processor time of all threads of an epoch for an image, and wall time for a batch; both loaders in turns, the
-        least of the rounds counts, as whatever else the machine does only adds to it
+GPU     ``device="gpu", executor="array"``: the core decodes up to the flip, bytes are uploaded,
+CuPy does the rest
+Device  the real CuPy on the emulated GPU (`tests/emulated_gpu`), which copies nothing and runs no
+        kernel here: what is measured is the time of the host. No card was there; what a card does
+        is on the page of `make gpu-test`
+Time    processor time of all threads of an epoch for an image, and wall time for a batch; both
+        loaders in turns, the least of the rounds counts, as whatever else the machine does only
+        adds to it
 Calls   of CUDA for a batch, a mean over an epoch behind two that warm up
 """
 
@@ -60,7 +64,9 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="FOLDER")
-    parser.add_argument("--short", action="store_true", help="little data: does it work? Its times mean nothing")
+    parser.add_argument(
+        "--short", action="store_true", help="little data: does it work? Its times mean nothing"
+    )
     options = parser.parse_args(arguments)
     if missing(("cupy",)):
         return in_emulated_environment(sys.argv[1:] if arguments is None else arguments)
@@ -73,19 +79,25 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def in_emulated_environment(arguments: Sequence[str]) -> int:
-    """Run this program by the Python that has CuPy, with the packages of this one beside its own."""
+    """Run this program by the Python that has CuPy, with the packages of this one beside its
+    own."""
     python = emulated_gpu.ENVIRONMENT / "bin" / "python"
     if not python.exists():
         print(f"there is no {python}: `make emulated-gpu` makes it, with CuPy", file=sys.stderr)
         return 2
-    paths = [str(ROOT), sysconfig.get_path("purelib"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    paths = [
+        str(ROOT),
+        sysconfig.get_path("purelib"),
+        *filter(None, [os.environ.get("PYTHONPATH")]),
+    ]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     command = [str(python), "-m", "benchmarks.host_decode", *arguments]
     return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
 
 
 def _jpegs(is_short: bool) -> Path:
-    """Return the folder of JPEGs: pieces of photographs; in short form smooth shapes, which need Pillow alone."""
+    """Return the folder of JPEGs: pieces of photographs; in short form smooth shapes, which need
+    Pillow alone."""
     folder = Settings().data
     if not is_short:
         return data.jpegs(folder, NUM_IMAGES)
@@ -115,7 +127,10 @@ def lists_of_ops() -> dict[str, list[Any]]:
 
 def row(folder: Path, name: str, rounds: int, is_short: bool) -> list[str]:
     """Return the row of a list of ops: costs of both loaders, and the calls of that for the GPU."""
-    with _loader(folder, name, CPU, is_short) as of_cpu, _loader(folder, name, GPU, is_short) as on_gpu:
+    with (
+        _loader(folder, name, CPU, is_short) as of_cpu,
+        _loader(folder, name, GPU, is_short) as on_gpu,
+    ):
         for loader in (of_cpu, on_gpu, on_gpu):
             epoch(loader, 0)
         before = emulated_gpu.calls()
@@ -176,7 +191,12 @@ def page(rows: Sequence[Sequence[str]], folder: Path, options: argparse.Namespac
     table = [COLUMNS, ["---", *["---:"] * (len(COLUMNS) - 1)], *rows]
     return (
         "\n".join(
-            [*head, f"For the GPU images are decoded {decoding}.", "", *(f"| {' | '.join(line)} |" for line in table)]
+            [
+                *head,
+                f"For the GPU images are decoded {decoding}.",
+                "",
+                *(f"| {' | '.join(line)} |" for line in table),
+            ]
         )
         + "\n"
     )

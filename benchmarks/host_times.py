@@ -1,10 +1,11 @@
 """What an op costs the host before a GPU gets to work: `python -m benchmarks.host_times`.
 
-The real CuPy runs on an emulated GPU that does nothing (`tests.emulated_gpu`, ``idle``), so that only the host's time
-is left, which is spent under the interpreter's lock. The environment is that of `make emulated-gpu`. Processor time of
-the calling thread, the least of many rounds, for a batch of 256 images of 224 x 224 x 3 bytes: the draw (`Op.draw`),
-and the op in its form for a batch (`Op.array_batch`). Of whole batches of many sizes it is all that the thread of
-batches and the caller do: upload, ops, the hand-over. ``--write`` writes `benchmarks/results/host_times.md`.
+The real CuPy runs on an emulated GPU that does nothing (`tests.emulated_gpu`, ``idle``), so that
+only the host's time is left, which is spent under the interpreter's lock. The environment is that
+of `make emulated-gpu`. Processor time of the calling thread, the least of many rounds, for a batch
+of 256 images of 224 x 224 x 3 bytes: the draw (`Op.draw`), and the op in its form for a batch
+(`Op.array_batch`). Of whole batches of many sizes it is all that the thread of batches and the
+caller do: upload, ops, the hand-over. ``--write`` writes `benchmarks/results/host_times.md`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from gpuload.pipeline.ring import aligned
 
 RESULT = Path(__file__).parent / "results" / "host_times.md"
 COUNT, SIDE, MOST_SIDE, ROUNDS = 256, 224, 500, 40
-# Microseconds an image, draw and batch, of images of one size and of many, in 771a91a, on the machine of the results.
+# Microseconds an image, draw and batch, of images of one size and of many, in 771a91a, on the
+# machine of the results.
 BEFORE = {
     "RandAugment()": (0.95, 11.5, 31.4), "TrivialAugmentWide()": (0.77, 7.1, 16.2), "AutoAugment()": (0.63, 10.1, 30.4),
     "TimmAugment('rand-m9-mstd0.5-inc1')": (0.40, 18.9, 38.4), "AugMix()": (0.27, 64.3, 136.4),
@@ -40,7 +42,8 @@ ROOM_BYTES = 1 << 20  # for what kernels read beside the images
 
 
 def least_us(call: Callable[[], Any]) -> float:
-    """Return the least processor time of a call in this thread, microseconds an image of its batch."""
+    """Return the least processor time of a call in this thread, microseconds an image of its
+    batch."""
     call()
     times = []
     for _ in range(ROUNDS):
@@ -60,7 +63,9 @@ def measure(op: Any, images: Any) -> tuple[float, float]:
     u = np.random.default_rng(0).random((COUNT, op.num_uniforms))
     draw = op.draw(u, size)
     of_field = op.of("image")
-    return least_us(lambda: op.draw(u, size)), least_us(lambda: of_field.array_batch(xp, images, draw))
+    return least_us(lambda: op.draw(u, size)), least_us(
+        lambda: of_field.array_batch(xp, images, draw)
+    )
 
 
 def batches() -> tuple[Any, Any]:
@@ -72,28 +77,37 @@ def batches() -> tuple[Any, Any]:
 
 
 def many_sizes() -> tuple[Any, Any, int]:
-    """Return images of many sizes as workers leave them in a slot, the slot, and how many of its bytes they take."""
+    """Return images of many sizes as workers leave them in a slot, the slot, and how many of its
+    bytes they take."""
     from gpuload import device
     from gpuload.pipeline.step import ArrayPack
 
-    shapes = [(*size, 3) for size in np.random.default_rng(1).integers(SIDE, MOST_SIDE, (COUNT, 2)).tolist()]
+    shapes = [
+        (*size, 3)
+        for size in np.random.default_rng(1).integers(SIDE, MOST_SIDE, (COUNT, 2)).tolist()
+    ]
     begins = np.cumsum([0, *(aligned(math.prod(shape)) for shape in shapes)]).tolist()
     slot = device.pinned(begins[-1] + ROOM_BYTES)
     places = [(slot, begin) for begin in begins[:-1]]
-    arrays = [np.ndarray(shape, np.uint8, *place) for shape, place in zip(shapes, places, strict=True)]
+    arrays = [
+        np.ndarray(shape, np.uint8, *place) for shape, place in zip(shapes, places, strict=True)
+    ]
     return ArrayPack(arrays, places), slot, begins[-1]
 
 
 def measure_batch(ops: Sequence[Any]) -> float:
-    """Return the time of a whole batch of images of many sizes, from the slot to arrays, microseconds an image."""
+    """Return the time of a whole batch of images of many sizes, from the slot to arrays,
+    microseconds an image."""
     from gpuload import device
     from gpuload.executors.array.batches import ArrayBatchExecutor
-    from gpuload.ops.graph import compile_ops
+    from gpuload.graph.graph import compile_ops
     from gpuload.pipeline.epoch import lend
     from gpuload.spec import Field, Spec
 
     pack, slot, num_bytes = many_sizes()
-    graph = compile_ops(Spec((Field("image", np.dtype(np.uint8), (None, None, 3), axes="HWC"),)), ops)
+    graph = compile_ops(
+        Spec((Field("image", np.dtype(np.uint8), (None, None, 3), axes="HWC"),)), ops
+    )
     size = np.array([array.shape[:2] for array in pack], np.int32)
     draws = graph.draw(seed=1, epoch=0, records=np.arange(COUNT), sizes={"image": size})
     lane, executor = device.Lane("gpu:0"), ArrayBatchExecutor(graph, device="gpu:0")
@@ -115,7 +129,9 @@ def measure_batch(ops: Sequence[Any]) -> float:
 
 def main(arguments: list[str] | None = None) -> int:
     """Print the table; return 0."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.host_times", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.host_times", description=__doc__.splitlines()[0]
+    )
     parser.add_argument("--write", action="store_true", help=f"write {RESULT.name}")
     options = parser.parse_args(arguments)
     from tests import emulated_gpu
@@ -133,7 +149,14 @@ def main(arguments: list[str] | None = None) -> int:
     ]
     for name, op in names.items() if not __import__("os").environ.get("Q") else []:
         (draw, alike), (_, varying), before = measure(op, same), measure(op, many), BEFORE[name]
-        numbers = (f"{draw:.2f}", f"{before[0]:.2f}", f"{alike:.2f}", f"{before[1]}", f"{varying:.2f}", f"{before[2]}")
+        numbers = (
+            f"{draw:.2f}",
+            f"{before[0]:.2f}",
+            f"{alike:.2f}",
+            f"{before[1]}",
+            f"{varying:.2f}",
+            f"{before[2]}",
+        )
         lines.append(f"| `{name}` | {' | '.join(numbers)} |")
         print(lines[-1], flush=True)
     lines += ["", "| ops of a whole batch of many sizes | |", "|---|---:|"]

@@ -1,13 +1,15 @@
 """How fast do JPEGs come, ready for training (2,000 of about 500 x 375, batches of 64)?
 
-Work     read the file, decode, cut a random box (area 0.08 to 1 of the image, proportions 3/4 to 4/3), resize it to
-         224 x 224 (linear), flip with p = 1/2, minus mean, over standard deviation: float32 NHWC
-Limit    libjpeg-turbo's decode of the same images alone by all cores, one process each, bytes in memory; two packages
-         of it are measured, the faster one is the limit
-Floor    a thread pool over simplejpeg and OpenCV, hand-written for this work: batches ahead, a task an image
-Pixels   gpuload: accurate decode, crop, resize with antialias as DALI (its default), and without where it says so
-         DALI: the same with its own readers and draws; it decodes the box only, as it can
-         tf.data: the fast inverse DCT (its default), decodes the box only, no antialias
+Work     read the file, decode, cut a random box (area 0.08 to 1 of the image, proportions 3/4 to
+         4/3), resize it to 224 x 224 (linear), flip with p = 1/2, minus mean, over standard
+         deviation: float32 NHWC
+Limit    libjpeg-turbo's decode of the same images alone by all cores, one process each, bytes in
+         memory; two packages of it are measured, the faster one is the limit
+Floor    a thread pool over simplejpeg and OpenCV, hand-written for this work: batches ahead, a task
+an image
+Pixels   gpuload: accurate decode, crop, resize with antialias as DALI (its default), and without
+         where it says so DALI: the same with its own readers and draws; it decodes the box only, as
+         it can tf.data: the fast inverse DCT (its default), decodes the box only, no antialias
          thread pool, torch, Grain: accurate decode of all, OpenCV's linear resize, no antialias
 Shuffle  each peer visits every image once a pass in a new whole order
 """
@@ -79,12 +81,15 @@ def resized(image: Image, rng: np.random.Generator) -> Image:
     import cv2
 
     top, left, height, width = draw_box(rng, *image.shape[:2])
-    box = cv2.resize(image[top : top + height, left : left + width], (SIDE, SIDE), interpolation=cv2.INTER_LINEAR)
+    box = cv2.resize(
+        image[top : top + height, left : left + width], (SIDE, SIDE), interpolation=cv2.INTER_LINEAR
+    )
     return np.asarray(cv2.flip(box, 1) if rng.random() < 0.5 else box)
 
 
 def normalise(image: Image, out: NDArray[np.float32]) -> None:
-    """Write the image's values, scaled and shifted, to ``out``; rows of 672 values keep NumPy's inner loop long."""
+    """Write the image's values, scaled and shifted, to ``out``; rows of 672 values keep NumPy's
+    inner loop long."""
     rows = out.reshape(SIDE, SIDE * 3)
     np.multiply(image.reshape(SIDE, SIDE * 3), _SCALE, out=rows)
     rows += _SHIFT
@@ -114,7 +119,8 @@ def limit(make_decode: Callable[[], Callable[[bytes], Any]]) -> Callable[[Work],
 
 
 def into_one_buffer() -> Callable[[bytes], Any]:
-    """Return simplejpeg's decode into memory that is used again: new memory costs a third of the time."""
+    """Return simplejpeg's decode into memory that is used again: new memory costs a third of the
+    time."""
     import simplejpeg
 
     buffer = bytearray(MOST_PIXELS * 3)
@@ -134,7 +140,10 @@ def threads(work: Work) -> Epoch:
     def submit(batch: NDArray[np.int64]) -> tuple[NDArray[np.float32], list[Future[None]]]:
         images = forms.empty(len(batch), SIDE, SIDE, 3)
         seeds = rng.integers(1 << 63, size=len(batch))
-        return images, [pool.submit(make, *task) for task in zip(batch.tolist(), seeds.tolist(), images, strict=True)]
+        return images, [
+            pool.submit(make, *task)
+            for task in zip(batch.tolist(), seeds.tolist(), images, strict=True)
+        ]
 
     def epoch() -> Iterator[NDArray[np.float32]]:
         ahead: deque[Any] = deque()
@@ -151,7 +160,8 @@ def threads(work: Work) -> Epoch:
 
 
 def torch(work: Work) -> Epoch:
-    """DataLoader over whole batches, two workers; uint8 crosses to the main process, which normalises."""
+    """DataLoader over whole batches, two workers; uint8 crosses to the main process, which
+    normalises."""
     import torch
 
     paths = _paths(work)
@@ -195,13 +205,24 @@ def dali(antialias: bool) -> Callable[[Work], Epoch]:
 
         @pipeline_def(batch_size=work.batch_size, num_threads=cores(), device_id=None)  # type: ignore[untyped-decorator]
         def pipeline() -> Any:
-            files, _ = fn.readers.file(files=[str(path) for path in _paths(work)], shuffle_after_epoch=True)
-            boxes = fn.decoders.image_random_crop(
-                files, random_area=list(AREA), random_aspect_ratio=list(PROPORTIONS), num_attempts=TRIES
+            files, _ = fn.readers.file(
+                files=[str(path) for path in _paths(work)], shuffle_after_epoch=True
             )
-            images = fn.resize(boxes, size=(SIDE, SIDE), interp_type=types.INTERP_LINEAR, antialias=antialias)
+            boxes = fn.decoders.image_random_crop(
+                files,
+                random_area=list(AREA),
+                random_aspect_ratio=list(PROPORTIONS),
+                num_attempts=TRIES,
+            )
+            images = fn.resize(
+                boxes, size=(SIDE, SIDE), interp_type=types.INTERP_LINEAR, antialias=antialias
+            )
             return fn.crop_mirror_normalize(
-                images, mirror=fn.random.coin_flip(), mean=list(MEAN), std=list(STD), output_layout="HWC"
+                images,
+                mirror=fn.random.coin_flip(),
+                mean=list(MEAN),
+                std=list(STD),
+                output_layout="HWC",
             )
 
         return forms.handed(work, forms.dali_reading(pipeline(), work))
@@ -210,7 +231,8 @@ def dali(antialias: bool) -> Callable[[Work], Epoch]:
 
 
 def tfdata(work: Work) -> Epoch:
-    """decode_and_crop_jpeg with the fast inverse DCT and a resize an image; flip and normalise a batch, by XLA."""
+    """decode_and_crop_jpeg with the fast inverse DCT and a resize an image; flip and normalise a
+    batch, by XLA."""
     import tensorflow as tf
 
     def make(path: Any) -> Any:
@@ -229,9 +251,13 @@ def tfdata(work: Work) -> Epoch:
         images = tf.where(flip[:, None, None, None], tf.reverse(images, [2]), images)
         return (images - MEAN) * (1 / np.asarray(STD, np.float32))
 
-    dataset = tf.data.Dataset.from_tensor_slices([str(path) for path in _paths(work)]).shuffle(work.num_records)
+    dataset = tf.data.Dataset.from_tensor_slices([str(path) for path in _paths(work)]).shuffle(
+        work.num_records
+    )
     dataset = dataset.map(make, cores(), deterministic=True).batch(work.batch_size)
-    dataset = dataset.map(lambda images: finish(images, tf.random.uniform([tf.shape(images)[0]]) < 0.5), 1).prefetch(1)
+    dataset = dataset.map(
+        lambda images: finish(images, tf.random.uniform([tf.shape(images)[0]]) < 0.5), 1
+    ).prefetch(1)
     return forms.tf_epoch(work, dataset)
 
 

@@ -1,11 +1,14 @@
-"""Instructions and bytes of kernels, counted in what NVRTC makes of them: `python -m benchmarks.kernel_counts`.
+"""Instructions and bytes of kernels, counted in what NVRTC makes of them:
+`python -m benchmarks.kernel_counts`.
 
-No card is needed, and none was there: a count is no time, and a card decides. `benchmarks/results/kernel_counts.md` is
-written with ``--write``. The environment is that of `make emulated-gpu`.
+No card is needed, and none was there: a count is no time, and a card decides.
+`benchmarks/results/kernel_counts.md` is written with ``--write``. The environment is that of
+`make emulated-gpu`.
 
-Instructions  of one thread on the longest and on the shortest way through the kernel that stores a result, each loop
-              gone through once; by ``nvdisasm`` (``--nvdisasm PATH``, or of PATH), which CUDA and Triton bring along.
-              Without it the instructions in the kernel's text alone: 16 bytes each on sm_70 and later.
+Instructions  of one thread on the longest and on the shortest way through the kernel that stores a
+              result, each loop gone through once; by ``nvdisasm`` (``--nvdisasm PATH``, or of
+              PATH), which CUDA and Triton bring along. Without it the instructions in the kernel's
+              text alone: 16 bytes each on sm_70 and later.
 Loads         of global memory, by their widths in bits, in the kernel's text.
 """
 
@@ -26,12 +29,28 @@ import numpy as np
 RESULT = Path(__file__).parent / "results" / "kernel_counts.md"
 INSTRUCTION_BYTES = 16
 CARD = "sm_90"
-COLUMNS = ("instructions", "a thread, least", "a thread, most", "least, a byte", "a tap", "loads", "stores")
+COLUMNS = (
+    "instructions",
+    "a thread, least",
+    "a thread, most",
+    "least, a byte",
+    "a tap",
+    "loads",
+    "stores",
+)
 BEFORE = {
     "walk: uint8 to float32": ("232", "157", "179", "39.2", "", "1 x 8, 8 x 32, 4 x 64", "1 x 32"),
     "walk: uint8 to float16": ("232", "158", "180", "79.0", "", "1 x 8, 8 x 32, 4 x 64", "1 x 16"),
     "walk: uint8 to uint8": ("232", "161", "183", "161.0", "", "1 x 8, 8 x 32, 4 x 64", "1 x 8"),
-    "resize: uint8, a tap a loop": ("832", "150", "336", "150.0", "17.8", "28 x 8, 34 x 32, 13 x 64", "1 x 8"),
+    "resize: uint8, a tap a loop": (
+        "832",
+        "150",
+        "336",
+        "150.0",
+        "17.8",
+        "28 x 8, 34 x 32, 13 x 64",
+        "1 x 8",
+    ),
     "edit: 3 channels": ("5160", "131", "3256", "43.7", "", "80 x 8, 39 x 32, 156 x 64", "13 x 8"),
 }
 OPTIONS = ("--fmad=false", "--std=c++17", "--device-as-default-execution-space")
@@ -58,32 +77,40 @@ class KernelText:
 
 def kernels() -> list[KernelText]:
     """Return the kernels of the page."""
-    from gpuload.ops import colour_cuda, cuda, edits_cuda, pixels
+    from gpuload.kernels import colour_cuda, cuda, edits_cuda, pixels
 
     uint8 = np.dtype(np.uint8)
     text = cuda.pixels("unsigned char", "unsigned char", 3, edits_cuda.COUNT)
     return [
         KernelText("walk: uint8 to float32, normalised", "walk", _walk("float32", 3, False), 16),
-        KernelText("walk: uint8 to planes of float32, normalised", "walk", _walk("float32", 3, True), 16),
+        KernelText(
+            "walk: uint8 to planes of float32, normalised", "walk", _walk("float32", 3, True), 16
+        ),
         KernelText("walk: uint8 to float16, normalised", "walk", _walk("float16", 3, False), 16),
         KernelText("walk: uint8 to uint8", "walk", _walk("uint8", 3, False), 16),
-        KernelText("walk: uint8 to float32, normalised, 9 channels", "walk", _walk("float32", 9, False), 16),
+        KernelText(
+            "walk: uint8 to float32, normalised, 9 channels", "walk", _walk("float32", 9, False), 16
+        ),
         KernelText("resize: uint8, a tap a loop", "resize", cuda.resize(uint8, nearest=False), 1),
         KernelText("count of levels: 3 channels", "count", text, 0),
-        KernelText("edit: 3 channels", "edit", cuda.pixels(*["unsigned char"] * 2, 3, edits_cuda.EDIT), 3),
+        KernelText(
+            "edit: 3 channels", "edit", cuda.pixels(*["unsigned char"] * 2, 3, edits_cuda.EDIT), 3
+        ),
         KernelText("ColorJitter: 3 channels", "change", _change(colour_cuda.STEP_PIXEL), 3),
         KernelText("crop, flip or turn alone: 3 channels", "change", _change(pixels.MOVE), 3),
     ]
 
 
 def _walk(after: str, channels: int, planes: bool) -> str:
-    from gpuload.ops import cuda
+    from gpuload.kernels import cuda
 
-    return cuda.walk("uint8", after, channels, planes=planes, normalizes=after != "uint8", words=0, wide=False)
+    return cuda.walk(
+        "uint8", after, channels, planes=planes, normalizes=after != "uint8", words=0, wide=False
+    )
 
 
 def _change(pixel: str) -> str:
-    from gpuload.ops import cuda
+    from gpuload.kernels import cuda
 
     return cuda.change("unsigned char", "unsigned char", (3, 3), pixel)
 
@@ -108,9 +135,15 @@ def _includes() -> list[str]:
 
 
 def text_bytes(cubin: bytes, function: str) -> int:
-    """Return the bytes of a kernel's instructions: the section ``.text.NAME`` of an ELF file of 64 bits."""
-    (table,), (size, count, names) = struct.unpack_from("<Q", cubin, 40), struct.unpack_from("<HHH", cubin, 58)
-    sections = [struct.unpack_from("<IIQQQQ", cubin, table + size * number) for number in range(count)]
+    """Return the bytes of a kernel's instructions: the section ``.text.NAME`` of an ELF file of 64
+    bits."""
+    (table,), (size, count, names) = (
+        struct.unpack_from("<Q", cubin, 40),
+        struct.unpack_from("<HHH", cubin, 58),
+    )
+    sections = [
+        struct.unpack_from("<IIQQQQ", cubin, table + size * number) for number in range(count)
+    ]
     begin_of_names = sections[names][4]
     for name, _, _, _, _, num_bytes in sections:
         begin = begin_of_names + name
@@ -124,11 +157,15 @@ def disassemble(cubin: bytes, function: str, nvdisasm: str) -> list[Block]:
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
-        text = subprocess.run([nvdisasm, "-c", file.name], capture_output=True, text=True, check=True).stdout
+        text = subprocess.run(
+            [nvdisasm, "-c", file.name], capture_output=True, text=True, check=True
+        ).stdout
     part = re.split(r"\.section\s+\.text\.", text)
     body = next(piece for piece in part if re.match(rf"{function}\W", piece))
     lines = re.findall(
-        r"^\s*(\.L_x_\w+):|^\s*(?:/\*[0-9a-f]+\*/)?\s*(@?!?U?P?\w*\s*[A-Z][A-Z0-9_.]*[^;\n]*);", body, re.M
+        r"^\s*(\.L_x_\w+):|^\s*(?:/\*[0-9a-f]+\*/)?\s*(@?!?U?P?\w*\s*[A-Z][A-Z0-9_.]*[^;\n]*);",
+        body,
+        re.M,
     )
     return _blocks(lines)
 
@@ -159,18 +196,24 @@ def _blocks(lines: list[tuple[str, str]]) -> list[Block]:
 
 
 def ways(blocks: list[Block]) -> tuple[int, int] | None:
-    """Return the instructions of the shortest and of the longest way to an end that stores; None if none does.
+    """Return the instructions of the shortest and of the longest way to an end that stores; None if
+    none does.
 
     Each loop is gone through once.
     """
     order, loops = _order(blocks)
-    best: dict[int, tuple[int, int] | None] = {}  # from a block to an end, a store somewhere on the way
+    best: dict[
+        int, tuple[int, int] | None
+    ] = {}  # from a block to an end, a store somewhere on the way
     rest: dict[int, tuple[int, int]] = {}  # the same, whether there is a store or not
     for number in order:  # ends first
         block, following = blocks[number]
         after = [next_block for next_block in following if (number, next_block) not in loops]
         lengths = [rest[next_block] for next_block in after] or [(0, 0)]
-        rest[number] = (len(block) + min(least for least, _ in lengths), len(block) + max(most for _, most in lengths))
+        rest[number] = (
+            len(block) + min(least for least, _ in lengths),
+            len(block) + max(most for _, most in lengths),
+        )
         if any(re.search(r"\b(STG?|RED|ATOMG?)\b", instruction) for instruction in block):
             best[number] = rest[number]
             continue
@@ -185,7 +228,8 @@ def ways(blocks: list[Block]) -> tuple[int, int] | None:
 
 
 def _order(blocks: list[Block]) -> tuple[list[int], set[tuple[int, int]]]:
-    """Return the blocks that can be reached, each behind those that follow it, and the steps that lead back."""
+    """Return the blocks that can be reached, each behind those that follow it, and the steps that
+    lead back."""
     order: list[int] = []
     loops: set[tuple[int, int]] = set()
     is_open: dict[int, bool] = {0: True}
@@ -206,9 +250,13 @@ def _order(blocks: list[Block]) -> tuple[list[int], set[tuple[int, int]]]:
 
 
 def tap(blocks: list[Block]) -> str:
-    """Return the instructions for each byte that a loop of one block loads, the fewest; "" without such a loop."""
+    """Return the instructions for each byte that a loop of one block loads, the fewest; "" without
+    such a loop."""
     loops = [block for number, (block, following) in enumerate(blocks) if number in following]
-    loads = [(len(block), sum(bool(re.search(r"\bLDG?\..*U8", line)) for line in block)) for block in loops]
+    loads = [
+        (len(block), sum(bool(re.search(r"\bLDG?\..*U8", line)) for line in block))
+        for block in loops
+    ]
     counts = [length / number for length, number in loads if number]
     return f"{min(counts):.1f}" if counts else ""
 
@@ -221,7 +269,14 @@ def widths(blocks: list[Block], name: str) -> str:
             match = re.search(rf"\b{name}\.([A-Z0-9_.]+)", instruction)
             if match:
                 parts = match[1].split(".")
-                bits = next((int(part.lstrip("US")) for part in parts if re.fullmatch(r"[US]?(8|16|64|128)", part)), 32)
+                bits = next(
+                    (
+                        int(part.lstrip("US"))
+                        for part in parts
+                        if re.fullmatch(r"[US]?(8|16|64|128)", part)
+                    ),
+                    32,
+                )
                 counts[bits] = counts.get(bits, 0) + 1
     return ", ".join(f"{counts[bits]} x {bits}" for bits in sorted(counts)) or "none"
 
@@ -236,13 +291,25 @@ def row(kernel: KernelText, nvdisasm: str | None) -> list[str]:
     blocks = disassemble(cubin, kernel.function, nvdisasm)
     least, most = ways(blocks) or (0, 0)
     a_byte = f"{least / kernel.out_bytes:.1f}" if kernel.out_bytes else ""
-    return [*cells, str(least), str(most), a_byte, tap(blocks), widths(blocks, "LDG?"), widths(blocks, "STG?")]
+    return [
+        *cells,
+        str(least),
+        str(most),
+        a_byte,
+        tap(blocks),
+        widths(blocks, "LDG?"),
+        widths(blocks, "STG?"),
+    ]
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Print the table; return 0."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.kernel_counts", description=__doc__.splitlines()[0])
-    parser.add_argument("--nvdisasm", default=shutil.which("nvdisasm"), help="the disassembler of CUDA")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.kernel_counts", description=__doc__.splitlines()[0]
+    )
+    parser.add_argument(
+        "--nvdisasm", default=shutil.which("nvdisasm"), help="the disassembler of CUDA"
+    )
     parser.add_argument("--write", action="store_true", help=f"write {RESULT.name}")
     options = parser.parse_args(arguments)
     lines = [

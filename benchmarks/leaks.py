@@ -1,8 +1,10 @@
 """Does anything stay behind? `python -m benchmarks.leaks [--times 1000] [--only rows images]`.
 
     lane       what a batch goes through: an executor, and a bridge
-    deed       what is done a thousand times: a loader is made, used and dropped; an epoch; a batch is kept for a while
-    look       memory, threads, descriptors and maps of the process, after a collection, twenty times on the way
+    deed       what is done a thousand times: a loader is made, used and dropped; an epoch; a batch
+    is kept for a while
+    look       memory, threads, descriptors and maps of the process, after a collection, twenty
+               times on the way
 
 Each (lane, deed) runs in a process of its own, which did the deed fifty times before. Results go to
 `results/leaks.json`, with a table and a plot. The exit status is 1 if something grows.
@@ -46,8 +48,8 @@ NEEDS = {
     "tf.dataset": "tensorflow", "tf.plugin": "nvidia.dali_tf_plugin", "torch": "torch",
 }  # fmt: skip
 ROOT = Path(__file__).parents[1]
-# What may differ between the first and the last quarter: memory by what allocators keep at random, maps by the heaps
-# that glibc makes for threads. Of a thousand deeds each may leave 8 kB.
+# What may differ between the first and the last quarter: memory by what allocators keep at random,
+# maps by the heaps that glibc makes for threads. Of a thousand deeds each may leave 8 kB.
 MAY_GROW = {"memory MB": 8.0, "threads": 1, "descriptors": 0, "maps": 12}
 
 
@@ -75,7 +77,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.leaks", description="Does anything stay behind?")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.leaks", description="Does anything stay behind?"
+    )
     parser.add_argument("--times", type=int, default=1000, help="how often each deed is done")
     parser.add_argument("--only", nargs="+", choices=LANES, help="these lanes only")
     parser.add_argument("--results", type=Path, default=RESULTS)
@@ -90,7 +94,18 @@ def _measure(lane: str, times: int, data: str) -> dict[str, Any]:
         return {"absent": f"{NEEDS[lane]} is not installed"}
     looks = {}
     for deed in DEEDS:
-        command = [sys.executable, "-m", __spec__.name, "--child", lane, deed, "--times", str(times), "--data", data]
+        command = [
+            sys.executable,
+            "-m",
+            __spec__.name,
+            "--child",
+            lane,
+            deed,
+            "--times",
+            str(times),
+            "--data",
+            data,
+        ]
         process = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
         looks[deed] = json.loads(process.stdout.splitlines()[-1])
     return looks
@@ -172,9 +187,16 @@ def _images(folder: Path, executor: str = "array") -> gl.Loader:
 
     if not (folder / "images").exists():
         (folder / "images").mkdir()
-        for number, pixels in enumerate(np.random.default_rng(0).integers(0, 255, (40, 40, 56, 3), np.uint8)):
+        for number, pixels in enumerate(
+            np.random.default_rng(0).integers(0, 255, (40, 40, 56, 3), np.uint8)
+        ):
             PIL.Image.fromarray(pixels).save(folder / "images" / f"{number:02}.jpg")
-    ops = [gl.ops.Decode(), gl.ops.RandomResizedCrop(32, 32), gl.ops.RandomFlip(), gl.ops.Normalize(128.0, 64.0)]
+    ops = [
+        gl.ops.Decode(),
+        gl.ops.RandomResizedCrop(32, 32),
+        gl.ops.RandomFlip(),
+        gl.ops.Normalize(128.0, 64.0),
+    ]
     source = gl.images(folder / "images", labels=None)
     return gl.Loader(source, batch_size=8, shuffle=True, ops=ops, device="cpu", executor=executor)
 
@@ -187,7 +209,9 @@ def _tfrecord(folder: Path) -> gl.Loader:
     path = folder / "rows.tfrecord"
     if not path.exists():
         rng = np.random.default_rng(0)
-        source = gl.arrays(x=rng.standard_normal((1000, 64), dtype=np.float32), label=rng.integers(0, 10, 1000))
+        source = gl.arrays(
+            x=rng.standard_normal((1000, 64), dtype=np.float32), label=rng.integers(0, 10, 1000)
+        )
         gl.convert(source, path)
     return gl.Loader(gl.tfrecord(path), batch_size=100, shuffle=True, device="cpu")
 
@@ -200,7 +224,9 @@ def _csv(folder: Path) -> gl.Loader:
         path.write_text("\n".join(["number,real,text", *lines]), encoding="utf-8")
     logging.getLogger("gpuload").setLevel(logging.ERROR)  # it warns of the wrong lines each time
     source = gl.csv(path, {"number": "i8", "real": "f4", "text": bytes}, bad_lines="keep")
-    return gl.Loader(source, batch_size=100, shuffle=True, device="cpu", on_error="replace", max_bad=0.1)
+    return gl.Loader(
+        source, batch_size=100, shuffle=True, device="cpu", on_error="replace", max_bad=0.1
+    )
 
 
 def _tensors(loader: gl.Loader) -> Iterable[Any]:
@@ -248,7 +274,8 @@ def growth(looks: list[Look]) -> Look:
     return {
         name: round(
             float(
-                np.median([look[name] for look in looks[-count:]]) - np.median([look[name] for look in looks[:count]])
+                np.median([look[name] for look in looks[-count:]])
+                - np.median([look[name] for look in looks[:count]])
             ),
             2,
         )
@@ -291,7 +318,9 @@ def table(results: dict[str, Any]) -> str:
             continue
         for deed, looks in deeds.items():
             grown, last = growth(looks), looks[-1]
-            cells = [f"{last[name]:.{1 if 'MB' in name else 0}f} ({grown[name]:+g})" for name in MAY_GROW]
+            cells = [
+                f"{last[name]:.{1 if 'MB' in name else 0}f} ({grown[name]:+g})" for name in MAY_GROW
+            ]
             lines.append(f"| {lane} | {deed} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
@@ -305,7 +334,8 @@ def write(path: Path) -> None:
 
 
 def draw(results: dict[str, Any], path: Path) -> None:
-    """Draw what was seen on the way: a row of panels a deed, a panel for each thing that could grow."""
+    """Draw what was seen on the way: a row of panels a deed, a panel for each thing that could
+    grow."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -317,14 +347,18 @@ def draw(results: dict[str, Any], path: Path) -> None:
             for lane, deeds in results["lanes"].items():
                 if "absent" not in deeds:
                     looks = deeds[deed]
-                    places = [(number + 1) * results["times"] / len(looks) for number in range(len(looks))]
+                    places = [
+                        (number + 1) * results["times"] / len(looks) for number in range(len(looks))
+                    ]
                     panel.plot(places, [look[name] for look in looks], label=lane, linewidth=1.4)
             panel.set_ylim(bottom=0)
             panel.set_title(f"{deed}: {name}", fontsize=9, loc="left")
             panel.spines[["top", "right"]].set_visible(False)
             panel.tick_params(labelsize=8)
     panels[0][0].legend(fontsize=8, frameon=False)
-    figure.suptitle(f"{results['times']:,} times each: nothing stays behind where a line is flat", fontsize=11)
+    figure.suptitle(
+        f"{results['times']:,} times each: nothing stays behind where a line is flat", fontsize=11
+    )
     figure.savefig(path, dpi=110)
 
 

@@ -1,4 +1,5 @@
-"""The physical limits' way of using all cores: one process each, which waits for the word and does its part."""
+"""The physical limits' way of using all cores: one process each, which waits for the word and does
+its part."""
 
 from __future__ import annotations
 
@@ -17,8 +18,9 @@ Part = Callable[[int, int], Callable[[], None]]
 def on_all_cores(work: Work, part: Part) -> Epoch:
     """Return a pass in which each core does its part, `part(core, num_cores)()`, once.
 
-    Processes, not threads: in chunks that stay in a cache, threads would spend their time on the interpreter's lock.
-    A limit hands nothing over: it gives one stand-in for all records when all parts are done.
+    Processes, not threads: in chunks that stay in a cache, threads would spend their time on the
+    interpreter's lock. A limit hands nothing over: it gives one stand-in for all records when all
+    parts are done.
     """
     context = multiprocessing.get_context("fork")  # nothing with threads of its own is loaded here
     pipes = [context.Pipe() for _ in range(cores())]

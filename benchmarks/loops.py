@@ -1,15 +1,16 @@
 """The loops of `compare` and `training`: one work by one peer, in a process of its own.
 
 passes   whole passes after a warm-up pass, as in `measure`: records/s
-steps    a loop with a step of 2 ms, as in training: batches/s, and the share of the time that next() takes. The step
-         sleeps, or keeps a core busy without the interpreter's lock, as a framework's step does
-fresh    a new process, nothing compiled before: seconds from before `import gpuload` to batch 1, 10 and 100, and to the
-         end of the first pass, and how many batches came in the first 2 s. All other packages, NumPy, TensorFlow and
-         those of a peer too, are imported before
+steps    a loop with a step of 2 ms, as in training: batches/s, and the share of the time that
+         next() takes. The step sleeps, or keeps a core busy without the interpreter's lock, as a
+         framework's step does
+fresh    a new process, nothing compiled before: seconds from before `import gpuload` to batch 1, 10
+         and 100, and to the end of the first pass, and how many batches came in the first 2 s. All
+         other packages, NumPy, TensorFlow and those of a peer too, are imported before
 cold     the same with cold files: the caller has dropped them from the page cache
 
-The code of the works is always today's; in `compare` only gpuload is the tree's, so that both trees do the same. Where
-the task names no peer, gpuload is the peer.
+The code of the works is always today's; in `compare` only gpuload is the tree's, so that both trees
+do the same. Where the task names no peer, gpuload is the peer.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ STEP_S = 0.002
 MIN_STEPS = 10
 BATCHES = (1, 10, 100)
 FIRST_S = 2.0
-BUSY_ITEMS = 1 << 16  # of float32: they stay in the core's own cache, and the clock is looked at every 20 us
+BUSY_ITEMS = (
+    1 << 16
+)  # of float32: they stay in the core's own cache, and the clock is looked at every 20 us
 
 BETTER: dict[str, dict[str, Literal["more", "less", ""]]] = {
     "passes": {"records/s": "more"},
@@ -49,7 +52,10 @@ BETTER: dict[str, dict[str, Literal["more", "less", ""]]] = {
     },
     **{
         loop: {
-            **dict.fromkeys((*(f"{loop}, s to batch {number}" for number in BATCHES), f"{loop}, s a pass"), "less"),
+            **dict.fromkeys(
+                (*(f"{loop}, s to batch {number}" for number in BATCHES), f"{loop}, s a pass"),
+                "less",
+            ),
             f"{loop}, batches in {FIRST_S:g} s": "more",
         }
         for loop in ("fresh", "cold")
@@ -62,10 +68,14 @@ MARK = "figures: "
 
 def main(arguments: list[str] | None = None) -> None:
     """Run a loop, which JSON describes, and print a marked line of JSON with its figures."""
-    parser = argparse.ArgumentParser(prog="benchmarks.loops", description="used by benchmarks.compare")
+    parser = argparse.ArgumentParser(
+        prog="benchmarks.loops", description="used by benchmarks.compare"
+    )
     parser.add_argument("task", type=json.loads)
     task = parser.parse_args(arguments).task
-    sys.path.insert(0, task["folder"])  # before any import of gpuload; `benchmarks` stays what is imported already
+    sys.path.insert(
+        0, task["folder"]
+    )  # before any import of gpuload; `benchmarks` stays what is imported already
     question = find(task["question"])
     peer = question.peer(task.get("peer", PEER))
     work = Work(task["variant"], Path(task["path"]), task["num_records"], question.batch_size)
@@ -73,7 +83,11 @@ def main(arguments: list[str] | None = None) -> None:
         if name != PEER:
             importlib.import_module(name)
     figures = run(task["loop"], peer, work, task["seconds"])
-    package = Path(sys.modules["gpuload"].__file__ or "").resolve().parent if "gpuload" in sys.modules else None
+    package = (
+        Path(sys.modules["gpuload"].__file__ or "").resolve().parent
+        if "gpuload" in sys.modules
+        else None
+    )
     if package is not None and package.parent != Path(task["folder"]).resolve():
         raise RuntimeError(f"gpuload was imported from {package}, not from {task['folder']}")
     print(MARK + json.dumps(figures), flush=True)
@@ -83,7 +97,9 @@ def main(arguments: list[str] | None = None) -> None:
 def run(loop: str, peer: Peer, work: Work, seconds: float) -> dict[str, float]:
     """Return the figures of a loop."""
     if loop in ("fresh", "cold"):
-        return {f"{loop}, {figure}": value for figure, value in first_batches(peer.build, work).items()}
+        return {
+            f"{loop}, {figure}": value for figure, value in first_batches(peer.build, work).items()
+        }
     with compiled_first():
         epoch = peer.build(work)
         one_pass(epoch, work)
@@ -92,7 +108,10 @@ def run(loop: str, peer: Peer, work: Work, seconds: float) -> dict[str, float]:
         figures: dict[str, float] = {}
         for name, step in (("sleeping", lambda: time.sleep(STEP_S)), ("busy", busy_step())):
             rate, share = steps(epoch, step, seconds)
-            figures |= {f"batches/s beside a {name} step": rate, f"share of next() beside a {name} step": share}
+            figures |= {
+                f"batches/s beside a {name} step": rate,
+                f"share of next() beside a {name} step": share,
+            }
         return figures
 
 
@@ -102,12 +121,15 @@ def compiled_first() -> contextlib.AbstractContextManager[Any]:
         kernels = importlib.import_module("gpuload.kernels")
     except ImportError:
         return contextlib.nullcontext()
-    context: contextlib.AbstractContextManager[Any] = getattr(kernels, "patient", contextlib.nullcontext)()
+    context: contextlib.AbstractContextManager[Any] = getattr(
+        kernels, "patient", contextlib.nullcontext
+    )()
     return context
 
 
 def first_batches(build: Callable[[Work], Epoch], work: Work) -> dict[str, float]:
-    """Return the seconds to some of the first batches and to the end of the first pass, and the batches at first."""
+    """Return the seconds to some of the first batches and to the end of the first pass, and the
+    batches at first."""
     begin = perf_counter()
     figures: dict[str, float] = {}
     at_first = 0
@@ -140,7 +162,8 @@ def steps(epoch: Epoch, step: Callable[[], object], seconds: float) -> tuple[flo
 
 
 def busy_step() -> Callable[[], None]:
-    """Return a step that computes in NumPy, which gives the interpreter's lock away, on one core."""
+    """Return a step that computes in NumPy, which gives the interpreter's lock away, on one
+    core."""
     items = np.ones(BUSY_ITEMS, np.float32)
 
     def step() -> None:

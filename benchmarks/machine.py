@@ -36,7 +36,8 @@ def cores() -> int:
 
 
 def machine(data: Path) -> dict[str, Any]:
-    """Return what the numbers were measured on; ``data`` is a file or folder on the disk that is read."""
+    """Return what the numbers were measured on; ``data`` is a file or folder on the disk that is
+    read."""
     cpu = _fields("/proc/cpuinfo")
     return {
         "cpu": cpu.get("model name", platform.processor() or "unknown"),
@@ -51,7 +52,8 @@ def machine(data: Path) -> dict[str, Any]:
 
 
 def page_head(title: str, doc: str | None, what: str, module: str, root: Path) -> list[str]:
-    """Return the lines that a page of results begins with: what is asked and how, on what, and by which command.
+    """Return the lines that a page of results begins with: what is asked and how, on what, and by
+    which command.
 
     Args:
         title: the question.
@@ -80,10 +82,13 @@ def memory_bytes() -> int:
 
 
 def read_ahead_kib(path: Path) -> int | None:
-    """Return how much the system reads around a page that is missing, None where it does not say; 128 is usual."""
+    """Return how much the system reads around a page that is missing, None where it does not say;
+    128 is usual."""
     device = os.stat(path).st_dev
     try:
-        return int(Path(f"/sys/class/bdi/{os.major(device)}:{os.minor(device)}/read_ahead_kb").read_text())
+        return int(
+            Path(f"/sys/class/bdi/{os.major(device)}:{os.minor(device)}/read_ahead_kb").read_text()
+        )
     except OSError:
         return None
 
@@ -111,8 +116,9 @@ def _checkout(root: Path) -> str:
 class Memory:
     """Watch this process's anonymous memory in a thread, from ``with`` to the end of it.
 
-    ``added_mb`` is the highest sum seen above the sum at the start. The sum is this process's RssAnon and RssShmem
-    (files that are mapped do not count) and what its worker processes hold for themselves (Private_Dirty).
+    ``added_mb`` is the highest sum seen above the sum at the start. The sum is this process's
+    RssAnon and RssShmem (files that are mapped do not count) and what its worker processes hold for
+    themselves (Private_Dirty).
     """
 
     def __init__(self) -> None:
@@ -125,7 +131,12 @@ class Memory:
         self._thread.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
         self._over.set()
         self._thread.join()
         self.look()
@@ -147,7 +158,9 @@ class Memory:
 def _used_kib() -> int:
     status = _fields("/proc/self/status")
     children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
-    return _number(status["RssAnon"]) + _number(status["RssShmem"]) + sum(map(_private_kib, children))
+    return (
+        _number(status["RssAnon"]) + _number(status["RssShmem"]) + sum(map(_private_kib, children))
+    )
 
 
 def _private_kib(pid: str) -> int:

@@ -1,14 +1,16 @@
-"""Measure: every (peer, round) in a fresh process, peers interleaved in each round, all samples in one JSON.
+"""Measure: every (peer, round) in a fresh process, peers interleaved in each round, all samples in
+one JSON.
 
-One process   import the peer's packages; from here on anonymous memory is watched;
-              build the loader and take its first batch (cold first batch: build to batch);
-              finish that pass (warm-up);
-              then whole passes until ``seconds`` are over: records/s, and in each pass the time from making
-              an iterator of the now warm loader to its first batch.
+One process   import the peer's packages; from here on anonymous memory is watched; build the loader
+              and take its first batch (cold first batch: build to batch); finish that pass
+              (warm-up); then whole passes until ``seconds`` are over: records/s, and in each pass
+              the time from making an iterator of the now warm loader to its first batch.
 A round       every (variant, peer) once, beginning at another place in each round.
-Cold cache    a few batches instead of the warm-up pass, then the files' pages are dropped (posix_fadvise), and
-              building a new loader and one pass are timed together: what is read when a source is opened counts.
-Large         the same with a file larger than memory; a pass ends after LARGE_SECONDS if it is not done by then.
+Cold cache    a few batches instead of the warm-up pass, then the files' pages are dropped
+              (posix_fadvise), and building a new loader and one pass are timed together: what is
+              read when a source is opened counts.
+Large         the same with a file larger than memory; a pass ends after LARGE_SECONDS if it is not
+done by then.
 Smoke         little data, one pass; one process does all the work of the same packages.
 """
 
@@ -46,8 +48,8 @@ COLD_WARM_UP_BATCHES = 3
 TIMES_MEMORY = 1.5  # how large the data is that is larger than memory
 LARGE_SECONDS = 20.0
 
-# glibc's malloc keeps what is freed: an expert's setting, which makes the peers that allocate each batch up to twice
-# as fast. gpuload runs without it.
+# glibc's malloc keeps what is freed: an expert's setting, which makes the peers that allocate each
+# batch up to twice as fast. gpuload runs without it.
 PEERS_MALLOC = {
     "MALLOC_MMAP_THRESHOLD_": str(128 << 20),
     "MALLOC_TRIM_THRESHOLD_": str(1 << 30),
@@ -85,7 +87,8 @@ def measure(
 ) -> dict[str, Any]:
     """Run all rounds of a question and return its results, ready for JSON.
 
-    `tell` hears of each sample, and `save` takes the results as they are behind it: a run that is ended loses none.
+    `tell` hears of each sample, and `save` takes the results as they are behind it: a run that is
+    ended loses none.
     """
     jobs = [
         (variant, peer)
@@ -105,7 +108,9 @@ def measure(
             for variant, name, sample in _process(question, group, settings):
                 entries[variant, name]["samples"].append({"round": number, **sample})
                 summary = sample.get("failed") or f"{sample['records_per_s']:,.0f}/s"
-                tell(f"{question.name} round {number + 1} of {settings.rounds}: {variant} {name} {summary}")
+                tell(
+                    f"{question.name} round {number + 1} of {settings.rounds}: {variant} {name} {summary}"
+                )
                 save({**head, "entries": list(entries.values())})
     return {**head, "entries": list(entries.values())}
 
@@ -147,27 +152,43 @@ def _groups(question: Question, jobs: list[Job], settings: Settings) -> Iterable
 
     def packages(job: Job) -> tuple[str, ...]:
         peer = question.peer(job[1])
-        return (peer.role, *peer.needs)  # limits by themselves: they fork, which TensorFlow does not stand
+        return (
+            peer.role,
+            *peer.needs,
+        )  # limits by themselves: they fork, which TensorFlow does not stand
 
     return [list(group) for _, group in itertools.groupby(sorted(jobs, key=packages), key=packages)]
 
 
-def _process(question: Question, jobs: list[Job], settings: Settings) -> Iterator[tuple[str, str, Sample]]:
-    """Measure jobs, (variant, peer), in one fresh process; a job that fails gives a sample that says why."""
-    task = {"question": question.name, "jobs": jobs, "settings": {**asdict(settings), "data": str(settings.data)}}
+def _process(
+    question: Question, jobs: list[Job], settings: Settings
+) -> Iterator[tuple[str, str, Sample]]:
+    """Measure jobs, (variant, peer), in one fresh process; a job that fails gives a sample that
+    says why."""
+    task = {
+        "question": question.name,
+        "jobs": jobs,
+        "settings": {**asdict(settings), "data": str(settings.data)},
+    }
     is_gpuload = jobs[0][1].startswith("gpuload") or question.peer(jobs[0][1]).role == "ours"
     out, problem = run_process(
-        [sys.executable, "-m", "benchmarks.measure", json.dumps(task)], {} if is_gpuload else PEERS_MALLOC
+        [sys.executable, "-m", "benchmarks.measure", json.dumps(task)],
+        {} if is_gpuload else PEERS_MALLOC,
     )
-    samples = [json.loads(line.removeprefix(_MARK)) for line in out.splitlines() if line.startswith(_MARK)]
+    samples = [
+        json.loads(line.removeprefix(_MARK)) for line in out.splitlines() if line.startswith(_MARK)
+    ]
     samples += [problem] * (len(jobs) - len(samples))
-    yield from ((variant, name, sample) for (variant, name), sample in zip(jobs, samples, strict=True))
+    yield from (
+        (variant, name, sample) for (variant, name), sample in zip(jobs, samples, strict=True)
+    )
 
 
 def run_process(
     command: list[str], variables: dict[str, str], timeout_s: float | None = TIMEOUT_S
 ) -> tuple[str, Sample]:
-    """Run a command; return its output and what to say where it is missing. Nothing that it started outlives it."""
+    """Run a command; return its output and what to say where it is missing. Nothing that it started
+    outlives it."""
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", **variables}
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as errors:
         process = subprocess.Popen(
@@ -190,8 +211,11 @@ _MARK = "sample: "
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Be one such process: measure the jobs told in JSON, print one marked line of JSON for each."""
-    parser = argparse.ArgumentParser(prog="benchmarks.measure", description="used by benchmarks.run")
+    """Be one such process: measure the jobs told in JSON, print one marked line of JSON for
+    each."""
+    parser = argparse.ArgumentParser(
+        prog="benchmarks.measure", description="used by benchmarks.run"
+    )
     parser.add_argument("task", type=json.loads)
     task = parser.parse_args(arguments).task
     question = find(task["question"])
@@ -202,14 +226,24 @@ def main(arguments: list[str] | None = None) -> None:
             sample = _measure_peer(question, variant, question.peer(name), settings)
         except Exception as error:  # whatever a peer raises is its result; the run goes on
             traceback.print_exc()
-            sample = {"failed": f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"}
+            sample = {
+                "failed": f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+            }
         print(_MARK + json.dumps(sample), flush=True)
-    os._exit(0)  # no peer's threads or workers may hold up the run; all that is wanted has been printed
+    os._exit(
+        0
+    )  # no peer's threads or workers may hold up the run; all that is wanted has been printed
 
 
 def _measure_peer(question: Question, variant: str, peer: Peer, settings: Settings) -> Sample:
     num_records = settings.records(question)
-    work = Work(variant, question.prepare(settings.data, num_records), num_records, question.batch_size, settings.cache)
+    work = Work(
+        variant,
+        question.prepare(settings.data, num_records),
+        num_records,
+        question.batch_size,
+        settings.cache,
+    )
     for name in question.needs(variant, peer):
         importlib.import_module(name)
     for name in peer.uses:
@@ -217,7 +251,9 @@ def _measure_peer(question: Question, variant: str, peer: Peer, settings: Settin
             importlib.import_module(name)
     gc.collect()
     with machine.Memory() as memory:
-        passes, cold_first_ms = (_warm if settings.cache == "warm" else _cold)(peer, work, settings.seconds)
+        passes, cold_first_ms = (_warm if settings.cache == "warm" else _cold)(
+            peer, work, settings.seconds
+        )
     return {
         "records_per_s": records_per_s(passes),
         "first_ms": round(median(pass_.first_ms for pass_ in passes), 3),
@@ -255,7 +291,9 @@ def timed_passes(epoch: Epoch, work: Work, seconds: float) -> list[Pass]:
 
 def records_per_s(passes: list[Pass]) -> float:
     """Return the rate of passes together."""
-    return round(sum(pass_.num_records for pass_ in passes) / sum(pass_.took_s for pass_ in passes), 1)
+    return round(
+        sum(pass_.num_records for pass_ in passes) / sum(pass_.took_s for pass_ in passes), 1
+    )
 
 
 def _cold(peer: Peer, work: Work, seconds: float) -> tuple[list[Pass], float]:
@@ -264,7 +302,9 @@ def _cold(peer: Peer, work: Work, seconds: float) -> tuple[list[Pass], float]:
         touch(batch)
     del batch
     gc.collect()
-    for worker in multiprocessing.active_children():  # pages that a living process has mapped cannot be dropped
+    for worker in (
+        multiprocessing.active_children()
+    ):  # pages that a living process has mapped cannot be dropped
         worker.kill()
         worker.join()
     machine.drop(machine.files_of(work.path))

@@ -1,10 +1,11 @@
-"""How fast do many NPY files of one record each come as batches (20,000 of float32 3 x 64 x 64, batches of 64)?
+"""How fast do many NPY files of one record each come as batches (20,000 of float32 3 x 64 x 64,
+batches of 64)?
 
 Limit    open, read and close each file into one reused buffer, one process a core
 Floor    one thread, np.load of each file
 Shuffle  each peer opens every file once a pass in a new whole order
-Headers  the peers skip the 128 bytes of a header unread, as an expert does who wrote the files; gpuload, DALI and
-         np.load read it
+Headers  the peers skip the 128 bytes of a header unread, as an expert does who wrote the files;
+         gpuload, DALI and np.load read it
 """
 
 from __future__ import annotations
@@ -69,7 +70,11 @@ def numpy_load(work: Work) -> Epoch:
     """One thread, np.load of each file, np.stack."""
     paths, rng = _paths(work), np.random.default_rng(0)
     return forms.handed(
-        work, lambda: (np.stack([np.load(paths[record]) for record in batch]) for batch in forms.batches(work, rng))
+        work,
+        lambda: (
+            np.stack([np.load(paths[record]) for record in batch])
+            for batch in forms.batches(work, rng)
+        ),
     )
 
 
@@ -86,7 +91,10 @@ def grain(num_threads: int | None = None, batches_ahead: int = 4) -> Callable[[W
     def build(work: Work) -> Epoch:
         paths = _paths(work)
         epoch = forms.grain_epoch(
-            work, lambda batch: _read(paths, batch), num_threads=num_threads, batches_ahead=batches_ahead
+            work,
+            lambda batch: _read(paths, batch),
+            num_threads=num_threads,
+            batches_ahead=batches_ahead,
         )
         return forms.handed(work, epoch)
 
@@ -122,11 +130,19 @@ def tfdata(work: Work) -> Epoch:
 
 
 def gpuload(work: Work, num_threads: int | None = None) -> Epoch:
-    """The package measured, with its defaults or in more threads than cores, for a disk that likes many requests."""
+    """The package measured, with its defaults or in more threads than cores, for a disk that likes
+    many requests."""
     import gpuload as gl
 
     source = gl.npy(str(work.path / "*.npy"), record="file")
-    loader = gl.Loader(source, batch_size=work.batch_size, shuffle=True, seed=0, device="cpu", num_threads=num_threads)
+    loader = gl.Loader(
+        source,
+        batch_size=work.batch_size,
+        shuffle=True,
+        seed=0,
+        device="cpu",
+        num_threads=num_threads,
+    )
     return forms.own_form(work, loader, "x")
 
 
@@ -150,8 +166,18 @@ QUESTION = Question(
             role="ours",
             cache=SLOW,
         ),
-        Peer("torch", torch, "DataLoader, whole batches, positioned reads", ("torch", "torch.utils.data")),
-        Peer("grain", grain(), "batches of indices as the source, positioned reads in threads", ("grain.python",)),
+        Peer(
+            "torch",
+            torch,
+            "DataLoader, whole batches, positioned reads",
+            ("torch", "torch.utils.data"),
+        ),
+        Peer(
+            "grain",
+            grain(),
+            "batches of indices as the source, positioned reads in threads",
+            ("grain.python",),
+        ),
         Peer("grain_16", grain(16, 1), "the same in 16 threads", ("grain.python",), cache=SLOW),
         Peer("dali", dali, "readers.numpy", ("nvidia.dali", "nvidia.dali.fn")),
         Peer("tfdata", tfdata, "read_file in parallel, one decode_raw a batch", ("tensorflow",)),

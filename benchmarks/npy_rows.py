@@ -1,14 +1,14 @@
 """How fast do rows of one NPY file come as batches (200,000 x 784 float32, batches of 256)?
 
-Variants  shuffled, sequential    handed over as NumPy arrays
-          shuffled-tf, sequential-tf    as tf.Tensors: without a copy where the peer can, else tf.convert_to_tensor
+Variants  shuffled, sequential    handed over as NumPy arrays shuffled-tf, sequential-tf    as
+          tf.Tensors: without a copy where the peer can, else tf.convert_to_tensor
 Limit     a copy of all bytes by all cores into buffers that stay in the cache
 Floor     one thread: a new order each pass, `take` from the memory map (in order: a slice's copy)
-Shuffle   each peer visits every record once a pass in a new whole order, but `tfdata_records`: its buffer of
-          10,000 records is what tf.data has for data that is not in memory; and `gpuload_blocks`, which mixes 16 blocks
-          of 1,024 records at a time
-Views     a view of data that lies in memory already, which NumPy, torch and tf.data give in order at no cost, is no
-          loading: every batch here is memory of its own
+Shuffle   each peer visits every record once a pass in a new whole order, but `tfdata_records`: its
+          buffer of 10,000 records is what tf.data has for data that is not in memory; and
+          `gpuload_blocks`, which mixes 16 blocks of 1,024 records at a time
+Views     a view of data that lies in memory already, which NumPy, torch and tf.data give in order
+          at no cost, is no loading: every batch here is memory of its own
 """
 
 from __future__ import annotations
@@ -33,8 +33,11 @@ Rows = NDArray[np.float32]
 
 
 def _rows(work: Work) -> Rows:
-    """Return all rows as a map; it is told of random access where reading around each page would spoil the cache."""
-    rows = np.load(work.path, mmap_mode="r" if work.cache == "large" else "c")  # "c" is promised memory
+    """Return all rows as a map; it is told of random access where reading around each page would
+    spoil the cache."""
+    rows = np.load(
+        work.path, mmap_mode="r" if work.cache == "large" else "c"
+    )  # "c" is promised memory
     if work.cache == "large" and work.shuffled:
         rows._mmap.madvise(mmap.MADV_RANDOM)
     return np.asarray(rows)  # not a memmap: each slice of that class costs microseconds
@@ -50,7 +53,9 @@ def limit(work: Work) -> Epoch:
 
     def part(core: int, num_cores: int) -> Callable[[], None]:
         own_rows = share(work.num_records, core, num_cores)
-        rows = _rows(replace(work, variant="sequential"))[own_rows.start : own_rows.stop]  # it is read in order
+        rows = _rows(replace(work, variant="sequential"))[
+            own_rows.start : own_rows.stop
+        ]  # it is read in order
         buffer = np.empty((work.batch_size, *data.ROW_SHAPE), np.float32)
 
         def copy() -> None:
@@ -70,7 +75,8 @@ def numpy(work: Work) -> Epoch:
 
 
 def torch(work: Work) -> Epoch:
-    """DataLoader over whole batches; NumPy gathers, faster than torch's index_select; tf.Tensors by DLPack."""
+    """DataLoader over whole batches; NumPy gathers, faster than torch's index_select; tf.Tensors by
+    DLPack."""
     rows = _rows(work)
     if not work.to_tf:
         loader = forms.torch_loader(work, lambda batch: _gather(rows, batch))
@@ -78,11 +84,15 @@ def torch(work: Work) -> Epoch:
     import torch
     from tensorflow.experimental.dlpack import from_dlpack
 
-    def make(batch: Any) -> Any:  # torch's memory is aligned to 64 bytes, which TensorFlow's DLPack must have
+    def make(
+        batch: Any,
+    ) -> Any:  # torch's memory is aligned to 64 bytes, which TensorFlow's DLPack must have
         if isinstance(batch, slice):
             return torch.from_numpy(rows[batch]).clone()
         batch_tensor = torch.empty(len(batch), *data.ROW_SHAPE)
-        np.take(rows, batch, axis=0, out=batch_tensor.numpy(), mode="clip")  # "raise" would buffer the output
+        np.take(
+            rows, batch, axis=0, out=batch_tensor.numpy(), mode="clip"
+        )  # "raise" would buffer the output
         return batch_tensor
 
     tensors = forms.torch_loader(work, make)
@@ -95,7 +105,10 @@ def grain(num_threads: int | None = None, batches_ahead: int = 4) -> Callable[[W
     def build(work: Work) -> Epoch:
         rows = _rows(work)
         epoch = forms.grain_epoch(
-            work, lambda batch: _gather(rows, batch), num_threads=num_threads, batches_ahead=batches_ahead
+            work,
+            lambda batch: _gather(rows, batch),
+            num_threads=num_threads,
+            batches_ahead=batches_ahead,
         )
         return forms.handed(work, epoch)
 
@@ -114,7 +127,9 @@ def dali(work: Work) -> Epoch:
 
     @pipeline_def(batch_size=1, num_threads=cores(), device_id=None)  # type: ignore[untyped-decorator]
     def pipeline() -> Any:
-        return fn.external_source(source=source, cycle="raise", dtype=types.FLOAT, ndim=2, no_copy=True)
+        return fn.external_source(
+            source=source, cycle="raise", dtype=types.FLOAT, ndim=2, no_copy=True
+        )
 
     if not work.to_tf:
         return forms.dali_fed(pipeline(), lambda output: np.asarray(output[0]))
@@ -124,7 +139,8 @@ def dali(work: Work) -> Epoch:
 
 
 def tfdata_gather(work: Work) -> Epoch:
-    """tf.data, all data in memory: one permutation a pass, one gather a batch, one thread each gather."""
+    """tf.data, all data in memory: one permutation a pass, one gather a batch, one thread each
+    gather."""
     import tensorflow as tf
 
     rows, size, count = _in_memory(work), work.batch_size, work.num_records
@@ -132,7 +148,9 @@ def tfdata_gather(work: Work) -> Epoch:
     def batches(_: Any) -> Any:
         records = tf.random.shuffle(tf.range(count))
         steps = tf.data.Dataset.range(work.num_batches)
-        return steps.map(lambda step: tf.gather(rows, records[step * size : (step + 1) * size]), 2 * cores())
+        return steps.map(
+            lambda step: tf.gather(rows, records[step * size : (step + 1) * size]), 2 * cores()
+        )
 
     options = tf.data.Options()
     options.threading.max_intra_op_parallelism = 1
@@ -141,12 +159,15 @@ def tfdata_gather(work: Work) -> Epoch:
 
 
 def tfdata_slices(work: Work) -> Epoch:
-    """tf.data, all data in memory: from_tensor_slices of whole batches (of rows, batched then, it is half as fast)."""
+    """tf.data, all data in memory: from_tensor_slices of whole batches (of rows, batched then, it
+    is half as fast)."""
     import tensorflow as tf
 
     rows, size = _in_memory(work), work.batch_size
     end = work.num_records // size * size
-    dataset = tf.data.Dataset.from_tensor_slices(tf.reshape(rows[:end], [-1, size, *data.ROW_SHAPE]))
+    dataset = tf.data.Dataset.from_tensor_slices(
+        tf.reshape(rows[:end], [-1, size, *data.ROW_SHAPE])
+    )
     if end < work.num_records:
         dataset = dataset.concatenate(tf.data.Dataset.from_tensors(rows[end:]))
     options = tf.data.Options()
@@ -162,7 +183,8 @@ def _in_memory(work: Work) -> Any:
 
 
 def tfdata_records(work: Work) -> Epoch:
-    """tf.data, streaming: FixedLengthRecordDataset, a shuffle buffer of 10,000, one decode_raw a batch."""
+    """tf.data, streaming: FixedLengthRecordDataset, a shuffle buffer of 10,000, one decode_raw a
+    batch."""
     import tensorflow as tf
 
     dataset = tf.data.FixedLengthRecordDataset(
@@ -170,12 +192,17 @@ def tfdata_records(work: Work) -> Epoch:
     )
     if work.shuffled:
         dataset = dataset.shuffle(SHUFFLE_BUFFER)
-    dataset = dataset.batch(work.batch_size).map(lambda raw: tf.io.decode_raw(raw, tf.float32), cores()).prefetch(2)
+    dataset = (
+        dataset.batch(work.batch_size)
+        .map(lambda raw: tf.io.decode_raw(raw, tf.float32), cores())
+        .prefetch(2)
+    )
     return forms.tf_epoch(work, dataset)
 
 
 def tfdata_pyfunc(work: Work) -> Epoch:
-    """tf.data, streaming: batches of indices, one numpy_function a batch that takes from the memory map."""
+    """tf.data, streaming: batches of indices, one numpy_function a batch that takes from the memory
+    map."""
     import tensorflow as tf
 
     rows, rng, size = _rows(work), np.random.default_rng(0), work.batch_size
@@ -188,7 +215,12 @@ def tfdata_pyfunc(work: Work) -> Epoch:
     def gather(batch: Any) -> Any:
         return tf.numpy_function(lambda records: rows.take(records, axis=0), [batch], tf.float32)
 
-    dataset = tf.data.Dataset.range(1).flat_map(batches).map(gather, num_parallel_calls=cores()).prefetch(2)
+    dataset = (
+        tf.data.Dataset.range(1)
+        .flat_map(batches)
+        .map(gather, num_parallel_calls=cores())
+        .prefetch(2)
+    )
     return forms.tf_epoch(work, dataset)
 
 
@@ -199,7 +231,9 @@ def gpuload(blocks: bool = False) -> Callable[[Work], Epoch]:
         import gpuload as gl
 
         shuffle = gl.Blocks() if blocks else work.shuffled
-        loader = gl.Loader(gl.npy(work.path), batch_size=work.batch_size, shuffle=shuffle, seed=0, device="cpu")
+        loader = gl.Loader(
+            gl.npy(work.path), batch_size=work.batch_size, shuffle=shuffle, seed=0, device="cpu"
+        )
         return forms.own_form(work, loader, "x")
 
     return build
@@ -208,7 +242,10 @@ def gpuload(blocks: bool = False) -> Callable[[Work], Epoch]:
 _TF = ("tensorflow",)
 _SHUFFLED = ("shuffled", "shuffled-tf")
 _SEQUENTIAL = ("sequential", "sequential-tf")
-_BUT_LAST = (*_SHUFFLED, "sequential")  # in order to tf.Tensor they say no more than numpy, whose copy they share
+_BUT_LAST = (
+    *_SHUFFLED,
+    "sequential",
+)  # in order to tf.Tensor they say no more than numpy, whose copy they share
 QUESTION = Question(
     name="npy_rows",
     asks="Rows of one NPY file, 200,000 x 784 float32, in batches of 256: how fast do they come?",

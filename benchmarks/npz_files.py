@@ -1,8 +1,10 @@
-"""How fast do many small NPZ files come as batches (10,000 of a uint8 image 3 x 64 x 64 and a label, batches of 64)?
+"""How fast do many small NPZ files come as batches (10,000 of a uint8 image 3 x 64 x 64 and a
+label, batches of 64)?
 
-Variants  stored, as numpy.savez writes them; deflated, as numpy.savez_compressed does (the images have 16 levels, and
-          shrink to about half)
-Limit     open, read and close each file into one reused buffer, one process a core; nothing is inflated or summed
+Variants  stored, as numpy.savez writes them; deflated, as numpy.savez_compressed does (the images
+          have 16 levels, and shrink to about half)
+Limit     open, read and close each file into one reused buffer, one process a core; nothing is
+inflated or summed
 Floor     one thread, np.load of each file
 Shuffle   each peer opens every file once a pass in a new whole order
 Sums      all verify the CRC-32 of each array: zipfile does by itself, gpuload too
@@ -63,7 +65,9 @@ def limit(work: Work) -> Epoch:
 def numpy_load(work: Work) -> Epoch:
     """One thread, np.load of each file, np.stack."""
     paths, rng = _paths(work), np.random.default_rng(0)
-    return lambda: (_stacked([_load(paths[record]) for record in batch]) for batch in forms.batches(work, rng))
+    return lambda: (
+        _stacked([_load(paths[record]) for record in batch]) for batch in forms.batches(work, rng)
+    )
 
 
 def numpy_threads(num_threads: int) -> Callable[[Work], Epoch]:
@@ -90,14 +94,18 @@ def numpy_threads(num_threads: int) -> Callable[[Work], Epoch]:
 def torch(work: Work) -> Epoch:
     """DataLoader over whole batches, np.load in a worker process a core."""
     paths = _paths(work)
-    loader = forms.torch_loader(work, lambda batch: _stacked([_load(paths[record]) for record in batch]), cores())
+    loader = forms.torch_loader(
+        work, lambda batch: _stacked([_load(paths[record]) for record in batch]), cores()
+    )
     return lambda: iter(loader)
 
 
 def grain(work: Work) -> Epoch:
     """Batches of indices as the source, np.load in Grain's threads."""
     paths = _paths(work)
-    return forms.grain_epoch(work, lambda batch: _stacked([_load(paths[record]) for record in batch]))
+    return forms.grain_epoch(
+        work, lambda batch: _stacked([_load(paths[record]) for record in batch])
+    )
 
 
 def gpuload(work: Work) -> Epoch:
@@ -123,7 +131,17 @@ QUESTION = Question(
         Peer("gpuload", gpuload, 'gl.npz, record="file", defaults', ("gpuload",), role="ours"),
         Peer("numpy_2", numpy_threads(2), "np.load in 2 threads, two batches ahead"),
         Peer("numpy_8", numpy_threads(8), "np.load in 8 threads, two batches ahead"),
-        Peer("torch", torch, "DataLoader, whole batches, np.load, a process a core", ("torch", "torch.utils.data")),
-        Peer("grain", grain, "batches of indices as the source, np.load in threads", ("grain.python",)),
+        Peer(
+            "torch",
+            torch,
+            "DataLoader, whole batches, np.load, a process a core",
+            ("torch", "torch.utils.data"),
+        ),
+        Peer(
+            "grain",
+            grain,
+            "batches of indices as the source, np.load in threads",
+            ("grain.python",),
+        ),
     ),
 )

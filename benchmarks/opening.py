@@ -1,11 +1,13 @@
 """Opening many files: `python -m benchmarks.opening`, by wildcards and folders, and by manifests.
 
 NPY      `--shards` files of one row; opened by a wildcard, and by the manifest that this wrote
-Images   `--images` files of a folder for each class of 1,000, hard links to a few files; opened as a folder, and by the
-         manifest; then a manifest of `--listed` files that are not there, since opening touches none of them. What more
-         files take is a straight line through these two figures
-Figures  seconds of wall clock in a process of its own, best and median of `--rounds`; memory is what the process holds
-         more behind the opening than before (VmRSS), a file. Files are in the cache of the system
+Images   `--images` files of a folder for each class of 1,000, hard links to a few files; opened as
+         a folder, and by the manifest; then a manifest of `--listed` files that are not there,
+         since opening touches none of them. What more files take is a straight line through these
+         two figures
+Figures  seconds of wall clock in a process of its own, best and median of `--rounds`; memory is
+         what the process holds more behind the opening than before (VmRSS), a file. Files are in
+         the cache of the system
 """
 
 from __future__ import annotations
@@ -51,7 +53,9 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=100_000)
     parser.add_argument("--listed", type=int, default=5_000_000)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--folder", type=Path, help="where the files are made  [default: a temporary one]")
+    parser.add_argument(
+        "--folder", type=Path, help="where the files are made  [default: a temporary one]"
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=options.folder) as name:
         folder = Path(name)
@@ -80,7 +84,8 @@ def make_shards(folder: Path, count: int) -> None:
 
 
 def make_images(folder: Path, count: int) -> None:
-    """Write folders of image files; the files of a folder are links to one, which opening does not notice."""
+    """Write folders of image files; the files of a folder are links to one, which opening does not
+    notice."""
     for first in range(0, count, FOLDER_FILES):
         home = folder / f"class {first // FOLDER_FILES:05d}"
         home.mkdir(parents=True)
@@ -92,7 +97,9 @@ def make_images(folder: Path, count: int) -> None:
 def index(folder: Path, name: str, paths: str, to: str) -> None:
     """Write a manifest, in a process of its own."""
     code = "import sys, gpuload as gl; getattr(gl, sys.argv[1])(sys.argv[2]).index(sys.argv[3])"
-    subprocess.run([sys.executable, "-c", code, name, str(folder / paths), str(folder / to)], check=True)
+    subprocess.run(
+        [sys.executable, "-c", code, name, str(folder / paths), str(folder / to)], check=True
+    )
 
 
 def list_images(photos: Path, to: Path, count: int) -> None:
@@ -105,7 +112,9 @@ def list_images(photos: Path, to: Path, count: int) -> None:
     with gl.images(photos) as source:
         opening, entries = source._opening, source._entries()  # type: ignore[attr-defined]
     num_folders = -(-count // FOLDER_FILES)
-    names = Texts(np.frombuffer(b"n01440764_10026.JPEG" * count, np.uint8), np.arange(count + 1) * 20)
+    names = Texts(
+        np.frombuffer(b"n01440764_10026.JPEG" * count, np.uint8), np.arange(count + 1) * 20
+    )
     folders = Texts.of([f"{photos}/class {number:05d}/" for number in range(num_folders)])
     folder_of = np.arange(count, dtype=np.uint32) // FOLDER_FILES
     stamps = np.full((count, 3), (100_000, 1_700_000_000_000_000_000, 0), np.int64)
@@ -123,12 +132,16 @@ def measure(folder: Path, name: str, paths: str) -> dict[str, Any]:
     small = next((folder / "rows").iterdir())
     command = [sys.executable, "-c", OPEN, name, str(small), str(folder / paths)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    output = subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout
+    output = subprocess.run(
+        command, check=True, capture_output=True, text=True, env=environment
+    ).stdout
     sample: dict[str, Any] = json.loads(output)
     return sample
 
 
-def lines_of(folder: Path, works: list[tuple[str, str, int]], samples: list[list[dict[str, Any]]]) -> list[str]:
+def lines_of(
+    folder: Path, works: list[tuple[str, str, int]], samples: list[list[dict[str, Any]]]
+) -> list[str]:
     """Return the lines of the results."""
     about = machine.machine(folder)
     lines = [
@@ -141,15 +154,24 @@ def lines_of(folder: Path, works: list[tuple[str, str, int]], samples: list[list
     for number, (name, paths, count) in enumerate(works):
         column = [round_samples[number] for round_samples in samples]
         assert all(sample["records"] == count for sample in column)
-        seconds, memory = [sample["s"] for sample in column], median(sample["memory"] for sample in column)
-        size = f"{os.path.getsize(folder / paths) / count:.1f}" if paths.endswith(".manifest") else ""
+        seconds, memory = (
+            [sample["s"] for sample in column],
+            median(sample["memory"] for sample in column),
+        )
+        size = (
+            f"{os.path.getsize(folder / paths) / count:.1f}" if paths.endswith(".manifest") else ""
+        )
         state_s = median(sample["state_s"] for sample in column)
         lines.append(
             f"| gl.{name}({paths!r}) | {count:,} | {min(seconds):.3f} | {median(seconds):.3f} | {state_s:.3f} "
             f"| {memory / count:.0f} | {size} |"
         )
     for first in (0, 2):
-        same = {round_samples[number]["is"] for round_samples in samples for number in (first, first + 1)}
+        same = {
+            round_samples[number]["is"]
+            for round_samples in samples
+            for number in (first, first + 1)
+        }
         assert len(same) == 1, "the fingerprint is that of the files"
     return lines
 

@@ -1,7 +1,9 @@
-"""Tables and plots, from the JSON of a run and from nothing else: `python -m benchmarks.plot [results/*.json]`.
+"""Tables and plots, from the JSON of a run and from nothing else:
+`python -m benchmarks.plot [results/*.json]`.
 
-A ratio is taken within a round and a variant; what is shown is the median of the rounds, with the lowest
-and the highest. Where a workload has several limits, the one with the fastest round is the limit.
+A ratio is taken within a round and a variant; what is shown is the median of the rounds, with the
+lowest and the highest. Where a workload has several limits, the one with the fastest round is the
+limit.
 """
 
 from __future__ import annotations
@@ -49,7 +51,10 @@ class Row:
 def variants(results: dict[str, Any]) -> dict[str, list[Row]]:
     """Return the rows of each variant, the fastest first, those without a number last."""
     names = dict.fromkeys(entry["variant"] for entry in results["entries"])
-    return {name: _rows([entry for entry in results["entries"] if entry["variant"] == name]) for name in names}
+    return {
+        name: _rows([entry for entry in results["entries"] if entry["variant"] == name])
+        for name in names
+    }
 
 
 def _rows(entries: list[dict[str, Any]]) -> list[Row]:
@@ -60,7 +65,11 @@ def _rows(entries: list[dict[str, Any]]) -> list[Row]:
 
 
 def _rates(entry: dict[str, Any]) -> dict[int, float]:
-    return {sample["round"]: sample["records_per_s"] for sample in entry["samples"] if "failed" not in sample}
+    return {
+        sample["round"]: sample["records_per_s"]
+        for sample in entry["samples"]
+        if "failed" not in sample
+    }
 
 
 def _row(entry: dict[str, Any], limit: dict[int, float], place: int) -> Row:
@@ -69,13 +78,19 @@ def _row(entry: dict[str, Any], limit: dict[int, float], place: int) -> Row:
     if not good:
         failures = [sample["failed"] for sample in entry["samples"]]
         missing = ", ".join(entry["absent"])
-        why_not = f"absent: {missing} not installed" if missing else f"failed: {(failures or ['not run'])[0]}"
+        why_not = (
+            f"absent: {missing} not installed"
+            if missing
+            else f"failed: {(failures or ['not run'])[0]}"
+        )
         return Row(entry["peer"], entry["role"], entry["about"], why_not, place)
     return Row(
         peer=entry["peer"],
         role=entry["role"],
         about=entry["about"],
-        why_not="" if len(good) == len(entry["samples"]) else f"{len(entry['samples']) - len(good)} rounds failed",
+        why_not=""
+        if len(good) == len(entry["samples"])
+        else f"{len(entry['samples']) - len(good)} rounds failed",
         place=place,
         ratios=tuple(rate / limit[number] for number, rate in rates.items() if number in limit),
         rates=tuple(rates.values()),
@@ -103,7 +118,8 @@ def _head_lines(results: dict[str, Any], name: str) -> list[str]:
         f"{settings['rounds']} rounds with the peers interleaved, each (peer, round) in its own process",
         f"- {machine['cores']} cores of {machine['cpu']}, {machine['memory_gib']} GiB, Linux {machine['kernel']}, "
         f"read-ahead {machine.get('read_ahead_kib') or 'unknown'} KiB, {results['date'][:10]}",
-        "- " + ", ".join(f"{package} {version}" for package, version in results["versions"].items()),
+        "- "
+        + ", ".join(f"{package} {version}" for package, version in results["versions"].items()),
         f"- made by `python -m benchmarks.run --only {results['workload']}{option} --rounds {settings['rounds']}`; "
         f"all samples are in `{name}.json`",
         "- ratios are medians (lowest to highest) of ratios taken within a round; first batch: of a warm loader, "
@@ -113,7 +129,9 @@ def _head_lines(results: dict[str, Any], name: str) -> list[str]:
 
 
 def _table(rows: list[Row]) -> list[str]:
-    own_row = min((row for row in rows if row.role == "ours"), key=lambda row: row.place, default=None)  # its defaults
+    own_row = min(
+        (row for row in rows if row.role == "ours"), key=lambda row: row.place, default=None
+    )  # its defaults
     floor = next((row for row in rows if row.role == "floor" and row.rates), None)
     titles = ["loader", "x limit", "records/s", "x floor", "ours is", "first batch ms", "cold ms"]
     titles += ["imports MB", "added MB", "form"]
@@ -122,12 +140,27 @@ def _table(rows: list[Row]) -> list[str]:
         if not row.rates:
             lines.append(f"| {row.peer} |" + " |" * (len(titles) - 2) + f" {row.why_not} |")
             continue
-        spread = f"{row.ratio:.3f} ({min(row.ratios):.3f} to {max(row.ratios):.3f})" if row.ratios else "-"
-        cells = [f"**{row.peer}**" if row.role == "ours" else row.peer, spread, f"{_digits(median(row.rates)):,}"]
+        spread = (
+            f"{row.ratio:.3f} ({min(row.ratios):.3f} to {max(row.ratios):.3f})"
+            if row.ratios
+            else "-"
+        )
+        cells = [
+            f"**{row.peer}**" if row.role == "ours" else row.peer,
+            spread,
+            f"{_digits(median(row.rates)):,}",
+        ]
         cells += [_times(row, floor), _times(own_row, row)]
-        timings = [f"{row.first_ms:.1f}", f"{row.cold_first_ms:.0f}", _mb(row.imports_mb), _mb(row.added_mb)]
+        timings = [
+            f"{row.first_ms:.1f}",
+            f"{row.cold_first_ms:.0f}",
+            _mb(row.imports_mb),
+            _mb(row.added_mb),
+        ]
         cells += ["-"] * 4 if row.role == "limit" else timings
-        lines.append("| " + " | ".join([*cells, "; ".join(filter(None, (row.about, row.why_not)))]) + " |")
+        lines.append(
+            "| " + " | ".join([*cells, "; ".join(filter(None, (row.about, row.why_not)))]) + " |"
+        )
     return lines
 
 
@@ -141,7 +174,8 @@ def _mb(number: float) -> str:
 
 
 def _times(upper: Row | None, lower: Row | None) -> str:
-    """Return 'n x', the median of the ratios to the limit divided; '-' where there is nothing to divide."""
+    """Return 'n x', the median of the ratios to the limit divided; '-' where there is nothing to
+    divide."""
     if upper is None or lower is None or upper is lower or not upper.ratio or not lower.ratio:
         return "-"
     return f"{upper.ratio / lower.ratio:.2f} x"
@@ -153,7 +187,10 @@ def draw(results: dict[str, Any], path: Path) -> None:
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch
 
-    peers = {name: [row for row in rows if row.role != "limit"] for name, rows in variants(results).items()}
+    peers = {
+        name: [row for row in rows if row.role != "limit"]
+        for name, rows in variants(results).items()
+    }
     heights = [0.6 + 0.34 * len(rows) for rows in peers.values()]
     figure = Figure(figsize=(8.6, 1.15 + sum(heights)), layout="constrained")
     FigureCanvasAgg(figure)
@@ -162,7 +199,9 @@ def draw(results: dict[str, Any], path: Path) -> None:
         _bars(panel, rows)
         panel.set_title(variant, loc="left", fontsize=10, fontweight="bold")
     panels[-1].set_xlim(
-        0, 1.35 * max([ratio for rows in peers.values() for row in rows for ratio in row.ratios] or [1])
+        0,
+        1.35
+        * max([ratio for rows in peers.values() for row in rows for ratio in row.ratios] or [1]),
     )
     panels[-1].set_xlabel(f"x limit: {results['limit']}", fontsize=9)
     handles = [Patch(color=COLOURS[role], label=meaning) for role, meaning in MEANINGS.items()]
@@ -187,7 +226,9 @@ def _bars(panel: Any, rows: list[Row]) -> None:
     for place, row in zip(places, rows, strict=True):
         text = f"{row.ratio:.3f}   {_digits(median(row.rates)):,}/s" if row.rates else row.why_not
         right = max(row.ratios, default=0)
-        panel.annotate(text, (right, place), (5, 0), textcoords="offset points", va="center", fontsize=8)
+        panel.annotate(
+            text, (right, place), (5, 0), textcoords="offset points", va="center", fontsize=8
+        )
     panel.spines[["top", "right"]].set_visible(False)
     panel.tick_params(labelsize=9)
     panel.grid(axis="x", color="#eeeeee")
@@ -207,11 +248,15 @@ def write(path: Path) -> None:
 
 
 def overview(folder: Path) -> None:
-    """Draw gpuload and its three best peers: the first variant of each question, with a warm page cache."""
+    """Draw gpuload and its three best peers: the first variant of each question, with a warm page
+    cache."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    paths = [folder / f"{name}.json" for name in ("npy_rows", "npy_files", "fixed_images", "jpeg_training")]
+    paths = [
+        folder / f"{name}.json"
+        for name in ("npy_rows", "npy_files", "fixed_images", "jpeg_training")
+    ]
     panel_rows = {}
     for path in filter(Path.exists, paths):
         results = json.loads(path.read_text(encoding="utf-8"))
@@ -229,7 +274,12 @@ def overview(folder: Path) -> None:
         panel.set_xticks(places, [row.peer for row in rows], fontsize=8, rotation=30, ha="right")
         for place, rate in zip(places, rates, strict=True):
             panel.annotate(
-                f"{_digits(rate):,}", (place, rate), (0, 2), textcoords="offset points", ha="center", fontsize=7
+                f"{_digits(rate):,}",
+                (place, rate),
+                (0, 2),
+                textcoords="offset points",
+                ha="center",
+                fontsize=7,
             )
         panel.set_title(title, fontsize=9)
         panel.set_yticks([])
@@ -253,7 +303,9 @@ def _write_again(path: Path) -> None:
 
 
 if __name__ == "__main__":
-    for result_path in [Path(argument) for argument in sys.argv[1:]] or sorted(RESULTS.glob("*.json")):
+    for result_path in [Path(argument) for argument in sys.argv[1:]] or sorted(
+        RESULTS.glob("*.json")
+    ):
         _write_again(result_path)
     for folder in (RESULTS, RESULTS / "xeon"):
         overview(folder)

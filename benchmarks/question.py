@@ -23,7 +23,10 @@ Batch = Any
 Epoch = Callable[[], Iterator[Batch]]
 Role = Literal["limit", "floor", "peer", "ours"]
 Cache = Literal["warm", "cold", "large"]
-SLOW: tuple[Cache, ...] = ("cold", "large")  # storage is waited for; "large": the data is larger than memory
+SLOW: tuple[Cache, ...] = (
+    "cold",
+    "large",
+)  # storage is waited for; "large": the data is larger than memory
 
 
 def is_to_tf(variant: str) -> bool:
@@ -66,11 +69,12 @@ class Peer:
         build: makes the loader; what it returns makes one pass over the data.
         about: its form in one line, for the table's reader.
         needs: packages it cannot work without; missing, the peer is reported as absent.
-        uses: modules it loads by itself where they can be; imported before memory is measured, like ``needs``.
+        uses: modules it loads by itself where they can be; imported before memory is measured, like
+            ``needs``.
         variants: the variants it takes part in; empty for all.
         role: a limit and the floor are what others are compared with.
-        cache: the states of the page cache it is measured in: only a warm one is a question to those who hold all data
-            in memory, and others ask for more threads than there are cores.
+        cache: the states of the page cache it is measured in: only a warm one is a question to
+            those who hold all data in memory, and others ask for more threads than there are cores.
     """
 
     name: str
@@ -112,7 +116,8 @@ class Question:
         return next(peer for peer in self.peers if peer.name == name)
 
     def jobs(self, cache: str) -> list[tuple[str, Peer]]:
-        """Return what is measured in a round in a state of the cache: (variant, peer), variant by variant.
+        """Return what is measured in a round in a state of the cache: (variant, peer), variant by
+        variant.
 
         Handing over to TensorFlow is no question where storage is all that counts.
         """
@@ -125,14 +130,26 @@ class Question:
         ]
 
     def needs(self, variant: str, peer: Peer) -> tuple[str, ...]:
-        """Return the packages that a peer cannot do a variant without; a limit hands nothing over."""
+        """Return the packages that a peer cannot do a variant without; a limit hands nothing
+        over."""
         packages = ("tensorflow",) if is_to_tf(variant) and peer.role != "limit" else ()
         return tuple(dict.fromkeys(peer.needs + packages))
 
 
-NAMES = ("npy_rows", "npy_files", "npz_files", "fixed_images", "jpeg_training", "tfrecord", "csv_rows")
+NAMES = (
+    "npy_rows",
+    "npy_files",
+    "npz_files",
+    "fixed_images",
+    "jpeg_training",
+    "tfrecord",
+    "csv_rows",
+)
 REMOTE = ("remote_rows", "remote_jpeg")  # need nginx
-BY_NAME = ("augment", *REMOTE)  # asked only where --only names them: the first one has some hundred jobs a round
+BY_NAME = (
+    "augment",
+    *REMOTE,
+)  # asked only where --only names them: the first one has some hundred jobs a round
 
 
 def find(name: str) -> Question:
@@ -155,8 +172,9 @@ def _installed(name: str) -> bool:
 def touch(batch: Batch) -> int:
     """Do what every consumer does with a batch, and return its number of records.
 
-    Looks at each array in place (no copy: NumPy arrays, tf.Tensors, torch and DALI tensors on the host all
-    show their memory to NumPy) and reads its first and its last element, so that nothing is promised only.
+    Looks at each array in place (no copy: NumPy arrays, tf.Tensors, torch and DALI tensors on the
+    host all show their memory to NumPy) and reads its first and its last element, so that nothing
+    is promised only.
     """
     arrays = batch if isinstance(batch, tuple) else (batch,)
     for array in arrays:

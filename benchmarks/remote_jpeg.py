@@ -1,6 +1,8 @@
-"""How fast do JPEGs of a store come, ready for training (512 objects of about 500 x 375, batches of 64)?
+"""How fast do JPEGs of a store come, ready for training (512 objects of about 500 x 375, batches of
+64)?
 
-Work      as `jpeg_training.py`: read, decode, random box to 224 x 224, flip, normalise; each image is an object
+Work      as `jpeg_training.py`: read, decode, random box to 224 x 224, flip, normalise; each image
+is an object
 Variants  shuffled: a server beside the client; shuffled-20ms: each answer comes 20 ms later
 Limit     all objects by obstore in threads, nothing decoded
 Floor     obstore alone in threads, two batches ahead; OpenCV in a thread a core
@@ -73,7 +75,9 @@ def client(make: remoteserver.Make) -> Callable[[Work], Epoch]:
             jpeg_training.normalise(jpeg_training.resized(image, np.random.default_rng(seed)), out)
 
         def make_batch(batch: forms.Records, seeds: list[int]) -> NDArray[np.float32]:
-            contents = ranges([names[i] for i in batch], [0] * len(batch), [sizes[i] for i in batch])
+            contents = ranges(
+                [names[i] for i in batch], [0] * len(batch), [sizes[i] for i in batch]
+            )
             images = forms.empty(len(batch), SIDE, SIDE, 3)
             list(decoders.map(decode, contents, seeds, images))
             return images
@@ -98,14 +102,18 @@ def gpuload(form: str = "", antialias: bool = False) -> Callable[[Work], Epoch]:
 
         url = f"{remoteserver.serve(work.path, work.variant)}/bucket"
         cache = tempfile.mkdtemp(prefix="benchmarks-cache-") if form == "cache" else None
-        source = gl.images(gl.Remote([f"{url}/{name}" for name in _objects(work)[0]], cache=cache), labels=None)
+        source = gl.images(
+            gl.Remote([f"{url}/{name}" for name in _objects(work)[0]], cache=cache), labels=None
+        )
         ops = [
             gl.ops.Decode(),
             gl.ops.RandomResizedCrop(SIDE, SIDE, antialias=antialias),
             gl.ops.RandomFlip(),
             gl.ops.Normalize(jpeg_training.MEAN, jpeg_training.STD),
         ]
-        loader = gl.Loader(source, batch_size=work.batch_size, ops=ops, shuffle=True, seed=0, device="cpu")
+        loader = gl.Loader(
+            source, batch_size=work.batch_size, ops=ops, shuffle=True, seed=0, device="cpu"
+        )
         return forms.own_form(work, loader, "image")
 
     return build

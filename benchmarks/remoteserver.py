@@ -1,9 +1,11 @@
-"""A store on this machine, and the clients that are measured beside each other: nginx, which answers unsigned S3 GETs.
+"""A store on this machine, and the clients that are measured beside each other: nginx, which
+answers unsigned S3 GETs.
 
-Far       the variant ``...-20ms`` goes through a proxy that sends each answer on 20 ms later, as a store in the same
-          region does. It is written in Python and takes a tenth of a millisecond of processor time for a request.
-Clients   a client is a function ``ranges(names, begins, ends)`` that returns the bytes of many ranges; each is used as
-          its documentation says for many ranges at a time.
+Far       the variant ``...-20ms`` goes through a proxy that sends each answer on 20 ms later, as a
+          store in the same region does. It is written in Python and takes a tenth of a millisecond
+          of processor time for a request.
+Clients   a client is a function ``ranges(names, begins, ends)`` that returns the bytes of many
+          ranges; each is used as its documentation says for many ranges at a time.
 Cores     server, proxy and client share the cores of this machine.
 """
 
@@ -96,8 +98,12 @@ def s3fs_ranges(url: str, num_threads: int) -> Ranges:
     """s3fs, ``cat_ranges``: coroutines of aiobotocore, no threads."""
     import s3fs
 
-    files = s3fs.S3FileSystem(anon=True, endpoint_url=url, client_kwargs={"region_name": "us-east-1"})
-    return lambda names, begins, ends: files.cat_ranges([f"bucket/{name}" for name in names], list(begins), list(ends))
+    files = s3fs.S3FileSystem(
+        anon=True, endpoint_url=url, client_kwargs={"region_name": "us-east-1"}
+    )
+    return lambda names, begins, ends: files.cat_ranges(
+        [f"bucket/{name}" for name in names], list(begins), list(ends)
+    )
 
 
 def fsspec_ranges(url: str, num_threads: int) -> Ranges:
@@ -117,7 +123,10 @@ def pyarrow_ranges(url: str, num_threads: int) -> Ranges:
 
     pyarrow.set_io_thread_count(num_threads)  # as many connections, too
     files = fs.S3FileSystem(
-        anonymous=True, endpoint_override=url.removeprefix("http://"), scheme="http", region="us-east-1"
+        anonymous=True,
+        endpoint_override=url.removeprefix("http://"),
+        scheme="http",
+        region="us-east-1",
     )
     pool, opened = ThreadPoolExecutor(num_threads), dict[str, Any]()
 
@@ -130,9 +139,19 @@ def pyarrow_ranges(url: str, num_threads: int) -> Ranges:
 
 
 CLIENTS: tuple[tuple[str, Make, str, tuple[str, ...]], ...] = (
-    ("obstore", obstore_ranges, "obstore, a range a thread, 32 threads, 128 at 20 ms; no checks", ("obstore",)),
+    (
+        "obstore",
+        obstore_ranges,
+        "obstore, a range a thread, 32 threads, 128 at 20 ms; no checks",
+        ("obstore",),
+    ),
     ("pyarrow", pyarrow_ranges, "pyarrow.fs, read_at in 32 threads, 128 at 20 ms", ("pyarrow",)),
-    ("fsspec", fsspec_ranges, "fsspec's HTTP, cat_ranges, two batches ahead", ("fsspec", "aiohttp")),
+    (
+        "fsspec",
+        fsspec_ranges,
+        "fsspec's HTTP, cat_ranges, two batches ahead",
+        ("fsspec", "aiohttp"),
+    ),
     ("s3fs", s3fs_ranges, "s3fs, cat_ranges, two batches ahead", ("s3fs",)),
 )
 
@@ -140,7 +159,9 @@ CLIENTS: tuple[tuple[str, Make, str, tuple[str, ...]], ...] = (
 async def _delay(port: int, near_port: int) -> None:
     """Send on what comes to a port, and the answers DELAY_S later."""
 
-    async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, delay_s: float) -> None:
+    async def relay(
+        reader: asyncio.StreamReader, writer: asyncio.StreamWriter, delay_s: float
+    ) -> None:
         loop = asyncio.get_running_loop()
         with contextlib.suppress(ConnectionError):
             while data := await reader.read(1 << 18):
@@ -150,11 +171,15 @@ async def _delay(port: int, near_port: int) -> None:
                     writer.write(data)
         loop.call_later(delay_s, writer.close)
 
-    async def connect(client_reader: asyncio.StreamReader, client_writer: asyncio.StreamWriter) -> None:
+    async def connect(
+        client_reader: asyncio.StreamReader, client_writer: asyncio.StreamWriter
+    ) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", near_port)
         for end in (client_writer, writer):
             end.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        await asyncio.gather(relay(client_reader, writer, 0.0), relay(reader, client_writer, DELAY_S))
+        await asyncio.gather(
+            relay(client_reader, writer, 0.0), relay(reader, client_writer, DELAY_S)
+        )
 
     server = await asyncio.start_server(connect, "127.0.0.1", port, backlog=1024)
     await server.serve_forever()

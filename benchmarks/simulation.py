@@ -1,25 +1,30 @@
-"""A year of 10^12 records on 10^4 ranks, which are lost and added daily: `python -m benchmarks.simulation`.
+"""A year of 10^12 records on 10^4 ranks, which are lost and added daily:
+`python -m benchmarks.simulation`.
 
-What is simulated is the cluster: when nodes fail, when they come back, and how far each attempt to train comes. What
-the ranks do then is not: loaders save and load their states, and `Plan.span` says which records a step has.
+What is simulated is the cluster: when nodes fail, when they come back, and how far each attempt to
+train comes. What the ranks do then is not: loaders save and load their states, and `Plan.span` says
+which records a step has.
 
-Cluster    1,250 nodes of 8 ranks. Crashes come at random, 8 a day, and take a node along, or at times a rack of 16.
-           Repairs take half a day to two days. The training starts again at each crash, and once a day for the nodes
-           that are back
+Cluster    1,250 nodes of 8 ranks. Crashes come at random, 8 a day, and take a node along, or at
+           times a rack of 16. Repairs take half a day to two days. The training starts again at
+           each crash, and once a day for the nodes that are back
 Ranks      as many as divide the global batch, which stays the same; the others wait as spares
 Rollback   to the latest checkpoint that was written: a crash loses the steps since then, at most
-           ``checkpoint_steps + write_steps``, and these are trained again from the model of that checkpoint
-Reading    a rank reads whole windows of `gl.Blocks`, one window ahead in each lane of the order, and has none of them
-           after a restart; ranks that share a lane both read all of it. So this is the most that loaders ask for
+           ``checkpoint_steps + write_steps``, and these are trained again from the model of that
+           checkpoint
+Reading    a rank reads whole windows of `gl.Blocks`, one window ahead in each lane of the order,
+           and has none of them after a restart; ranks that share a lane both read all of it. So
+           this is the most that loaders ask for
 
-Checks, each of which ends the program if it fails:
-  seams    the committed steps of an epoch are intervals of its order; each begins where the one before ended, from
+Checks, each of which ends the program if it fails: seams    the committed steps of an epoch are
+  intervals of its order; each begins where the one before ended, from
            position 0 to the end: no position twice, none left out
-  ranks    of each number of ranks, all ranks together have the positions of a step, each once; of a step in the middle
-           of an epoch, and of the last, shorter one
-  records  of each epoch some records, drawn at random, and those at both ends of each interval: the inverse of the
-           order (which is here, and nowhere in gpuload) says at which position a record stands, so which rank has it
-           at which step of which attempt; and `Plan.span` of that rank and step has it
+  ranks    of each number of ranks, all ranks together have the positions of a step, each once; of a
+           step in the middle of an epoch, and of the last, shorter one
+  records  of each epoch some records, drawn at random, and those at both ends of each interval: the
+           inverse of the order (which is here, and nowhere in gpuload) says at which position a
+           record stands, so which rank has it at which step of which attempt; and `Plan.span` of
+           that rank and step has it
 """
 
 from __future__ import annotations
@@ -51,7 +56,8 @@ class Training:
     """What is trained on, by which cluster.
 
     Attributes:
-        blocks: the shuffle; the global batch is ``lanes * chunk`` records, whatever the number of ranks.
+        blocks: the shuffle; the global batch is ``lanes * chunk`` records, whatever the number of
+            ranks.
         checkpoint_steps: from one checkpoint to the next.
         write_steps: until a checkpoint is written, during which training goes on.
         restart_steps: which would be trained in the time that a restart takes.
@@ -92,9 +98,12 @@ class Training:
         return [count for count in range(1, most + 1) if self.global_batch % count == 0]
 
     def plan(self, num_ranks: int, rank: int = 0, *, shuffle: bool = True) -> Plan:
-        """Return the plan of a rank; without shuffling its records are the positions of the order."""
+        """Return the plan of a rank; without shuffling its records are the positions of the
+        order."""
         blocks = self.blocks if shuffle else False
-        return Plan(self.num_records, self.global_batch // num_ranks, blocks, self.seed, rank, num_ranks)
+        return Plan(
+            self.num_records, self.global_batch // num_ranks, blocks, self.seed, rank, num_ranks
+        )
 
     def loader(self, num_ranks: int, rank: int) -> gl.Loader:
         """Return the loader of a rank."""
@@ -133,7 +142,8 @@ class Attempt(NamedTuple):
         num_healthy: ranks that could train.
         num_ranks: ranks that do.
         num_steps: until the end.
-        is_crash: it ends by a crash; else at a checkpoint, for nodes that were added or as the simulation ends.
+        is_crash: it ends by a crash; else at a checkpoint, for nodes that were added or as the
+            simulation ends.
     """
 
     day: int
@@ -153,11 +163,17 @@ def attempts(training: Training, num_days: int) -> Iterator[Attempt]:
         repairs = [repair for repair in repairs if repair[0] > clock]
         num_healthy = num_nodes * training.ranks_per_node
         num_ranks = training.rank_counts[bisect_right(training.rank_counts, num_healthy) - 1]
-        crash = clock + 1 + int(random.exponential(training.steps_per_day / training.crashes_per_day))
+        crash = (
+            clock + 1 + int(random.exponential(training.steps_per_day / training.crashes_per_day))
+        )
         stop = min(crash, max(day_end, clock + 1), end)
-        yield Attempt(clock // training.steps_per_day, num_healthy, num_ranks, stop - clock, stop == crash)
+        yield Attempt(
+            clock // training.steps_per_day, num_healthy, num_ranks, stop - clock, stop == crash
+        )
         if stop == crash:
-            count = min(training.rack_nodes if random.random() < training.rack_share else 1, num_nodes - 1)
+            count = min(
+                training.rack_nodes if random.random() < training.rack_share else 1, num_nodes - 1
+            )
             num_nodes -= count
             repairs.append((stop + int(random.uniform(0.5, 2) * training.steps_per_day), count))
         if stop >= day_end:
@@ -184,7 +200,8 @@ class Leg(NamedTuple):
 
 
 def train(training: Training, num_days: int) -> Iterator[Leg]:
-    """Yield the legs of some days; each attempt begins with the state that the one before saved, as JSON."""
+    """Yield the legs of some days; each attempt begins with the state that the one before saved, as
+    JSON."""
     loader = lru_cache(maxsize=128)(training.loader)
     text = json.dumps(loader(1, 0).state_dict())
     for attempt in attempts(training, num_days):
@@ -194,9 +211,14 @@ def train(training: Training, num_days: int) -> Iterator[Leg]:
         begin, num_committed = loaders[0].position, attempt.num_steps
         assert {rank_loader.position for rank_loader in loaders} == {begin}
         if attempt.is_crash:
-            num_checkpoints = max(0, attempt.num_steps - training.write_steps) // training.checkpoint_steps
+            num_checkpoints = (
+                max(0, attempt.num_steps - training.write_steps) // training.checkpoint_steps
+            )
             num_committed = num_checkpoints * training.checkpoint_steps
-        states = [json.dumps(rank_loader.state_at(rank_loader.after(begin, num_committed))) for rank_loader in loaders]
+        states = [
+            json.dumps(rank_loader.state_at(rank_loader.after(begin, num_committed)))
+            for rank_loader in loaders
+        ]
         assert len(set(states)) == 1, "any rank may save the state"
         text = states[0]
         yield from _legs(training.plan(attempt.num_ranks), attempt, begin, num_committed)
@@ -209,31 +231,45 @@ def _legs(plan: Plan, attempt: Attempt, begin: Position, num_committed: int) -> 
         num_steps = min(num_left, plan.end(begin) - begin.step)
         yield Leg(attempt, begin, num_steps, min(num_steps, num_committed))
         begin = plan.normalize(plan.later(begin, begin.step + num_steps))
-        num_left, num_committed = num_left - num_steps, num_committed - min(num_steps, num_committed)
+        num_left, num_committed = (
+            num_left - num_steps,
+            num_committed - min(num_steps, num_committed),
+        )
 
 
 # --- what is read
 
 
 def num_read(training: Training, leg: Leg, *, steps_ahead: int = STEPS_AHEAD) -> int:
-    """Return how many records all ranks together read in a leg, lost steps and windows ahead with them."""
+    """Return how many records all ranks together read in a leg, lost steps and windows ahead with
+    them."""
     lanes, window, length = training.lanes, training.blocks.window_records, training.num_records
     begin = leg.begin.offset
     end = begin + (leg.num_steps + steps_ahead) * training.global_batch
     until = min(length, end + max(window * lanes.lanes, training.global_batch))
     first, last = _lane_places(lanes, begin), _lane_places(lanes, until)
     num_windows = np.where(last > first, -(-last // window) - first // window, 0)
-    count = int(num_windows @ _num_readers(lanes, training.global_batch // leg.attempt.num_ranks)) * window
-    if end > lanes.whole:  # of what is left behind the lanes each rank has neighbours, in two windows at most
+    count = (
+        int(num_windows @ _num_readers(lanes, training.global_batch // leg.attempt.num_ranks))
+        * window
+    )
+    if (
+        end > lanes.whole
+    ):  # of what is left behind the lanes each rank has neighbours, in two windows at most
         count += min(2 * window, length) * leg.attempt.num_ranks
     return count
 
 
 def _lane_places(lanes: order.Lanes, position: int) -> Numbers:
-    """Return for each lane the first of its places that is not before a position, int64 ``[lanes]``."""
+    """Return for each lane the first of its places that is not before a position, int64
+    ``[lanes]``."""
     numbers = np.arange(lanes.lanes)
     rows, within = divmod(min(position, lanes.whole), lanes.row)
-    return numbers * lanes.lane_length + rows * lanes.chunk + np.clip(within - numbers * lanes.chunk, 0, lanes.chunk)
+    return (
+        numbers * lanes.lane_length
+        + rows * lanes.chunk
+        + np.clip(within - numbers * lanes.chunk, 0, lanes.chunk)
+    )
 
 
 @lru_cache(maxsize=64)
@@ -249,23 +285,36 @@ def _num_readers(lanes: order.Lanes, batch_size: int) -> Numbers:
 def positions_of(training: Training, records: Numbers, epoch: int) -> Numbers:
     """Return where records stand in the order of an epoch."""
     length, blocks, seed = training.num_records, training.blocks, training.seed
-    rotation = rng.bits(1, seed=seed, epoch=epoch, records=NUMBER_0, stream=order.ROTATION_STREAM)[0, 0]
+    rotation = rng.bits(1, seed=seed, epoch=epoch, records=NUMBER_0, stream=order.ROTATION_STREAM)[
+        0, 0
+    ]
     block, within = np.divmod((records - int(rotation) % length) % length, blocks.block_records)
     is_whole = block < length // blocks.block_records
-    block[is_whole] = _inverse(block[is_whole], length // blocks.block_records, seed, epoch, order.BLOCKS_STREAM)
+    block[is_whole] = _inverse(
+        block[is_whole], length // blocks.block_records, seed, epoch, order.BLOCKS_STREAM
+    )
     places = block * blocks.block_records + within
     windows, inside = np.divmod(places, blocks.window_records)
     sizes = np.minimum(blocks.window_records, length - windows * blocks.window_records)
     for size in np.unique(sizes).tolist():
         is_size = sizes == size
-        inside[is_size] = _inverse(inside[is_size], size, seed, epoch, order.WINDOW_STREAM, windows[is_size])
+        inside[is_size] = _inverse(
+            inside[is_size], size, seed, epoch, order.WINDOW_STREAM, windows[is_size]
+        )
     return training.lanes.positions(windows * blocks.window_records + inside)
 
 
-def _inverse(values: Numbers, length: int, seed: int, epoch: int, stream: int, numbers: Numbers = NUMBER_0) -> Numbers:
-    """Return where values stand in the permutations of one length with these numbers: all rounds backwards."""
-    words = rng.bits(order.num_rounds(length), seed=seed, epoch=epoch, records=numbers, stream=stream)
-    keys = np.stack([words.T >> np.uint64(32), words.T & np.uint64(0xFFFFFFFF)], axis=1).astype(np.uint32)
+def _inverse(
+    values: Numbers, length: int, seed: int, epoch: int, stream: int, numbers: Numbers = NUMBER_0
+) -> Numbers:
+    """Return where values stand in the permutations of one length with these numbers: all rounds
+    backwards."""
+    words = rng.bits(
+        order.num_rounds(length), seed=seed, epoch=epoch, records=numbers, stream=stream
+    )
+    keys = np.stack([words.T >> np.uint64(32), words.T & np.uint64(0xFFFFFFFF)], axis=1).astype(
+        np.uint32
+    )
     keys = np.broadcast_to(keys, (*keys.shape[:2], values.size)) if values.size else keys
     network = order.Permutation(length, ())
     out, is_left = values.copy(), np.ones(values.size, np.bool_)
@@ -293,8 +342,8 @@ class Account:
     Attributes:
         epoch, offset: up to where the records are committed.
         legs: the committed ones of this epoch.
-        days: for each day the ranks that trained, least and most, the committed records, those read, the crashes, and
-            the steps that each of them lost.
+        days: for each day the ranks that trained, least and most, the committed records, those
+            read, the crashes, and the steps that each of them lost.
     """
 
     training: Training
@@ -312,8 +361,12 @@ class Account:
         training, attempt = self.training, leg.attempt
         num_committed = 0
         if leg.num_committed:
-            assert (leg.begin.epoch, leg.begin.offset) == (self.epoch, self.offset), "a gap, or a record twice"
-            end = min(training.num_records, leg.begin.offset + leg.num_committed * training.global_batch)
+            assert (leg.begin.epoch, leg.begin.offset) == (self.epoch, self.offset), (
+                "a gap, or a record twice"
+            )
+            end = min(
+                training.num_records, leg.begin.offset + leg.num_committed * training.global_batch
+            )
             num_committed, self.offset = end - self.offset, end
             self.legs.append(leg)
         if attempt.num_ranks not in self.rank_counts:
@@ -345,12 +398,17 @@ def check_ranks(training: Training, num_ranks: int) -> None:
     for step in sorted({last // 2, last}):
         begin = plans[0].at(Position(), step)
         end = min(training.num_records, begin.offset + training.global_batch)
-        parts = [positions[is_valid] for positions, is_valid, _ in (plan.span(begin) for plan in plans)]
-        assert np.array_equal(np.concatenate(parts), np.arange(begin.offset, end)), f"{num_ranks} ranks, step {step}"
+        parts = [
+            positions[is_valid] for positions, is_valid, _ in (plan.span(begin) for plan in plans)
+        ]
+        assert np.array_equal(np.concatenate(parts), np.arange(begin.offset, end)), (
+            f"{num_ranks} ranks, step {step}"
+        )
 
 
 def check_records(training: Training, legs: list[Leg], count: int) -> int:
-    """Check that records of an epoch are where the inverse of the order says; return how many were looked for.
+    """Check that records of an epoch are where the inverse of the order says; return how many were
+    looked for.
 
     Args:
         training: what is trained.
@@ -372,7 +430,9 @@ def check_records(training: Training, legs: list[Leg], count: int) -> int:
         plan = training.plan(leg.attempt.num_ranks, rank)
         batch, is_valid, _ = plan.span(plan.at(leg.begin, step))
         assert step < leg.begin.step + leg.num_committed, "the step was lost"
-        assert np.count_nonzero((batch == record) & is_valid) == 1, f"record {record} of epoch {epoch}"
+        assert np.count_nonzero((batch == record) & is_valid) == 1, (
+            f"record {record} of epoch {epoch}"
+        )
     return int(records.size)
 
 
@@ -384,7 +444,11 @@ def place_of(training: Training, leg: Leg, position: int) -> tuple[int, int]:
     if num_left >= training.global_batch:
         return leg.begin.step + num_steps, within // (training.global_batch // num_ranks)
     share, rest = divmod(num_left, num_ranks)  # the first ranks have one record more
-    rank = within // (share + 1) if within < rest * (share + 1) else rest + (within - rest * (share + 1)) // share
+    rank = (
+        within // (share + 1)
+        if within < rest * (share + 1)
+        else rest + (within - rest * (share + 1)) // share
+    )
     return leg.begin.step + num_steps, rank
 
 
@@ -449,13 +513,22 @@ def table(results: dict[str, Any]) -> str:
         ("days, epochs", f"{results['num_days']}, {results['epochs']} whole ones"),
         ("committed records", f"{results['committed_records']:,}"),
         ("crashes", f"{results['crashes']:,}"),
-        ("ranks that train", f"{low:,} to {high:,}, {len(results['rank_counts'])} different numbers"),
+        (
+            "ranks that train",
+            f"{low:,} to {high:,}, {len(results['rank_counts'])} different numbers",
+        ),
         ("records committed twice, or left out", "0"),
         ("records looked for, and at their place", f"{results['records_looked_for']:,}"),
-        ("most steps lost by a crash", f"{results['rollback_steps']['most']:,} of {results['max_rollback_steps']:,}"),
+        (
+            "most steps lost by a crash",
+            f"{results['rollback_steps']['most']:,} of {results['max_rollback_steps']:,}",
+        ),
         ("steps that were trained again", f"{results['lost_share']:.2%}"),
         ("bytes read for each byte of a committed step", f"{results['read_per_committed']:.3f}"),
-        ("the same of single days", "{:.3f} to {:.3f}".format(*_bounds(results["days"]["read_per_committed"]))),
+        (
+            "the same of single days",
+            "{:.3f} to {:.3f}".format(*_bounds(results["days"]["read_per_committed"])),
+        ),
     ]
     head = [
         "# A year of 10^12 records on 10^4 ranks",
@@ -484,7 +557,9 @@ def main() -> None:
     """Simulate, and write the results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--days", type=int, default=365)
-    parser.add_argument("--records", type=int, default=100, help="that are looked for in each epoch  [default: 100]")
+    parser.add_argument(
+        "--records", type=int, default=100, help="that are looked for in each epoch  [default: 100]"
+    )
     parser.add_argument("--seed", type=int, default=YEAR.seed)
     parser.add_argument("--results", type=Path, default=RESULTS)
     options = parser.parse_args()

@@ -1,9 +1,12 @@
-"""How fast do tf.train.Examples come from TFRecord files (100,000 of 3,072 image bytes, a label, 4 floats; 4 shards)?
+"""How fast do tf.train.Examples come from TFRecord files (100,000 of 3,072 image bytes, a label, 4
+floats; 4 shards)?
 
 Limit    a copy of the shards' bytes by all cores into buffers that stay in the cache
-Checks   gpuload and tf.data verify the checksum of each record; DALI has no such check, and Grain's reader neither
-Shuffle  gpuload visits all records in a new whole order each pass; tf.data takes the shards side by side through a
-         buffer of 10,000 records, DALI through one of 10,000: what they have for such files
+Checks   gpuload and tf.data verify the checksum of each record; DALI has no such check, and Grain's
+reader neither
+Shuffle  gpuload visits all records in a new whole order each pass; tf.data takes the shards side by
+         side through a buffer of 10,000 records, DALI through one of 10,000: what they have for
+         such files
 """
 
 from __future__ import annotations
@@ -53,15 +56,22 @@ def gpuload(*, verify: bool) -> Callable[[Work], Epoch]:
     def build(work: Work) -> Epoch:
         import gpuload as gl
 
-        features = {"image": gl.Raw("u1", (data.EXAMPLE_BYTES,)), "label": "i8", "box": ("f4", (4,))}
+        features = {
+            "image": gl.Raw("u1", (data.EXAMPLE_BYTES,)),
+            "label": "i8",
+            "box": ("f4", (4,)),
+        }
         source = gl.tfrecord(_shards(work), features, verify=verify)
-        return forms.own_form(work, gl.Loader(source, work.batch_size, shuffle=True), "image", "label", "box")
+        return forms.own_form(
+            work, gl.Loader(source, work.batch_size, shuffle=True), "image", "label", "box"
+        )
 
     return build
 
 
 def tfdata(work: Work) -> Epoch:
-    """Shards side by side, a buffer of 10,000 serialized records, one parse_example and one decode_raw a batch."""
+    """Shards side by side, a buffer of 10,000 serialized records, one parse_example and one
+    decode_raw a batch."""
     import tensorflow as tf
 
     features = {
@@ -83,7 +93,11 @@ def tfdata(work: Work) -> Epoch:
         num_parallel_calls=cores(),
         deterministic=False,
     )
-    dataset = dataset.shuffle(SHUFFLE_BUFFER).batch(work.batch_size).map(parse, cores(), deterministic=False)
+    dataset = (
+        dataset.shuffle(SHUFFLE_BUFFER)
+        .batch(work.batch_size)
+        .map(parse, cores(), deterministic=False)
+    )
     return forms.tf_epoch(work, dataset.prefetch(2))
 
 
@@ -112,7 +126,9 @@ def dali(work: Work) -> Epoch:
     pipe.build()
     spare: list[tuple[Any, ...]] = []
 
-    def epoch() -> Iterator[Any]:  # the reader goes on into the next pass, and so does the batch on the border
+    def epoch() -> Iterator[
+        Any
+    ]:  # the reader goes on into the next pass, and so does the batch on the border
         left = work.num_records
         while left > 0:
             batch = spare.pop() if spare else tuple(forms.dense(output) for output in pipe.run())

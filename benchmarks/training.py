@@ -1,10 +1,14 @@
-"""What does training see of a loader beside its steady rate? `python -m benchmarks.training [--only WORKS]`.
+"""What does training see of a loader beside its steady rate?
+`python -m benchmarks.training [--only WORKS]`.
 
-Start    a new process whose packages are imported and whose files are in the page cache: seconds until the batches 1,
-         10 and 100 (gpuload's own import counts), and which share of its steady rate a peer delivers in the first 2 s
-Step     a loop with a step of 2 ms, which sleeps, or keeps a core busy: milliseconds a batch that next() takes
+Start    a new process whose packages are imported and whose files are in the page cache: seconds
+         until the batches 1, 10 and 100 (gpuload's own import counts), and which share of its
+         steady rate a peer delivers in the first 2 s
+Step     a loop with a step of 2 ms, which sleeps, or keeps a core busy: milliseconds a batch that
+next() takes
 Memory   most that a peer adds while it makes whole passes
-Peers    those of the questions, each as there, in turns; each figure is of a process of its own (`loops`, `measure`)
+Peers    those of the questions, each as there, in turns; each figure is of a process of its own
+         (`loops`, `measure`)
 """
 
 from __future__ import annotations
@@ -37,9 +41,12 @@ Figures = dict[str, float]
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measure, write JSON and tables, and print them; the exit status is 1 if a peer that is installed failed."""
+    """Measure, write JSON and tables, and print them; the exit status is 1 if a peer that is
+    installed failed."""
     options = _parser().parse_args(arguments)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # an exit, so that the process at work is ended too
+    signal.signal(
+        signal.SIGTERM, lambda *_: sys.exit(143)
+    )  # an exit, so that the process at work is ended too
     settings = Settings(
         data=options.data, rounds=1 if options.smoke else options.rounds, seconds=0.0 if options.smoke else 1.0,
         smoke=options.smoke, peers=tuple(options.peers or ()), variants=(VARIANT,),
@@ -59,18 +66,24 @@ def main(arguments: list[str] | None = None) -> int:
     results["machine"]["load_at_end"] = [round(load, 2) for load in os.getloadavg()]
     text = page(results)
     options.results.mkdir(parents=True, exist_ok=True)
-    (options.results / "training.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    (options.results / "training.json").write_text(
+        json.dumps(results, indent=1) + "\n", encoding="utf-8"
+    )
     (options.results / "training.md").write_text(text, encoding="utf-8")
     print(text)
     return int(any(sample["failed"] for work in results["works"].values() for sample in work))
 
 
-def measure(question: Question, path: Path, settings: Settings, tell: Callable[[str], None]) -> list[dict[str, Any]]:
+def measure(
+    question: Question, path: Path, settings: Settings, tell: Callable[[str], None]
+) -> list[dict[str, Any]]:
     """Return the samples of a question: peer, round, its figures, and what failed."""
     peers = [
         peer
         for variant, peer in question.jobs(settings.cache)
-        if variant == VARIANT and peer.role != "limit" and (not settings.peers or peer.name in settings.peers)
+        if variant == VARIANT
+        and peer.role != "limit"
+        and (not settings.peers or peer.name in settings.peers)
         if not missing(question.needs(variant, peer))
     ]
     machine.read_once(machine.files_of(path))
@@ -79,7 +92,13 @@ def measure(question: Question, path: Path, settings: Settings, tell: Callable[[
         for peer in peers[number % len(peers) :] + peers[: number % len(peers)]:
             figures, errors = _figures(question, peer, path, settings)
             samples.append(
-                {"peer": peer.name, "role": peer.role, "round": number, "figures": figures, "failed": errors}
+                {
+                    "peer": peer.name,
+                    "role": peer.role,
+                    "round": number,
+                    "figures": figures,
+                    "failed": errors,
+                }
             )
             tell(
                 f"{question.name} round {number + 1} of {settings.rounds}: {peer.name} {errors or json.dumps(figures)}"
@@ -87,7 +106,9 @@ def measure(question: Question, path: Path, settings: Settings, tell: Callable[[
     return samples
 
 
-def _figures(question: Question, peer: Peer, path: Path, settings: Settings) -> tuple[Figures, list[str]]:
+def _figures(
+    question: Question, peer: Peer, path: Path, settings: Settings
+) -> tuple[Figures, list[str]]:
     """Return the figures of a peer in one round, and a line for each loop that failed."""
     figures: Figures = {}
     failures = []
@@ -97,7 +118,9 @@ def _figures(question: Question, peer: Peer, path: Path, settings: Settings) -> 
             "num_records": settings.records(question), "seconds": settings.seconds, "peer": peer.name,
         }  # fmt: skip
         malloc = {} if peer.role == "ours" else PEERS_MALLOC
-        out, problem = run_process([sys.executable, "-m", "benchmarks.loops", json.dumps(task)], malloc)
+        out, problem = run_process(
+            [sys.executable, "-m", "benchmarks.loops", json.dumps(task)], malloc
+        )
         lines = [line.removeprefix(MARK) for line in out.splitlines() if line.startswith(MARK)]
         if lines:
             figures |= json.loads(lines[0])
@@ -116,7 +139,10 @@ def _derived(figures: Figures, batch_size: int) -> Figures:
     """Return the figures with what is computed from them."""
     figures_of_steps: Figures = {}
     for name, step in STEPS.items():
-        share, rate = (figures.get(f"{figure} beside a {step} step") for figure in ("share of next()", "batches/s"))
+        share, rate = (
+            figures.get(f"{figure} beside a {step} step")
+            for figure in ("share of next()", "batches/s")
+        )
         if share is not None and rate:
             figures_of_steps[name] = 1e3 * share / rate
     at_first, rate = figures.get(f"fresh, batches in {FIRST_S:g} s"), figures.get("records/s")
@@ -150,8 +176,14 @@ def page(results: dict[str, Any]) -> str:
             peer_samples = [sample for sample in samples if sample["peer"] == peer]
             cells = [_cell([sample["figures"][column] for sample in peer_samples if column in sample["figures"]])
                      for column in COLUMNS]  # fmt: skip
-            lines.append(f"| {f'**{peer}**' if peer_samples[0]['role'] == 'ours' else peer} | {' | '.join(cells)} |")
-        lines += [f"\n{sample['peer']} failed: {failure}" for sample in samples for failure in sample["failed"]]
+            lines.append(
+                f"| {f'**{peer}**' if peer_samples[0]['role'] == 'ours' else peer} | {' | '.join(cells)} |"
+            )
+        lines += [
+            f"\n{sample['peer']} failed: {failure}"
+            for sample in samples
+            for failure in sample["failed"]
+        ]
     return "\n".join([*lines, ""])
 
 
@@ -169,13 +201,22 @@ def _tell(line: str) -> None:
 def _parser() -> argparse.ArgumentParser:
     defaults = Settings()
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.training", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m benchmarks.training",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--only", nargs="+", choices=WORKS, help="these works only")
     parser.add_argument("--peers", nargs="+", help="these peers only")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--smoke", action="store_true", help="little data, one round: does it all work?")
-    parser.add_argument("--data", type=Path, default=defaults.data, help="where the data is made ($GPULOAD_BENCH_DATA)")
+    parser.add_argument(
+        "--smoke", action="store_true", help="little data, one round: does it all work?"
+    )
+    parser.add_argument(
+        "--data",
+        type=Path,
+        default=defaults.data,
+        help="where the data is made ($GPULOAD_BENCH_DATA)",
+    )
     parser.add_argument("--results", type=Path, default=RESULTS)
     return parser
 

@@ -1,14 +1,17 @@
-"""Is the number of threads that gpuload chooses the right one? `python -m benchmarks.tuning [--rounds 2]`.
+"""Is the number of threads that gpuload chooses the right one?
+`python -m benchmarks.tuning [--rounds 2]`.
 
     work       what the batches are made of, and what holds them up
-    threads    a loop of `--seconds` over a loader with `num_threads=` of each of these, behind its first second
+    threads    a loop of `--seconds` over a loader with `num_threads=` of each of these, behind its
+    first second
     best       the one of them with the most records a second
-    left out   a loop of `--tuned` seconds without `num_threads=` and `prefetch=`: the records a second of its last
-               third, and of all of it, from the first batch on; what it chose in the end
+    left out   a loop of `--tuned` seconds without `num_threads=` and `prefetch=`: the records a
+               second of its last third, and of all of it, from the first batch on; what it chose in
+               the end
 
-Loops take turns, each with a loader of its own, and take batches as fast as they come; the ratios are the medians of
-the rounds. The store is a server on this machine behind a proxy that answers 20 ms later (`remoteserver.py`). Results
-go to `results/tuning.md`.
+Loops take turns, each with a loader of its own, and take batches as fast as they come; the ratios
+are the medians of the rounds. The store is a server on this machine behind a proxy that answers 20
+ms later (`remoteserver.py`). Results go to `results/tuning.md`.
 """
 
 from __future__ import annotations
@@ -70,7 +73,8 @@ def jpeg_files(folder: Path) -> Batches:
 
 
 def far_store(folder: Path) -> Batches:
-    """Return shuffled rows of an object in a store that answers in 20 ms: requests at a time are the limit."""
+    """Return shuffled rows of an object in a store that answers in 20 ms: requests at a time are
+    the limit."""
     bucket = remote_rows.prepare(folder, 4_096)
     url = f"{remoteserver.serve(bucket, remoteserver.FAR)}/bucket/{remote_rows.NAME}"
     source = gl.npy(gl.Remote(url))
@@ -78,7 +82,8 @@ def far_store(folder: Path) -> Batches:
 
 
 def slow_reader(folder: Path) -> Batches:
-    """Return rows that a function returns after a sleep of 5 ms a batch: threads that wait are the limit."""
+    """Return rows that a function returns after a sleep of 5 ms a batch: threads that wait are the
+    limit."""
 
     def read(numbers: np.ndarray) -> dict[str, np.ndarray]:
         time.sleep(SLEEP_S)
@@ -89,7 +94,8 @@ def slow_reader(folder: Path) -> Batches:
 
 
 def python_op(folder: Path) -> Batches:
-    """Return rows through an op that holds the lock of Python for 2 ms a batch: more threads are slower."""
+    """Return rows through an op that holds the lock of Python for 2 ms a batch: more threads are
+    slower."""
 
     def spin(x: np.ndarray) -> np.ndarray:
         end_s = time.perf_counter() + TURN_S
@@ -132,12 +138,22 @@ def measure(work: Batches, seconds: float, tuned_s: float) -> dict[str, Any]:
     fixed = {}
     for num_threads in THREADS:
         with work(num_threads=num_threads) as loader:
-            fixed[num_threads] = rate(list(times_of(loader, seconds)), min(SETTLING_S, seconds / 2), loader.batch_size)
+            fixed[num_threads] = rate(
+                list(times_of(loader, seconds)), min(SETTLING_S, seconds / 2), loader.batch_size
+            )
     with work() as loader:
         times = list(times_of(loader, tuned_s))
-        late, whole = rate(times, times[-1] * 2 / 3, loader.batch_size), loader.batch_size * len(times) / times[-1]
+        late, whole = (
+            rate(times, times[-1] * 2 / 3, loader.batch_size),
+            loader.batch_size * len(times) / times[-1],
+        )
         stats = loader.stats()
-    return {"fixed": fixed, "late": late, "whole": whole, "chosen": (stats["num_threads"], stats["prefetch"])}
+    return {
+        "fixed": fixed,
+        "late": late,
+        "whole": whole,
+        "chosen": (stats["num_threads"], stats["prefetch"]),
+    }
 
 
 def table(rows: list[tuple[str, list[dict[str, Any]]]], num_rounds: int) -> str:
@@ -152,9 +168,16 @@ def table(rows: list[tuple[str, list[dict[str, Any]]]], num_rounds: int) -> str:
         fixed = {number: median(part["fixed"][number] for part in rounds) for number in THREADS}
         best = max(fixed, key=lambda number: fixed[number])
         late, whole = (median(part[key] for part in rounds) for key in ("late", "whole"))
-        ratios = [median(part[key] / part["fixed"][best] for part in rounds) for key in ("late", "whole")]
-        chosen = "; ".join(f"{int(threads)}, {int(ahead)}" for threads, ahead in (part["chosen"] for part in rounds))
-        numbers = " | ".join(f"**{fixed[n]:,.0f}**" if n == best else f"{fixed[n]:,.0f}" for n in THREADS)
+        ratios = [
+            median(part[key] / part["fixed"][best] for part in rounds) for key in ("late", "whole")
+        ]
+        chosen = "; ".join(
+            f"{int(threads)}, {int(ahead)}"
+            for threads, ahead in (part["chosen"] for part in rounds)
+        )
+        numbers = " | ".join(
+            f"**{fixed[n]:,.0f}**" if n == best else f"{fixed[n]:,.0f}" for n in THREADS
+        )
         lines.append(
             f"| {name} | {numbers} | {late:,.0f}, {whole:,.0f} | {ratios[0]:.2f}, {ratios[1]:.2f} | {chosen} |"
         )

@@ -1,11 +1,14 @@
-"""What several views of an image cost beside their parts, as DINO has them: `python -m benchmarks.views`.
+"""What several views of an image cost beside their parts, as DINO has them:
+`python -m benchmarks.views`.
 
-Works    `decoded`: each JPEG is decoded as a whole, and a corner of it is handed out. `views`: two global and eight
-         local ones are made of images of 500 x 375 in memory. `both`: the views of JPEGs, each of which is decoded
-         once. The views are the crops and flips of ``gl.recipes.dino()`` alone, or all that it has
-Figures  milliseconds an image, of the clock and of the processor (all threads), medians of `--rounds`; in each round
-         the works take turns in one process, each with a loader that has done an epoch before. Share is (decoded +
-         views) / both: 1 where making views behind a decoder costs no more than its parts
+Works    `decoded`: each JPEG is decoded as a whole, and a corner of it is handed out. `views`: two
+         global and eight local ones are made of images of 500 x 375 in memory. `both`: the views of
+         JPEGs, each of which is decoded once. The views are the crops and flips of
+         ``gl.recipes.dino()`` alone, or all that it has
+Figures  milliseconds an image, of the clock and of the processor (all threads), medians of
+         `--rounds`; in each round the works take turns in one process, each with a loader that has
+         done an epoch before. Share is (decoded + views) / both: 1 where making views behind a
+         decoder costs no more than its parts
 """
 
 from __future__ import annotations
@@ -40,12 +43,17 @@ def main() -> None:
     decode, copy, *changes = gl.recipes.dino()
     corner = [gl.ops.Copy("image", to="corner"), gl.ops.CenterCrop(8, on="corner")]
     loaders = {"decoded": loader_of(jpegs, [decode, *corner], "corner")}
-    for name, ops in (("crops", [op for op in changes if isinstance(op, CROPS)]), ("recipe", changes)):
+    for name, ops in (
+        ("crops", [op for op in changes if isinstance(op, CROPS)]),
+        ("recipe", changes),
+    ):
         loaders[f"{name}: views"] = loader_of(images, [copy, *ops], VIEWS)
         loaders[f"{name}: both"] = loader_of(jpegs, [decode, copy, *ops], VIEWS)
     for loader in loaders.values():
         epoch_ms(loader)
-    rounds = [{name: epoch_ms(loader) for name, loader in loaders.items()} for _ in range(options.rounds)]
+    rounds = [
+        {name: epoch_ms(loader) for name, loader in loaders.items()} for _ in range(options.rounds)
+    ]
     print("\n".join(lines_of(options.data, rounds)))
 
 
@@ -81,9 +89,13 @@ def lines_of(folder: Path, rounds: list[dict[str, tuple[float, float]]]) -> list
     for views in ("crops", "recipe"):
         for number, kind in enumerate(("the clock", "the processor")):
             columns = [
-                [values[name][number] for values in rounds] for name in ("decoded", f"{views}: views", f"{views}: both")
+                [values[name][number] for values in rounds]
+                for name in ("decoded", f"{views}: views", f"{views}: both")
             ]
-            shares = [(decoding + changing) / both for decoding, changing, both in zip(*columns, strict=True)]
+            shares = [
+                (decoding + changing) / both
+                for decoding, changing, both in zip(*columns, strict=True)
+            ]
             figures = " | ".join(f"{median(column):.2f}" for column in columns)
             lines.append(
                 f"| {views} | {kind} | {figures} | {median(shares):.2f} ({min(shares):.2f} to {max(shares):.2f}) |"

@@ -1,14 +1,16 @@
-"""Which packages an image needs, and which it must leave as they are; for install.sh, with Python and pip alone.
+"""Which packages an image needs, and which it must leave as they are; for install.sh, with Python
+and pip alone.
 
-    packages.py requirements EXTRA ...       what extras of pyproject.toml ask for, a line each; EXTRA may be "build"
-    packages.py record FRAMEWORK FILE        notes what is installed; refused where FRAMEWORK is not
-    packages.py constraints FILE             what was noted, and what it needs beside it, as constraints for pip
-    packages.py missing FILE                 what gpuload needs and is not there, for the CUDA of CUDA_VERSION
-    packages.py unchanged FILE               refused where anything that was noted is not what it was
+    packages.py requirements EXTRA ...       what extras of pyproject.toml ask for, a line each;
+    EXTRA may be "build" packages.py record FRAMEWORK FILE        notes what is installed; refused
+    where FRAMEWORK is not packages.py constraints FILE             what was noted, and what it
+    needs beside it, as constraints for pip packages.py missing FILE                 what gpuload
+    needs and is not there, for the CUDA of CUDA_VERSION packages.py unchanged
+    FILE               refused where anything that was noted is not what it was
 
-Changed  is a package that is gone, that has another version, that another copy stands in front of, or that has a file
-         which is gone or has another size or time. So a package of another name that is put on top of an installed one
-         (tensorflow-cpu on tensorflow) is found, too.
+Changed  is a package that is gone, that has another version, that another copy stands in front of,
+         or that has a file which is gone or has another size or time. So a package of another name
+         that is put on top of an installed one (tensorflow-cpu on tensorflow) is found, too.
 Left out is code that Python compiled (`*.pyc`): who runs a package as root writes it.
 """
 
@@ -24,7 +26,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-# NVIDIA's containers may lack the package `packaging`, and tomllib begins with Python 3.11; pip brings its own of both.
+# NVIDIA's containers may lack the package `packaging`, and tomllib begins with Python 3.11; pip
+# brings its own of both.
 from pip._vendor.packaging.requirements import Requirement
 from pip._vendor.packaging.utils import canonicalize_name
 
@@ -34,7 +37,10 @@ else:
     from pip._vendor import tomli as tomllib
 
 FOLDER = Path(__file__).resolve().parent
-FRAMEWORKS = ("tensorflow", "tensorflow-cpu")  # never added to a container, which has a framework of its own
+FRAMEWORKS = (
+    "tensorflow",
+    "tensorflow-cpu",
+)  # never added to a container, which has a framework of its own
 
 
 class RefusedError(Exception):
@@ -43,7 +49,9 @@ class RefusedError(Exception):
 
 def project() -> dict[str, Any]:
     """Return pyproject.toml, which lies beside this file or in the folder above."""
-    file_path = next(file for folder in (FOLDER, FOLDER.parent) if (file := folder / "pyproject.toml").is_file())
+    file_path = next(
+        file for folder in (FOLDER, FOLDER.parent) if (file := folder / "pyproject.toml").is_file()
+    )
     return tomllib.loads(file_path.read_text(encoding="utf-8"))
 
 
@@ -67,18 +75,24 @@ def requirements(extra: str) -> list[Requirement]:
 
 
 def installed() -> dict[str, dict[str, str]]:
-    """Return version and digest of the files of each package; of two copies the one that Python takes."""
+    """Return version and digest of the files of each package; of two copies the one that Python
+    takes."""
     versions: dict[str, dict[str, str]] = {}
     for distribution in importlib.metadata.distributions():
         name = distribution.metadata["Name"]
         if name and canonicalize_name(name) not in versions:
-            versions[canonicalize_name(name)] = {"version": distribution.version, "files": _digest(distribution)}
+            versions[canonicalize_name(name)] = {
+                "version": distribution.version,
+                "files": _digest(distribution),
+            }
     return versions
 
 
 def _digest(distribution: importlib.metadata.Distribution) -> str:
     digest = hashlib.sha256()
-    for file in sorted(distribution.files or (), key=str):  # Debian's packages have no list of their files
+    for file in sorted(
+        distribution.files or (), key=str
+    ):  # Debian's packages have no list of their files
         if file.suffix == ".pyc":
             continue
         try:
@@ -111,7 +125,8 @@ def constraints(file: str) -> None:
 
 
 def missing(file: str) -> None:
-    """Print what is not there; refuse a version that gpuload cannot work with, name one that it was not tested with."""
+    """Print what is not there; refuse a version that gpuload cannot work with, name one that it was
+    not tested with."""
     packages, cuda = _read_packages(file), os.environ.get("CUDA_VERSION", "").partition(".")[0]
     if f"cuda{cuda}" not in project()["project"]["optional-dependencies"]:
         raise RefusedError(
@@ -133,7 +148,10 @@ def missing(file: str) -> None:
                     f"  cause:  gpuload needs {requirement}, and what the container brings is left as it is\n"
                     f"  remedy: build FROM a container with another {name}"
                 )
-            print(f"{name} {version} is left as it is; gpuload is tested with {requirement}", file=sys.stderr)
+            print(
+                f"{name} {version} is left as it is; gpuload is tested with {requirement}",
+                file=sys.stderr,
+            )
 
 
 def unchanged(file: str) -> None:
@@ -162,7 +180,11 @@ def _read_packages(file: str) -> dict[str, dict[str, str]]:
 
 
 def _printed(*extras: str) -> None:
-    lines = [str(requirement).partition(";")[0].strip() for extra in extras for requirement in requirements(extra)]
+    lines = [
+        str(requirement).partition(";")[0].strip()
+        for extra in extras
+        for requirement in requirements(extra)
+    ]
     print(*dict.fromkeys(lines), sep="\n")
 
 

@@ -1,6 +1,8 @@
-"""The usual training with DALI and PyTorch, moved to gpuload's reader: five lines of dali_imagenet_before.py changed.
+"""The usual training with DALI and PyTorch, moved to gpuload's reader: five lines of
+dali_imagenet_before.py changed.
 
-python examples/dali_imagenet.py [folder of class folders] [steps]      run it again: it goes on where it stopped
+python examples/dali_imagenet.py [folder of class folders] [steps]      run it again: it goes on
+where it stopped
 """
 
 import sys
@@ -41,8 +43,12 @@ if checkpoint_state:  # before the pipeline is made, which reads ahead
 @pipeline_def(batch_size=32, num_threads=4, device_id=0 if has_gpu else None, seed=12)
 def training():
     """Return images, float32 [32, 3, 64, 64], and labels."""
-    jpegs, labels, crop, mirror = reader(loader, draws={"crop": gl.ops.RandomResizedCrop(64), "mirror": coin_flip()})
-    images = fn.slice(fn.decoders.image(jpegs, device="mixed" if has_gpu else "cpu"), **crop, axes=[0, 1])
+    jpegs, labels, crop, mirror = reader(
+        loader, draws={"crop": gl.ops.RandomResizedCrop(64), "mirror": coin_flip()}
+    )
+    images = fn.slice(
+        fn.decoders.image(jpegs, device="mixed" if has_gpu else "cpu"), **crop, axes=[0, 1]
+    )
     images = fn.resize(images, size=[64, 64], interp_type=types.INTERP_TRIANGULAR)
     images = fn.crop_mirror_normalize(
         images,
@@ -83,10 +89,16 @@ for epoch in range(loader.position.epoch, 3):
         num_images += len(images)
         right += int((scores.argmax(1).cpu() == labels.cpu()).sum())
 
-        states = {"loader": loader.state_dict(), "model": model.state_dict(), "optimizer": optimizer.state_dict()}
+        states = {
+            "loader": loader.state_dict(),
+            "model": model.state_dict(),
+            "optimizer": optimizer.state_dict(),
+        }
         torch.save(states, checkpoint)
         num_steps = None if num_steps is None else num_steps - 1
         if num_steps == 0:
             print(f"stopped at epoch {loader.position.epoch}, step {loader.position.step}")
             sys.exit()
-    print(f"epoch {epoch}: {num_images} images, {right / num_images:.0%} right, loss {loss.item():.6f}")
+    print(
+        f"epoch {epoch}: {num_images} images, {right / num_images:.0%} right, loss {loss.item():.6f}"
+    )

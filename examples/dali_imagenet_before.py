@@ -1,6 +1,8 @@
-"""The usual training with DALI and PyTorch: file reader, mixed decoder, random-resized crop, flip, normalise.
+"""The usual training with DALI and PyTorch: file reader, mixed decoder, random-resized crop, flip,
+normalise.
 
-python examples/dali_imagenet_before.py [folder of class folders]     dali_imagenet.py is the same with gpuload's reader
+python examples/dali_imagenet_before.py [folder of class folders]     dali_imagenet.py is the same
+with gpuload's reader
 """
 
 import sys
@@ -30,7 +32,9 @@ has_gpu = torch.cuda.is_available()
 @pipeline_def(batch_size=32, num_threads=4, device_id=0 if has_gpu else None, seed=12)
 def training():
     """Return images, float32 [32, 3, 64, 64], and labels."""
-    jpegs, labels = fn.readers.file(file_root=str(folder), random_shuffle=True, pad_last_batch=True, name="Reader")
+    jpegs, labels = fn.readers.file(
+        file_root=str(folder), random_shuffle=True, pad_last_batch=True, name="Reader"
+    )
     images = fn.decoders.image_random_crop(jpegs, device="mixed" if has_gpu else "cpu")
     images = fn.resize(images, size=[64, 64], interp_type=types.INTERP_TRIANGULAR)
     images = fn.crop_mirror_normalize(
@@ -70,4 +74,6 @@ for epoch in range(3):
         optimizer.step()
         num_images += len(images)
         right += int((scores.argmax(1).cpu() == labels.cpu()).sum())
-    print(f"epoch {epoch}: {num_images} images, {right / num_images:.0%} right, loss {loss.item():.6f}")
+    print(
+        f"epoch {epoch}: {num_images} images, {right / num_images:.0%} right, loss {loss.item():.6f}"
+    )

@@ -12,7 +12,9 @@ from PIL import Image
 import gpuload as gl
 
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else "street")
-if not folder.exists():  # some data: a bright rectangle on noise, and a mask of it with the labels 0 and 7
+if (
+    not folder.exists()
+):  # some data: a bright rectangle on noise, and a mask of it with the labels 0 and 7
     rng = np.random.default_rng(0)
     for kind in ("images", "masks"):
         (folder / kind).mkdir(parents=True)
@@ -44,6 +46,8 @@ loader = gl.Loader(
 for image, mask in loader:
     inside = float(image[mask[..., 0] == 7].mean())
     outside = float(image[mask[..., 0] == 0].mean())
-    print(f"{image.shape} {mask.shape}, labels {np.unique(mask)}, inside {inside:.2f}, outside {outside:.2f}")
+    print(
+        f"{image.shape} {mask.shape}, labels {np.unique(mask)}, inside {inside:.2f}, outside {outside:.2f}"
+    )
     assert set(np.unique(mask)) <= {0, 7}
     assert inside > outside

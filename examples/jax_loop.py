@@ -1,4 +1,5 @@
-"""A loop in JAX on arrays that share the loader's memory, with validation, and going on where a run was stopped.
+"""A loop in JAX on arrays that share the loader's memory, with validation, and going on where a run
+was stopped.
 
 python examples/jax_loop.py [folder]         run it again: it goes on
 """
@@ -24,12 +25,19 @@ if not (folder / "images.npy").exists():  # some data: a bright square in one of
     np.save(folder / "images.npy", images.clip(0, 255).astype(np.uint8))
     np.save(folder / "labels.npy", labels)
 
-source = gl.zip(gl.npy(folder / "images.npy", field="image"), gl.npy(folder / "labels.npy", field="label"))
+source = gl.zip(
+    gl.npy(folder / "images.npy", field="image"), gl.npy(folder / "labels.npy", field="label")
+)
 train, held_out = source.split(0.9, seed=0)
-ops = [gl.ops.Normalize(mean=115.0, std=45.0), gl.ops.Cast("int32", on="label")]  # JAX has 64 bits only where asked for
+ops = [
+    gl.ops.Normalize(mean=115.0, std=45.0),
+    gl.ops.Cast("int32", on="label"),
+]  # JAX has 64 bits only where asked for
 # Steps of one shape each, so that jax.jit compiles once.
 batches = gljax.tensors(
-    gl.Loader(train, 64, shuffle=True, seed=1, ops=ops, output=("image", "label"), last_batch="drop")
+    gl.Loader(
+        train, 64, shuffle=True, seed=1, ops=ops, output=("image", "label"), last_batch="drop"
+    )
 )
 validation = gl.Loader(held_out, 64, ops=ops, output=("image", "label"), last_batch="pad")
 
@@ -71,4 +79,6 @@ for number in range(epoch, epoch + 3):
     np.savez(weights_file, **weights)
     state.write_text(json.dumps(batches.state_dict()))
     right = sum(int(num_right(weights, *batch, batch.valid)) for batch in gljax.tensors(validation))
-    print(f"epoch {number}: loss {float(loss):.3f}, {right / len(held_out):.1%} of the held out images are right")
+    print(
+        f"epoch {number}: loss {float(loss):.3f}, {right / len(held_out):.1%} of the held out images are right"
+    )

@@ -1,4 +1,5 @@
-"""Keras with validation, and going on where a run was stopped: weights, optimizer and loader together.
+"""Keras with validation, and going on where a run was stopped: weights, optimizer and loader
+together.
 
 python examples/keras_resume.py [folder]         run it again: it goes on
 """
@@ -22,20 +23,28 @@ if not (folder / "images.npy").exists():  # some data: bright squares in one of 
     np.save(folder / "images.npy", images.clip(0, 255).astype(np.uint8))
     np.save(folder / "labels.npy", labels)
 
-source = gl.zip(gl.npy(folder / "images.npy", field="image"), gl.npy(folder / "labels.npy", field="label"))
+source = gl.zip(
+    gl.npy(folder / "images.npy", field="image"), gl.npy(folder / "labels.npy", field="label")
+)
 train, held_out = source.split(0.9, seed=0)
 normalize = gl.ops.Normalize(mean=115.0, std=45.0)
 loader = gl.Loader(train, 64, shuffle=True, seed=1, ops=[normalize], output=("image", "label"))
 validation = gl.Loader(held_out, 64, ops=[normalize], output=("image", "label"))
 
-model = keras.Sequential([keras.layers.Input((16, 16, 1)), keras.layers.Flatten(), keras.layers.Dense(4)])
-model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"])
+model = keras.Sequential(
+    [keras.layers.Input((16, 16, 1)), keras.layers.Flatten(), keras.layers.Dense(4)]
+)
+model.compile(
+    "adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"]
+)
 model.fit(
     gltf.dataset(loader),
     epochs=3,
     validation_data=gltf.dataset(validation),
     shuffle=False,  # the loader shuffles
     verbose=2,
-    callbacks=[gltf.ResumeLoader(loader, folder / "run", save_freq=10)],  # also in mid-epoch, wherever it is stopped
+    callbacks=[
+        gltf.ResumeLoader(loader, folder / "run", save_freq=10)
+    ],  # also in mid-epoch, wherever it is stopped
 )
 print(f"trained up to epoch {loader.position.epoch}, step {loader.position.step}")

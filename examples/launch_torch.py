@@ -1,15 +1,16 @@
-"""Training with torch.distributed under any launcher: the ranks that are there go on from the checkpoint.
+"""Training with torch.distributed under any launcher: the ranks that are there go on from the
+checkpoint.
 
-export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1                 or ranks that torchrun starts again may not meet
-torchrun --standalone --nproc-per-node 2 --max-restarts 3 examples/launch_torch.py folder
+export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1                 or ranks that torchrun starts again may
+not meet torchrun --standalone --nproc-per-node 2 --max-restarts 3 examples/launch_torch.py folder
 
 srun python examples/launch_torch.py folder                 by examples/launch_slurm.sh
 a JobSet of Kubernetes                                      by examples/launch_jobset.yaml
 mpirun -n 2 python examples/launch_torch.py folder          with MASTER_ADDR and MASTER_PORT
 
-``gl.shard()`` asks the launcher which rank this is. The state of the loader is saved with the model, so any number of
-ranks that divides the global batch goes on from there. Here the checkpoint also counts how often each record was
-trained on.
+``gl.shard()`` asks the launcher which rank this is. The state of the loader is saved with the
+model, so any number of ranks that divides the global batch goes on from there. Here the checkpoint
+also counts how often each record was trained on.
 """
 
 import json
@@ -30,13 +31,15 @@ EPOCHS, GLOBAL_BATCH, STEPS_A_CHECKPOINT = 2, 24, 5
 
 
 def rows():
-    """Return rows of three numbers and what a line makes of them; in place of gl.npy("/shared/rows-*.npy")."""
+    """Return rows of three numbers and what a line makes of them; in place of
+    gl.npy("/shared/rows-*.npy")."""
     inputs = np.random.default_rng(0).normal(size=(960, 3))
     return gl.arrays(x=np.column_stack([inputs, inputs @ [1.0, -2.0, 0.5]]).astype(np.float32))
 
 
 def train(path, loader):
-    """Train from the checkpoint on, if there is one, and return how often each record was trained on."""
+    """Train from the checkpoint on, if there is one, and return how often each record was trained
+    on."""
     model = DistributedDataParallel(torch.nn.Linear(3, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     counts = torch.zeros(len(loader.source), dtype=torch.int64)
@@ -64,7 +67,8 @@ def train(path, loader):
 
 
 def save(path, model, optimizer, loader, counts):
-    """Write a checkpoint of model and loader, on the first rank; it replaces the one before when it is whole."""
+    """Write a checkpoint of model and loader, on the first rank; it replaces the one before when it
+    is whole."""
     if loader.shard_id == 0:
         state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "counts": counts}
         torch.save({**state, "loader": json.dumps(loader.state_dict())}, path.with_suffix(".part"))
@@ -78,10 +82,18 @@ if __name__ == "__main__":
     ranks = gl.shard()
     dist.init_process_group("gloo", rank=ranks["shard_id"], world_size=ranks["num_shards"])
     loader = gl.Loader(
-        rows(), GLOBAL_BATCH // ranks["num_shards"], shuffle=True, seed=7, output="x", device="cpu", **ranks
+        rows(),
+        GLOBAL_BATCH // ranks["num_shards"],
+        shuffle=True,
+        seed=7,
+        output="x",
+        device="cpu",
+        **ranks,
     )
     counts = train(folder / "checkpoint.pt", loader)
     if loader.shard_id == 0:
-        print(f"{ranks['num_shards']} ranks; each record was trained on {sorted(set(counts.tolist()))} times")
+        print(
+            f"{ranks['num_shards']} ranks; each record was trained on {sorted(set(counts.tolist()))} times"
+        )
     # Ends gloo's threads: one that still drops a tensor when Python ends would abort the process.
     dist.destroy_process_group()

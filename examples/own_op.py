@@ -40,7 +40,9 @@ class RandomInvert(gl.ops.Op):
         """What the op means, for one image."""
         return 255 - x if draw["inverted"] else x
 
-    def lower(self, dali: Any, x: Any, draw: dict[str, Any], *, field: gl.Field, device: str) -> Any:
+    def lower(
+        self, dali: Any, x: Any, draw: dict[str, Any], *, field: gl.Field, device: str
+    ) -> Any:
         """The same in DALI."""
         inverted = draw["inverted"]
         return dali.fn.cast(inverted * (255 - x) + (1 - inverted) * x, dtype=dali.types.UINT8)
@@ -51,11 +53,18 @@ source = gl.arrays(image=images, number=np.arange(20))
 
 first = gl.Loader(source, batch_size=5, ops=[gl.ops.Python(noisy), gl.ops.Normalize(127.0, 60.0)])
 single = gl.Loader(source, batch_size=1, ops=[gl.ops.Python(noisy), gl.ops.Normalize(127.0, 60.0)])
-assert np.array_equal(first.batch_at(1)["image"][2], single.batch_at(7)["image"][0])  # whatever the batch size is
+assert np.array_equal(
+    first.batch_at(1)["image"][2], single.batch_at(7)["image"][0]
+)  # whatever the batch size is
 
-second = gl.Loader(source, batch_size=5, seed=4, ops=[RandomInvert(p=0.3)], executor="array", device="cpu")
+second = gl.Loader(
+    source, batch_size=5, seed=4, ops=[RandomInvert(p=0.3)], executor="array", device="cpu"
+)
 inverted = [
-    int(n) for batch in second for n, x in zip(batch["number"], batch["image"], strict=True) if (x != images[n]).any()
+    int(n)
+    for batch in second
+    for n, x in zip(batch["number"], batch["image"], strict=True)
+    if (x != images[n]).any()
 ]
 print(f"negatives in epoch 0: {inverted}")
 try:

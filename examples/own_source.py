@@ -1,4 +1,5 @@
-"""A reader of one's own: records out of an SQLite table, by number, shuffled, split and resumed like any other.
+"""A reader of one's own: records out of an SQLite table, by number, shuffled, split and resumed
+like any other.
 
 python examples/own_source.py [folder]
 """
@@ -19,23 +20,30 @@ if not database.exists():  # some data
     with sqlite3.connect(database) as connection:
         connection.execute("CREATE TABLE rows (number INTEGER PRIMARY KEY, x BLOB, label INTEGER)")
         for number, x in enumerate(np.random.default_rng(0).random((500, 8), np.float32)):
-            connection.execute("INSERT INTO rows VALUES (?, ?, ?)", (number, x.tobytes(), number % 10))
+            connection.execute(
+                "INSERT INTO rows VALUES (?, ?, ?)", (number, x.tobytes(), number % 10)
+            )
 
 local = threading.local()  # a connection for each thread: the loader's threads call `read` at once
 
 
 def read(indices):
-    """Return the rows with these numbers, the records along the first axis, in the order that is asked."""
+    """Return the rows with these numbers, the records along the first axis, in the order that is
+    asked."""
     if not hasattr(local, "connection"):
         local.connection = sqlite3.connect(database)
     x, label = np.empty((len(indices), 8), np.float32), np.empty(len(indices), np.int64)
     for place, number in enumerate(indices.tolist()):
-        row = local.connection.execute("SELECT x, label FROM rows WHERE number = ?", (number,)).fetchone()
+        row = local.connection.execute(
+            "SELECT x, label FROM rows WHERE number = ?", (number,)
+        ).fetchone()
         x[place], label[place] = np.frombuffer(row[0], np.float32), row[1]
     return {"x": x, "label": label}
 
 
-source = gl.records(500, read, version="rows.db of 2024-05")  # a state of another version is refused
+source = gl.records(
+    500, read, version="rows.db of 2024-05"
+)  # a state of another version is refused
 train, held_out = source.split(0.8, seed=0)
 loader = gl.Loader(train, batch_size=32, shuffle=True, seed=1)
 for epoch in range(2):

@@ -1,10 +1,12 @@
-"""Training with Ray Train: workers that die are started again, and go on from the checkpoint of model and loader.
+"""Training with Ray Train: workers that die are started again, and go on from the checkpoint of
+model and loader.
 
-python examples/ray_train.py [folder]            needs ray[train] and torch; two workers on this machine
+python examples/ray_train.py [folder]            needs ray[train] and torch; two workers on this
+                                                 machine
 
-The loader's state is saved in the checkpoint of the model, so that both are of the same step. The state is that of any
-number of workers: pass num_workers=(1, 8) for as many as there are nodes for. Here the checkpoint also counts how often
-each record was trained on.
+The loader's state is saved in the checkpoint of the model, so that both are of the same step. The
+state is that of any number of workers: pass num_workers=(1, 8) for as many as there are nodes for.
+Here the checkpoint also counts how often each record was trained on.
 """
 
 import json
@@ -28,7 +30,9 @@ def train(config):
     """Train on this worker's share, from the latest checkpoint on."""
     ranks = gl.shard("ray")
     source = gl.npy(config["rows"])
-    loader = gl.Loader(source, GLOBAL_BATCH // ranks["num_shards"], shuffle=True, seed=7, output="x", **ranks)
+    loader = gl.Loader(
+        source, GLOBAL_BATCH // ranks["num_shards"], shuffle=True, seed=7, output="x", **ranks
+    )
     model = prepare_model(torch.nn.Linear(3, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     bare = model.module if hasattr(model, "module") else model
@@ -58,8 +62,13 @@ def train(config):
 
 
 def report(model, optimizer, loader, loss, counts):
-    """Save the model and the loader together; all workers report, the first one has the checkpoint."""
-    metrics = {"loss": float(loss.detach()), "epoch": loader.position.epoch, "counts": sorted(set(counts.tolist()))}
+    """Save the model and the loader together; all workers report, the first one has the
+    checkpoint."""
+    metrics = {
+        "loss": float(loss.detach()),
+        "epoch": loader.position.epoch,
+        "counts": sorted(set(counts.tolist())),
+    }
     if loader.shard_id:
         ray.train.report(metrics)
         return
@@ -75,13 +84,16 @@ def report(model, optimizer, loader, loss, counts):
 
 
 def trainer_of(folder, num_workers, epochs=2, max_failures=20):
-    """Return a trainer whose checkpoints lie in a folder that all nodes see; it goes on from the latest one there."""
+    """Return a trainer whose checkpoints lie in a folder that all nodes see; it goes on from the
+    latest one there."""
     return TorchTrainer(
         train,
         train_loop_config={"rows": str(folder / "rows.npy"), "epochs": epochs},
         scaling_config=ray.train.ScalingConfig(num_workers=num_workers),
         run_config=ray.train.RunConfig(
-            name="run", storage_path=str(folder.resolve()), failure_config=ray.train.FailureConfig(max_failures)
+            name="run",
+            storage_path=str(folder.resolve()),
+            failure_config=ray.train.FailureConfig(max_failures),
         ),
     )
 
@@ -89,7 +101,9 @@ def trainer_of(folder, num_workers, epochs=2, max_failures=20):
 def write_rows(folder):
     """Write rows of three numbers and what a line makes of them."""
     inputs = np.random.default_rng(0).normal(size=(1000, 3))
-    np.save(folder / "rows.npy", np.column_stack([inputs, inputs @ [1.0, -2.0, 0.5]]).astype(np.float32))
+    np.save(
+        folder / "rows.npy", np.column_stack([inputs, inputs @ [1.0, -2.0, 0.5]]).astype(np.float32)
+    )
 
 
 if __name__ == "__main__":
@@ -98,4 +112,6 @@ if __name__ == "__main__":
     write_rows(folder)
     ray.init(num_cpus=3, object_store_memory=200 << 20, include_dashboard=False)
     result = trainer_of(folder, num_workers=2).fit()
-    print(f"loss {result.metrics['loss']:.4f}; each record was trained on {result.metrics['counts']} times")
+    print(
+        f"loss {result.metrics['loss']:.4f}; each record was trained on {result.metrics['counts']} times"
+    )

@@ -1,4 +1,5 @@
-"""A loop in PyTorch on tensors that share the loader's memory, with validation, and going on where a run was stopped.
+"""A loop in PyTorch on tensors that share the loader's memory, with validation, and going on where
+a run was stopped.
 
 python examples/torch_loop.py [folder]         run it again: it goes on
 """
@@ -22,13 +23,19 @@ if not (folder / "images.npy").exists():  # some data: a bright square in one of
     np.save(folder / "images.npy", images.clip(0, 255).astype(np.uint8))
     np.save(folder / "labels.npy", labels)
 
-source = gl.zip(gl.npy(folder / "images.npy", field="image"), gl.npy(folder / "labels.npy", field="label"))
+source = gl.zip(
+    gl.npy(folder / "images.npy", field="image"), gl.npy(folder / "labels.npy", field="label")
+)
 train, held_out = source.split(0.9, seed=0)
 ops = [gl.ops.Normalize(mean=115.0, std=45.0)]
-batches = gltorch.tensors(gl.Loader(train, 64, shuffle=True, seed=1, ops=ops, output=("image", "label")))
+batches = gltorch.tensors(
+    gl.Loader(train, 64, shuffle=True, seed=1, ops=ops, output=("image", "label"))
+)
 # A dataset is for whoever takes a DataLoader; each loop over it is a whole pass.
 validation = gltorch.dataset(gl.Loader(held_out, 64, ops=ops, output=("image", "label")))
-validation = torch.utils.data.DataLoader(validation, batch_size=None)  # the batches are the loader's
+validation = torch.utils.data.DataLoader(
+    validation, batch_size=None
+)  # the batches are the loader's
 
 torch.manual_seed(0)
 model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(16 * 16, 4))
@@ -49,8 +56,15 @@ for number in range(epoch, epoch + 3):
         loss.backward()
         optimizer.step()
     torch.save(
-        {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "loader": batches.state_dict()}, state
+        {
+            "model": model.state_dict(),
+            "optimizer": optimizer.state_dict(),
+            "loader": batches.state_dict(),
+        },
+        state,
     )
     with torch.no_grad():
         right = sum(int((model(images).argmax(1) == labels).sum()) for images, labels in validation)
-    print(f"epoch {number}: loss {loss.item():.3f}, {right / len(held_out):.1%} of the held out images are right")
+    print(
+        f"epoch {number}: loss {loss.item():.3f}, {right / len(held_out):.1%} of the held out images are right"
+    )

@@ -1,16 +1,19 @@
-"""gpuload: records on disk to device tensors. A batch is a pure function of (source, ops, seed, epoch, step)."""
+"""gpuload: records on disk to device tensors. A batch is a pure function of (source, ops, seed,
+epoch, step)."""
 
 from __future__ import annotations
 
 import signal as _signal
 import sys as _sys
 
-# ``python -m gpuload`` imports this package before ``__main__``: from here on Ctrl-C ends it without a traceback. While
-# Python looks for ``__main__``, ``sys.argv`` begins with "-m" in place of its file.
+# ``python -m gpuload`` imports this package before ``__main__``: from here on Ctrl-C ends it
+# without a traceback. While Python looks for ``__main__``, ``sys.argv`` begins with "-m" in place
+# of its file.
 if (
     _sys.argv[:1] == ["-m"]
     and _sys.orig_argv[-len(_sys.argv) :][:1] in (["gpuload"], ["-mgpuload"])
-    and _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler  # not if this process ignores Ctrl-C
+    and _signal.getsignal(_signal.SIGINT)
+    is _signal.default_int_handler  # not if this process ignores Ctrl-C
 ):
     _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
 
@@ -22,7 +25,7 @@ from gpuload.errors import GpuloadError, PixelError
 from gpuload.lazy import attach as _attach
 from gpuload.loader import Loader
 from gpuload.open import open as open
-from gpuload.ops import numbers as draw
+from gpuload.ops.value import numbers as draw
 from gpuload.order import Blocks, Buckets
 from gpuload.ragged import Ragged
 from gpuload.sources.base import Source
@@ -135,12 +138,36 @@ _attach(
     },
     _FORMS,
 )
-_publish(globals(), ("Batch", "Blocks", "Buckets", "Field", "Loader", "Ragged", "Remote", "Source", "Spec", "open"))
+_publish(
+    globals(),
+    ("Batch", "Blocks", "Buckets", "Field", "Loader", "Ragged", "Remote", "Source", "Spec", "open"),
+)
 _publish_methods(
-    Loader, ("batch_at", "epoch", "load_state_dict", "peek", "replace", "state_dict", "__iter__", "bad_records")
+    Loader,
+    (
+        "batch_at",
+        "epoch",
+        "load_state_dict",
+        "peek",
+        "replace",
+        "state_dict",
+        "__iter__",
+        "bad_records",
+    ),
 )
 _publish_methods(
     Source,
-    ("read", "__getitem__", "cache", "filter", "mark", "rename", "sample", "select", "split", "where"),
+    (
+        "read",
+        "__getitem__",
+        "cache",
+        "filter",
+        "mark",
+        "rename",
+        "sample",
+        "select",
+        "split",
+        "where",
+    ),
 )
 __version__ = "0.1.0"

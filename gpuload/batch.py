@@ -1,16 +1,18 @@
 """Batch: the fields of a step as the user gets them, and their order by ``output=``.
 
-    images, labels = batch        iterating gives the parts of ``output=``, in its order, as of a tuple
+    images, labels = batch        iterating gives the parts of ``output=``, in its order, as of a
+    tuple
     batch[0], len(batch)          the first part, and how many there are
     batch["image"]                a field by its name, wherever it is in ``output=``
     batch.output                  the nest of ``output=`` itself, with arrays in place of names
 
-Without ``output=`` the parts are all fields, in the order of the source. Where it is one name, the part is that field;
-where it is a dict, a named tuple or a dataclass, the parts are its values. ``keys``, ``values`` and ``items`` are of
-the fields, so that ``dict(batch)`` and ``f(**batch)`` go by name.
+Without ``output=`` the parts are all fields, in the order of the source. Where it is one name, the
+part is that field; where it is a dict, a named tuple or a dataclass, the parts are its values.
+``keys``, ``values`` and ``items`` are of the fields, so that ``dict(batch)`` and ``f(**batch)`` go
+by name.
 
-A batch does not change for as long as anything refers to one of its arrays: a view, a slice, a DLPack capsule, a
-tensor.
+A batch does not change for as long as anything refers to one of its arrays: a view, a slice, a
+DLPack capsule, a tensor.
 """
 
 from __future__ import annotations
@@ -38,17 +40,20 @@ class BatchAttributeError(UnknownFieldError, AttributeError):
 class Batch:
     """The fields of one step: ``batch["image"]`` is an array with the records along the first axis.
 
-    A field whose shape varies from record to record is a `Ragged` if only its first axis does, else a list of arrays.
+    A field whose shape varies from record to record is a `Ragged` if only its first axis does, else
+    a list of arrays.
 
     Attributes:
-        output: the fields arranged as the loader's ``output=`` says; a dict of all fields without it.
-        records: int64 ``[n]``, which records these are; with ``on_error="replace"`` or ``"skip"`` a row of a damaged
-            record holds another one, whose number stands here.
-        valid: bool ``[n]``, False where a record only pads the batch, and with ``on_error="skip"`` where it stands in
-            the place of a damaged one. Such a row holds a whole record all the same.
+        output: the fields arranged as the loader's ``output=`` says; a dict of all fields without
+            it.
+        records: int64 ``[n]``, which records these are; with ``on_error="replace"`` or ``"skip"`` a
+            row of a damaged record holds another one, whose number stands here.
+        valid: bool ``[n]``, False where a record only pads the batch, and with ``on_error="skip"``
+            where it stands in the place of a damaged one. Such a row holds a whole record all the
+            same.
         epoch, step: which batch this is.
-        drawn: of a loader with ``drawn=True``: the draws of each op for the records, by op and name, on the host; see
-            ``Loader``.
+        drawn: of a loader with ``drawn=True``: the draws of each op for the records, by op and
+            name, on the host; see ``Loader``.
     """
 
     drawn: Mapping[str, Mapping[str, NDArray[Any]]]
@@ -66,8 +71,9 @@ class Batch:
     def synchronize(self) -> None:
         """Wait until the arrays of a batch on a GPU are there; on a CPU they always are.
 
-        CuPy, and readers that take the arrays by DLPack, need not call it: the stream that was CuPy's current one when
-        the batch was handed out waits by itself. It is for readers with an unknown stream, TensorFlow for one.
+        CuPy, and readers that take the arrays by DLPack, need not call it: the stream that was
+        CuPy's current one when the batch was handed out waits by itself. It is for readers with an
+        unknown stream, TensorFlow for one.
         """
         if self._event is not None:
             self._event.synchronize()
@@ -75,7 +81,9 @@ class Batch:
     @property
     def output(self) -> Any:
         """The fields arranged as ``output=`` says."""
-        return dict(self._fields) if self._nest is None else arranged(self._nest, self._fields)
+        if self._nest is None:
+            return dict(self._fields)
+        return arranged(self._nest, self._fields)
 
     def __getitem__(self, key: str | int | slice) -> Any:
         """Return a field by its name, or a part of ``output`` by its place."""
@@ -104,7 +112,10 @@ class Batch:
         nest = self._nest
         if nest is None:
             return tuple(self._fields.values())
-        inner = [nest] if isinstance(nest, str) else parts_of(nest)
+        if isinstance(nest, str):
+            inner = [nest]
+        else:
+            inner = parts_of(nest)
         return tuple(arranged(part, self._fields) for part in inner)
 
     if not TYPE_CHECKING:  # type checkers know the attributes from the class
@@ -147,7 +158,8 @@ class Batch:
         return isinstance(name, str) and name in self._fields
 
     def with_fields(self, convert: Callable[[Any], Any]) -> Batch:
-        """Return the same batch with every field converted, to the tensors of a framework for instance.
+        """Return the same batch with every field converted, to the tensors of a framework for
+        instance.
 
         Raises:
             SpecError: there is no function to convert them.
@@ -187,13 +199,18 @@ class Batch:
         """Return the table that a notebook shows: the first records, images as small pictures."""
         tables = signalsafe.import_package("gpuload.display.tables")
         self.synchronize()
-        html: str = tables.batch_table(self._title(), self._fields, self._spec, self.records, self.valid)
+        html: str = tables.batch_table(
+            self._title(), self._fields, self._spec, self.records, self.valid
+        )
         return html
 
     def _title(self) -> str:
         """Return what the batch is: which one, and how many records it has."""
         num_records, num_valid = self.records.size, int(np.count_nonzero(self.valid))
-        valid = "" if num_valid == num_records else f", {num_valid} valid"
+        if num_valid == num_records:
+            valid = ""
+        else:
+            valid = f", {num_valid} valid"
         records = f"{num_records} record{'s' * (num_records != 1)}{valid}"
         return f"gl.Batch: {records}, epoch {self.epoch}, step {self.step}"
 
@@ -208,7 +225,9 @@ def arranged(nest: Output, fields: Mapping[str, Any]) -> Any:
     if dataclasses.is_dataclass(nest) and not isinstance(nest, type):
         names = [field.name for field in dataclasses.fields(nest) if field.init]
         return dataclasses.replace(nest, **dict(zip(names, parts, strict=True)))
-    return type(nest)(*parts) if hasattr(nest, "_fields") else type(nest)(parts)
+    if hasattr(nest, "_fields"):
+        return type(nest)(*parts)
+    return type(nest)(parts)
 
 
 def parts_of(nest: Output) -> list[Output]:
@@ -231,12 +250,13 @@ def parts_of(nest: Output) -> list[Output]:
 
 
 def names_in(nest: Output, spec: Spec) -> tuple[str, ...]:
-    """Return the field names in a nest, each once, in order; all fields of the spec where the nest is None.
+    """Return the field names in a nest, each once, in order; all fields of the spec where the nest
+    is None.
 
     Raises:
         UnknownFieldError: a name is not a field.
-        SpecError: the nest holds something else than names, tuples, lists, dicts, named tuples and dataclasses, or
-            no name at all.
+        SpecError: the nest holds something else than names, tuples, lists, dicts, named tuples and
+            dataclasses, or no name at all.
     """
     if nest is None:
         return spec.names

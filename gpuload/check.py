@@ -3,17 +3,20 @@
     for bad in gpuload.check("photos"):                     a path, a wildcard, a list, or a source
         print(bad)
 
-Reads    all bytes of all fields, which verifies the checksums that the format has; texts are looked at;
-         encoded images are decoded whole, within the limits of ``gl.ops.Decode``, and JPEG files twice: their data may
-         end early where only the decoder of a region meets it. Of TFRecord files, named by path, the payloads are read,
-         and the images decoded that the first records have.
-Goes on  behind a damaged record, and behind a file that cannot be opened or read. A store that is busy, or answers
-         nothing, is an error: nothing is known about its objects.
-Kinds    a finding is damage, a file that cannot be opened, or a record or file of a kind that is not supported. That
-         one may be sound: other libraries may read it.
-Files    that cannot be opened together are opened in halves, down to the one at fault. Their records have no common
-         numbers then, so that a finding names file and record in ``where`` alone.
-Memory   some megabytes of records, and one decoded image, for each thread; the longest record where that is longer.
+Reads    all bytes of all fields, which verifies the checksums that the format has; texts are looked
+         at; encoded images are decoded whole, within the limits of ``gl.ops.Decode``, and JPEG
+         files twice: their data may end early where only the decoder of a region meets it. Of
+         TFRecord files, named by path, the payloads are read, and the images decoded that the first
+         records have.
+Goes on  behind a damaged record, and behind a file that cannot be opened or read. A store that is
+         busy, or answers nothing, is an error: nothing is known about its objects.
+Kinds    a finding is damage, a file that cannot be opened, or a record or file of a kind that is
+         not supported. That one may be sound: other libraries may read it.
+Files    that cannot be opened together are opened in halves, down to the one at fault. Their
+         records have no common numbers then, so that a finding names file and record in ``where``
+         alone.
+Memory   some megabytes of records, and one decoded image, for each thread; the longest record where
+         that is longer.
 """
 
 from __future__ import annotations
@@ -43,7 +46,7 @@ from gpuload.formats import FORMATS
 from gpuload.formats.base import ImagesIn, Salvage
 from gpuload.open import folders_or_files, open_folder, recognize, without_companions
 from gpuload.open import open as open_paths
-from gpuload.ops.decode import check_file
+from gpuload.ops.value.decode import check_file
 from gpuload.order import check_count
 from gpuload.progress import Progress
 from gpuload.redaction import printable, redact
@@ -61,24 +64,32 @@ CHUNK_BYTES, CHUNK_RECORDS = 1 << 22, 1 << 12  # that a thread reads at once
 MOST_THREADS = 4096
 HEAD_BYTES = 64  # of a file that is refused, by which its format may know it
 UNSUPPORTED = "not supported"
-UNOPENED = (FormatError, RecordError, SpecError, FileError)  # the errors for a file that cannot be opened
+UNOPENED = (
+    FormatError,
+    RecordError,
+    SpecError,
+    FileError,
+)  # the errors for a file that cannot be opened
 
 Numbers = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A damaged record, a file that cannot be opened, or a record or file of a kind that is not supported.
+    """A damaged record, a file that cannot be opened, or a record or file of a kind that is not
+    supported.
 
     Attributes:
         where: the record, or the file, as errors name it.
         cause: the damage, in words.
         file: the file that holds it; None if it is in none, or in several.
-        record: its number in the source; None for a whole file, and where the files could not be opened together.
+        record: its number in the source; None for a whole file, and where the files could not be
+            opened together.
         offset_bytes: the byte of the file where the record begins, if that is known.
-        remedy: for a file that cannot be opened, or a kind that is not supported, as the error has it; no part of a
-            comparison.
-        is_supported: False for a record or file of a kind that is not supported, which may be sound.
+        remedy: for a file that cannot be opened, or a kind that is not supported, as the error has
+            it; no part of a comparison.
+        is_supported: False for a record or file of a kind that is not supported, which may be
+            sound.
     """
 
     where: str
@@ -90,7 +101,10 @@ class Finding:
     is_supported: bool = True
 
     def __str__(self) -> str:
-        at = f", byte {self.offset_bytes}" if self.offset_bytes else ""
+        if self.offset_bytes:
+            at = f", byte {self.offset_bytes}"
+        else:
+            at = ""
         return printable(f"{redact(self.where)}{at}: {redact(self.cause)}")
 
 
@@ -99,7 +113,8 @@ class Findings(Iterator[Finding]):
 
     Attributes:
         num_records: the number of records that were read so far.
-        num_unopened: the number of files that could not be opened so far, of kinds that are supported.
+        num_unopened: the number of files that could not be opened so far, of kinds that are
+            supported.
         num_unsupported: the number of records and files so far of kinds that are not supported.
     """
 
@@ -107,14 +122,18 @@ class Findings(Iterator[Finding]):
         self.num_records = self.num_unopened = self.num_unsupported = 0
         self._num_threads = num_threads
         self._counting = threading.Lock()
-        self._reported = set[tuple[str | None, str]]()  # a file that is gone is told once, not for each of its records
+        self._reported = set[
+            tuple[str | None, str]
+        ]()  # a file that is gone is told once, not for each of its records
         if isinstance(target, Source):
             target.check_open()
             self._findings = self._of_source(target, is_whole=True)
         elif call_of(target) is not None:
             self._findings = self._of_manifest(target)
         elif (folder := as_folder(target)) is not None:
-            self._findings = self._of_folder(folder, [] if _is_whole(folder) else _files_below(folder))
+            self._findings = self._of_folder(
+                folder, [] if _is_whole(folder) else _files_below(folder)
+            )
         else:
             form, names = folders_or_files(target)
             if form is not None:
@@ -142,7 +161,10 @@ class Findings(Iterator[Finding]):
         except StoreError:
             raise
         except UNOPENED as error:
-            kind = None if _is_whole(folder) else find_kind(folder)
+            if _is_whole(folder):
+                kind = None
+            else:
+                kind = find_kind(folder)
             if kind is not None:
                 yield from self._of_files(table_files(folder, kind), is_whole=False)
             elif names:
@@ -175,8 +197,13 @@ class Findings(Iterator[Finding]):
 
     def _of_unopened(self, name: str, error: GpuloadError) -> Iterator[Finding]:
         """Check the part that a format can read of a file that has no rows, or cannot be opened."""
-        head = b"" if isinstance(error, FileError) else read_bytes(name, HEAD_BYTES)
-        salvage = next((part for form in FORMATS if (part := form.salvage(name, head)) is not None), None)
+        if isinstance(error, FileError):
+            head = b""
+        else:
+            head = read_bytes(name, HEAD_BYTES)
+        salvage = next(
+            (part for form in FORMATS if (part := form.salvage(name, head)) is not None), None
+        )
         if salvage is None:
             yield self._of_file(name, error)
         elif isinstance(salvage, Source):
@@ -197,10 +224,19 @@ class Findings(Iterator[Finding]):
                 self.num_records += 1
                 progress.show(self.num_records, 0, "records")
                 if record.cause:
-                    yield Finding(f"{name}, record {record.number}", record.cause, name, None, record.offset_bytes)
+                    yield Finding(
+                        f"{name}, record {record.number}",
+                        record.cause,
+                        name,
+                        None,
+                        record.offset_bytes,
+                    )
 
-    def _of_source(self, source: Source, *, is_whole: bool, images_in: ImagesIn | None = None) -> Iterator[Finding]:
-        """Check a source; ``images_in`` returns the encoded images inside of the fields of a record."""
+    def _of_source(
+        self, source: Source, *, is_whole: bool, images_in: ImagesIn | None = None
+    ) -> Iterator[Finding]:
+        """Check a source; ``images_in`` returns the encoded images inside of the fields of a
+        record."""
         length = len(source)
         encoded_names = [field.name for field in source.spec if field.encoded]
 
@@ -221,11 +257,15 @@ class Findings(Iterator[Finding]):
             for begin in range(0, length, SLAB_RECORDS):
                 numbers = np.arange(begin, min(begin + SLAB_RECORDS, length), dtype=np.int64)
                 chunks = _chunks(source, numbers)
-                for first in range(0, len(chunks), 8 * self._num_threads):  # findings are yielded soon
+                for first in range(
+                    0, len(chunks), 8 * self._num_threads
+                ):  # findings are yielded soon
                     results = threads.parallel_map(
                         look, chunks[first : first + 8 * self._num_threads], self._num_threads
                     )
-                    yield from self._first_reports(finding for findings in results for finding in findings)
+                    yield from self._first_reports(
+                        finding for findings in results for finding in findings
+                    )
             yield from (_of_error(path, error, path) for path, error in source.verify())
 
     def _first_reports(self, findings: Iterable[Finding]) -> Iterator[Finding]:
@@ -239,10 +279,12 @@ class Findings(Iterator[Finding]):
 
 
 def check(given: Source | Paths, *, num_threads: int | None = None) -> Findings:
-    """Return the damage in a source or in files, as an iterator that reads on as it is asked for more.
+    """Return the damage in a source or in files, as an iterator that reads on as it is asked for
+    more.
 
     Args:
-        given: a source; or paths as for ``gl.open``: a path, a string with wildcards, a list of these, a folder.
+        given: a source; or paths as for ``gl.open``: a path, a string with wildcards, a list of
+            these, a folder.
         num_threads: that read and decode; by default the cores that this process may use.
 
     Raises:
@@ -250,7 +292,10 @@ def check(given: Source | Paths, *, num_threads: int | None = None) -> Findings:
         FileError: there is no such path.
         MissingPackageError: there are images, and nothing is installed that decodes them.
     """
-    count = None if num_threads is None else check_count("num_threads", num_threads, maximum=MOST_THREADS)
+    if num_threads is None:
+        count = None
+    else:
+        count = check_count("num_threads", num_threads, maximum=MOST_THREADS)
     return Findings(given, count or threads.num_cores())
 
 
@@ -259,20 +304,28 @@ def _check_present(names: list[str]) -> None:
     for name in names:
         if not is_remote(name) and not os.path.lexists(name):
             raise open_error(name, FileNotFoundError())
-    look_at(list(filter(is_remote, names)), 0, lambda path, size, head: None)  # an object that is missing is an error
+    look_at(
+        list(filter(is_remote, names)), 0, lambda path, size, head: None
+    )  # an object that is missing is an error
 
 
 def _is_whole(folder: str) -> bool:
-    """Return True if a folder is of a format as a whole, so that its files mean nothing by themselves."""
+    """Return True if a folder is of a format as a whole, so that its files mean nothing by
+    themselves."""
     return any(form.folder is not None and form.folder.recognize(folder) for form in FORMATS)
 
 
 def _files_below(folder: str) -> list[str]:
-    """Return the files in a folder and its folders that formats take from there, or all files if there are none."""
+    """Return the files in a folder and its folders that formats take from there, or all files if
+    there are none."""
     below = sorted(_below(folder))
     if not below:
-        raise MissingFileError(f"{folder} holds no file", cause="it is empty", remedy="check the folder")
-    suffixes = tuple(suffix for form in FORMATS if form.folder is not None for suffix in form.folder.suffixes)
+        raise MissingFileError(
+            f"{folder} holds no file", cause="it is empty", remedy="check the folder"
+        )
+    suffixes = tuple(
+        suffix for form in FORMATS if form.folder is not None for suffix in form.folder.suffixes
+    )
     return [name for name in below if name.lower().endswith(suffixes)] or without_companions(below)
 
 
@@ -292,8 +345,11 @@ def _below(folder: str) -> Iterator[str]:
 
 
 def _chunks(source: Source, numbers: Numbers) -> list[Numbers]:
-    """Return the numbers in pieces of a bounded number of records and, but for longer records, of bytes."""
-    sizes: Any = np.zeros(numbers.size, np.float64)  # a sum of sizes that files state must not overflow
+    """Return the numbers in pieces of a bounded number of records and, but for longer records, of
+    bytes."""
+    sizes: Any = np.zeros(
+        numbers.size, np.float64
+    )  # a sum of sizes that files state must not overflow
     for share in source.resolve(numbers):
         rows = slice(None) if share.rows is None else share.rows
         sizes[rows] += share.leaf.num_bytes(share.numbers)
@@ -308,7 +364,9 @@ def _chunks(source: Source, numbers: Numbers) -> list[Numbers]:
     return chunks
 
 
-def _look(source: Source, numbers: Numbers, images_in: ImagesIn, is_whole: bool) -> Iterator[Finding]:
+def _look(
+    source: Source, numbers: Numbers, images_in: ImagesIn, is_whole: bool
+) -> Iterator[Finding]:
     """Yield the findings of some records."""
     try:
         fields = source.read(numbers)
@@ -330,15 +388,30 @@ def _look(source: Source, numbers: Numbers, images_in: ImagesIn, is_whole: bool)
             yield _of_record(source, number, error, is_whole)
 
 
-def _of_record(source: Source, number: int, error: RecordError | FileError | RowError, is_whole: bool) -> Finding:
-    """Return the finding for a record; for its whole file if that is gone, changed or unreadable."""
+def _of_record(
+    source: Source, number: int, error: RecordError | FileError | RowError, is_whole: bool
+) -> Finding:
+    """Return the finding for a record; for its whole file if that is gone, changed or
+    unreadable."""
     location, origin = source.where(number), source.origin(number)
     if isinstance(error, DamagedBlockError):
-        return Finding(error.what, error.cause, origin[0] if origin else None, None, origin[1] if origin else None)
+        return Finding(
+            error.what,
+            error.cause,
+            origin[0] if origin else None,
+            None,
+            origin[1] if origin else None,
+        )
     if isinstance(error, FileError):
         return _of_error(origin[0] if origin else location, error, origin[0] if origin else None)
-    reason = error.reason if isinstance(error, RowError) else _without(error.what, location, origin)
-    cause = f"{reason}; {error.cause}" if error.cause else reason
+    if isinstance(error, RowError):
+        reason = error.reason
+    else:
+        reason = _without(error.what, location, origin)
+    if error.cause:
+        cause = f"{reason}; {error.cause}"
+    else:
+        cause = reason
     file, offset = origin or (None, None)
     if file is not None and not is_whole and file.endswith(location):
         location = file  # an image, whose name alone does not tell in which folder it lies
@@ -359,16 +432,26 @@ def _of_error(location: str, error: GpuloadError, file: str | None) -> Finding:
     reason = error.what
     for between in (" ", ": ", ", "):
         reason = reason.removeprefix(f"{location}{between}")
-    cause = f"{reason}; {error.cause}" if error.cause else reason
-    return Finding(location, cause, file, remedy=error.remedy, is_supported=not _is_unsupported(cause))
+    if error.cause:
+        cause = f"{reason}; {error.cause}"
+    else:
+        cause = reason
+    return Finding(
+        location, cause, file, remedy=error.remedy, is_supported=not _is_unsupported(cause)
+    )
 
 
 def _is_unsupported(cause: str) -> bool:
-    """Return True for the cause of an error for a kind that is not supported: all such causes have these words."""
+    """Return True for the cause of an error for a kind that is not supported: all such causes have
+    these words."""
     return UNSUPPORTED in cause
 
 
 def _without(message: str, location: str, origin: tuple[str, int] | None) -> str:
-    """Return a message without the place at its beginning, which the finding has in another field."""
-    at = f", byte {origin[1]}" if origin is not None and origin[1] else ""
+    """Return a message without the place at its beginning, which the finding has in another
+    field."""
+    if origin is not None and origin[1]:
+        at = f", byte {origin[1]}"
+    else:
+        at = ""
     return message.removeprefix(f"{location}{at}: ").removeprefix(f"{location}: ")

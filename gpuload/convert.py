@@ -1,17 +1,20 @@
-"""Convert: the records of any source to files of another format, by threads, so that a conversion that ended goes on.
+"""Convert: the records of any source to files of another format, by threads, so that a conversion
+that ended goes on.
 
-    gl.convert(source, "out/train-{shard:05d}.tfrecord", num_shards=16)
-    gl.convert("data/*.npy", "out.npz")
-    gl.convert(source, "out/{field}-{shard}.npy", num_shards=2)         a file for each field
-    gl.convert(gl.images("photos"), "copy/", format="images")
-    gl.convert(loader, "out.npz")                                       the fields of its batches, behind its ops
+    gl.convert(source, "out/train-{shard:05d}.tfrecord", num_shards=16) gl.convert("data/*.npy",
+    "out.npz") gl.convert(source, "out/{field}-{shard}.npy", num_shards=2)         a file for each
+    field gl.convert(gl.images("photos"), "copy/", format="images")
+    gl.convert(loader, "out.npz")                                       the fields of its batches,
+                                                                        behind its ops
 
-Shards   shard i of k holds the records ``n * i // k`` to ``n * (i + 1) // k``, so the order of the records stays.
-Whole    A file is written under another name (``.part-`` and random digits), flushed, read back and compared with the
-         source, and renamed.
-Going on Finished files stand in a journal beside the files (`journal.py`), with all that they depend on: source,
-         format, arguments. The same call goes on behind them; another call is refused. The source's fingerprint tells
-         whether it is the same (`Source.fingerprint`); that of ``gl.records`` sees its ``version=`` alone.
+Shards   shard i of k holds the records ``n * i // k`` to ``n * (i + 1) // k``, so the order of the
+records stays.
+Whole    A file is written under another name (``.part-`` and random digits), flushed, read back and
+         compared with the source, and renamed.
+Going on Finished files stand in a journal beside the files (`journal.py`), with all that they
+         depend on: source, format, arguments. The same call goes on behind them; another call is
+         refused. The source's fingerprint tells whether it is the same (`Source.fingerprint`); that
+         of ``gl.records`` sees its ``version=`` alone.
 Memory   some tens of megabytes for each thread.
 """
 
@@ -88,34 +91,49 @@ def convert(
     record: str | None = None,
     epoch: int | None = None,
 ) -> Conversion:
-    """Write the records of a source to files; the same call goes on with a conversion that ended before its end.
+    """Write the records of a source to files; the same call goes on with a conversion that ended
+    before its end.
 
     Args:
-        source: a source, or the paths of files, which `gl.open` opens; or a loader: its fields, behind all
-            ops, of all records in the order of its source (`Loader.to_source`).
-        out: the file, with ``{shard}`` where there are several, and ``{field}`` for a file of each field:
-            ``"out/train-{shard:05d}-of-{num_shards:05d}.tfrecord"``. Of a folder of images the folder.
+        source: a source, or the paths of files, which `gl.open` opens; or a loader: its fields,
+            behind all ops, of all records in the order of its source (`Loader.to_source`).
+        out: the file, with ``{shard}`` where there are several, and ``{field}`` for a file of each
+            field: ``"out/train-{shard:05d}-of-{num_shards:05d}.tfrecord"``. Of a folder of images
+            the folder.
         num_shards: into how many files the records go; of a mix those of the first epoch.
-        format: ``"tfrecord"``, ``"npy"``, ``"npz"``, ``"fixed"`` or ``"images"``; by default that of the suffix.
-        raw: fields that a TFRecord holds as the bytes of their elements, for decode_raw and ``gl.Raw``.
-        tensors: fields that a TFRecord holds as serialized tensors, for parse_tensor and ``gl.Tensor``.
+        format: ``"tfrecord"``, ``"npy"``, ``"npz"``, ``"fixed"`` or ``"images"``; by default that
+            of the suffix.
+        raw: fields that a TFRecord holds as the bytes of their elements, for decode_raw and
+            ``gl.Raw``.
+        tensors: fields that a TFRecord holds as serialized tensors, for parse_tensor and
+            ``gl.Tensor``.
         num_threads: by default the cores that this process may use.
         verify: read every file back and compare it with the source before it gets its name.
-        overwrite: files of these names that are not this conversion's own are replaced, and those that the journal
-            of another conversion names are removed. Finished files of this very conversion are kept all the same.
-        allow_pickle: ``source`` is the path of NPY or NPZ files of Python objects that you trust: reading them runs
-            the code that their writer put there (`formats/npy/pickles.py`).
-        record: of files of Python objects: ``"file"``: each file is one record; ``"row"``: each item of a file is one.
-            By default the content of a file decides: a dict or a tuple is one record, an array of dicts has many.
+        overwrite: files of these names that are not this conversion's own are replaced, and those
+            that the journal of another conversion names are removed. Finished files of this very
+            conversion are kept all the same.
+        allow_pickle: ``source`` is the path of NPY or NPZ files of Python objects that you trust:
+            reading them runs the code that their writer put there (`formats/npy/pickles.py`).
+        record: of files of Python objects: ``"file"``: each file is one record; ``"row"``: each
+            item of a file is one. By default the content of a file decides: a dict or a tuple is
+            one record, an array of dicts has many.
         epoch: of a loader with random ops: whose draws are written.
 
     Raises:
-        SpecError: an argument does not fit, or a format cannot hold a field; the remedy names one that can.
-        FileError: files are there already, another process writes them, the disk is full, or cannot be written.
+        SpecError: an argument does not fit, or a format cannot hold a field; the remedy names one
+            that can.
+        FileError: files are there already, another process writes them, the disk is full, or cannot
+            be written.
         RecordError: a record cannot be read, or a file does not hold it when it is read back.
     """
-    num_shards = None if num_shards is None else check_count("num_shards", num_shards)
-    num_threads = threads.num_cores() if num_threads is None else check_count("num_threads", num_threads)
+    if num_shards is None:
+        num_shards = None
+    else:
+        num_shards = check_count("num_shards", num_shards)
+    if num_threads is None:
+        num_threads = threads.num_cores()
+    else:
+        num_threads = check_count("num_threads", num_threads)
     verify, overwrite = check_flag("verify", verify), check_flag("overwrite", overwrite)
     allow_pickle = check_flag("allow_pickle", allow_pickle)
     records_source = _open_source(source, trusts_pickles=allow_pickle, record=record, epoch=epoch)
@@ -123,7 +141,9 @@ def convert(
     form, make_writer = _format(path, format)
     if not len(records_source):
         raise SpecError(
-            "a source without records", cause="there is nothing to convert", remedy="check the files, or the selection"
+            "a source without records",
+            cause="there is nothing to convert",
+            remedy="check the files, or the selection",
         )
     options = _writer_options(form, records_source, {"raw": raw, "tensors": tensors})
     work = _Work(records_source, num_threads, verify=verify, overwrite=overwrite)
@@ -166,35 +186,56 @@ def _open_source(
     if isinstance(source, Source):
         return source
     _check_paths(source)
-    return pickles.trusted(source, record) if trusts_pickles else open_paths(source)
+    if trusts_pickles:
+        return pickles.trusted(source, record)
+    return open_paths(source)
 
 
 def _check_paths(source: object) -> None:
-    """Raise ``SpecError`` for a value that is neither a source nor paths, with the form that works."""
+    """Raise ``SpecError`` for a value that is neither a source nor paths, with the form that
+    works."""
     if isinstance(source, (str, os.PathLike)):
         return
-    items = source if isinstance(source, (list, tuple)) else ()
+    if isinstance(source, (list, tuple)):
+        items = source
+    else:
+        items = ()
     if isinstance(source, Mapping):
-        cause, remedy = "arrays in memory are records as soon as they are a source", "write gl.arrays(**fields)"
+        cause, remedy = (
+            "arrays in memory are records as soon as they are a source",
+            "write gl.arrays(**fields)",
+        )
     elif isinstance(source, np.ndarray) and source.ndim and source.dtype.kind not in "OU":
-        cause, remedy = "arrays in memory are records as soon as they are a source", "write gl.arrays(x=array)"
+        cause, remedy = (
+            "arrays in memory are records as soon as they are a source",
+            "write gl.arrays(x=array)",
+        )
     elif any(isinstance(item, Mapping) for item in items):
         cause = "a list of dicts is not read: records lie in files, or in arrays"
         remedy = "write gl.arrays(x=[record['x'] for record in records], ...), or gl.records(len(records), read)"
     elif any(isinstance(item, Source) for item in items):
-        cause, remedy = "a conversion has one source", "join them: gl.concat(a, b), or gl.zip(a, b) for their fields"
+        cause, remedy = (
+            "a conversion has one source",
+            "join them: gl.concat(a, b), or gl.zip(a, b) for their fields",
+        )
     elif items and not any(isinstance(item, (str, os.PathLike)) for item in items):
         cause = "the items of a list are the paths of files"
         remedy = "write gl.arrays(x=array, label=labels) for arrays in memory"
     elif isinstance(source, Epoch):
-        cause, remedy = "it is an iterator, and a conversion writes the records of a whole source", "pass the loader"
+        cause, remedy = (
+            "it is an iterator, and a conversion writes the records of a whole source",
+            "pass the loader",
+        )
     elif isinstance(source, Batch):
         cause, remedy = (
             "its records are in memory",
             "pass gl.arrays(**batch), or the loader, for the records of all batches",
         )
     elif not isinstance(source, Iterable):
-        cause, remedy = "it is neither a source nor the path of files", "pass a path, or gl.arrays(x=array)"
+        cause, remedy = (
+            "it is neither a source nor the path of files",
+            "pass a path, or gl.arrays(x=array)",
+        )
     else:
         return
     raise SpecError(f"gl.convert of a {type(source).__name__}", cause=cause, remedy=remedy)
@@ -223,10 +264,12 @@ class Part:
 
 
 def plan_parts(source: Source, out: str | os.PathLike[str], records_per_file: int) -> list[Part]:
-    """Return the files of a conversion, each with ``records_per_file`` records, the last one with the rest.
+    """Return the files of a conversion, each with ``records_per_file`` records, the last one with
+    the rest.
 
     Raises:
-        SpecError: ``source`` is none, or has no records, or ``out`` has no ``{shard}``, or anything else in braces.
+        SpecError: ``source`` is none, or has no records, or ``out`` has no ``{shard}``, or anything
+            else in braces.
         FileError: files are there that a wildcard would read with these.
     """
     if not isinstance(source, Source) or not len(source):
@@ -257,8 +300,11 @@ def plan_parts(source: Source, out: str | os.PathLike[str], records_per_file: in
     return [Part(file.path, file.begin, file.end, wildcard) for file in files]
 
 
-def convert_part(source: Source, path: str, begin: int, end: int, options: Mapping[str, Any]) -> Conversion:
-    """Write the file of a part; a file that is whole is kept, and what a killed call left is removed."""
+def convert_part(
+    source: Source, path: str, begin: int, end: int, options: Mapping[str, Any]
+) -> Conversion:
+    """Write the file of a part; a file that is whole is kept, and what a killed call left is
+    removed."""
     folder, name = os.path.split(path)
     pattern = name.replace("{", "{{").replace("}", "}}")
     return convert(source[begin:end], os.path.join(folder, pattern), **options)
@@ -282,9 +328,15 @@ class _File:
 
 
 def _checked_path(out: str | os.PathLike[str]) -> str:
-    if not isinstance(out, (str, os.PathLike)) or not isinstance(os.fspath(out), str) or not os.fspath(out):
+    if (
+        not isinstance(out, (str, os.PathLike))
+        or not isinstance(os.fspath(out), str)
+        or not os.fspath(out)
+    ):
         raise SpecError(
-            f"out = {out!r}", cause="it is the path to write to", remedy="write 'out/train-{shard:05d}.tfrecord'"
+            f"out = {out!r}",
+            cause="it is the path to write to",
+            remedy="write 'out/train-{shard:05d}.tfrecord'",
         )
     text = os.path.expanduser(os.fspath(out))
     check_name(text)
@@ -295,16 +347,21 @@ def _checked_path(out: str | os.PathLike[str]) -> str:
             remedy="write to a local folder, and copy the files from there",
         )
     # `abspath` cuts off the slash by which a folder is known.
-    return os.path.join(os.path.abspath(text), "") if text.endswith(os.sep) else os.path.abspath(text)
+    if text.endswith(os.sep):
+        return os.path.join(os.path.abspath(text), "")
+    return os.path.abspath(text)
 
 
 def _format(path: str, name: str | None) -> tuple[Format, MakeWriter]:
-    """Return the format to write, that of a name or of the suffix of the path, and a function that makes its writer."""
+    """Return the format to write, that of a name or of the suffix of the path, and a function that
+    makes its writer."""
     formats = {form.name: (form, form.writer) for form in FORMATS if form.writer is not None}
     if name is not None:
         if not isinstance(name, str) or name not in formats:
             raise SpecError(
-                f"format = {name!r}"[:200], cause="it is not known", remedy=f"use one of {', '.join(formats)}"
+                f"format = {name!r}"[:200],
+                cause="it is not known",
+                remedy=f"use one of {', '.join(formats)}",
             )
         return formats[name]
     suffixes = {suffix: entry for entry in formats.values() for suffix in entry[0].suffixes}
@@ -314,29 +371,42 @@ def _format(path: str, name: str | None) -> tuple[Format, MakeWriter]:
     if suffix in suffixes:
         return suffixes[suffix]
     if suffix in (".gz", ".zip", ".zlib"):
-        cause, remedy = "compressed files are not written: records are read by their place", "leave that suffix out"
+        cause, remedy = (
+            "compressed files are not written: records are read by their place",
+            "leave that suffix out",
+        )
     else:
         cause = f"the suffix {suffix!r} names no format"
         remedy = f"end it in {', '.join(suffixes)}; a folder of images has no suffix; or pass format=... (--format)"
     raise SpecError(f"out = {path!r}", cause=cause, remedy=remedy)
 
 
-def _writer_options(form: Format, source: Source, options: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:
-    """Return the arguments for the writer of a format: lists of fields, each of which is held in one way.
+def _writer_options(
+    form: Format, source: Source, options: Mapping[str, Sequence[str]]
+) -> dict[str, Sequence[str]]:
+    """Return the arguments for the writer of a format: lists of fields, each of which is held in
+    one way.
 
     Raises:
-        SpecError: the format does not take one that lists fields, or it is no list, or a field stands in two.
+        SpecError: the format does not take one that lists fields, or it is no list, or a field
+            stands in two.
         UnknownFieldError: there is no such field.
     """
     for name, fields in options.items():
-        is_list = isinstance(fields, (list, tuple)) and all(isinstance(field, str) for field in fields)
+        is_list = isinstance(fields, (list, tuple)) and all(
+            isinstance(field, str) for field in fields
+        )
         if not is_list:
             remedy = 'write ["image"], say, or leave it out'
             if isinstance(fields, str):
                 remedy = f"write [{fields!r}]"
-            raise SpecError(f"{name} = {short_repr(fields)}", cause="it is a list of fields", remedy=remedy)
+            raise SpecError(
+                f"{name} = {short_repr(fields)}", cause="it is a list of fields", remedy=remedy
+            )
     if any(fields and name not in form.writer_options for name, fields in options.items()):
-        form_list = [candidate for candidate in FORMATS if set(options) & set(candidate.writer_options)]
+        form_list = [
+            candidate for candidate in FORMATS if set(options) & set(candidate.writer_options)
+        ]
         raise SpecError(
             f"{', '.join(f'{name}={list(fields)!r}' for name, fields in options.items())} with format {form.name!r}",
             cause=f"they say how {' or '.join(candidate.name for candidate in form_list)} holds a field",
@@ -355,11 +425,14 @@ def _writer_options(form: Format, source: Source, options: Mapping[str, Sequence
 
 
 def _check_fields(form: Format, writer: Writer, spec: Spec) -> None:
-    """Raise ``SpecError`` if a format cannot hold one of the fields; names the call of a format that holds all."""
+    """Raise ``SpecError`` if a format cannot hold one of the fields; names the call of a format
+    that holds all."""
     try:
         check_fields(form.name, writer, spec)
     except SpecError as error:
-        error.remedy = "; ".join(filter(None, (error.remedy, *(candidate.suggest(spec) for candidate in FORMATS))))
+        error.remedy = "; ".join(
+            filter(None, (error.remedy, *(candidate.suggest(spec) for candidate in FORMATS)))
+        )
         raise
 
 
@@ -369,7 +442,9 @@ def _plan_files(source: Source, path: str, num_shards: int | None) -> list[_File
     placeholders = _placeholders(path, pattern)
     if "shard" in placeholders and num_shards is None:
         raise SpecError(
-            f"{pattern} without num_shards", cause="it names several files", remedy="pass num_shards=16, say"
+            f"{pattern} without num_shards",
+            cause="it names several files",
+            remedy="pass num_shards=16, say",
         )
     count = num_shards or 1
     if count > 1 and "shard" not in placeholders:
@@ -390,7 +465,10 @@ def _plan_files(source: Source, path: str, num_shards: int | None) -> list[_File
     files = [
         _File(
             os.path.join(
-                folder, pattern.format(shard=shard, num_shards=count, field=_file_part(fields[0], placeholders))
+                folder,
+                pattern.format(
+                    shard=shard, num_shards=count, field=_file_part(fields[0], placeholders)
+                ),
             ),
             len(source) * shard // count,
             len(source) * (shard + 1) // count,
@@ -424,7 +502,8 @@ def _placeholders(path: str, pattern: str) -> set[str]:
 
 
 def _file_part(name: str, placeholders: set[str]) -> str:
-    """Return the name of a field as a part of a file name; raises ``SpecError`` if it cannot be one."""
+    """Return the name of a field as a part of a file name; raises ``SpecError`` if it cannot be
+    one."""
     if "field" in placeholders:
         check_name(name)
     if "field" in placeholders and (set(name) & set("/\\\0") or name.startswith(".")):
@@ -437,7 +516,8 @@ def _file_part(name: str, placeholders: set[str]) -> str:
 
 
 def _check_names(files: Sequence[_File], pattern: str, by_field: Sequence[tuple[str, ...]]) -> None:
-    """Refuse two files of one name, and names that a wildcard would sort in another order than the records."""
+    """Refuse two files of one name, and names that a wildcard would sort in another order than the
+    records."""
     paths = [file.path for file in files]
     if len(set(paths)) < len(paths):
         raise SpecError(
@@ -474,7 +554,8 @@ class _Work:
         self._tick: Callable[[int], None] = lambda count: None
 
     def run(self, function: Callable[[_File], None], files: Sequence[_File]) -> None:
-        """Call a function for each file, in threads; the first error ends the others at their next records."""
+        """Call a function for each file, in threads; the first error ends the others at their next
+        records."""
         total = sum(file.end - file.begin for file in files) * (2 if self.verify else 1)
         num_done = 0
         with Progress("writing and reading back" if self.verify else "writing") as progress:
@@ -492,13 +573,17 @@ class _Work:
                     function(file)
                 except Exception as exception:
                     error = exception.error if isinstance(exception, SourceReadError) else exception
-                    self._errors.append(error)  # the first one is the cause: it stops the others, which raise later
+                    self._errors.append(
+                        error
+                    )  # the first one is the cause: it stops the others, which raise later
                     self._stop_flags.append(True)
                     raise error from None
 
             self._tick = tick
             try:
-                threads.parallel_map(guarded, files, self.num_threads, lambda: self._stop_flags.append(True))
+                threads.parallel_map(
+                    guarded, files, self.num_threads, lambda: self._stop_flags.append(True)
+                )
             except _StopError:
                 if self._errors:
                     raise self._errors[0] from None
@@ -509,7 +594,9 @@ class _Work:
         return Records(self.source, file.begin, file.end, file.names, self._tick)
 
 
-def _to_files(work: _Work, path: str, form: Format, writer: Writer, num_shards: int | None) -> Conversion:
+def _to_files(
+    work: _Work, path: str, form: Format, writer: Writer, num_shards: int | None
+) -> Conversion:
     source = work.source
     _check_fields(form, writer, source.spec)
     files = _plan_files(source, path, num_shards)
@@ -541,22 +628,32 @@ def _to_files(work: _Work, path: str, form: Format, writer: Writer, num_shards: 
         _open_journal(journal, about, folder, overwrite=work.overwrite)
 
         def is_whole(file: _File) -> bool:
-            return journal.is_finished(file.name, file.path) and not _differing(file, beside[file.path])
+            return journal.is_finished(file.name, file.path) and not _differing(
+                file, beside[file.path]
+            )
 
         left = [file for file in files if not is_whole(file)]
         if not work.overwrite:
             known_names = set(journal.names())
-            _refuse_beside([(file, beside[file.path]) for file in left if file.name not in known_names])
+            _refuse_beside(
+                [(file, beside[file.path]) for file in left if file.name not in known_names]
+            )
             present = [file for file in left if os.path.lexists(file.path)]
             _refuse_foreign(
-                work, writer, journal, [file for file in present if not journal.is_finished(file.name, file.path)]
+                work,
+                writer,
+                journal,
+                [file for file in present if not journal.is_finished(file.name, file.path)],
             )
         # Once more: files that a killed call left whole have been noted above.
         left = [file for file in left if not is_whole(file)]
         if not left:
             log.info("%s: all %d files were finished before", path, len(files))
         _refuse_strays(path, files)
-        part_suffix = journal.part_suffix() if left else ""
+        if left:
+            part_suffix = journal.part_suffix()
+        else:
+            part_suffix = ""
 
         def write(file: _File) -> None:
             _write_file(file, writer, work, beside[file.path], part_suffix)
@@ -572,18 +669,27 @@ def _to_files(work: _Work, path: str, form: Format, writer: Writer, num_shards: 
     )
 
 
-def _call(path: str, writer: Writer, source: Source, files: Sequence[_File], num_shards: int) -> str:
+def _call(
+    path: str, writer: Writer, source: Source, files: Sequence[_File], num_shards: int
+) -> str:
     """Return the call that reads the files again."""
     folder, pattern = os.path.split(path)
     calls = []
     for fields in dict.fromkeys(file.names for file in files):
-        name = re.sub(r"\{shard[^{}]*\}", "*", pattern).format(num_shards=num_shards, field=fields[0])
+        name = re.sub(r"\{shard[^{}]*\}", "*", pattern).format(
+            num_shards=num_shards, field=fields[0]
+        )
         calls.append(writer.call(os.path.join(folder, name), source.spec.only(fields)))
-    return calls[0] if len(calls) == 1 else f"gl.zip({', '.join(calls)})"
+    if len(calls) == 1:
+        return calls[0]
+    return f"gl.zip({', '.join(calls)})"
 
 
-def _write_file(file: _File, writer: Writer, work: _Work, beside: Mapping[str, bytes], part_suffix: str) -> None:
-    """Write one file under another name, compare it, and give it its name, after the small files beside it."""
+def _write_file(
+    file: _File, writer: Writer, work: _Work, beside: Mapping[str, bytes], part_suffix: str
+) -> None:
+    """Write one file under another name, compare it, and give it its name, after the small files
+    beside it."""
     part = file.path + part_suffix
     parts = {part: file.path}
     try:
@@ -593,13 +699,14 @@ def _write_file(file: _File, writer: Writer, work: _Work, beside: Mapping[str, b
                 _compare(part, file, writer, work)
             for suffix, content in beside.items():
                 small_part = f"{file.path}{suffix}{part_suffix}"
-                # The file itself is renamed last: when it is there, what it needs beside it is there.
+                # The file itself is renamed last: when it is there, what it needs beside it is
+                # there.
                 parts = {small_part: file.path + suffix, **parts}
                 with open(small_part, "xb") as small:
                     small.write(content)
             for part_path, final in parts.items():
-                # Before it has its name: after a crash of the machine a name must not stand for bytes that were still
-                # in memory.
+                # Before it has its name: after a crash of the machine a name must not stand for
+                # bytes that were still in memory.
                 _flush(part_path)
                 os.replace(part_path, final)
     finally:
@@ -610,7 +717,8 @@ def _write_file(file: _File, writer: Writer, work: _Work, beside: Mapping[str, b
 
 @contextmanager
 def _writing(path: str) -> Iterator[None]:
-    """Name the path if the system refuses to write; an error of the user's own reader is raised as itself."""
+    """Name the path if the system refuses to write; an error of the user's own reader is raised as
+    itself."""
     try:
         yield
     except SourceReadError as read_error:
@@ -631,7 +739,8 @@ def _compare(path: str, file: _File, writer: Writer, work: _Work) -> None:
 
 
 def _flush(path: str) -> None:
-    # fsync is of the file: what the format's writer wrote by a descriptor of its own goes to the disk, too.
+    # fsync is of the file: what the format's writer wrote by a descriptor of its own goes to the
+    # disk, too.
     descriptor = os.open(path, os.O_RDWR)
     try:
         os.fsync(descriptor)
@@ -640,17 +749,21 @@ def _flush(path: str) -> None:
 
 
 def _stem(pattern: str) -> str:
-    """Return the name of a pattern's journal, a different one for each pattern: ``train-SHARD.npy``."""
+    """Return the name of a pattern's journal, a different one for each pattern:
+    ``train-SHARD.npy``."""
     return re.sub(r"\{(\w+)[^{}]*\}", lambda match: match[1].upper(), pattern)
 
 
 # --- files of the same names that are there already
 
 
-def _open_journal(journal: Journal, about: Mapping[str, Any], folder: str, *, overwrite: bool) -> None:
+def _open_journal(
+    journal: Journal, about: Mapping[str, Any], folder: str, *, overwrite: bool
+) -> None:
     """Have the journal tell of this conversion: go on with it, or begin anew.
 
-    A journal of another conversion is ended, and with ``overwrite`` the files that it finished are removed.
+    A journal of another conversion is ended, and with ``overwrite`` the files that it finished are
+    removed.
 
     Raises:
         FileError: files of another conversion are there, and ``overwrite`` is False.
@@ -660,7 +773,9 @@ def _open_journal(journal: Journal, about: Mapping[str, Any], folder: str, *, ov
         return
     if journal.is_of(about):
         return
-    present = sorted(name for name in journal.names() if os.path.lexists(os.path.join(folder, name)))
+    present = sorted(
+        name for name in journal.names() if os.path.lexists(os.path.join(folder, name))
+    )
     if present and not overwrite:
         raise FileError(
             f"{os.path.join(folder, present[0])} is there already"
@@ -668,7 +783,8 @@ def _open_journal(journal: Journal, about: Mapping[str, Any], folder: str, *, ov
             cause=f"another conversion made it, as {journal.path} says: {journal.differences(about)}",
             remedy="choose another name, remove these files, or pass overwrite=True, which removes them",
         )
-    # Before the journal begins anew: after a crash in between it still names the files that are left.
+    # Before the journal begins anew: after a crash in between it still names the files that are
+    # left.
     for name in present:
         path = os.path.join(folder, os.path.basename(name))
         if journal.is_finished(name, path):
@@ -697,7 +813,11 @@ def _refuse_foreign(work: _Work, writer: Writer, journal: Journal, files: Sequen
 
 def _differing(file: _File, beside: Mapping[str, bytes]) -> list[str]:
     """Return which of the small files beside a file are missing or others."""
-    return [file.path + suffix for suffix, content in beside.items() if not _holds(file.path + suffix, content)]
+    return [
+        file.path + suffix
+        for suffix, content in beside.items()
+        if not _holds(file.path + suffix, content)
+    ]
 
 
 def _holds(path: str, content: bytes) -> bool:
@@ -717,7 +837,8 @@ def _refuse_beside(files: Sequence[tuple[_File, Mapping[str, bytes]]]) -> None:
 
 
 def _refuse_strays(path: str, files: Sequence[_File]) -> None:
-    """Raise ``FileError`` for shards beyond those that are written: a wildcard would read them with these."""
+    """Raise ``FileError`` for shards beyond those that are written: a wildcard would read them with
+    these."""
     folder, pattern = os.path.split(path)
     if "{shard" not in pattern:
         return
@@ -725,7 +846,9 @@ def _refuse_strays(path: str, files: Sequence[_File]) -> None:
     literal = [re.escape(text) + {"shard": r"\d+", "num_shards": r"\d+", "field": r".+", None: ""}[name]
                for text, name, _, _ in string.Formatter().parse(pattern)]  # fmt: skip
     like = re.compile("".join(literal))
-    strays = sorted(entry for entry in os.listdir(folder) if like.fullmatch(entry) and entry not in own_names)
+    strays = sorted(
+        entry for entry in os.listdir(folder) if like.fullmatch(entry) and entry not in own_names
+    )
     if strays:
         raise FileError(
             f"{os.path.join(folder, strays[0])} is there already"
@@ -744,7 +867,9 @@ def _check_not_read(source: Source, paths: Sequence[str]) -> None:
     for path in present:
         if path in read or os.path.realpath(path) in read:
             raise SpecError(
-                f"{path} would be written over", cause="the source reads it", remedy="write to another name or folder"
+                f"{path} would be written over",
+                cause="the source reads it",
+                remedy="write to another name or folder",
             )
 
 
@@ -774,13 +899,18 @@ def _to_folder(work: _Work, path: str, name: str, writer: FolderWriter) -> Conve
         for begin in range(0, len(source), FOLDER_RECORDS)
     ]
     with Journal(folder + JOURNAL) as journal:
-        is_finished, replaces = ((journal.about or {}).get(key) is True for key in ("finished", "replaces"))
+        is_finished, replaces = (
+            (journal.about or {}).get(key) is True for key in ("finished", "replaces")
+        )
         goes_on = journal.is_of({**about, "replaces": True} if replaces else about)
         if os.path.lexists(folder):
-            # It may have been killed when the folder had its name, before it could say that it is finished.
+            # It may have been killed when the folder had its name, before it could say that it is
+            # finished.
             whole = {piece.path for piece in pieces} <= set(journal.names())
             is_complete = goes_on and whole and not os.path.lexists(folder + journal.part_suffix())
-            if os.path.isdir(folder) and (is_complete or journal.is_of({**about, "finished": True})):
+            if os.path.isdir(folder) and (
+                is_complete or journal.is_of({**about, "finished": True})
+            ):
                 return Conversion((folder,), len(source), _bytes_below(folder), len(pieces), call)
             is_ours = is_finished or replaces
             if not (is_ours and work.overwrite):
@@ -789,22 +919,29 @@ def _to_folder(work: _Work, path: str, name: str, writer: FolderWriter) -> Conve
                     cause=f"another conversion made it: {journal.differences(about) or 'this one was replacing it'}"
                     if is_ours
                     else "this conversion did not make it, and no folder of others is removed",
-                    remedy="choose another name, or remove it" + ", or pass overwrite=True, which removes it" * is_ours,
+                    remedy="choose another name, or remove it"
+                    + ", or pass overwrite=True, which removes it" * is_ours,
                 )
         if not goes_on:
             with _writing(folder):
                 journal.remove_parts()
-            # With a note that an old folder is to be replaced: a call that goes on after a kill finds it there, and may
-            # remove it.
+            # With a note that an old folder is to be replaced: a call that goes on after a kill
+            # finds it there, and may remove it.
             journal.begin({**about, "replaces": True} if os.path.lexists(folder) else about)
         part = folder + journal.part_suffix()
-        finished_pieces = set(journal.names()) if os.path.isdir(part) else set()
+        if os.path.isdir(part):
+            finished_pieces = set(journal.names())
+        else:
+            finished_pieces = set()
         left = [piece for piece in pieces if piece.path not in finished_pieces]
 
         def write(piece: _File) -> None:
             with _writing(folder):
                 writer.write(part, work.records(piece))
-                wrong = writer.first_difference(part, work.records(piece)) if work.verify else None
+                if work.verify:
+                    wrong = writer.first_difference(part, work.records(piece))
+                else:
+                    wrong = None
             if wrong is not None:
                 raise RecordError(
                     f"{source.where(wrong)}: its files do not hold this record as it was read",
@@ -831,4 +968,8 @@ def _to_folder(work: _Work, path: str, name: str, writer: FolderWriter) -> Conve
 
 
 def _bytes_below(folder: str) -> int:
-    return sum(os.path.getsize(os.path.join(root, name)) for root, _, names in os.walk(folder) for name in names)
+    return sum(
+        os.path.getsize(os.path.join(root, name))
+        for root, _, names in os.walk(folder)
+        for name in names
+    )

@@ -1,12 +1,16 @@
-"""Device: which one is used and why; the arrays, memory and streams of CuPy, which it alone imports.
+"""Device: which one is used and why; the arrays, memory and streams of CuPy, which it alone
+imports.
 
 Choice   ``choose`` finds a device, or says why there is none.
 Arrays   ``xp`` is the array library of a device, ``pinned`` and ``page_aligned`` are host memory.
-Lane     ``Lane`` is a stream of our own on a GPU: uploads, events, the hand-over to the consumer's stream, and memory
-         that is lent to the consumer and comes back when his kernels have run, not when he dropped it.
-Bundle   ``Bundle`` has all that a batch needs on a GPU in one upload: its bytes, and what kernels read beside them.
-Source   CuPy 13 and 14: streams https://docs.cupy.dev/en/stable/user_guide/cuda_api.html, memory pool
-         https://docs.cupy.dev/en/stable/user_guide/memory.html (free memory is kept for each stream).
+Lane     ``Lane`` is a stream of our own on a GPU: uploads, events, the hand-over to the consumer's
+         stream, and memory that is lent to the consumer and comes back when his kernels have run,
+         not when he dropped it.
+Bundle   ``Bundle`` has all that a batch needs on a GPU in one upload: its bytes, and what kernels
+read beside them.
+Source   CuPy 13 and 14: streams https://docs.cupy.dev/en/stable/user_guide/cuda_api.html, memory
+         pool https://docs.cupy.dev/en/stable/user_guide/memory.html (free memory is kept for each
+         stream).
 """
 
 from __future__ import annotations
@@ -33,7 +37,8 @@ Run = TypeVar("Run", bound=Callable[..., Any])
 
 PAGE_BYTES = 4096
 CAPABILITY = 75, 76  # cudaDevAttrComputeCapabilityMajor and Minor
-# So many arrays that foreign streams read are freed together, by a thread that waits for the whole GPU.
+# So many arrays that foreign streams read are freed together, by a thread that waits for the whole
+# GPU.
 FOREIGN_GROUP = 8
 MAX_FOREIGN = 64  # of these arrays; at that number the lane itself waits, too
 MOST_IDLE_PINNED_BYTES = 1 << 29  # of page-locked memory that waits for its next use
@@ -41,7 +46,10 @@ LEGACY_STREAM, PER_THREAD_STREAM = 1, 2  # in DLPack, which names other streams 
 PARAMETER_ALIGN_BYTES = 64  # each array of parameters begins at a multiple
 GAP_BYTES = 1 << 14  # between bytes that are uploaded together
 NO_BYTES = np.empty(0, np.uint8)
-STREAM_ORDERED_KINDS = ("PooledMemory", "MemoryAsync")  # CuPy's kinds of memory that only work of one stream gets again
+STREAM_ORDERED_KINDS = (
+    "PooledMemory",
+    "MemoryAsync",
+)  # CuPy's kinds of memory that only work of one stream gets again
 
 
 def choose(device: str) -> tuple[str, str]:
@@ -55,13 +63,26 @@ def choose(device: str) -> tuple[str, str]:
         return "cpu", "asked for"
     if device == "auto":
         problem = gpu_problem(0)
-        return ("cpu", f"no usable GPU: {problem.cause}") if problem else ("gpu:0", "a GPU is there")
-    match = re.fullmatch(r"gpu(?::(\d+))?", device) if isinstance(device, str) else None
+        if problem:
+            return ("cpu", f"no usable GPU: {problem.cause}")
+        return ("gpu:0", "a GPU is there")
+    if isinstance(device, str):
+        match = re.fullmatch(r"gpu(?::(\d+))?", device)
+    else:
+        match = None
     if match is None:
-        raise SpecError(f"device = {device!r}", cause="it is not known", remedy="use 'auto', 'cpu', 'gpu' or 'gpu:N'")
+        raise SpecError(
+            f"device = {device!r}",
+            cause="it is not known",
+            remedy="use 'auto', 'cpu', 'gpu' or 'gpu:N'",
+        )
     number = int(match[1] or 0)
     if problem := gpu_problem(number):
-        raise DeviceError(f"device = {device!r}", cause=problem.cause, remedy=f'{problem.remedy}, or use device="cpu"')
+        raise DeviceError(
+            f"device = {device!r}",
+            cause=problem.cause,
+            remedy=f'{problem.remedy}, or use device="cpu"',
+        )
     return f"gpu:{number}", "asked for"
 
 
@@ -87,7 +108,12 @@ PROBLEMS = {
         "the machine's GPUs are not ready",
         "machines with NVSwitch need a running nvidia-fabricmanager, of the driver's version",
     ),
-    ("SystemDriverMismatch", "DRIVER_MISMATCH", "CompatNotSupported", "COMPAT_NOT_SUPPORTED"): Problem(
+    (
+        "SystemDriverMismatch",
+        "DRIVER_MISMATCH",
+        "CompatNotSupported",
+        "COMPAT_NOT_SUPPORTED",
+    ): Problem(
         "CUDA's driver library does not fit the driver of the kernel",
         "restart the machine after an update of the driver; in a container, take the driver's library from the host "
         "and not from /usr/local/cuda/compat",
@@ -101,7 +127,9 @@ OTHER_PROBLEM = Problem(
 
 def gpu_problem(number: int) -> Problem | None:
     """Return why GPU ``number`` cannot be used, or None if it can."""
-    return signalsafe.call(lambda: _gpu_problem(number))  # an exception of a signal handler is no fault of the GPU
+    return signalsafe.call(
+        lambda: _gpu_problem(number)
+    )  # an exception of a signal handler is no fault of the GPU
 
 
 def _gpu_problem(number: int) -> Problem | None:
@@ -111,14 +139,22 @@ def _gpu_problem(number: int) -> Problem | None:
         module = cupy()
         runtime = module.cuda.runtime
         count = int(runtime.getDeviceCount())
-    except Exception as error:  # CuPy raises its own types for a missing driver, a missing library, an old driver
+    except (
+        Exception
+    ) as error:  # CuPy raises its own types for a missing driver, a missing library, an old driver
         return _driver_problem(error)
     if number >= count:
-        names = "'gpu:0'" if count == 1 else f"'gpu:0' to 'gpu:{count - 1}'"
-        hidden = (
-            "" if (visible := os.environ.get("CUDA_VISIBLE_DEVICES")) is None else f", CUDA_VISIBLE_DEVICES={visible}"
+        if count == 1:
+            names = "'gpu:0'"
+        else:
+            names = f"'gpu:0' to 'gpu:{count - 1}'"
+        if (visible := os.environ.get("CUDA_VISIBLE_DEVICES")) is None:
+            hidden = ""
+        else:
+            hidden = f", CUDA_VISIBLE_DEVICES={visible}"
+        return Problem(
+            f"the driver shows {count} GPUs, numbered from 0{hidden}", f"use device={names}"
         )
-        return Problem(f"the driver shows {count} GPUs, numbered from 0{hidden}", f"use device={names}")
     return _compiler_problem(runtime, number)
 
 
@@ -127,16 +163,27 @@ def _driver_problem(error: Exception) -> Problem:
     text = f"({type(error).__name__}: {(str(error).splitlines() or [''])[0]})"
     try:
         runtime = cupy().cuda.runtime
-        driver_version, runtime_version = int(runtime.driverGetVersion()), int(runtime.runtimeGetVersion())
+        driver_version, runtime_version = (
+            int(runtime.driverGetVersion()),
+            int(runtime.runtimeGetVersion()),
+        )
     except Exception:  # CuPy itself cannot be imported, or finds none of CUDA's libraries
-        return Problem(f"CuPy cannot be used {text}", f"{driver.install_packages()}, into a new environment")
+        return Problem(
+            f"CuPy cannot be used {text}", f"{driver.install_packages()}, into a new environment"
+        )
     if driver_version == 0:
         remedy = "install an NVIDIA driver, and start a container with --gpus all; nvidia-smi shows whether it is there"
         return Problem(f"CuPy finds no CUDA driver {text}", remedy)
     if driver_version // 1000 < runtime_version // 1000:
-        of_driver, of_cupy = driver.version_text(driver_version), driver.version_text(runtime_version)
+        of_driver, of_cupy = (
+            driver.version_text(driver_version),
+            driver.version_text(runtime_version),
+        )
         cause = f"the driver supports CUDA {of_driver}, and CuPy is built for CUDA {of_cupy}"
-        alternative = f", or {install_command('cuda12')}" if driver_version // 1000 == 12 else ""
+        if driver_version // 1000 == 12:
+            alternative = f", or {install_command('cuda12')}"
+        else:
+            alternative = ""
         return Problem(cause, f"update the NVIDIA driver{alternative}")
     if "NoDevice" in text:
         remedy = "look at nvidia-smi and at CUDA_VISIBLE_DEVICES, which may hide every GPU"
@@ -146,7 +193,8 @@ def _driver_problem(error: Exception) -> Problem:
 
 
 def _compiler_problem(runtime: Any, number: int) -> Problem | None:
-    """Return why no kernel can be compiled for a GPU: CuPy would say so at the first one, in the middle of a batch."""
+    """Return why no kernel can be compiled for a GPU: CuPy would say so at the first one, in the
+    middle of a batch."""
     try:
         nvrtc = signalsafe.import_package("cupy_backends.cuda.libs.nvrtc")
         version, archs = nvrtc.getVersion(), nvrtc.getSupportedArchs()
@@ -156,11 +204,17 @@ def _compiler_problem(runtime: Any, number: int) -> Problem | None:
     except runtime.CUDARuntimeError as error:
         text = str(error).splitlines()[0]
         return Problem(f"{_meaning(text).cause}: {text}", _meaning(text).remedy)
-    except Exception as error:  # cuda.pathfinder and CuPy have several types for a library that is not there
+    except (
+        Exception
+    ) as error:  # cuda.pathfinder and CuPy have several types for a library that is not there
         cause = f"CuPy finds no compiler, NVRTC ({type(error).__name__}: {(str(error).splitlines() or [''])[0]})"
         remedy = 'pip install "cupy-cuda13x[ctk]>=14", or "cupy-cuda12x[ctk]>=14" for CUDA 12'
-        if int(cupy().__version__.partition(".")[0]) < 14:  # it does not look into NVIDIA's packages
-            remedy += "; this CuPy finds libnvrtc of an installed CUDA toolkit, or in LD_LIBRARY_PATH"
+        if (
+            int(cupy().__version__.partition(".")[0]) < 14
+        ):  # it does not look into NVIDIA's packages
+            remedy += (
+                "; this CuPy finds libnvrtc of an installed CUDA toolkit, or in LD_LIBRARY_PATH"
+            )
         return Problem(cause, remedy)
     if card < min(archs):
         cause = f"NVRTC {version[0]}.{version[1]} compiles for sm_{min(archs)} and later, and the GPU is sm_{card}"
@@ -187,7 +241,10 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 def _meaning(text: str) -> Problem:
     """Return the meaning of an error of CUDA, which has its name in its text."""
-    return next((problem for names, problem in PROBLEMS.items() if any(name in text for name in names)), OTHER_PROBLEM)
+    return next(
+        (problem for names, problem in PROBLEMS.items() if any(name in text for name in names)),
+        OTHER_PROBLEM,
+    )
 
 
 @cache
@@ -196,7 +253,9 @@ def cupy() -> ModuleType:
     try:
         return signalsafe.import_package("cupy")
     except ImportError as error:
-        raise missing_package("cupy", needed_for="a GPU", remedy=driver.install_packages(), error=error) from None
+        raise missing_package(
+            "cupy", needed_for="a GPU", remedy=driver.install_packages(), error=error
+        ) from None
 
 
 def xp(device: str) -> ModuleType:
@@ -217,7 +276,9 @@ def number(device: str) -> int:
 def card_name(device: str) -> str:
     """Return the name of the GPU of ``"gpu:N"``, as its maker has it."""
     name = cupy().cuda.runtime.getDeviceProperties(number(device))["name"]
-    return name.decode() if isinstance(name, bytes) else str(name)
+    if isinstance(name, bytes):
+        return name.decode()
+    return str(name)
 
 
 def page_aligned(num_bytes: int) -> NDArray[np.uint8]:
@@ -228,9 +289,11 @@ def page_aligned(num_bytes: int) -> NDArray[np.uint8]:
 
 
 def offer(memory: NDArray[np.uint8]) -> bool:
-    """Let the system take the pages of page-aligned memory when it is short of it; their bytes may become zeros.
+    """Let the system take the pages of page-aligned memory when it is short of it; their bytes may
+    become zeros.
 
-    Memory that is written again before that costs nothing, while the system clears every page of new memory.
+    Memory that is written again before that costs nothing, while the system clears every page of
+    new memory.
 
     Returns:
         False where the system does not do that.
@@ -241,8 +304,9 @@ def offer(memory: NDArray[np.uint8]) -> bool:
 def pinned(num_bytes: int) -> NDArray[np.uint8]:
     """Return page-locked host memory for fast copies to a GPU, uint8 ``[num_bytes]``.
 
-    Memory that is dropped serves the next call for as many bytes: CUDA takes milliseconds to lock pages, and may wait
-    for the GPU to unlock them. CuPy's pool is not used because it rounds the size up to a power of two.
+    Memory that is dropped serves the next call for as many bytes: CUDA takes milliseconds to lock
+    pages, and may wait for the GPU to unlock them. CuPy's pool is not used because it rounds the
+    size up to a power of two.
     """
     size = max(num_bytes, 1)
     idle = _idle_pinned[size]
@@ -255,17 +319,23 @@ def pinned(num_bytes: int) -> NDArray[np.uint8]:
 
 
 class _PinnedLoan:
-    """Lends page-locked memory to the arrays that refer to it; its finalizer takes no lock and frees nothing."""
+    """Lends page-locked memory to the arrays that refer to it; its finalizer takes no lock and
+    frees nothing."""
 
     def __init__(self, memory: NDArray[np.uint8], idle: deque[NDArray[np.uint8]]) -> None:
-        self._memory, self._idle, self.__array_interface__ = memory, idle, memory.__array_interface__
+        self._memory, self._idle, self.__array_interface__ = (
+            memory,
+            idle,
+            memory.__array_interface__,
+        )
 
     def __del__(self) -> None:
         self._idle.append(self._memory)
 
 
 def _lock_pages(size: int) -> NDArray[np.uint8]:
-    """Return page-locked memory; if the system gives none, idle memory is unlocked and it is asked again."""
+    """Return page-locked memory; if the system gives none, idle memory is unlocked and it is asked
+    again."""
     cuda = cupy().cuda
     _unlock_pages(MOST_IDLE_PINNED_BYTES)
     try:
@@ -287,7 +357,8 @@ def _lock_pages(size: int) -> NDArray[np.uint8]:
 
 
 def nvtx_ranges() -> tuple[Callable[[str], object], Callable[[], object]] | None:
-    """Return the functions that begin and end a range of NVTX in the calling thread; None without CuPy."""
+    """Return the functions that begin and end a range of NVTX in the calling thread; None without
+    CuPy."""
     try:
         nvtx = cupy().cuda.nvtx
     except (ImportError, AttributeError):
@@ -296,7 +367,8 @@ def nvtx_ranges() -> tuple[Callable[[str], object], Callable[[], object]] | None
 
 
 def _unlock_pages(most_bytes: int) -> None:
-    """Free idle page-locked memory beyond so many bytes, the largest first; other threads may take some meanwhile."""
+    """Free idle page-locked memory beyond so many bytes, the largest first; other threads may take
+    some meanwhile."""
     sizes = sorted(_idle_pinned, reverse=True)
     num_bytes = sum(size * len(_idle_pinned[size]) for size in sizes)
     for size in sizes:
@@ -306,11 +378,14 @@ def _unlock_pages(most_bytes: int) -> None:
                 num_bytes -= size
 
 
-_idle_pinned: defaultdict[int, deque[NDArray[np.uint8]]] = defaultdict(deque)  # memory that is not in use, by its bytes
+_idle_pinned: defaultdict[int, deque[NDArray[np.uint8]]] = defaultdict(
+    deque
+)  # memory that is not in use, by its bytes
 
 
 def upload(host: NDArray[Any], device: str) -> Any:
-    """Return a copy of a C-contiguous host array on a GPU; asynchronous where the host memory is pinned."""
+    """Return a copy of a C-contiguous host array on a GPU; asynchronous where the host memory is
+    pinned."""
     with cupy().cuda.Device(number(device)):
         on_gpu = cupy().empty(host.shape, host.dtype)
         on_gpu.set(host, stream=cupy().cuda.get_current_stream())
@@ -321,7 +396,8 @@ def fetch(array: Any) -> tuple[NDArray[Any], Any]:
     """Queue the copy of a small array to the host on CuPy's current stream; the host does not wait.
 
     Returns:
-        The host array, and CuPy's event behind the copy: once that has passed, the array holds the numbers. The memory
+        The host array, and CuPy's event behind the copy: once that has passed, the array holds the
+        numbers. The memory
         is kept until then, also where the caller drops it.
     """
     host = pinned(array.nbytes).view(array.dtype).reshape(array.shape)
@@ -336,7 +412,9 @@ def fetch(array: Any) -> tuple[NDArray[Any], Any]:
     return copy
 
 
-_copies: deque[tuple[NDArray[Any], Any]] = deque()  # host memory that a GPU may still write to, and the event behind it
+_copies: deque[tuple[NDArray[Any], Any]] = (
+    deque()
+)  # host memory that a GPU may still write to, and the event behind it
 
 
 def card_bytes(device: str) -> tuple[int, int]:
@@ -346,8 +424,12 @@ def card_bytes(device: str) -> tuple[int, int]:
 
 
 def empty_pool(device: str) -> None:
-    """Give the idle memory of CuPy's pool on a GPU back to CUDA, as far as no work that is queued uses it."""
-    with suppress(Exception), cupy().cuda.Device(number(device)):  # a GPU that is lost says so at the next call
+    """Give the idle memory of CuPy's pool on a GPU back to CUDA, as far as no work that is queued
+    uses it."""
+    with (
+        suppress(Exception),
+        cupy().cuda.Device(number(device)),
+    ):  # a GPU that is lost says so at the next call
         cupy().get_default_memory_pool().free_all_blocks()
 
 
@@ -368,7 +450,8 @@ def _ask_card(device: str, question: Callable[[], tuple[int, int]]) -> tuple[int
 
 
 class CardMemory:
-    """A piece of a GPU's memory, taken from CUDA itself: CuPy's pool would keep it when it is freed.
+    """A piece of a GPU's memory, taken from CUDA itself: CuPy's pool would keep it when it is
+    freed.
 
     Attributes:
         address: where it begins; a multiple of 256.
@@ -397,7 +480,8 @@ class CardMemory:
             raise failure(error) from error
 
     def free(self) -> None:
-        """Give it back; CUDA waits until no kernel uses it. Twice is allowed; so is a GPU that was lost."""
+        """Give it back; CUDA waits until no kernel uses it. Twice is allowed; so is a GPU that was
+        lost."""
         address, self.address = self.address, 0
         if address and self._pid == os.getpid():
             with suppress(Exception), cupy().cuda.Device(self._number):
@@ -409,7 +493,9 @@ class CardMemory:
             _dropped_memory.append((self.address, self._number, self._pid))
 
 
-_dropped_memory: deque[tuple[int, int, int]] = deque()  # of `CardMemory` that was not freed: address, GPU, process
+_dropped_memory: deque[tuple[int, int, int]] = (
+    deque()
+)  # of `CardMemory` that was not freed: address, GPU, process
 
 
 def _free_dropped_memory() -> None:
@@ -428,13 +514,14 @@ def compiles(xp: ModuleType) -> bool:
 def kernel(source: str, name: str) -> Kernel:
     """Return a kernel of CUDA C++, compiled for each GPU when it is first launched there.
 
-    Products and sums are not fused, so that it makes the numbers that NumPy makes. In a `Bundle` it is launched when
-    what it reads was uploaded.
+    Products and sums are not fused, so that it makes the numbers that NumPy makes. In a `Bundle` it
+    is launched when what it reads was uploaded.
 
     Args:
         source: the program.
-        name: of its ``extern "C" __global__`` function. Arguments must have the exact types of its parameters:
-            ``numpy.int32``, ``numpy.int64``, ``numpy.float32``, arrays, and 0 for a null pointer.
+        name: of its ``extern "C" __global__`` function. Arguments must have the exact types of its
+            parameters: ``numpy.int32``, ``numpy.int64``, ``numpy.float32``, arrays, and 0 for a
+            null pointer.
     """
     return Kernel(cupy().RawKernel(source, name, options=("--fmad=false",)))
 
@@ -453,8 +540,8 @@ class Kernel:
         """Launch it.
 
         Args:
-            arguments: of one of `kernel` the grid, the block and a tuple of arguments; of one of `elementwise` what it
-                reads, then the arrays that it writes to.
+            arguments: of one of `kernel` the grid, the block and a tuple of arguments; of one of
+                `elementwise` what it reads, then the arrays that it writes to.
         """
         if (bundle := _waiting_bundle()) is None:
             self._raw(*arguments)
@@ -468,11 +555,14 @@ def parameters(array: NDArray[Any]) -> Any:
     In an open `Bundle` it is uploaded with the batch, and nothing else may read it before `settle`.
     """
     bundle = _waiting_bundle()
-    return cupy().asarray(array) if bundle is None else bundle.add(array)
+    if bundle is None:
+        return cupy().asarray(array)
+    return bundle.add(array)
 
 
 def zeros(shape: tuple[int, ...] | int, dtype: Any) -> Any:
-    """Return an array of zeros on the current GPU, for kernels of `kernel`; in an open `Bundle` it waits as they do."""
+    """Return an array of zeros on the current GPU, for kernels of `kernel`; in an open `Bundle` it
+    waits as they do."""
     array = cupy().empty(shape, dtype)
     if (bundle := _waiting_bundle()) is None:
         array.fill(0)
@@ -482,16 +572,19 @@ def zeros(shape: tuple[int, ...] | int, dtype: Any) -> Any:
 
 
 def copy(array: Any) -> Any:
-    """Return a copy of an array on the current GPU, in C order; in an open `Bundle` it waits as kernels do."""
+    """Return a copy of an array on the current GPU, in C order; in an open `Bundle` it waits as
+    kernels do."""
     result = cupy().empty(array.shape, array.dtype)
     Kernel(result.__setitem__)(..., array)
     return result
 
 
 def hold(images: Any) -> None:
-    """Keep arrays of which kernels get only the addresses until the kernels that wait have been launched.
+    """Keep arrays of which kernels get only the addresses until the kernels that wait have been
+    launched.
 
-    Memory that nobody refers to is another array's next, which may be written while these kernels still wait.
+    Memory that nobody refers to is another array's next, which may be written while these kernels
+    still wait.
     """
     if (bundle := _waiting_bundle()) is not None:
         bundle.owners.append(images)
@@ -500,27 +593,32 @@ def hold(images: Any) -> None:
 def _waiting_bundle() -> Bundle | None:
     """Return the current bundle of the thread if it is open, so that kernels wait for it."""
     bundle = _current.bundle
-    return bundle if bundle is not None and bundle.is_open else None
+    if bundle is not None and bundle.is_open:
+        return bundle
+    return None
 
 
 def settle() -> None:
-    """Upload the current `Bundle`, launch the kernels that wait for it, and close it; without one do nothing.
+    """Upload the current `Bundle`, launch the kernels that wait for it, and close it; without one
+    do nothing.
 
-    It is called before anything but `kernel` works on the arrays of a batch: CuPy's own functions do not wait. What
-    comes behind it does not wait either, until the bundle is opened again.
+    It is called before anything but `kernel` works on the arrays of a batch: CuPy's own functions
+    do not wait. What comes behind it does not wait either, until the bundle is opened again.
     """
     if _current.bundle is not None:
         _current.bundle.settle()
 
 
 def open_bundle() -> None:
-    """Let kernels and their parameters wait again for the current `Bundle`; without one do nothing."""
+    """Let kernels and their parameters wait again for the current `Bundle`; without one do
+    nothing."""
     if _current.bundle is not None:
         _current.bundle.is_open = True
 
 
 def waits(run: Run) -> Run:
-    """Mark a function that may be called in an open `Bundle`: it launches kernels of `kernel` alone.
+    """Mark a function that may be called in an open `Bundle`: it launches kernels of `kernel`
+    alone.
 
     Where it does anything else with arrays of a GPU, it calls `settle` before.
     """
@@ -529,12 +627,14 @@ def waits(run: Run) -> Run:
 
 
 def can_wait(method: Callable[..., Any]) -> bool:
-    """Return True if the function of a method is marked by `waits`, which one that overrides it is not."""
+    """Return True if the function of a method is marked by `waits`, which one that overrides it is
+    not."""
     return "waits" in getattr(method, "__func__", method).__dict__
 
 
 def begin(method: Callable[..., Any]) -> bool:
-    """Open the current `Bundle` for a method that is marked by `waits`, and return True; else settle it."""
+    """Open the current `Bundle` for a method that is marked by `waits`, and return True; else
+    settle it."""
     if can_wait(method):
         open_bundle()
         return True
@@ -544,20 +644,24 @@ def begin(method: Callable[..., Any]) -> bool:
 
 @cache
 def elementwise(reads: str, writes: str, body: str, name: str) -> Kernel:
-    """Return a kernel of CuPy that makes each number of its results by itself; see ``cupy.ElementwiseKernel``."""
+    """Return a kernel of CuPy that makes each number of its results by itself; see
+    ``cupy.ElementwiseKernel``."""
     return Kernel(cupy().ElementwiseKernel(reads, writes, body, name, options=("--fmad=false",)))
 
 
 def view_at(memory: Any, begin: int, dtype: np.dtype[Any], shape: Sequence[int]) -> Any:
-    """Return the bytes of an array on a GPU from ``begin`` on as another array; three views of views take longer."""
+    """Return the bytes of an array on a GPU from ``begin`` on as another array; three views of
+    views take longer."""
     return type(memory)(shape, dtype, memory.data + begin)
 
 
 class Views(Sequence[Any]):
-    """Images of different sizes that lie in one memory on a GPU: a table of them, and an array of each that is read.
+    """Images of different sizes that lie in one memory on a GPU: a table of them, and an array of
+    each that is read.
 
-    Kernels need the table alone, and to make the arrays of many images takes longer than to queue a kernel. It is no
-    list, which CuPy's functions would read past `__iter__`: whoever needs one calls ``list(views)``.
+    Kernels need the table alone, and to make the arrays of many images takes longer than to queue a
+    kernel. It is no list, which CuPy's functions would read past `__iter__`: whoever needs one
+    calls ``list(views)``.
 
     Args:
         memory: an array of one axis, in which the images are.
@@ -569,7 +673,13 @@ class Views(Sequence[Any]):
         memory, shapes: as above.
     """
 
-    def __init__(self, memory: Any, dtype: np.dtype[Any], shapes: NDArray[np.int64], begins: NDArray[np.int64]) -> None:
+    def __init__(
+        self,
+        memory: Any,
+        dtype: np.dtype[Any],
+        shapes: NDArray[np.int64],
+        begins: NDArray[np.int64],
+    ) -> None:
         self.memory, self._dtype, self.shapes, self._begins = memory, dtype, shapes, begins
 
     @property
@@ -588,10 +698,15 @@ class Views(Sequence[Any]):
         return int(self.shapes.prod(axis=1).sum()) * self._dtype.itemsize
 
     def join(self) -> Any | None:
-        """Return the rows of all images, one after the other as they lie in the memory; None where they do not."""
+        """Return the rows of all images, one after the other as they lie in the memory; None where
+        they do not."""
         sizes = self.shapes.prod(axis=1) * self._dtype.itemsize
         are_alike = (self.shapes[:, 1:] == self.shapes[:1, 1:]).all()
-        if not len(self) or not are_alike or (self._begins[1:] != self._begins[:-1] + sizes[:-1]).any():
+        if (
+            not len(self)
+            or not are_alike
+            or (self._begins[1:] != self._begins[:-1] + sizes[:-1]).any()
+        ):
             return None
         shape = int(self.shapes[:, 0].sum()), *self.shapes[0, 1:].tolist()
         return view_at(self.memory, int(self._begins[0]), self._dtype, shape)
@@ -616,11 +731,14 @@ class Views(Sequence[Any]):
 
 def as_list(values: Any) -> Any:
     """Return the values of a field as anyone takes them: `Views` as a list."""
-    return list(values) if isinstance(values, Views) else values
+    if isinstance(values, Views):
+        return list(values)
+    return values
 
 
 def constant(make: Callable[[], NDArray[Any]]) -> Any:
-    """Return the array that a function makes, on the current GPU: uploaded by the first call, and kept.
+    """Return the array that a function makes, on the current GPU: uploaded by the first call, and
+    kept.
 
     Args:
         make: makes the same array at each call.
@@ -644,8 +762,8 @@ def synchronize(device: str) -> None:
 class Lane:
     """A stream of our own on a GPU, on which steps are made ready ahead of the consumer.
 
-    Steps are queued on the lane and run while the consumer still works on the step before. The host waits nowhere but
-    in ``Event.synchronize``, in ``reclaim`` where it says so, and in ``close``::
+    Steps are queued on the lane and run while the consumer still works on the step before. The host
+    waits nowhere but in ``Event.synchronize``, in ``reclaim`` where it says so, and in ``close``::
 
         with lane:                           the thread that makes steps ready
             lane.reclaim()                   memory that the consumer is done with may be used again
@@ -669,7 +787,10 @@ class Lane:
     def __init__(self, device: str) -> None:
         self.device = device
         self._entered = threading.local()
-        self._reclaiming, self._closing = threading.Lock(), threading.Lock()  # no finalizer takes either
+        self._reclaiming, self._closing = (
+            threading.Lock(),
+            threading.Lock(),
+        )  # no finalizer takes either
         self._ledger = _Ledger()
         try:
             self._track = _take_track(number(device))
@@ -701,8 +822,8 @@ class Lane:
     def upload(self, host: NDArray[Any]) -> Any:
         """Queue the copy of a C-contiguous host array to the GPU, and return the array there.
 
-        The copy reads the host memory later, if that is pinned. The caller keeps the memory, and does not change it,
-        until an event of ``mark`` after this call has passed.
+        The copy reads the host memory later, if that is pinned. The caller keeps the memory, and
+        does not change it, until an event of ``mark`` after this call has passed.
         """
         if not host.flags.c_contiguous:
             raise SpecError(
@@ -716,7 +837,8 @@ class Lane:
             return array
 
     def unused(self, num_bytes: int) -> Any:
-        """Return memory on the GPU, uint8 ``[num_bytes]``, that work of no stream uses: the host waits for the lane.
+        """Return memory on the GPU, uint8 ``[num_bytes]``, that work of no stream uses: the host
+        waits for the lane.
 
         It is for what writes to the GPU in no order with the lane's work, as reads from files do.
         """
@@ -726,10 +848,12 @@ class Lane:
             return memory
 
     def fill_free_memory(self, sizes: Sequence[int], pattern: int) -> None:
-        """Fill memory on the GPU with a byte, and give it back, so that the lane's next work gets it.
+        """Fill memory on the GPU with a byte, and give it back, so that the lane's next work gets
+        it.
 
-        What leaves a part of its memory unwritten then shows that byte. Where so much is not free, less is filled. A
-        GPU that fails here fails at the next work, too, whose caller gets the error.
+        What leaves a part of its memory unwritten then shows that byte. Where so much is not free,
+        less is filled. A GPU that fails here fails at the next work, too, whose caller gets the
+        error.
 
         Args:
             sizes: bytes of the arrays that the next work will ask for.
@@ -752,22 +876,25 @@ class Lane:
     def hand_over(self, event: Event) -> None:
         """Let the consumer's later work run after ``event``; the host does not wait.
 
-        The consumer's stream is CuPy's current stream of the calling thread. Another library gets the same order from
-        DLPack: there it names its own stream, which CuPy then makes wait for the current one.
+        The consumer's stream is CuPy's current stream of the calling thread. Another library gets
+        the same order from DLPack: there it names its own stream, which CuPy then makes wait for
+        the current one.
         """
         with cupy().cuda.Device(self._open().number):
             stream = cupy().cuda.get_current_stream()
-            # The batches of steps that were done together have one event. One handle names the default streams of all
-            # threads, so that this one may never have waited for it.
+            # The batches of steps that were done together have one event. One handle names the
+            # default streams of all threads, so that this one may never have waited for it.
             if event.holder != stream or stream.ptr == PER_THREAD_STREAM:
                 event.hold_back(stream)
                 event.holder = stream
 
     def lend(self, array: Any) -> Any:
-        """Return the same device memory as an array for the consumer, in whose thread this is called.
+        """Return the same device memory as an array for the consumer, in whose thread this is
+        called.
 
-        The memory comes back to the lane when the last array, view or DLPack capsule of it is dropped, in any thread;
-        ``reclaim`` then lets it go when it is safe. The caller drops its own references. See ``_Loan``.
+        The memory comes back to the lane when the last array, view or DLPack capsule of it is
+        dropped, in any thread; ``reclaim`` then lets it go when it is safe. The caller drops its
+        own references. See ``_Loan``.
         """
         track = self._open()
         if not array.size:
@@ -780,14 +907,17 @@ class Lane:
         return _lane_array_class(cupy())(array.shape, array.dtype, pointer, array.strides)
 
     def reclaim(self, *, wait: bool = False) -> None:
-        """Let go of the memory that came back, so that work that is queued on the lane from now on may use it.
+        """Let go of the memory that came back, so that work that is queued on the lane from now on
+        may use it.
 
-        Memory whose readers are known costs the host nothing: the lane's stream waits for their events. That is enough
-        because CuPy gives such memory only to work of the stream that it was allocated on, which is the lane's. Memory
-        of somebody else (DALI's) is kept until its events have passed, because its owner does not wait for our stream.
-        Memory that was read on streams that CuPy does not see (TensorFlow's, JAX's) is collected until there are
-        ``FOREIGN_GROUP`` arrays; then a thread of its own waits until the GPU has done all that was queued by then,
-        while others queue more work. Only where that falls ``MAX_FOREIGN`` arrays behind, the host waits here.
+        Memory whose readers are known costs the host nothing: the lane's stream waits for their
+        events. That is enough because CuPy gives such memory only to work of the stream that it was
+        allocated on, which is the lane's. Memory of somebody else (DALI's) is kept until its events
+        have passed, because its owner does not wait for our stream. Memory that was read on streams
+        that CuPy does not see (TensorFlow's, JAX's) is collected until there are ``FOREIGN_GROUP``
+        arrays; then a thread of its own waits until the GPU has done all that was queued by then,
+        while others queue more work. Only where that falls ``MAX_FOREIGN`` arrays behind, the host
+        waits here.
 
         Args:
             wait: have the host wait, so that nothing that came back before is left.
@@ -796,14 +926,19 @@ class Lane:
         with self._reclaiming, self:
             releases = track.releases
             # By index: a finalizer may append at any time, and an iterator would not survive that.
-            foreign = [release for release in (releases[i] for i in range(len(releases))) if release.events is None]
+            foreign = [
+                release
+                for release in (releases[i] for i in range(len(releases)))
+                if release.events is None
+            ]
             if foreign and (wait or len(foreign) >= MAX_FOREIGN):
                 track.wait_for_readers(foreign)
             elif len(foreign) >= FOREIGN_GROUP and not track.is_waiting:
                 track.wait_aside(foreign)
             for _ in range(len(releases)):
-                # Memory that comes back meanwhile is appended at the other end. An entry leaves after all waits are
-                # queued, so that an exception on the way (Ctrl-C) loses none: the next call begins with it again.
+                # Memory that comes back meanwhile is appended at the other end. An entry leaves
+                # after all waits are queued, so that an exception on the way (Ctrl-C) loses none:
+                # the next call begins with it again.
                 if self._may_go(releases[0], track.stream, wait):
                     releases[0].settle()
                     releases.popleft()
@@ -811,7 +946,8 @@ class Lane:
                     releases.rotate(-1)
 
     def close(self) -> None:
-        """Wait until all that was queued has run, and give the stream back; arrays that are still lent stay valid.
+        """Wait until all that was queued has run, and give the stream back; arrays that are still
+        lent stay valid.
 
         In a process that was forked off it does nothing: CUDA does not work there.
         """
@@ -829,7 +965,8 @@ class Lane:
         self._give_back()
 
     def _may_go(self, release: _Release, stream: Any, wait: bool) -> bool:
-        """Return whether memory may go, after ordering the lane's next work behind all work that still reads it."""
+        """Return whether memory may go, after ordering the lane's next work behind all work that
+        still reads it."""
         if release.events is None:
             return False
         for event in release.events:
@@ -854,11 +991,13 @@ class Lane:
 
 
 class Bundle:
-    """What a batch needs on a GPU, in one upload: its bytes, and behind them what kernels read beside these.
+    """What a batch needs on a GPU, in one upload: its bytes, and behind them what kernels read
+    beside these.
 
-    An upload costs the host some ten microseconds, however few its bytes are, and each op that has draws would make
-    another. So the bytes of a batch are not uploaded at once, and kernels wait, in their order, until all that they
-    read is known; the memory on the GPU is there before, so that later ones know where they find it::
+    An upload costs the host some ten microseconds, however few its bytes are, and each op that has
+    draws would make another. So the bytes of a batch are not uploaded at once, and kernels wait, in
+    their order, until all that they read is known; the memory on the GPU is there before, so that
+    later ones know where they find it::
 
         with lane:
             bundle = Bundle(lane)
@@ -870,8 +1009,8 @@ class Bundle:
                 settle()                         one upload, then the kernels
                 images.sum()                     CuPy's own functions come behind that
 
-    The order of the stream stays that of the calls: `settle` comes before anything that does not wait. What does not
-    fit into the memory is uploaded by itself.
+    The order of the stream stays that of the calls: `settle` comes before anything that does not
+    wait. What does not fit into the memory is uploaded by itself.
 
     Threads: one at a time.
 
@@ -902,7 +1041,8 @@ class Bundle:
         return not self._ranges and not self._launches
 
     def hold(self, memory: NDArray[np.uint8], num_bytes: int) -> None:
-        """Take page-locked memory of which so many bytes are in use; it stays as it is until an event behind `settle`.
+        """Take page-locked memory of which so many bytes are in use; it stays as it is until an
+        event behind `settle`.
 
         Args:
             memory: uint8 ``[num_bytes or more]``; what lies behind is written to.
@@ -912,7 +1052,8 @@ class Bundle:
         self._memory = cupy().empty(memory.size, np.uint8)
 
     def upload(self, host: NDArray[Any]) -> Any:
-        """Return a C-contiguous host array on the GPU: after `settle` if it lies in the memory, else in its turn."""
+        """Return a C-contiguous host array on the GPU: after `settle` if it lies in the memory,
+        else in its turn."""
         begin = _address(host) - self._address
         end = begin + host.nbytes
         if self._memory is None or begin < 0 or end > self._host.size or not host.nbytes:
@@ -933,7 +1074,8 @@ class Bundle:
         return self._memory[begin:end].view(array.dtype).reshape(array.shape)
 
     def launch(self, raw: Any, *arguments: Any) -> None:
-        """Have a kernel wait; its arguments are kept until it is launched, and so is what `hold` was given."""
+        """Have a kernel wait; its arguments are kept until it is launched, and so is what `hold`
+        was given."""
         self._launches.append((raw, arguments))
 
     def settle(self) -> None:
@@ -972,7 +1114,8 @@ _current = _Current()
 
 
 def _merge(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return ranges of bytes in their order, those as one that are no more than `GAP_BYTES` apart."""
+    """Return ranges of bytes in their order, those as one that are no more than `GAP_BYTES`
+    apart."""
     chunks: list[tuple[int, int]] = []
     for begin, end in sorted(ranges):
         if chunks and begin <= chunks[-1][1] + GAP_BYTES:
@@ -987,13 +1130,16 @@ def _address(array: NDArray[Any]) -> int:
 
 
 class Event:
-    """A point in the work of a stream; it has passed when all that was queued there before has run."""
+    """A point in the work of a stream; it has passed when all that was queued there before has
+    run."""
 
     __slots__ = ("_event", "_idle", "_track", "holder")
 
     def __init__(self, event: Any, track: _Track, idle: deque[Any]) -> None:
         self._event, self._track, self._idle = event, track, idle
-        self.holder: Any = None  # the consumer's stream that waits for it; kept, so that no other gets its handle
+        self.holder: Any = (
+            None  # the consumer's stream that waits for it; kept, so that no other gets its handle
+        )
 
     @property
     def done(self) -> bool:
@@ -1007,7 +1153,8 @@ class Event:
         self._event.synchronize()
 
     def seconds_since(self, before: Event) -> float:
-        """Return the seconds between two events that have passed, both timed, on the GPU's clock."""
+        """Return the seconds between two events that have passed, both timed, on the GPU's
+        clock."""
         self._track.check()
         return float(cupy().cuda.get_elapsed_time(before._event, self._event)) / 1e3
 
@@ -1016,23 +1163,26 @@ class Event:
         stream.wait_event(self._event)
 
     def __del__(self) -> None:
-        # CUDA's event is used again. Destroying it would be a call to CUDA, also in a process that was forked off.
-        # Streams that wait for it already are not affected: each waits for the point recorded when its wait was queued.
-        # The track holds the event, too: see there.
+        # CUDA's event is used again. Destroying it would be a call to CUDA, also in a process that
+        # was forked off. Streams that wait for it already are not affected: each waits for the
+        # point recorded when its wait was queued. The track holds the event, too: see there.
         self._idle.append(self._event)
 
 
 class _Track:
-    """A stream of a GPU, with the memory that comes back to it. Tracks are used again by later lanes, never destroyed.
+    """A stream of a GPU, with the memory that comes back to it. Tracks are used again by later
+    lanes, never destroyed.
 
-    CuPy's memory pool keeps free memory by the stream's handle, and CUDA gives the handle of a destroyed stream to the
-    next one that is made. Memory of a lane that is gone could then be given out while work of the old stream, or a
-    consumer that kept a batch, still uses it. As long as the track is kept, the order of its stream covers both: the
-    next lane on it reclaims the memory. There are as many tracks as there were lanes at one time.
+    CuPy's memory pool keeps free memory by the stream's handle, and CUDA gives the handle of a
+    destroyed stream to the next one that is made. Memory of a lane that is gone could then be given
+    out while work of the old stream, or a consumer that kept a batch, still uses it. As long as the
+    track is kept, the order of its stream covers both: the next lane on it reclaims the memory.
+    There are as many tracks as there were lanes at one time.
 
-    Streams and events must never be garbage. Python calls the finalizers of a whole cycle of garbage before it frees
-    any of it: CuPy's would destroy the stream and the events, and ours, called in the same collection, would keep them
-    for the next lane. So ``_tracks`` refers to every track, and a track to every event that it made.
+    Streams and events must never be garbage. Python calls the finalizers of a whole cycle of
+    garbage before it frees any of it: CuPy's would destroy the stream and the events, and ours,
+    called in the same collection, would keep them for the next lane. So ``_tracks`` refers to every
+    track, and a track to every event that it made.
     """
 
     def __init__(self, number: int) -> None:
@@ -1060,7 +1210,8 @@ class _Track:
             )
 
     def wait_for_readers(self, releases: list[_Release]) -> None:
-        """Wait until the GPU has done all that was queued up to now, so that no kernel reads this memory any more."""
+        """Wait until the GPU has done all that was queued up to now, so that no kernel reads this
+        memory any more."""
         cupy().cuda.Device(self.number).synchronize()
         for memory in releases:
             memory.events = []
@@ -1070,19 +1221,26 @@ class _Track:
         # First, for the thread sets it back, maybe before `start` has returned.
         self.is_waiting = True
         try:
-            threads.start(1, _wait_for_readers, self, releases, name="gpuload-readers", stop=_ignore_stop)
+            threads.start(
+                1, _wait_for_readers, self, releases, name="gpuload-readers", stop=_ignore_stop
+            )
         except BaseException:
             self.is_waiting = False
             raise
 
     def mark(self, stream: Any, *, timed: bool = False) -> Event:
-        """Return an event that passes when all that was queued on a stream of this GPU up to now has run."""
-        idle = self.idle_timed_events if timed else self.idle_events
+        """Return an event that passes when all that was queued on a stream of this GPU up to now
+        has run."""
+        if timed:
+            idle = self.idle_timed_events
+        else:
+            idle = self.idle_events
         try:
             event = idle.pop()
         except IndexError:
             with cupy().cuda.Device(self.number):
-                # A thread that waits for a blocking event sleeps, and leaves its core to those that read records.
+                # A thread that waits for a blocking event sleeps, and leaves its core to those that
+                # read records.
                 event = cupy().cuda.Event(block=True, disable_timing=not timed)
             self.events.append(event)
         event.record(stream)
@@ -1090,7 +1248,8 @@ class _Track:
 
 
 def _wait_for_readers(track: _Track, releases: list[_Release]) -> None:
-    """Be the thread that waits; where CUDA fails the memory stays, and the host meets the error where it waits."""
+    """Be the thread that waits; where CUDA fails the memory stays, and the host meets the error
+    where it waits."""
     try:
         with suppress(Exception), cupy().cuda.Device(track.number):
             track.wait_for_readers(releases)
@@ -1103,35 +1262,39 @@ def _ignore_stop() -> None:
 
 
 class _Loan:
-    """Owns device memory while it is lent. The consumer's arrays keep the loan alive, and the loan keeps the memory.
+    """Owns device memory while it is lent. The consumer's arrays keep the loan alive, and the loan
+    keeps the memory.
 
-    Why memory is not simply dropped: CuPy gives it back to its pool when the last array is gone, and the pool gives it
-    at once to the next work of the lane. But that the consumer let go says only that its kernels are queued. On their
-    own stream they may read the memory much later, when the lane has written the next step into it.
+    Why memory is not simply dropped: CuPy gives it back to its pool when the last array is gone,
+    and the pool gives it at once to the next work of the lane. But that the consumer let go says
+    only that its kernels are queued. On their own stream they may read the memory much later, when
+    the lane has written the next step into it.
 
-    So the finalizer asks when those kernels will have run, and leaves the rest to ``Lane.reclaim``. It may run in any
-    thread, between any two lines, also inside a garbage collection. Therefore it takes no lock, waits for nothing and
-    frees nothing: it records events and appends to a deque, which are one step each for Python.
+    So the finalizer asks when those kernels will have run, and leaves the rest to ``Lane.reclaim``.
+    It may run in any thread, between any two lines, also inside a garbage collection. Therefore it
+    takes no lock, waits for nothing and frees nothing: it records events and appends to a deque,
+    which are one step each for Python.
 
-    Which stream: all kernels that read the memory were queued before it was dropped, so an event on their stream covers
-    them. Their stream is the one that was current in the consumer's thread when the memory was lent (``hand_over`` made
-    it wait for the step), or the one that is current in the thread that drops it. An event is recorded on both. A
-    consumer with a third stream has to order it behind one of these two before it drops the array; that is CuPy's own
-    rule for any array. The loan keeps the stream alive, because an event cannot be recorded on a destroyed one.
+    Which stream: all kernels that read the memory were queued before it was dropped, so an event on
+    their stream covers them. Their stream is the one that was current in the consumer's thread when
+    the memory was lent (``hand_over`` made it wait for the step), or the one that is current in the
+    thread that drops it. An event is recorded on both. A consumer with a third stream has to order
+    it behind one of these two before it drops the array; that is CuPy's own rule for any array. The
+    loan keeps the stream alive, because an event cannot be recorded on a destroyed one.
 
     Where no event can say it, ``events`` is None and ``reclaim`` waits for the whole GPU:
-    - the memory went to another library by DLPack or ``__cuda_array_interface__`` (see ``_lane_array_class``).
-      TensorFlow and JAX let go of it when a kernel is queued, on streams that CuPy does not see. Torch reads it on the
-      stream that it names when it takes the memory, as CuPy does (``stream_export``): an event on that stream is
-      enough;
+    - the memory went to another library by DLPack or ``__cuda_array_interface__`` (see
+      ``_lane_array_class``). TensorFlow and JAX let go of it when a kernel is queued, on streams
+      that CuPy does not see. Torch reads it on the stream that it names when it takes the memory,
+      as CuPy does (``stream_export``): an event on that stream is enough;
     - the consumer's stream is garbage together with the memory, and CuPy has destroyed it already;
-    - it is the default stream of the consumer's thread (``CUPY_CUDA_PER_THREAD_DEFAULT_STREAM``): its handle names
-      another stream in the thread that drops the memory;
+    - it is the default stream of the consumer's thread (``CUPY_CUDA_PER_THREAD_DEFAULT_STREAM``):
+      its handle names another stream in the thread that drops the memory;
     - the stream is being captured into a graph, where an event would become a part of that graph;
     - CUDA refuses.
 
-    In a process that was forked off and at the exit of the interpreter CUDA is not called at all. The memory then stays
-    where it is.
+    In a process that was forked off and at the exit of the interpreter CUDA is not called at all.
+    The memory then stays where it is.
     """
 
     def __init__(self, array: Any, track: _Track, ledger: _Ledger, stream: Any) -> None:
@@ -1141,7 +1304,8 @@ class _Loan:
         ledger.add(array)
 
     def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
-        # At the exit of the interpreter the names of this module may be gone, but not those that a function holds.
+        # At the exit of the interpreter the names of this module may be gone, but not those that a
+        # function holds.
         if is_finalizing():
             self._track.last_arrays.append(self._array)
         else:
@@ -1167,7 +1331,8 @@ class _Loan:
 
 
 class _Release:
-    """Device memory that the consumer let go of, and the events after which no kernel reads it (None: not known)."""
+    """Device memory that the consumer let go of, and the events after which no kernel reads it
+    (None: not known)."""
 
     __slots__ = ("_array", "_ledger", "events", "is_stream_ordered")
 
@@ -1185,7 +1350,9 @@ class _Ledger:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()  # no finalizer takes it
-        self._loans: dict[int, tuple[int, int]] = {}  # of each memory, by its address: how many loans, how many bytes
+        self._loans: dict[
+            int, tuple[int, int]
+        ] = {}  # of each memory, by its address: how many loans, how many bytes
 
     @property
     def bytes(self) -> int:
@@ -1211,7 +1378,9 @@ class _Ledger:
 
 def memory_bytes(array: Any) -> int:
     """Return the bytes of the device memory that an array lies in, and that it keeps."""
-    return max(int(array.data.mem.size), int(array.nbytes))  # CuPy 14 has too small a size for DLPack's memory
+    return max(
+        int(array.data.mem.size), int(array.nbytes)
+    )  # CuPy 14 has too small a size for DLPack's memory
 
 
 @cache
@@ -1219,7 +1388,8 @@ def _lane_array_class(module: Any) -> Any:
     """Return the class of lent arrays: an array that notes when its memory leaves CuPy."""
 
     def leaves(array: Any) -> None:
-        # The memory's owner is the loan, also for views; results of arithmetic have memory of their own.
+        # The memory's owner is the loan, also for views; results of arithmetic have memory of their
+        # own.
         loan = getattr(array.data.mem, "_owner", None)
         if isinstance(loan, _Loan):
             loan.is_seen = False
@@ -1245,7 +1415,8 @@ def _lane_array_class(module: Any) -> Any:
 
 
 class _StreamExport:
-    """A lent array for a library that reads it on the stream which it names, or in the order of that stream."""
+    """A lent array for a library that reads it on the stream which it names, or in the order of
+    that stream."""
 
     def __init__(self, array: Any, loan: _Loan) -> None:
         self._array, self._loan = array, loan
@@ -1259,15 +1430,20 @@ class _StreamExport:
         if stream is None or (stream <= PER_THREAD_STREAM and stream != LEGACY_STREAM):
             return self._array.__dlpack__(stream=stream, **options)
         capsule = cupy().ndarray.__dlpack__(self._array, stream=stream, **options)
-        reader = cupy().cuda.Stream.null if stream == LEGACY_STREAM else _foreign_stream(stream)
+        if stream == LEGACY_STREAM:
+            reader = cupy().cuda.Stream.null
+        else:
+            reader = _foreign_stream(stream)
         self._loan.readers.append(reader)
         return capsule
 
 
 class _StreamHandle:
-    """The handle of a stream of another library, which keeps the stream alive, by CUDA's protocol for streams.
+    """The handle of a stream of another library, which keeps the stream alive, by CUDA's protocol
+    for streams.
 
-    Source: https://nvidia.github.io/cuda-python/cuda-core/latest/interoperability.html#cuda-stream-protocol
+    Source:
+    https://nvidia.github.io/cuda-python/cuda-core/latest/interoperability.html#cuda-stream-protocol
     """
 
     def __init__(self, handle: int) -> None:
@@ -1287,17 +1463,23 @@ def _foreign_stream(handle: int) -> Any:
 
 
 def stream_export(array: Any) -> Any:
-    """Return the argument for a library that keeps to the stream which it names in ``__dlpack__(stream=)``.
+    """Return the argument for a library that keeps to the stream which it names in
+    ``__dlpack__(stream=)``.
 
-    The memory is used again when the work queued on that stream has run, once the library has let go of it. Torch is
-    such a library: work on other streams is its user's to order, as for any tensor.
+    The memory is used again when the work queued on that stream has run, once the library has let
+    go of it. Torch is such a library: work on other streams is its user's to order, as for any
+    tensor.
     """
     loan = getattr(array.data.mem, "_owner", None)
-    return _StreamExport(array, loan) if isinstance(loan, _Loan) else array
+    if isinstance(loan, _Loan):
+        return _StreamExport(array, loan)
+    return array
 
 
 _tracks: list[_Track] = []
-_idle_tracks: dict[tuple[int, int], deque[_Track]] = {}  # of each process and GPU: a child does not use its parent's
+_idle_tracks: dict[
+    tuple[int, int], deque[_Track]
+] = {}  # of each process and GPU: a child does not use its parent's
 
 
 def _take_track(number: int) -> _Track:

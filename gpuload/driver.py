@@ -1,6 +1,8 @@
-"""The NVIDIA driver: the CUDA that it supports, and the command that installs the packages which fit it.
+"""The NVIDIA driver: the CUDA that it supports, and the command that installs the packages which
+fit it.
 
-The driver's own library is asked. The call needs no GPU and starts no CUDA: a process may fork afterwards.
+The driver's own library is asked. The call needs no GPU and starts no CUDA: a process may fork
+afterwards.
 
 Source  cuDriverGetVersion, CUDA Driver API, section Version Management.
 """
@@ -16,7 +18,8 @@ LIBRARY = "nvcuda.dll" if os.name == "nt" else "libcuda.so.1"
 
 
 def cuda_version() -> int:
-    """Return the latest CUDA that the driver supports, 12040 for 12.4; 0 if there is no driver that can be asked."""
+    """Return the latest CUDA that the driver supports, 12040 for 12.4; 0 if there is no driver that
+    can be asked."""
     number = ctypes.c_int(0)
     try:
         failure = ctypes.CDLL(LIBRARY).cuDriverGetVersion(ctypes.byref(number))
@@ -34,15 +37,16 @@ def install_packages(device: str = "gpu") -> str:
     """Return the command that installs CuPy, DALI and TensorFlow for a device of this machine.
 
     Args:
-        device: ``"cpu"``, or a GPU, whose packages must fit the driver. Where no driver can be asked, as while an image
-            of a container is built, the text says when to take which.
+        device: ``"cpu"``, or a GPU, whose packages must fit the driver. Where no driver can be
+            asked, as while an image of a container is built, the text says when to take which.
     """
     if device == "cpu":
         return install_command("cpu")
     version = cuda_version()
     if not version:
         return (
-            f'{install_command("cuda12")}, or "gpuload[cuda13]" if nvidia-smi shows CUDA 13 and no TensorFlow is needed'
+            f'{install_command("cuda12")}, or "gpuload[cuda13]" if nvidia-smi shows CUDA 13 '
+            "and no TensorFlow is needed"
         )
     if version < 12000:
         return f"update the NVIDIA driver, which is for CUDA {version_text(version)}, then {install_command('cuda12')}"

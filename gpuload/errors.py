@@ -51,7 +51,8 @@ class GpuloadError(Exception):
         self.what, self.cause, self.remedy = what, redact(cause), redact(remedy)
 
     def __str__(self) -> str:
-        """Return the lines for people. A name that holds line breaks or escape sequences makes no lines of its own."""
+        """Return the lines for people. A name that holds line breaks or escape sequences makes no
+        lines of its own."""
         lines = [printable(self.what)]
         if self.cause:
             lines.append(f"  cause:  {printable(self.cause)}")
@@ -60,7 +61,8 @@ class GpuloadError(Exception):
         return "\n".join(lines)
 
     def within(self, place: str) -> GpuloadError:
-        """Put the place (``"ops[2]"``, ``"train.npy, record 7"``) in front of the message; return self."""
+        """Put the place (``"ops[2]"``, ``"train.npy, record 7"``) in front of the message; return
+        self."""
         self.what = f"{redact(place)}: {self.what}"
         self.args = (self.what,)
         return self
@@ -130,7 +132,8 @@ class UnknownAttributeError(GpuloadError, AttributeError):
 
 
 class CallError(GpuloadError, TypeError):
-    """A function or class was called with an argument that it does not have, or without one that it needs."""
+    """A function or class was called with an argument that it does not have, or without one that it
+    needs."""
 
 
 class ClosedError(GpuloadError, ValueError):
@@ -146,7 +149,8 @@ class DeviceError(GpuloadError, RuntimeError):
 
 
 class PixelError(GpuloadError, RuntimeError):
-    """A record of a batch has other values than the array executor makes on the CPU, by more than the ops allow.
+    """A record of a batch has other values than the array executor makes on the CPU, by more than
+    the ops allow.
 
     Attributes:
         record: its number in the source, as ``batch.records`` has it.
@@ -170,7 +174,8 @@ class MissingPackageError(GpuloadError, ImportError):
 
 
 class RowError(Exception):
-    """One row of a batch cannot be used; the loader, which knows records and files, makes a RecordError of it.
+    """One row of a batch cannot be used; the loader, which knows records and files, makes a
+    RecordError of it.
 
     Args:
         row: its place in the batch.
@@ -184,21 +189,24 @@ class RowError(Exception):
         self.row, self.reason, self.cause, self.remedy = row, reason, cause, remedy
 
     def shift_rows(self, rows: int) -> RowError:
-        """Return the error for a larger batch, in which ``rows`` other rows stand before the rows of this one."""
+        """Return the error for a larger batch, in which ``rows`` other rows stand before the rows
+        of this one."""
         return RowError(self.row + rows, self.reason, cause=self.cause, remedy=self.remedy)
 
     def of_record(self, place: str) -> RecordError:
         """Return the error that names file and record."""
         return RecordError(
             f"{place}: {self.reason}",
-            cause=self.cause or "the record is damaged, or holds something else than the ops are for",
+            cause=self.cause
+            or "the record is damaged, or holds something else than the ops are for",
             remedy=self.remedy
             or f"repair it, or train without it: {WITHOUT_RECORD}; `gpuload check PATH` lists all damaged records",
         )
 
 
 class FunctionError(RowError):
-    """A function of the user's raised an error for a row; ``of_record`` returns that error itself."""
+    """A function of the user's raised an error for a row; ``of_record`` returns that error
+    itself."""
 
     def __init__(self, name: str, error: Exception, *, row: int = 0, count: int = 1) -> None:
         super().__init__(row, f"{name} raised {error!r}")
@@ -210,12 +218,16 @@ class FunctionError(RowError):
 
     def of_record(self, place: str) -> Any:
         """Return the function's error, with a note that names the record."""
-        note = f", the first of the {self.count} that it was called with" if self.count > 1 else ""
+        if self.count > 1:
+            note = f", the first of the {self.count} that it was called with"
+        else:
+            note = ""
         return of_function(self.error, f"in gl.ops.Python({self.name}), {place}{note}")
 
 
 def short_repr(value: object, max_characters: int = MAX_CHARACTERS) -> str:
-    """Return the beginning of a value's ``repr``; Python makes no text of integers of more than 4,300 digits."""
+    """Return the beginning of a value's ``repr``; Python makes no text of integers of more than
+    4,300 digits."""
     try:
         return repr(value)[:max_characters]
     except ValueError:
@@ -228,19 +240,24 @@ def line_of(error: Exception) -> str:
 
 
 def add_note(error: Exception, note: str) -> Exception:
-    """Add a note to an error of the user's own code and return the error; Python 3.10 has no ``add_note`` itself."""
+    """Add a note to an error of the user's own code and return the error; Python 3.10 has no
+    ``add_note`` itself."""
     error.__notes__ = [*getattr(error, "__notes__", ()), message(note)]
     return error
 
 
 def of_function(error: Exception, note: str = "") -> Exception:
-    """Return the error to raise for an exception of a user's function: the same, with a note about the call.
+    """Return the error to raise for an exception of a user's function: the same, with a note about
+    the call.
 
-    StopIteration would end the loop that asked for the next record or batch, and the rest of the data would be missing
-    without a word. A RuntimeError takes its place, as in a generator of Python (PEP 479).
+    StopIteration would end the loop that asked for the next record or batch, and the rest of the
+    data would be missing without a word. A RuntimeError takes its place, as in a generator of
+    Python (PEP 479).
     """
     if isinstance(error, StopIteration):
-        wrapped = RuntimeError(f"a function raised {short_repr(error)}, which would end the epoch unseen")
+        wrapped = RuntimeError(
+            f"a function raised {short_repr(error)}, which would end the epoch unseen"
+        )
         wrapped.__cause__ = error
         error = wrapped
     return add_note(error, note) if note else error
@@ -270,13 +287,19 @@ def changed_file(path: str, cause: str, manifest: str = "") -> ChangedFileError:
 def install_command(extra: str) -> str:
     """Return the command that installs the packages of an extra of pyproject.toml.
 
-    It holds wherever gpuload was installed, from a checkout or a wheel: pip takes the gpuload that is there.
+    It holds wherever gpuload was installed, from a checkout or a wheel: pip takes the gpuload that
+    is there.
     """
     return f'pip install "gpuload[{extra}]"'
 
 
 def missing_package(
-    package: str, *, needed_for: str, extra: str = "", remedy: str = "", error: ImportError | None = None
+    package: str,
+    *,
+    needed_for: str,
+    extra: str = "",
+    remedy: str = "",
+    error: ImportError | None = None,
 ) -> MissingPackageError:
     """Return the error that names the command that installs ``package``.
 
@@ -285,11 +308,14 @@ def missing_package(
         needed_for: the call that needs it.
         extra: the one of pyproject.toml that brings it.
         remedy: the command, where it depends on the machine.
-        error: of the import. A package may be there and unfit, for another NumPy, say; it says so itself.
+        error: of the import. A package may be there and unfit, for another NumPy, say; it says so
+            itself.
     """
     is_there = error is not None and not isinstance(error, ModuleNotFoundError)
     return MissingPackageError(
         f"{needed_for} needs the package {package!r}",
-        cause=f"it is installed, but cannot be imported: {error}" if is_there else "it is not installed",
+        cause=f"it is installed, but cannot be imported: {error}"
+        if is_there
+        else "it is not installed",
         remedy=remedy or install_command(extra),
     )

@@ -2,10 +2,12 @@
 
     call_function(read, numbers, note=lambda: "gl.records: the function was asked for record 7")
 
-Rule   An exception reaches the caller as itself, with a note that says which call it was: it is no damage of a file
-       and no wrong argument. StopIteration, which would end the loop that asked and hide the rest of the data, comes as
-       a RuntimeError whose cause it is (`errors.of_function`).
-Ops    gl.ops.Python makes a `FunctionError` of the exception, which knows the row; its ``of_record`` keeps this rule.
+Rule   An exception reaches the caller as itself, with a note that says which call it was: it is no
+       damage of a file and no wrong argument. StopIteration, which would end the loop that asked
+       and hide the rest of the data, comes as a RuntimeError whose cause it is
+       (`errors.of_function`).
+Ops    gl.ops.Python makes a `FunctionError` of the exception, which knows the row; its
+       ``of_record`` keeps this rule.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ def call_function(function: Callable[..., R], *arguments: Any, note: Callable[[]
     Args:
         function: the user's function.
         arguments: for it.
-        note: returns a text that says which call it was; called only if the function raised an exception.
+        note: returns a text that says which call it was; called only if the function raised an
+            exception.
     """
     try:
         return function(*arguments)

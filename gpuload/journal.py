@@ -1,21 +1,22 @@
-"""Journal: which files of a conversion are finished, in a file beside them, so that a conversion that ended goes on.
+"""Journal: which files of a conversion are finished, in a file beside them, so that a conversion
+that ended goes on.
 
-    train.tfrecord.convert.jsonl    {"conversion": 1, "source": "5a6bf0a9cdd6de1d", "records": 50000, ...}
-                                    {"file": "train-00000.tfrecord", "bytes": 9664123, "digest": "09ac..."}
-                                    {"file": "train-00001.tfrecord", ...}
+    train.tfrecord.convert.jsonl    {"conversion": 1, "source": "5a6bf0a9cdd6de1d", "records":
+                                    50000, ...} {"file": "train-00000.tfrecord", "bytes": 9664123,
+                                    "digest": "09ac..."} {"file": "train-00001.tfrecord", ...}
 
-The first line has everything on which the files depend: the source's fingerprint, format and arguments. A line for each
-file follows when the file has its name: its size, and a digest of a sample of its bytes (`storage.files.Files.digest`).
-Lines are appended; a last line that was cut short by a kill is removed. A process holds a lock of the file while it
-converts.
+The first line has everything on which the files depend: the source's fingerprint, format and
+arguments. A line for each file follows when the file has its name: its size, and a digest of a
+sample of its bytes (`storage.files.Files.digest`). Lines are appended; a last line that was cut
+short by a kill is removed. A process holds a lock of the file while it converts.
 
-An unfinished file has a name that ends in ``.part-`` and eight random digits, other ones in each call. The line
-``{"parts": "1f3a90c2"}`` stands in the journal before the first such file is written, so a later call knows which
-unfinished files are its own. No other file that ends in ``.part`` is ever touched. An unfinished folder keeps its
-digits: a later call goes on with it.
+An unfinished file has a name that ends in ``.part-`` and eight random digits, other ones in each
+call. The line ``{"parts": "1f3a90c2"}`` stands in the journal before the first such file is
+written, so a later call knows which unfinished files are its own. No other file that ends in
+``.part`` is ever touched. An unfinished folder keeps its digits: a later call goes on with it.
 
-Some network file systems have no locks. There a call that is taken for dead, and goes on beside the next one, writes to
-files of its own, and gives no unfinished file of the other one a name.
+Some network file systems have no locks. There a call that is taken for dead, and goes on beside the
+next one, writes to files of its own, and gives no unfinished file of the other one a name.
 """
 
 from __future__ import annotations
@@ -73,7 +74,8 @@ class Journal:
         self._token = ""
         self._former_tokens = list[str]()
         self._end = 0  # of what this call wrote
-        # Asked first for the sake of the message; where a link comes in between, NO_LINKS has the system refuse it.
+        # Asked first for the sake of the message; where a link comes in between, NO_LINKS has the
+        # system refuse it.
         if os.path.islink(path):
             raise FileError(
                 f"{path} is a symbolic link",
@@ -99,13 +101,21 @@ class Journal:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
-        """Release the lock; a journal is removed if it is empty, or if a new conversion ended before its first file."""
-        # Before the lock is released: behind it, another call could open the file, and lose the name of its journal
-        # here.
-        is_alone = os.fstat(self._descriptor).st_size == self._end  # nobody wrote to it where there are no locks
-        if self.about is None or (error is not None and self._is_new and not self._entries and is_alone):
+        """Release the lock; a journal is removed if it is empty, or if a new conversion ended
+        before its first file."""
+        # Before the lock is released: behind it, another call could open the file, and lose the
+        # name of its journal here.
+        is_alone = (
+            os.fstat(self._descriptor).st_size == self._end
+        )  # nobody wrote to it where there are no locks
+        if self.about is None or (
+            error is not None and self._is_new and not self._entries and is_alone
+        ):
             os.unlink(self.path)
         os.close(self._descriptor)
 
@@ -114,7 +124,8 @@ class Journal:
         os.ftruncate(self._descriptor, 0)
         self.about, self._entries, self._token, self._former_tokens = None, {}, "", []
         self._append({KEY: VERSION, **about})
-        # Last: if the line cannot be written, there is no journal yet, and `__exit__` removes the empty file.
+        # Last: if the line cannot be written, there is no journal yet, and `__exit__` removes the
+        # empty file.
         self.about = {KEY: VERSION, **about}
 
     def is_of(self, about: Mapping[str, Any]) -> bool:
@@ -148,16 +159,19 @@ class Journal:
             self._entries[name] = {"file": name}
 
     def part_suffix(self) -> str:
-        """Return the end of the names of unfinished files; the journal holds it from the first call on."""
+        """Return the end of the names of unfinished files; the journal holds it from the first call
+        on."""
         if not self._token:
             token = os.urandom(4).hex()
-            # The journal first: a kill between the two leaves a line without files, never files that no journal knows.
+            # The journal first: a kill between the two leaves a line without files, never files
+            # that no journal knows.
             self._append({"parts": token})
             self._token = token
         return PART + self._token
 
     def remove_parts(self) -> None:
-        """Remove the unfinished files, or the unfinished folder, that killed calls of this journal left.
+        """Remove the unfinished files, or the unfinished folder, that killed calls of this journal
+        left.
 
         Those that are written from here on have other names.
         """
@@ -165,11 +179,15 @@ class Journal:
             return
         self._former_tokens.append(self._token)
         self._token = ""
-        home, ends = os.path.dirname(self.path), tuple(PART + token for token in self._former_tokens)
+        home, ends = (
+            os.path.dirname(self.path),
+            tuple(PART + token for token in self._former_tokens),
+        )
         for name in os.listdir(home):
             if name.endswith(ends):
                 path = os.path.join(home, name)
-                # Of the name itself: a link that somebody gave such a name is neither followed nor removed.
+                # Of the name itself: a link that somebody gave such a name is neither followed nor
+                # removed.
                 mode = os.lstat(path).st_mode
                 if stat.S_ISDIR(mode):
                     shutil.rmtree(path, ignore_errors=True)
@@ -184,14 +202,15 @@ class Journal:
         if fcntl is None:
             return
         try:
-            # Not a lock of POSIX (``lockf``): that does not exclude another thread, and ends when any descriptor of the
-            # file in this process is closed.
+            # Not a lock of POSIX (``lockf``): that does not exclude another thread, and ends when
+            # any descriptor of the file in this process is closed.
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise self._in_use_error() from None
         except OSError:  # some network file systems have no locks
             pass
-        # A call that ended between our opening and our lock has removed the file: nobody would find what is written.
+        # A call that ended between our opening and our lock has removed the file: nobody would find
+        # what is written.
         if not _is_at(self._descriptor, self.path):
             raise self._in_use_error()
 
@@ -208,7 +227,8 @@ class Journal:
         with open(self._descriptor, "rb", closefd=False) as file:
             for number, line in enumerate(file):
                 entry = _parse_line(line)
-                # A first line that a kill cut short is a part of BEGINNING; the file is ours all the same.
+                # A first line that a kill cut short is a part of BEGINNING; the file is ours all
+                # the same.
                 if number == 0 and not line.startswith(BEGINNING[: len(line)]):
                     raise FileError(
                         f"{self.path} is no journal of a conversion",
@@ -220,7 +240,8 @@ class Journal:
                 if number == 0:
                     self.about = entry
                 elif isinstance(entry.get("parts"), str) and TOKEN.fullmatch(entry["parts"]):
-                    # Each call writes a line of its own; the files of all calls that were killed are removed together.
+                    # Each call writes a line of its own; the files of all calls that were killed
+                    # are removed together.
                     self._former_tokens += filter(None, [self._token])
                     self._token = entry["parts"]
                 elif isinstance(entry.get("file"), str):
@@ -251,8 +272,12 @@ def _is_at(descriptor: int, path: str) -> bool:
 def _parse_line(line: bytes) -> dict[str, Any] | None:
     """Return the entry of a line; None if the line was cut short."""
     try:
-        entry = json.loads(line) if line.endswith(b"\n") else None
-    # Python's parser raises RecursionError for a line of some thousand brackets, which a damaged file may hold.
+        if line.endswith(b"\n"):
+            entry = json.loads(line)
+        else:
+            entry = None
+    # Python's parser raises RecursionError for a line of some thousand brackets, which a damaged
+    # file may hold.
     except (ValueError, RecursionError):
         return None
     return entry if isinstance(entry, dict) else None
@@ -264,10 +289,13 @@ def _entry_of(name: str, path: str) -> dict[str, Any]:
 
 
 def write_error(path: str, error: OSError) -> FileError:
-    """Return the error of ours for one of the operating system's about a file that a conversion writes."""
+    """Return the error of ours for one of the operating system's about a file that a conversion
+    writes."""
     return FileError(
         f"{path} cannot be written",
-        cause=os.strerror(error.errno) if error.errno else str(error),  # HDF5 and PyArrow add pages of their own
+        cause=os.strerror(error.errno)
+        if error.errno
+        else str(error),  # HDF5 and PyArrow add pages of their own
         remedy="make room, and convert again: files that are finished are not written again"
         if error.errno in FULL
         else "check the folder and its permissions",

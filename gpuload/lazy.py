@@ -1,14 +1,15 @@
 """Lazy names: attributes of a package that are imported from their modules at their first use.
 
-To import everything takes longer than to open a file of rows and to read its first batch. So `gpuload`, `gpuload.ops`
-and `gpuload.recipes` import a module when one of its names is used, and a format its reader when it opens a file.
+To import everything takes longer than to open a file of rows and to read its first batch. So
+`gpuload`, `gpuload.ops` and `gpuload.recipes` import a module when one of its names is used, and a
+format its reader when it opens a file.
 
-Types     Type checkers read the names of a package as imports under ``if TYPE_CHECKING``. `tests/test_lazy.py` compares
-          these, ``__all__`` and the names that a package attaches.
+Types     Type checkers read the names of a package as imports under ``if TYPE_CHECKING``.
+          `tests/test_lazy.py` compares these, ``__all__`` and the names that a package attaches.
 Signals   The import is out of the reach of signal handlers (`signalsafe`).
 Threads   Any number of threads may be the first to use a name: all get the same object.
-Modules   Python binds a module in its package when it has imported it. A name of the package that is a module's name,
-          too, stays what the package says: ``gpuload.check`` is the function.
+Modules   Python binds a module in its package when it has imported it. A name of the package that
+          is a module's name, too, stays what the package says: ``gpuload.check`` is the function.
 Workers   What a loader needs to make batches is imported with it: nothing here runs in its threads.
 """
 
@@ -32,18 +33,25 @@ class Package(ModuleType):
         if name not in namespace.get("_lazy_names", ()):
             owner = self.__name__.replace("gpuload", "gl", 1)
             synonyms.answer(owner, name, namespace.get("_lazy_forms", {}))
-            if not name.startswith("_") and (likely := synonyms.near_names(name, _public_names(namespace))):
+            if not name.startswith("_") and (
+                likely := synonyms.near_names(name, _public_names(namespace))
+            ):
                 raise UnknownAttributeError(
                     f"{owner}.{name}",
                     cause="there is no such name",
                     remedy=f"write {' or '.join(f'{owner}.{word}' for word in likely)}",
                 )
-            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}", name=name, obj=self)
+            raise AttributeError(
+                f"module {self.__name__!r} has no attribute {name!r}", name=name, obj=self
+            )
         module = signalsafe.import_package(f"{self.__name__}.{namespace['_lazy_names'][name]}")
-        return namespace.setdefault(name, tracebacks.published(getattr(module, name), self.__name__))
+        return namespace.setdefault(
+            name, tracebacks.published(getattr(module, name), self.__name__)
+        )
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute; a module does not take the place of a lazy name, and one that is called says so."""
+        """Set an attribute; a module does not take the place of a lazy name, and one that is called
+        says so."""
         if isinstance(value, ModuleType) and name in vars(self).get("_lazy_names", ()):
             return
         if type(value) is ModuleType and vars(self).get("_lazy_names"):
@@ -51,7 +59,8 @@ class Package(ModuleType):
         super().__setattr__(name, value)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A package is pickled as its name: Ray pickles functions of a script with the modules that they use.
+        """A package is pickled as its name: Ray pickles functions of a script with the modules that
+        they use.
 
         cloudpickle knows modules by their exact type, and so does not know these.
         """
@@ -63,18 +72,23 @@ class Package(ModuleType):
 
 
 class Submodule(ModuleType):
-    """The type of a module in such a package: it stands among public names, and looks like a function of them."""
+    """The type of a module in such a package: it stands among public names, and looks like a
+    function of them."""
 
     def __call__(self, *args: Any, **arguments: Any) -> Any:
         """Raise ``UnknownAttributeError`` with the names that were meant."""
         package, _, name = self.__name__.rpartition(".")
         owner, namespace = package.replace("gpuload", "gl", 1), vars(sys.modules[package])
         names = namespace.get("_lazy_names", {})
-        likely = [word for word, module in names.items() if module == name] or synonyms.near_names(name, names)
+        likely = [word for word, module in names.items() if module == name] or synonyms.near_names(
+            name, names
+        )
         raise UnknownAttributeError(
             f"{owner}.{name}(...)",
             cause=f"{owner}.{name} is a module",
-            remedy=f"write {' or '.join(f'{owner}.{word}(...)' for word in likely)}" if likely else f"help({owner})",
+            remedy=f"write {' or '.join(f'{owner}.{word}(...)' for word in likely)}"
+            if likely
+            else f"help({owner})",
         )
 
     __reduce__ = Package.__reduce__
@@ -85,8 +99,11 @@ def _public_names(namespace: Mapping[str, Any]) -> list[str]:
     return [*namespace.get("__all__", ()), *namespace.get("_lazy_names", ())]
 
 
-def attach(package: str, modules: Mapping[str, Sequence[str]], forms: dict[str, str] | None = None) -> None:
-    """Give a package names that are imported, and made public (`tracebacks.published`), at their first use.
+def attach(
+    package: str, modules: Mapping[str, Sequence[str]], forms: dict[str, str] | None = None
+) -> None:
+    """Give a package names that are imported, and made public (`tracebacks.published`), at their
+    first use.
 
     Args:
         package: its name; it is being imported.
@@ -104,7 +121,8 @@ def attach(package: str, modules: Mapping[str, Sequence[str]], forms: dict[str, 
 
 
 def function(module: str, name: str) -> Callable[..., Any]:
-    """Return a function that stands for one of a module of gpuload, which is imported at the first call."""
+    """Return a function that stands for one of a module of gpuload, which is imported at the first
+    call."""
 
     def call(*args: Any, **arguments: Any) -> Any:
         return getattr(signalsafe.import_package(module), name)(*args, **arguments)

@@ -2,13 +2,15 @@
 
     for batch in loader: ...        from the loader's position to the end of its epoch
 
-A loader has a position: an epoch, and a step of it. A `for` goes from there to the end of the epoch; the position
-moves with each batch that is delivered, and with the last one to the next epoch. So the first `for` is epoch 0, the
-next is epoch 1, and a loop that was left goes on where it was left. ``loader.epoch(n)`` is epoch n from its beginning,
-and moves nothing. A saved state is the position.
+A loader has a position: an epoch, and a step of it. A `for` goes from there to the end of the
+epoch; the position moves with each batch that is delivered, and with the last one to the next
+epoch. So the first `for` is epoch 0, the next is epoch 1, and a loop that was left goes on where it
+was left. ``loader.epoch(n)`` is epoch n from its beginning, and moves nothing. A saved state is the
+position.
 
-Iterators of the same loader, and several loaders, may be alive at once; each has its own threads, and begins at the
-position that the loader has at that moment. The position is that of the iterator that was asked last.
+Iterators of the same loader, and several loaders, may be alive at once; each has its own threads,
+and begins at the position that the loader has at that moment. The position is that of the iterator
+that was asked last.
 """
 
 from __future__ import annotations
@@ -34,9 +36,9 @@ from gpuload.errors import DeviceError, GpuloadError, RecordIndexError, SpecErro
 from gpuload.executors import choose
 from gpuload.executors.base import BatchExecutor, RowExecutor
 from gpuload.executors.decoding import DEVICE, HOST
-from gpuload.ops.advice import advice
+from gpuload.graph.advice import advice
+from gpuload.graph.graph import Graph, check_mixes, compile_ops
 from gpuload.ops.base import Op, labels, streams
-from gpuload.ops.graph import Graph, check_mixes, compile_ops
 from gpuload.order import MAX_LENGTH, Blocks, Buckets, Plan, Position, check_count, check_flag
 from gpuload.pipeline.card import card_line, check_card, no_card
 from gpuload.pipeline.damage import ON_ERROR, BadRecord, Damage
@@ -55,14 +57,18 @@ from gpuload.storage.stores import sends_each_read
 if TYPE_CHECKING:
     from types import TracebackType
 
-AHEAD_BYTES = 1 << 30  # of device memory, that batches which are made ahead may take where `prefetch` was not given
+AHEAD_BYTES = (
+    1 << 30
+)  # of device memory, that batches which are made ahead may take where `prefetch` was not given
 SAMPLED_RECORDS = 16  # whose files are looked at for the sentence about slow loaders
 MANY_RECORDS = 16  # decoded for one that is read, from which on a shuffle is worth a warning
 NVTX = "GPULOAD_NVTX"
-MOST_THREADS = 4096  # more than any machine has cores; a mistyped number should not start a million threads
+MOST_THREADS = (
+    4096  # more than any machine has cores; a mistyped number should not start a million threads
+)
 audit_setting = lazy.function("gpuload.pipeline.audit", "setting_of")
 make_auditor = lazy.function("gpuload.pipeline.audit", "auditor_of")
-with_checks = lazy.function("gpuload.ops.levels", "with_checks")
+with_checks = lazy.function("gpuload.graph.levels", "with_checks")
 log = logging.getLogger("gpuload")
 # The warnings about ops that a loader gave from which another is made: these are not given again.
 _advice: ContextVar[frozenset[str]] = ContextVar("advice", default=frozenset())
@@ -75,50 +81,63 @@ class Loader:
         source: where records come from; the caller keeps it, and closes it.
         batch_size: records of a batch on this shard.
         ops: the transforms of the records, in order.
-        output: a field name, or tuples, lists and dicts of them; ``batch.output`` is so arranged, and only these
-            fields are made. None: all fields.
-        shuffle: True for the whole data set, ``gl.Blocks(...)`` for slow storage, ``gl.Buckets(...)`` for batches of
-            similar length, False for the order of the source.
+        output: a field name, or tuples, lists and dicts of them; ``batch.output`` is so arranged,
+            and only these fields are made. None: all fields.
+        shuffle: True for the whole data set, ``gl.Blocks(...)`` for slow storage,
+            ``gl.Buckets(...)`` for batches of similar length, False for the order of the source.
         seed: 0 to 2**64 - 1.
         shard_id: the number of this process among all that train together; 0 is the first.
         num_shards: how many processes there are; the global order does not depend on it.
-        last_batch: ``"partial"``: the last records are dealt out evenly; ``"drop"``: they are left out; ``"pad"``:
-            batches are filled up with records that are not ``valid``. The number of steps is the same on every shard.
+        last_batch: ``"partial"``: the last records are dealt out evenly; ``"drop"``: they are left
+            out; ``"pad"``: batches are filled up with records that are not ``valid``. The number of
+            steps is the same on every shard.
         device: ``"auto"``, ``"cpu"``, ``"gpu"`` or ``"gpu:N"``.
-        executor: ``"array"`` runs the ops by NumPy and the core on a CPU, by CuPy on a GPU; ``"dali"`` in DALI.
-            ``"auto"`` is ``"array"``, but where DALI decodes the images or an op needs it.
-        decode: where images are decoded for a GPU. ``"host"``: by the core in the workers, up to the op that gives them
-            one size; bytes are uploaded, and the other ops run on the GPU. The pixels are those of a CPU. ``"device"``:
-            by DALI on the GPU, with pixels of its own. ``"auto"``: on the device with ``executor="dali"``, on the host
-            with ``executor="array"``; with ``executor="auto"`` on the host if the core decodes for these ops, one of
-            them gives one size, and there are at least 3 cores for each GPU, or if DALI is not installed or has no
-            decoder for these files on a GPU. ``describe()`` says which, and why; a state keeps it. On a CPU images are
-            decoded by the core, or with ``executor="dali"`` by DALI, unless ``"host"`` asks for the core.
-        num_threads: threads that read and work; by default the cores this process may use, as far as its affinity, its
-            control groups (containers, schedulers) and ``OMP_NUM_THREADS`` say, to begin with. Then measurements
-            decide: there are more threads where reading waits for storage, and fewer where threads wait for Python's
-            lock, if batches come faster so. ``describe()`` says what was chosen. A number that is passed stays.
-        prefetch: steps that are worked on ahead; by default one large one, or more that are small, to begin with. Then
-            there are more where batches do not all take the same time. A number that is passed stays.
-        on_error: for a record that is damaged, or that an op cannot take. ``"raise"``: its step raises an
-            error that names it. ``"replace"``: another record stands in its place, chosen by (seed, epoch, record), so
-            that all runs, shards and executors agree; ``batch.records`` says which. ``"skip"``: the same, and
-            ``batch.valid`` is False for the row. Files that are missing, changed or unreadable are always errors.
-        max_bad: the share of the source's records, from 0 to 1, that may be damaged before an error stops the loader.
-        drawn: ``batch.drawn`` has the draws: for each op, under its class and its number among the ops of that
-            class, the arrays of its draw, ``batch.drawn["RandomCrop/0"]["start"]``, with a row for each record. To log
-            it, to undo it, or to test it.
-        quarantine: a file to which a line of JSON is appended for each damaged record that ``bad_records`` gets.
-        direct: True has rows of a GPU read straight from their files into its memory, by kvikio (GPUDirect Storage),
-            without a copy on the host. ``describe()`` says which way they go; where it is by the host after all, that
-            is logged. For large records, or ``shuffle=gl.Blocks(...)``, of NPY and fixed-record files.
-        trace: a file that tells what each thread did when, ``"trace.json"`` for https://ui.perfetto.dev. It is
-            written when an epoch ends and when the loader is closed, and has 200,000 events at most.
-        audit: the share of the records, from 0 to 1, that are made again by the array forms of the ops on the CPU and
-            compared with the rows of the batch before it is handed out, as far as the ops allow differences: 1e-3 for
-            one in a thousand. Which, depends on (seed, epoch, record). A difference is a ``gl.PixelError`` at its step.
-            ``"count"``, or a share with it, ``(0.01, "count")``, counts them in ``stats()`` instead. None: only the
-            first batches where images are decoded on a GPU by a decoder that is not known there yet. 0: none.
+        executor: ``"array"`` runs the ops by NumPy and the core on a CPU, by CuPy on a GPU;
+            ``"dali"`` in DALI. ``"auto"`` is ``"array"``, but where DALI decodes the images or an
+            op needs it.
+        decode: where images are decoded for a GPU. ``"host"``: by the core in the workers, up to
+            the op that gives them one size; bytes are uploaded, and the other ops run on the GPU.
+            The pixels are those of a CPU. ``"device"``: by DALI on the GPU, with pixels of its own.
+            ``"auto"``: on the device with ``executor="dali"``, on the host with
+            ``executor="array"``; with ``executor="auto"`` on the host if the core decodes for these
+            ops, one of them gives one size, and there are at least 3 cores for each GPU, or if DALI
+            is not installed or has no decoder for these files on a GPU. ``describe()`` says which,
+            and why; a state keeps it. On a CPU images are decoded by the core, or with
+            ``executor="dali"`` by DALI, unless ``"host"`` asks for the core.
+        num_threads: threads that read and work; by default the cores this process may use, as far
+            as its affinity, its control groups (containers, schedulers) and ``OMP_NUM_THREADS``
+            say, to begin with. Then measurements decide: there are more threads where reading waits
+            for storage, and fewer where threads wait for Python's lock, if batches come faster so.
+            ``describe()`` says what was chosen. A number that is passed stays.
+        prefetch: steps that are worked on ahead; by default one large one, or more that are small,
+            to begin with. Then there are more where batches do not all take the same time. A number
+            that is passed stays.
+        on_error: for a record that is damaged, or that an op cannot take. ``"raise"``: its step
+            raises an error that names it. ``"replace"``: another record stands in its place, chosen
+            by (seed, epoch, record), so that all runs, shards and executors agree;
+            ``batch.records`` says which. ``"skip"``: the same, and ``batch.valid`` is False for the
+            row. Files that are missing, changed or unreadable are always errors.
+        max_bad: the share of the source's records, from 0 to 1, that may be damaged before an error
+            stops the loader.
+        drawn: ``batch.drawn`` has the draws: for each op, under its class and its number among the
+            ops of that class, the arrays of its draw, ``batch.drawn["RandomCrop/0"]["start"]``,
+            with a row for each record. To log it, to undo it, or to test it.
+        quarantine: a file to which a line of JSON is appended for each damaged record that
+            ``bad_records`` gets.
+        direct: True has rows of a GPU read straight from their files into its memory, by kvikio
+            (GPUDirect Storage), without a copy on the host. ``describe()`` says which way they go;
+            where it is by the host after all, that is logged. For large records, or
+            ``shuffle=gl.Blocks(...)``, of NPY and fixed-record files.
+        trace: a file that tells what each thread did when, ``"trace.json"`` for
+            https://ui.perfetto.dev. It is written when an epoch ends and when the loader is closed,
+            and has 200,000 events at most.
+        audit: the share of the records, from 0 to 1, that are made again by the array forms of the
+            ops on the CPU and compared with the rows of the batch before it is handed out, as far
+            as the ops allow differences: 1e-3 for one in a thousand. Which, depends on (seed,
+            epoch, record). A difference is a ``gl.PixelError`` at its step. ``"count"``, or a share
+            with it, ``(0.01, "count")``, counts them in ``stats()`` instead. None: only the first
+            batches where images are decoded on a GPU by a decoder that is not known there yet. 0:
+            none.
 
     Raises:
         SpecError, UnknownFieldError: an argument, an op or a field does not fit.
@@ -151,26 +170,42 @@ class Loader:
         trace: str | os.PathLike[str] | None = None,
         audit: float | str | tuple[float, str] | None = None,
     ) -> None:
-        # First of all: at this line ``locals()`` are just the arguments, of which ``replace`` and a pickle make a
-        # loader anew.
+        # First of all: at this line ``locals()`` are just the arguments, of which ``replace`` and a
+        # pickle make a loader anew.
         arguments = {name: value for name, value in locals().items() if name != "self"}
         self._arguments, self.source, self.output = arguments, source, output
         _check(source, device=device, executor=executor, decode=decode)
-        num_threads = None if num_threads is None else check_count("num_threads", num_threads, maximum=MOST_THREADS)
-        self._asked_prefetch = None if prefetch is None else check_count("prefetch", prefetch, maximum=MAX_LENGTH)
+        if num_threads is None:
+            num_threads = None
+        else:
+            num_threads = check_count("num_threads", num_threads, maximum=MOST_THREADS)
+        if prefetch is None:
+            self._asked_prefetch = None
+        else:
+            self._asked_prefetch = check_count("prefetch", prefetch, maximum=MAX_LENGTH)
         self._tunes_threads = num_threads is None
         self._plan = Plan(
-            len(source), batch_size, _with_lengths(shuffle, source), seed, shard_id, num_shards, last_batch
+            len(source),
+            batch_size,
+            _with_lengths(shuffle, source),
+            seed,
+            shard_id,
+            num_shards,
+            last_batch,
         )
         _check_steps(self._plan)
         self.on_error = on_error
-        self._audit = None if audit is None else audit_setting(audit)
+        if audit is None:
+            self._audit = None
+        else:
+            self._audit = audit_setting(audit)
         self._damage = _damage(source, self._plan, on_error, max_bad, quarantine)
         self.num_threads = num_threads or threads.num_cores()
         self.batch_size, self.num_shards = self._plan.batch_size, self._plan.num_shards
         self.last_batch = last_batch
         whole = compile_ops(source.spec, ops, before=source.ops)
-        whole = with_checks(whole) if whole.ops else whole
+        if whole.ops:
+            whole = with_checks(whole)
         names = names_in(output, whole.spec_out)
         self._names = names
         self.spec_out: Spec = whole.spec_out.only(names)
@@ -190,11 +225,16 @@ class Loader:
         self._session = self._make_session(choice)
         self.ops, self.seed, self.shard_id = tuple(ops), self._plan.seed, self._plan.shard_id
         self._place = Place(Position())
-        self._place_of_run = ""  # where images are decoded because the run of a state has them decoded there
-        self._ahead: weakref.ref[Epoch] | None = None  # the latest iterator that reads ahead of the training
+        self._place_of_run = (
+            ""  # where images are decoded because the run of a state has them decoded there
+        )
+        self._ahead: weakref.ref[Epoch] | None = (
+            None  # the latest iterator that reads ahead of the training
+        )
         self._past = _Past()
         self._warned = set[str]()
-        # Weak: each epoch may be fed to something new, and whoever takes the batches keeps the session.
+        # Weak: each epoch may be fed to something new, and whoever takes the batches keeps the
+        # session.
         self._feeds = weakref.WeakSet[Session]()
         # Of iterators that began before a state had images decoded elsewhere.
         self._earlier_sessions = weakref.WeakSet[Session]()
@@ -210,7 +250,8 @@ class Loader:
         core.warn_if_missing()
 
     def _make_session(self, choice: choose.Choice) -> Session:
-        """Return the session of a choice, with the executor of the place that its recipe is for; the loader has it now.
+        """Return the session of a choice, with the executor of the place that its recipe is for;
+        the loader has it now.
 
         Where it raises an error, nothing has changed.
         """
@@ -221,7 +262,10 @@ class Loader:
             ops_of_executor = choose.part_behind(graph, on_host)
         make_executor = partial(self._make_executor, choice.executor, ops_of_executor)
         executor = make_executor()
-        rows, batches = (executor, None) if executor.kind == "rows" else (None, executor)
+        if executor.kind == "rows":
+            rows, batches = (executor, None)
+        else:
+            rows, batches = (None, executor)
         lines = executor.describe()
         if rows is None:
             decoding = choose.decoding_line(graph, on_host, choice, self.device, self._names)
@@ -248,11 +292,20 @@ class Loader:
         )
         check_card(recipe, self._device_reason)
         ahead_bytes = recipe.batch_bytes * recipe.num_joined
-        prefetch = max(1, requested // recipe.num_joined if requested else min(2, AHEAD_BYTES // max(ahead_bytes, 1)))
+        prefetch = max(
+            1,
+            requested // recipe.num_joined
+            if requested
+            else min(2, AHEAD_BYTES // max(ahead_bytes, 1)),
+        )
         auditor = None
-        if self._audit is not None or (self.device != "cpu" and any(op.codec for op in recipe.rest.ops)):
+        if self._audit is not None or (
+            self.device != "cpu" and any(op.codec for op in recipe.rest.ops)
+        ):
             words: dict[str, Any] = {"executor": choice.executor, "num_threads": self.num_threads}
-            auditor = make_auditor(recipe, self._names, self._audit, counters=self._counters, **words)
+            auditor = make_auditor(
+                recipe, self._names, self._audit, counters=self._counters, **words
+            )
         session = Session(
             recipe,
             batches if behind else None,
@@ -265,7 +318,12 @@ class Loader:
             tunes_ahead=self._asked_prefetch is None,
             auditor=auditor,
         )
-        self._choice, self._graph, self._doctor_line, self._executor_lines = choice, graph, doctor_line, lines
+        self._choice, self._graph, self._doctor_line, self._executor_lines = (
+            choice,
+            graph,
+            doctor_line,
+            lines,
+        )
         self._lines.pop("audit", None)
         if auditor is not None:
             self._lines["audit"] = auditor.describe()
@@ -273,21 +331,28 @@ class Loader:
         return session
 
     def _choice_request(self, executor: str, decode: str) -> choose.ExecutorRequest:
-        """Return what is asked for; of the machine and the files only what the choice may depend on."""
+        """Return what is asked for; of the machine and the files only what the choice may depend
+        on."""
         decodes = any(op.codec for op in self._whole_graph.ops)
         if self.device == "cpu" or not decodes or (executor, decode) != ("auto", "auto"):
             return choose.ExecutorRequest(executor, decode)
         num_cores = threads.num_cores_for_gpu(devices.num_gpus())
-        return choose.ExecutorRequest(executor, decode, num_cores, _endings(self.source), self._names)
+        return choose.ExecutorRequest(
+            executor, decode, num_cores, _endings(self.source), self._names
+        )
 
     def _direct_reader(self) -> DirectReader:
         """Return what reads rows straight to the GPU; say so where they go by way of the host."""
         if self.device == "cpu":
             cause = f"batches are made on the CPU ({self._device_reason})"
-            raise SpecError("direct=True", cause=cause, remedy='use device="gpu", or leave direct=True out')
+            raise SpecError(
+                "direct=True", cause=cause, remedy='use device="gpu", or leave direct=True out'
+            )
         if self._damage is not None:
             cause = "damaged records are looked for on the host"
-            raise SpecError("direct=True", cause=cause, remedy='use on_error="raise", or leave direct=True out')
+            raise SpecError(
+                "direct=True", cause=cause, remedy='use on_error="raise", or leave direct=True out'
+            )
         reader = DirectReader(self.num_threads)
         path = reader.path
         self._lines["direct"] = path.line
@@ -298,7 +363,9 @@ class Loader:
     def _make_executor(self, name: str, graph: Graph) -> RowExecutor | BatchExecutor:
         def make() -> RowExecutor | BatchExecutor:
             most_rows = self._plan.most_rows(self._whole_graph.group)
-            return choose.make(name, graph, device=self.device, batch_size=most_rows, num_threads=self.num_threads)
+            return choose.make(
+                name, graph, device=self.device, batch_size=most_rows, num_threads=self.num_threads
+            )
 
         if name == "dali":  # no signal handler breaks it off
             return signalsafe.call(make)
@@ -310,7 +377,8 @@ class Loader:
 
     @property
     def position(self) -> Position:
-        """Where the loader is: epoch and step of the next batch; the end of an epoch is the beginning of the next."""
+        """Where the loader is: epoch and step of the next batch; the end of an epoch is the
+        beginning of the next."""
         return self._plan.normalize(self._place.cursor.state_position)
 
     def __iter__(self) -> Epoch:
@@ -323,41 +391,58 @@ class Loader:
         return self._place.begin(self._plan)
 
     def epoch(self, number: int) -> Epoch:
-        """Return an iterator over an epoch from its beginning; the loader's position stays where it is."""
-        return Epoch(self._session, self.output, Cursor(Position(rng.checked_word(number, "epoch"))))
+        """Return an iterator over an epoch from its beginning; the loader's position stays where it
+        is."""
+        return Epoch(
+            self._session, self.output, Cursor(Position(rng.checked_word(number, "epoch")))
+        )
 
     def ahead(self, feed: Session | None = None, *, warns: bool = False) -> Epoch:
-        """Return an iterator from the position on, for a reader that runs ahead of the training, as ``tf.data`` may.
+        """Return an iterator from the position on, for a reader that runs ahead of the training, as
+        ``tf.data`` may.
 
-        The position stays where it is until the last batch of the epoch is delivered, and then moves to the next epoch.
-        So an iterator that only looks at a batch costs nothing; but the state does not follow it, see ``state_dict``.
+        The position stays where it is until the last batch of the epoch is delivered, and then
+        moves to the next epoch. So an iterator that only looks at a batch costs nothing; but the
+        state does not follow it, see ``state_dict``.
 
         Args:
-            feed: the session of ``feed``, for batches that are not run here; ``batch.output`` is then a dict.
-            warns: log once that batches come again which an iterator had that was left in mid-epoch.
+            feed: the session of ``feed``, for batches that are not run here; ``batch.output`` is
+                then a dict.
+            warns: log once that batches come again which an iterator had that was left in
+                mid-epoch.
         """
         self._past.endless = False
         return self._read_ahead(feed, "end", warns=warns)
 
-    def stream(self, feed: Session | None = None, *, num_between: int | None = 0, endless: bool = False) -> Epoch:
-        """Return an iterator from the position on, for a reader that takes a batch only to train on it.
+    def stream(
+        self, feed: Session | None = None, *, num_between: int | None = 0, endless: bool = False
+    ) -> Epoch:
+        """Return an iterator from the position on, for a reader that takes a batch only to train on
+        it.
 
-        The position moves with each batch from the second on, so that the next iterator goes on behind them. An
-        iterator that takes a single batch only looks: the position stays, unless that batch is the whole epoch.
+        The position moves with each batch from the second on, so that the next iterator goes on
+        behind them. An iterator that takes a single batch only looks: the position stays, unless
+        that batch is the whole epoch.
 
         Args:
             feed: as of ``ahead``.
-            num_between: so many batches are read ahead; the position stays so many behind. When the iterator ends, all
-                of them count as taken. None: ``has_taken`` of the iterator is called with how many were taken.
-            endless: epochs follow each other in one loop, in which only the very first batch may be one to look at.
-                That the iterator goes on in mid-epoch is not logged.
+            num_between: so many batches are read ahead; the position stays so many behind. When the
+                iterator ends, all of them count as taken. None: ``has_taken`` of the iterator is
+                called with how many were taken.
+            endless: epochs follow each other in one loop, in which only the very first batch may be
+                one to look at. That the iterator goes on in mid-epoch is not logged.
         """
         follows = endless and self._past.has_ended_endless(self._place)
         self._past.endless = endless
-        return self._read_ahead(feed, "first" if follows else "second", num_between, warns=not endless)
+        return self._read_ahead(
+            feed, "first" if follows else "second", num_between, warns=not endless
+        )
 
-    def _read_ahead(self, feed: Session | None, moves: Moves, num_between: int | None = 0, *, warns: bool) -> Epoch:
-        """Return an iterator for a framework that reads ahead; see `Epoch` for ``moves`` and ``num_between``."""
+    def _read_ahead(
+        self, feed: Session | None, moves: Moves, num_between: int | None = 0, *, warns: bool
+    ) -> Epoch:
+        """Return an iterator for a framework that reads ahead; see `Epoch` for ``moves`` and
+        ``num_between``."""
         self._warn_of_peek()
         cursor = self._begin()
         if warns:
@@ -369,10 +454,12 @@ class Loader:
         return batches
 
     def feed(self, make: Callable[[], BatchExecutor], names: tuple[str, ...]) -> Session:
-        """Return a session that makes batches ready on the host for ``_feed_graph``, run elsewhere; see ``ahead``.
+        """Return a session that makes batches ready on the host for ``_feed_graph``, run elsewhere;
+        see ``ahead``.
 
         Args:
-            make: makes the object in the place of an executor, which returns the fields of these batches.
+            make: makes the object in the place of an executor, which returns the fields of these
+                batches.
             names: these fields.
 
         The caller keeps it: a loader may be fed to something new in each epoch.
@@ -429,22 +516,26 @@ class Loader:
 
     @property
     def _feed_graph(self) -> Graph:
-        """The ops that ``feed`` leaves to be run elsewhere, on the device: those behind the ops on the host."""
+        """The ops that ``feed`` leaves to be run elsewhere, on the device: those behind the ops on
+        the host."""
         return choose.part_behind(self._graph, self._feed_places())
 
     def _feed_places(self) -> tuple[int, ...]:
-        """Return the places of the ops that run on the host before a feed; on a CPU only as ``decode="host"`` asks."""
+        """Return the places of the ops that run on the host before a feed; on a CPU only as
+        ``decode="host"`` asks."""
         if self.device == "cpu" and self._request.decode != HOST:
             return ()
         choice = self._choice._replace(executor="dali")  # none of the others runs in the workers
         return choose.split_ops(self._graph, choice, self.device)[0]
 
     def go_to(self, position: Position) -> None:
-        """Go on from a position that ``position`` or ``after`` gave; iterators that are there stay where they are."""
+        """Go on from a position that ``position`` or ``after`` gave; iterators that are there stay
+        where they are."""
         self._place.go_to(_checked_position(position))
 
     def follow(self, batches: Epoch) -> None:
-        """Take an iterator of a loader with the same steps for the one that reads ahead of this loader; it moves it."""
+        """Take an iterator of a loader with the same steps for the one that reads ahead of this
+        loader; it moves it."""
         self._ahead = weakref.ref(batches.take_along(self._place))
 
     def num_ready(self) -> int:
@@ -471,22 +562,29 @@ class Loader:
         self._lines[name] = line
 
     def manual_epoch(self) -> Epoch:
-        """Return an iterator from the position on, for a reader that runs ahead and knows which batches were trained.
+        """Return an iterator from the position on, for a reader that runs ahead and knows which
+        batches were trained.
 
-        The position changes only by ``move`` of the iterator, so that the state is always that of the training.
+        The position changes only by ``move`` of the iterator, so that the state is always that of
+        the training.
         """
         return Epoch(self._session, self.output, self._begin(), self._place, "manual")
 
     @cached_property
     def _identity(self) -> dict[str, Any]:
-        """The fields that a state is compared by; computed at the first use, because the fingerprint reads data."""
+        """The fields that a state is compared by; computed at the first use, because the
+        fingerprint reads data."""
         raw, ops = self.source.raw, (*self.source.ops, *self.ops)
-        marks = compile_ops(raw.spec, ops).marks if any(field.is_marked for field in raw.spec) else ""
+        if any(field.is_marked for field in raw.spec):
+            marks = compile_ops(raw.spec, ops).marks
+        else:
+            marks = ""
         changed = [len(self.source.ops) + place for place in self._label_mixers()]
         return state.identity(raw.fingerprint(), ops, self._plan, marks, changed)
 
     def _label_mixers(self) -> list[int]:
-        """Return the places of the ops that mix labels, and did not mix them in earlier versions."""
+        """Return the places of the ops that mix labels, and did not mix them in earlier
+        versions."""
         if not any(op.mixes for op in self.ops):
             return []
         graph = compile_ops(self.source.spec, self.ops, before=self.source.ops)
@@ -503,14 +601,21 @@ class Loader:
         return self.batch_of(self._plan.at(Position(rng.checked_word(epoch, "epoch")), step))
 
     def batch_of(self, position: Position) -> Batch:
-        """Return the batch of a position that ``position`` or ``after`` gave, made anew as by ``batch_at``."""
+        """Return the batch of a position that ``position`` or ``after`` gave, made anew as by
+        ``batch_at``."""
         try:
-            return to_batch(self._session, self._session.at(_checked_position(position)), position.step, self.output)
+            return to_batch(
+                self._session,
+                self._session.at(_checked_position(position)),
+                position.step,
+                self.output,
+            )
         except Exception as error:
             raise raisable(error)  # noqa: B904  it is the same error, or has it as its cause
 
     def steps_of(self, records: Sequence[int], epoch: int = 0) -> list[int]:
-        """Return at which steps of an epoch some records come, so that ``batch_at(step, epoch)`` has them.
+        """Return at which steps of an epoch some records come, so that ``batch_at(step, epoch)``
+        has them.
 
         Args:
             records: numbers of records, from 0.
@@ -531,27 +636,34 @@ class Loader:
         return self._plan.steps_of(numbers, rng.checked_word(epoch, "epoch"))
 
     def peek(self) -> Batch:
-        """Return the batch that a loop would begin with, and move nothing: to look at shapes, or to build a model.
+        """Return the batch that a loop would begin with, and move nothing: to look at shapes, or to
+        build a model.
 
-        ``next(iter(loader))`` takes the batch away from the next loop. Made anew as by ``batch_at``, in this thread.
+        ``next(iter(loader))`` takes the batch away from the next loop. Made anew as by
+        ``batch_at``, in this thread.
 
         Raises:
             RecordIndexError: the source has no records.
         """
         if not len(self):
             raise RecordIndexError(
-                "loader.peek()", cause="the source has no records, so there is no batch", remedy="check its paths"
+                "loader.peek()",
+                cause="the source has no records, so there is no batch",
+                remedy="check its paths",
             )
         return self.batch_of(self.position)
 
     def state_dict(self, epoch: int | None = None, step: int = 0) -> dict[str, Any]:
-        """Return where the run is, as a dict for JSON: the position, which is that of the next batch to be delivered.
+        """Return where the run is, as a dict for JSON: the position, which is that of the next
+        batch to be delivered.
 
-        If something between the loader and the training reads ahead (``tf.data``, Keras), the loader cannot know
-        which batches were trained. The caller knows, and says it: ``state_dict(epoch, step)``.
+        If something between the loader and the training reads ahead (``tf.data``, Keras), the
+        loader cannot know which batches were trained. The caller knows, and says it:
+        ``state_dict(epoch, step)``.
 
         Args:
-            epoch: the state of this epoch instead, before its ``step``; counted as ``batch.epoch`` and ``batch.step``.
+            epoch: the state of this epoch instead, before its ``step``; counted as ``batch.epoch``
+                and ``batch.step``.
             step: from 0 to ``len(loader)``, which is the beginning of the next epoch.
 
         Raises:
@@ -572,27 +684,43 @@ class Loader:
 
     def state_at(self, position: Position) -> dict[str, Any]:
         """Return the state of a position that ``position`` or ``after`` gave."""
-        return state.save(self._plan, _checked_position(position), self._identity, self._place_for_states())
+        return state.save(
+            self._plan, _checked_position(position), self._identity, self._place_for_states()
+        )
 
     def _place_for_states(self) -> str:
         """Return where images are decoded, as states say it; "" where none are."""
         if not self._choice.decode:  # a cache has the results of ops, which ran on the host
-            return HOST if any(op.codec for op in self.source.ops) else ""
-        return HOST if self.device == "cpu" else self._choice.decode
+            if any(op.codec for op in self.source.ops):
+                return HOST
+            return ""
+        if self.device == "cpu":
+            return HOST
+        return self._choice.decode
 
     def _base(self, epoch: int) -> Position:
-        """Return where an epoch's steps are counted from: a run may have gone on with another batch size."""
+        """Return where an epoch's steps are counted from: a run may have gone on with another batch
+        size."""
         start = self._place.cursor.start
         is_other = start.offset != min(len(self.source), start.step * self._plan.global_batch)
-        return start if is_other and start.epoch == epoch else Position(epoch)
+        if is_other and start.epoch == epoch:
+            return start
+        return Position(epoch)
 
     def delivery_position(self) -> Position:
-        """Return up to where batches were delivered, also to an iterator that reads ahead (``ahead``)."""
-        ahead = None if self._ahead is None else self._ahead()
-        return self.position if ahead is None else self._plan.normalize(ahead.position)
+        """Return up to where batches were delivered, also to an iterator that reads ahead
+        (``ahead``)."""
+        if self._ahead is None:
+            ahead = None
+        else:
+            ahead = self._ahead()
+        if ahead is None:
+            return self.position
+        return self._plan.normalize(ahead.position)
 
     def after(self, position: Position, num_steps: int) -> Position:
-        """Return where a run is that has gone so many steps from a position on, over any number of epochs.
+        """Return where a run is that has gone so many steps from a position on, over any number of
+        epochs.
 
         Args:
             position: that ``position`` or ``after`` gave.
@@ -607,7 +735,10 @@ class Loader:
                 cause="it is how many steps were done, at least 0",
                 remedy="pass 0 or more",
             )
-        left, num_steps = self._plan.end(_checked_position(position)) - position.step, int(num_steps)
+        left, num_steps = (
+            self._plan.end(_checked_position(position)) - position.step,
+            int(num_steps),
+        )
         if num_steps < left:
             return self._plan.at(position, position.step + num_steps)
         epochs, step = divmod(num_steps - left, max(len(self), 1))
@@ -615,7 +746,11 @@ class Loader:
 
     def _warn_of_read_ahead(self) -> None:
         last = self.delivery_position()
-        if last == self.position or last.epoch != self.position.epoch or self._past.has_moved(self._place):
+        if (
+            last == self.position
+            or last.epoch != self.position.epoch
+            or self._past.has_moved(self._place)
+        ):
             return
         log.warning(
             "the state is that of epoch %d, step %d, where its iterator began; cause: a dataset reads ahead of the "
@@ -628,7 +763,8 @@ class Loader:
         )
 
     def _warn_of_peek(self) -> None:
-        """Say once that an epoch begins with its second batch, as a loop has taken the first one alone."""
+        """Say once that an epoch begins with its second batch, as a loop has taken the first one
+        alone."""
         cursor = self._place.cursor
         if (cursor.start.step, cursor.state_position.step) == (0, 1) and len(self) > 1:
             self._warn_once(
@@ -640,20 +776,23 @@ class Loader:
             )
 
     def _warn_of_past(self, position: Position, *, goes_on: bool) -> None:
-        """Say once where a dataset goes on in mid-epoch, or where batches come again that were perhaps trained on."""
+        """Say once where a dataset goes on in mid-epoch, or where batches come again that were
+        perhaps trained on."""
         past, text = self._past, "an iterator of the dataset begins at epoch %d, step %d of %d, "
         place = (position.epoch, position.step, len(self))
         if goes_on and position.step and past.has_moved(self._place):
             self._warn_once(
                 "goes on",
-                text + "behind the batches that the one before was asked for, as steps_per_epoch= and take() need it; "
+                text
+                + "behind the batches that the one before was asked for, as steps_per_epoch= and take() need it; "
                 "remedy: for the same batches each time, as validation_steps= has them, dataset(loader, restart=True)",
                 *place,
             )
         elif past.num_repeated(position) > 1:
             self._warn_once(
                 "again",
-                text + "where the one before it began, that took %d batches and was left; cause: a stage between "
+                text
+                + "where the one before it began, that took %d batches and was left; cause: a stage between "
                 "(prefetch, map, a strategy) may read ahead, so that it is unknown which were trained; remedy: pass "
                 "dataset(loader) itself, or with take() or repeat() alone, for the loader reads ahead; or count the "
                 "steps by callbacks=[gltf.checkpoint(loader, path)]; dataset(loader, restart=True) if it is meant",
@@ -663,7 +802,8 @@ class Loader:
         elif past.num_peeks(position) > 1:
             self._warn_once(
                 "peeks",
-                text + "for the third time: an iterator that takes a single batch counts as one that looks, and that "
+                text
+                + "for the third time: an iterator that takes a single batch counts as one that looks, and that "
                 "batch comes again; remedy: train with more than one step for each call of fit or take, or look with "
                 "loader.peek()",
                 *place,
@@ -677,25 +817,30 @@ class Loader:
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         """Go on where a state was saved, with any number of shards and any batch size.
 
-        Iterators that were made before go on there, too. Those that read ahead of the training (of ``tf.data``, of
-        DALI) raise an error when they are asked for the next batch, if they have delivered one before.
+        Iterators that were made before go on there, too. Those that read ahead of the training (of
+        ``tf.data``, of DALI) raise an error when they are asked for the next batch, if they have
+        delivered one before.
 
         Raises:
-            StateError: the state is of other data, ops, shuffle or seed; the message shows the difference.
+            StateError: the state is of other data, ops, shuffle or seed; the message shows the
+                difference.
 
-        Where ``executor=`` and ``decode=`` are "auto", images are decoded from here on where the run of the state has
-        them decoded, for their pixels' sake. Where that cannot be, a warning says so.
+        Where ``executor=`` and ``decode=`` are "auto", images are decoded from here on where the
+        run of the state has them decoded, for their pixels' sake. Where that cannot be, a warning
+        says so.
         """
         position = state.load(saved, self._plan, self._identity)
         place = state.place_of_run(saved)
         if not place:
             self._warn_of_earlier_state()
         self._decode_at(place)
-        # A cursor with an origin of its own, by which iterators that began before notice that a state was loaded.
+        # A cursor with an origin of its own, by which iterators that began before notice that a
+        # state was loaded.
         self._place.cursor = Cursor(position)
 
     def _warn_of_earlier_state(self) -> None:
-        """Log that a state does not say where its run had images decoded, if that may not be where they are here."""
+        """Log that a state does not say where its run had images decoded, if that may not be where
+        they are here."""
         if self.device == "cpu" or self._choice.decode != HOST:
             return
         _, behind = choose.split_ops(self._graph, self._choice._replace(decode=DEVICE), self.device)
@@ -707,7 +852,8 @@ class Loader:
             )
 
     def _decode_at(self, place: str) -> None:
-        """Have images decoded where the run of a state has them decoded; where that cannot be, say so.
+        """Have images decoded where the run of a state has them decoded; where that cannot be, say
+        so.
 
         Args:
             place: ``"host"`` or ``"device"``; "" for a state that does not say.
@@ -729,17 +875,32 @@ class Loader:
         )
 
     def _change_place(self, place: str) -> tuple[str, str] | None:
-        """Have images decoded on the host or on the device from now on; return why they cannot be, and the remedy."""
+        """Have images decoded on the host or on the device from now on; return why they cannot be,
+        and the remedy."""
         if not self._choice.decode:
-            return "the source has kept images that were decoded", "train from a loader without cache(...)"
+            return (
+                "the source has kept images that were decoded",
+                "train from a loader without cache(...)",
+            )
         if self.device == "cpu":
-            return "a CPU is the host", "write device='gpu' and decode='device', and leave executor= out"
+            return (
+                "a CPU is the host",
+                "write device='gpu' and decode='device', and leave executor= out",
+            )
         if (self._request.executor, self._request.decode) != ("auto", "auto"):
-            return "executor= or decode= says so", f"write decode={place!r}, and leave executor= out"
+            return (
+                "executor= or decode= says so",
+                f"write decode={place!r}, and leave executor= out",
+            )
         if self._feeds:
-            return "a dataset of this loader is there, whose images are decoded so", "load the state before it is made"
+            return (
+                "a dataset of this loader is there, whose images are decoded so",
+                "load the state before it is made",
+            )
         try:
-            choice = choose.choose(self._whole_graph, self.device, self._request._replace(decode=place))
+            choice = choose.choose(
+                self._whole_graph, self.device, self._request._replace(decode=place)
+            )
             reason = "as in the run of the state that was loaded"
             session = self._make_session(choice._replace(decode_reason=reason))
         except GpuloadError as error:
@@ -760,10 +921,12 @@ class Loader:
         unknown = sorted(changes.keys() - self._arguments.keys())
         if unknown:
             raise SpecError(
-                f"replace got {unknown}", cause="Loader has no such argument", remedy=f"use {sorted(self._arguments)}"
+                f"replace got {unknown}",
+                cause="Loader has no such argument",
+                remedy=f"use {sorted(self._arguments)}",
             )
-        # A context variable, and no attribute: the warnings come inside of ``__init__``, and other threads make
-        # loaders, too.
+        # A context variable, and no attribute: the warnings come inside of ``__init__``, and other
+        # threads make loaders, too.
         token = _advice.set(self._advice)
         try:
             return Loader(**{**self._arguments, **changes})
@@ -771,10 +934,12 @@ class Loader:
             _advice.reset(token)
 
     def to_source(self, epoch: int | None = None) -> Source:
-        """Return the content of batches as a source: the records of this loader's source, in its order, behind all ops.
+        """Return the content of batches as a source: the records of this loader's source, in its
+        order, behind all ops.
 
-        It has the fields that ``output=`` names. Records are made when they are read, and not kept: ``gl.convert``
-        writes them to files, ``cache`` of the source keeps them. A damaged record is an error with any ``on_error``.
+        It has the fields that ``output=`` names. Records are made when they are read, and not kept:
+        ``gl.convert`` writes them to files, ``cache`` of the source keeps them. A damaged record is
+        an error with any ``on_error``.
 
         Args:
             epoch: whose random draws the records have; needed where an op is random.
@@ -813,36 +978,41 @@ class Loader:
         path: str | os.PathLike[str] | None = None,
         device: bool = False,
     ) -> Loader:
-        """Return a loader that has done the work before the first random op: decoding and resizing, say.
+        """Return a loader that has done the work before the first random op: decoding and resizing,
+        say.
 
             loader.cache(memory="2GB")          kept in memory, if it takes no more than that
-            loader.cache(path="cache/train")    in files below a folder, which are found there the next time
+            loader.cache(path="cache/train")    in files below a folder, which are found there the
+            next time
             loader.cache(device=True)           in the memory of the GPU, as far as it fits
 
-        All records go through these ops now, with progress, and are kept as ``source.cache`` keeps them. The ops from
-        the first random one on are run and drawn anew in each epoch. The batches are those of this loader, bit for bit,
-        and the states of both can be loaded into either. The loader that is returned is at the beginning of epoch 0;
-        its ``source`` holds the values kept, its ``ops`` are the remaining ones.
+        All records go through these ops now, with progress, and are kept as ``source.cache`` keeps
+        them. The ops from the first random one on are run and drawn anew in each epoch. The batches
+        are those of this loader, bit for bit, and the states of both can be loaded into either. The
+        loader that is returned is at the beginning of epoch 0; its ``source`` holds the values
+        kept, its ``ops`` are the remaining ones.
 
-        Files of before are refused where the data, the ops, or the code of a function in ``gl.ops.Python`` are others;
-        functions that this one calls are not compared.
+        Files of before are refused where the data, the ops, or the code of a function in
+        ``gl.ops.Python`` are others; functions that this one calls are not compared.
 
-        With ``device=True`` no record is read now: the first epoch reads, decodes and uploads as without it, and what
-        was uploaded stays on the GPU. Then a batch of such records costs the host some hundred bytes of addresses and
-        draws. Records that do not fit are read and uploaded in each epoch; ``describe()`` says how many. Where ops
-        before the first random one run on the GPU, as crops and ``Normalize`` do, their input is kept, and they run
-        in the kernel of each batch. ``close`` frees the memory.
+        With ``device=True`` no record is read now: the first epoch reads, decodes and uploads as
+        without it, and what was uploaded stays on the GPU. Then a batch of such records costs the
+        host some hundred bytes of addresses and draws. Records that do not fit are read and
+        uploaded in each epoch; ``describe()`` says how many. Where ops before the first random one
+        run on the GPU, as crops and ``Normalize`` do, their input is kept, and they run in the
+        kernel of each batch. ``close`` frees the memory.
 
         Args:
-            memory: the most bytes that the values may take, or a text such as ``"2GB"``; with ``device=True`` of the
-                GPU's memory, by default half of what is free.
+            memory: the most bytes that the values may take, or a text such as ``"2GB"``; with
+                ``device=True`` of the GPU's memory, by default half of what is free.
             path: a folder for this loader's source and ops alone.
             device: True for the memory of the GPU that this loader is on.
 
         Raises:
-            SpecError: neither or both are given; the source is a mix; with ``device=True``: images have sizes of their
-                own before the first random op.
-            TooLargeError: the values take more bytes; says how many. The GPU has not so many that are free.
+            SpecError: neither or both are given; the source is a mix; with ``device=True``: images
+                have sizes of their own before the first random op.
+            TooLargeError: the values take more bytes; says how many. The GPU has not so many that
+                are free.
             DeviceError: the ops run on a GPU or in DALI here, whose pixels may differ.
             FileError: the folder holds a cache of other data or ops, or cannot be written.
             RecordError: a record is damaged, with any ``on_error``.
@@ -857,17 +1027,25 @@ class Loader:
             graph = compile_ops(source.spec, self.ops, before=source.ops)
             names = {name for on in graph.targets for name in on}.union(self._names)
             fields = compile_ops(source.spec, ops, before=source.ops).spec_out
-            source = self._behind(ops, [name for name in fields.names if name in names], on_gpu=device)
-        log.info("%d of %d ops are done once: %s", len(ops), len(self.ops), ", ".join(map(str, ops)) or "none")
+            source = self._behind(
+                ops, [name for name in fields.names if name in names], on_gpu=device
+            )
+        log.info(
+            "%d of %d ops are done once: %s",
+            len(ops),
+            len(self.ops),
+            ", ".join(map(str, ops)) or "none",
+        )
         source = source.cache(memory=memory, path=path, device=device)
         return self.replace(source=source, ops=self.ops[len(ops) :])
 
     def _num_done_once(self, ops: Sequence[Op]) -> int:
-        """Return how many ops, from the first on, are done once for a cache on the GPU: by the array executor, here.
+        """Return how many ops, from the first on, are done once for a cache on the GPU: by the
+        array executor, here.
 
-        Those that this loader runs on the host; and where the array executor runs the others on the GPU, those that
-        make the same numbers there, whole numbers say. Crops, flips and the like at their end are not among them: they
-        cost nothing in the kernel of each batch.
+        Those that this loader runs on the host; and where the array executor runs the others on the
+        GPU, those that make the same numbers there, whole numbers say. Crops, flips and the like at
+        their end are not among them: they cost nothing in the kernel of each batch.
 
         Raises:
             DeviceError: DALI decodes the images here.
@@ -893,8 +1071,11 @@ class Loader:
             count = count if is_walk else place
         return count
 
-    def _behind(self, ops: Sequence[Op], names: Sequence[str], epoch: int = 0, *, on_gpu: bool = False) -> Source:
-        """Return the results of some ops for all records, as a source; ``on_gpu``: the GPU makes the same numbers.
+    def _behind(
+        self, ops: Sequence[Op], names: Sequence[str], epoch: int = 0, *, on_gpu: bool = False
+    ) -> Source:
+        """Return the results of some ops for all records, as a source; ``on_gpu``: the GPU makes
+        the same numbers.
 
         Raises:
             DeviceError: another executor than that of the source would run them here.
@@ -913,16 +1094,25 @@ class Loader:
         return OpsSource(self.source, ops, names, self.seed, epoch)
 
     def stats(self) -> Stats:
-        """Return counters and the time of each stage; ``print(loader.stats())`` explains them, and says what to change.
+        """Return counters and the time of each stage; ``print(loader.stats())`` explains them, and
+        says what to change.
 
-        ``loader.stats() - before`` are those since ``before = loader.stats()``, and ``.bottleneck()`` is the sentence.
+        ``loader.stats() - before`` are those since ``before = loader.stats()``, and
+        ``.bottleneck()`` is the sentence.
         """
         return self._session.counters.stats(self._facts, _stats_page)
 
     def _facts(self) -> Facts:
-        """Return what counters do not know; some files are looked at, as the system has their sizes."""
-        source, shapes = self.source, [field.fixed_shape for field in self.spec_out if field.has_rows]
-        shares = source.resolve(np.zeros(1, np.int64)) if len(source) else []
+        """Return what counters do not know; some files are looked at, as the system has their
+        sizes."""
+        source, shapes = (
+            self.source,
+            [field.fixed_shape for field in self.spec_out if field.has_rows],
+        )
+        if len(source):
+            shares = source.resolve(np.zeros(1, np.int64))
+        else:
+            shares = []
         return Facts(
             num_threads=self._session.tuning.setting.num_threads,
             tunes_threads=self._tunes_threads,
@@ -932,7 +1122,9 @@ class Loader:
             own_file_bytes=_own_file_bytes(source),
             reads_in_python=any(share.leaf.calls_python for share in shares),
             python_ops=tuple(type(op).__name__ for op in self._graph.ops if op.calls_python),
-            output_pixels=max((prod(shape) // min(shape) for shape in shapes if len(shape) == 3), default=0),
+            output_pixels=max(
+                (prod(shape) // min(shape) for shape in shapes if len(shape) == 3), default=0
+            ),
             device=self.device,
             shuffled=self._plan.shuffle is True,
             tuning=self._session.tuning.finding,
@@ -951,7 +1143,9 @@ class Loader:
                     "the function of gl.records reads, and Python runs one thread at a time: have it read all the "
                     "numbers that it gets in one call, or write the records once with gl.convert(source, ...)"
                 )
-            return "faster storage, or shuffle=gl.Blocks(...), or source.cache(...) if the records fit"
+            return (
+                "faster storage, or shuffle=gl.Blocks(...), or source.cache(...) if the records fit"
+            )
         in_python = [str(op) for op in self._graph.ops if op.needs_numpy]
         if in_python:
             return (
@@ -962,11 +1156,15 @@ class Loader:
         return "more cores (num_threads=), or a GPU"
 
     def bad_records(self) -> list[BadRecord]:
-        """Return the damaged records that this loader met, each once: number, place, file, byte, cause, epoch and step.
+        """Return the damaged records that this loader met, each once: number, place, file, byte,
+        cause, epoch and step.
 
-        They are kept where ``on_error`` is ``"replace"`` or ``"skip"``; steps that are made ahead count, too.
+        They are kept where ``on_error`` is ``"replace"`` or ``"skip"``; steps that are made ahead
+        count, too.
         """
-        return [] if self._damage is None else self._damage.bad_records()
+        if self._damage is None:
+            return []
+        return self._damage.bad_records()
 
     def count(self, name: str, amount: float = 1) -> None:
         """Add to a counter of ``stats()``; bridges count their copies with it.
@@ -974,7 +1172,9 @@ class Loader:
         Raises:
             SpecError: the name is no text, or the amount no number.
         """
-        if not isinstance(name, str) or not isinstance(amount, (int, float, np.integer, np.floating)):
+        if not isinstance(name, str) or not isinstance(
+            amount, (int, float, np.integer, np.floating)
+        ):
             raise SpecError(
                 f"count({name!r}, {amount!r})"[:200],
                 cause="a counter has a name, and a number is added to it",
@@ -991,21 +1191,33 @@ class Loader:
         executor_lines, session = dict(self._executor_lines), self._session
         recipe, tuning = session.tuning.recipe, session.tuning
         num_ahead = session.num_ahead * recipe.num_joined
-        division = f"each works on up to {recipe.num_joined} short steps at a time" if recipe.num_joined > 1 else (
-            "each works on a step of its own" if recipe.num_parts == 1 else "all work on the same step"
-        )  # fmt: skip
+        if recipe.num_joined > 1:
+            division = f"each works on up to {recipe.num_joined} short steps at a time"
+        elif recipe.num_parts == 1:
+            division = "each works on a step of its own"
+        else:
+            division = "all work on the same step"
         caches = session.card_caches
-        card_lines = {"on the GPU": card_line(recipe, caches)} if caches else {}
+        if caches:
+            card_lines = {"on the GPU": card_line(recipe, caches)}
+        else:
+            card_lines = {}
         return {
             "source": f"{len(self.source)} records; {self.source.spec}",
             "batch": f"{self.batch_size} records, {len(self)} steps; {self.spec_out}",
             "device": f"{self.device} ({self._device_reason})",
             "executor": f"{executor_lines.pop('executor')} ({self._choice.reason})",
-            **{name: line for name, line in executor_lines.items() if name not in ("device", "threads")},
+            **{
+                name: line
+                for name, line in executor_lines.items()
+                if name not in ("device", "threads")
+            },
             **({"doctor": self._doctor_line} if self._doctor_line else {}),
             "core": core.how(),
             "threads": f"{tuning.setting.num_threads}; {division}",
-            "prefetch": "1 step is made ahead" if num_ahead == 1 else f"{num_ahead} steps are made ahead",
+            "prefetch": "1 step is made ahead"
+            if num_ahead == 1
+            else f"{num_ahead} steps are made ahead",
             **({"tuning": tuning.finding} if tuning.finding else {}),
             **({} if self._damage is None else {"damaged": self._damage.describe()}),
             "memory": f"{_megabytes(recipe.slot_bytes)} for a step, or for short steps made together; at most "
@@ -1015,7 +1227,8 @@ class Loader:
         }
 
     def close(self) -> None:
-        """Stop the threads of all iterators and free the executors; the source stays open. Twice is allowed."""
+        """Stop the threads of all iterators and free the executors; the source stays open. Twice is
+        allowed."""
         for session in (self._session, *self._feeds, *self._earlier_sessions):
             session.close()
         # Behind the threads, whose last events belong to it.
@@ -1026,39 +1239,55 @@ class Loader:
         return outline(self._title(), map(str, self.spec_out), self._place_text(), separator=";")
 
     def _repr_html_(self) -> str:
-        """Return the table that a notebook shows: the fields of batches, the ops and the choices. No record is read."""
+        """Return the table that a notebook shows: the fields of batches, the ops and the choices.
+        No record is read."""
         tables = signalsafe.import_package("gpuload.display.tables")
         notes = {"position": self._place_text(), **self._choices()}
-        notes |= {"batch": "", "values": "none was read for this table; loader.peek() makes the next batch"}
+        notes |= {
+            "batch": "",
+            "values": "none was read for this table; loader.peek() makes the next batch",
+        }
         html: str = tables.spec_table(self._title(), self.spec_out, notes, map(str, self.ops))
         return html
 
     def _title(self) -> str:
         """Return what is loaded, and how much of it in a batch."""
         num_records = len(self.source)
-        sharded = f", shard {self._plan.shard_id} of {self.num_shards}" if self.num_shards > 1 else ""
+        if self.num_shards > 1:
+            sharded = f", shard {self._plan.shard_id} of {self.num_shards}"
+        else:
+            sharded = ""
         return f"gl.Loader: {num_records} record{'s' * (num_records != 1)} by {self.batch_size}{sharded}"
 
     def _place_text(self) -> str:
         """Return the position, and whether the loader is closed, as a text."""
-        closed = ", closed" if self._session.closed else ""
+        if self._session.closed:
+            closed = ", closed"
+        else:
+            closed = ""
         return f"epoch {self.position.epoch}, step {self.position.step} of {len(self)}{closed}"
 
     def __str__(self) -> str:
-        """Return a text that names ``dataset``: Keras shows it in its error where ``model.fit`` gets a loader."""
+        """Return a text that names ``dataset``: Keras shows it in its error where ``model.fit``
+        gets a loader."""
         return f"{self!r}: read it by `for batch in loader`; model.fit takes gpuload.bridges.tensorflow.dataset(loader)"
 
     if not TYPE_CHECKING:  # type checkers know the attributes from the class
 
         def __getattr__(self, name: str) -> Any:
             synonyms.answer("loader", name, synonyms.LOADER)
-            return object.__getattribute__(self, name)  # raises Python's own error, or that of a property
+            return object.__getattribute__(
+                self, name
+            )  # raises Python's own error, or that of a property
 
     def __enter__(self) -> Loader:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.close()
 
@@ -1079,13 +1308,17 @@ def _mark_ranges() -> None:
         return
     ranges = devices.nvtx_ranges()
     if ranges is None:
-        log.warning("%s is set, but stages are not marked; cause: CuPy is not installed; remedy: install it", NVTX)
+        log.warning(
+            "%s is set, but stages are not marked; cause: CuPy is not installed; remedy: install it",
+            NVTX,
+        )
     else:
         mark_ranges(*ranges)
 
 
 def _own_file_bytes(source: Source) -> float:
-    """Return the mean size of the files of some records; 0.0 if these have no file of their own each."""
+    """Return the mean size of the files of some records; 0.0 if these have no file of their own
+    each."""
     numbers = _sample(source)
     paths = [place[0] for number in numbers if (place := source.origin(number)) is not None]
     if len(set(paths)) < max(len(numbers), 2) or len(source.file_paths()) < len(source):
@@ -1123,7 +1356,8 @@ class _Past:
         self._cursor, self._end, self._moves = batches.cursor, batches.loader_cursor, moves
 
     def has_ended_endless(self, place: Place) -> bool:
-        """Return whether the latest iterator is one epoch of an endless loop, which goes on behind it now."""
+        """Return whether the latest iterator is one epoch of an endless loop, which goes on behind
+        it now."""
         return self.endless and self._cursor.is_over and self.has_moved(place)
 
     def has_moved(self, place: Place) -> bool:
@@ -1131,19 +1365,30 @@ class _Past:
         return place.cursor is self._end
 
     def num_repeated(self, position: Position) -> int:
-        """Return how many batches the latest iterator delivered, if it was left and began at the same position."""
-        start, num_delivered = self._cursor.start, self._cursor.position.step - self._cursor.start.step
+        """Return how many batches the latest iterator delivered, if it was left and began at the
+        same position."""
+        start, num_delivered = (
+            self._cursor.start,
+            self._cursor.position.step - self._cursor.start.step,
+        )
         if start != position or not num_delivered:
             return 0
-        return 1 if self._moves == "second" else num_delivered  # that one has moved the loader behind more than one
+        # that one has moved the loader behind more than one
+        if self._moves == "second":
+            return 1
+        return num_delivered
 
     def num_peeks(self, position: Position) -> int:
-        """Return how many of the latest iterators, all from the same position, took a single batch."""
-        return self._num_before + 1 if self.num_repeated(position) == 1 else 0
+        """Return how many of the latest iterators, all from the same position, took a single
+        batch."""
+        if self.num_repeated(position) == 1:
+            return self._num_before + 1
+        return 0
 
 
 def _again(arguments: dict[str, Any], position: Position, place: str) -> Loader:
-    """Return the loader that was pickled; ``place`` is where a state has it decode images, "" if none does."""
+    """Return the loader that was pickled; ``place`` is where a state has it decode images, "" if
+    none does."""
     loader = Loader(**arguments)
     loader._decode_at(place)
     loader._place.cursor = Cursor(position)
@@ -1161,9 +1406,14 @@ def _no_records_of(source: Source) -> str | None:
 
 
 def _requests_of(source: Source, plan: Plan) -> str | None:
-    """Return a line about the requests that a whole shuffle of remote records costs; None if no other way has fewer."""
+    """Return a line about the requests that a whole shuffle of remote records costs; None if no
+    other way has fewer."""
     paths = source.file_paths()
-    if plan.shuffle is not True or len(paths) >= plan.length or not any(map(sends_each_read, paths)):
+    if (
+        plan.shuffle is not True
+        or len(paths) >= plan.length
+        or not any(map(sends_each_read, paths))
+    ):
         return None
     if all(share.leaf.asks_once for share in source.resolve(np.zeros(1, np.int64))):
         return None
@@ -1175,7 +1425,8 @@ def _requests_of(source: Source, plan: Plan) -> str | None:
 
 
 def _blocks_of(source: Source, plan: Plan) -> str | None:
-    """Return a line about the records that a whole shuffle decodes in vain; None if each can be read alone."""
+    """Return a line about the records that a whole shuffle decodes in vain; None if each can be
+    read alone."""
     if plan.shuffle is not True or not len(source):
         return None
     block_records = max(share.leaf.block_records for share in source.resolve(np.zeros(1, np.int64)))
@@ -1188,7 +1439,8 @@ def _blocks_of(source: Source, plan: Plan) -> str | None:
 
 
 def _with_lengths(shuffle: bool | Blocks | Buckets, source: Source) -> bool | Blocks | Buckets:
-    """Return the kind of shuffle, with the lengths of all records in place of the name of a field."""
+    """Return the kind of shuffle, with the lengths of all records in place of the name of a
+    field."""
     if not isinstance(shuffle, Buckets):
         return shuffle
     if source.endless:
@@ -1197,12 +1449,17 @@ def _with_lengths(shuffle: bool | Blocks | Buckets, source: Source) -> bool | Bl
             cause="a mix has other records in each epoch, whose lengths would have to be found out anew",
             remedy="use shuffle=True",
         )
-    return replace(shuffle, by=lengths_of(source, shuffle.by)) if isinstance(shuffle.by, str) else shuffle
+    if isinstance(shuffle.by, str):
+        return replace(shuffle, by=lengths_of(source, shuffle.by))
+    return shuffle
 
 
 def _check_steps(plan: Plan) -> None:
     if plan.length and not plan.end():
-        shards = f" on each of {plan.num_shards} shards" if plan.num_shards > 1 else ""
+        if plan.num_shards > 1:
+            shards = f" on each of {plan.num_shards} shards"
+        else:
+            shards = ""
         raise SpecError(
             f"batches of {plan.batch_size}{shards} of {plan.length} records, with last_batch='drop'",
             cause="the records do not fill a single step, so that every epoch would be empty",
@@ -1210,18 +1467,28 @@ def _check_steps(plan: Plan) -> None:
         )
 
 
-def _damage(source: Source, plan: Plan, on_error: object, max_bad: object, quarantine: object) -> Damage | None:
+def _damage(
+    source: Source, plan: Plan, on_error: object, max_bad: object, quarantine: object
+) -> Damage | None:
     """Return the treatment of damaged records; None where each is an error."""
     if not isinstance(on_error, str) or on_error not in ON_ERROR:
-        raise SpecError(f"on_error = {on_error!r}"[:200], cause="it is not known", remedy=f"use one of {ON_ERROR}")
-    is_number = isinstance(max_bad, (int, float, np.integer, np.floating)) and not isinstance(max_bad, bool)
+        raise SpecError(
+            f"on_error = {on_error!r}"[:200],
+            cause="it is not known",
+            remedy=f"use one of {ON_ERROR}",
+        )
+    is_number = isinstance(max_bad, (int, float, np.integer, np.floating)) and not isinstance(
+        max_bad, bool
+    )
     if not is_number or not 0 <= max_bad <= 1:  # type: ignore[operator]
         raise SpecError(
             f"max_bad = {max_bad!r}"[:200],
             cause="it is a share of the records, from 0 to 1",
             remedy="pass max_bad=0.01 for one in a hundred, say",
         )
-    if quarantine is not None and not (isinstance(quarantine, (str, os.PathLike)) and os.fspath(quarantine)):
+    if quarantine is not None and not (
+        isinstance(quarantine, (str, os.PathLike)) and os.fspath(quarantine)
+    ):
         raise SpecError(
             f"quarantine = {quarantine!r}"[:200],
             cause="it is the path of a file, to which lines of JSON are appended",
@@ -1235,8 +1502,12 @@ def _damage(source: Source, plan: Plan, on_error: object, max_bad: object, quara
                 remedy="pass on_error='replace' or 'skip', or leave quarantine= out",
             )
         return None
-    path = None if quarantine is None else os.path.abspath(os.path.expanduser(os.fspath(quarantine)))
-    return Damage(source, seed=plan.seed, skips=on_error == "skip", max_bad=float(max_bad), path=path)  # type: ignore[arg-type]
+    if quarantine is None:
+        path = None
+    else:
+        path = os.path.abspath(os.path.expanduser(os.fspath(quarantine)))
+    share = float(max_bad)  # type: ignore[arg-type]
+    return Damage(source, seed=plan.seed, skips=on_error == "skip", max_bad=share, path=path)
 
 
 def _check(source: object, **texts: object) -> None:
@@ -1248,7 +1519,11 @@ def _check(source: object, **texts: object) -> None:
         )
     for name, value in texts.items():
         if not isinstance(value, str):
-            raise SpecError(f"{name} = {value!r}"[:200], cause="it is a text", remedy=f"write {name}='auto', say")
+            raise SpecError(
+                f"{name} = {value!r}"[:200],
+                cause="it is a text",
+                remedy=f"write {name}='auto', say",
+            )
 
 
 def _checked_position(position: Position) -> Position:

@@ -6,9 +6,10 @@ by description   a file beside the file describes it; this decides
 by bytes         a magic, or a length with its checksum; also of the content of a compressed file
 by text          the whole beginning is text of that form
 
-Names and suffixes count in three cases alone: for the description beside a file, for the files of a folder, and for
-text: ``.yaml`` and the like are no tables, also if all their lines have the same number of commas. A file that no
-format recognizes, or two formats do, is refused; the error shows its first bytes and the calls to choose from.
+Names and suffixes count in three cases alone: for the description beside a file, for the files of a
+folder, and for text: ``.yaml`` and the like are no tables, also if all their lines have the same
+number of commas. A file that no format recognizes, or two formats do, is refused; the error shows
+its first bytes and the calls to choose from.
 """
 
 from __future__ import annotations
@@ -31,32 +32,51 @@ from gpuload.sources import calls
 from gpuload.sources.base import Source
 from gpuload.sources.filesource import FileSource
 from gpuload.storage import manifest
-from gpuload.storage.files import GZIP, Files, Paths, as_folder, expand, expand_folders, look_at, open_error
+from gpuload.storage.files import (
+    GZIP,
+    Files,
+    Paths,
+    as_folder,
+    expand,
+    expand_folders,
+    look_at,
+    open_error,
+)
 from gpuload.storage.inflate import inflate_head
 from gpuload.storage.stores import is_remote
 
 HEAD_BYTES = 1 << 14  # of each file; enough for some lines of a table
 TAKES_PATHS = ("gl.open", "gl.check", "gl.convert")  # beside the functions of formats
 INNER_BYTES = 1 << 14  # of the content of a compressed file
-ZLIB = (b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda")  # RFC 1950, section 2.2, of a window of 32 KiB
+ZLIB = (
+    b"\x78\x01",
+    b"\x78\x5e",
+    b"\x78\x9c",
+    b"\x78\xda",
+)  # RFC 1950, section 2.2, of a window of 32 KiB
 find_kind, is_hidden, table_files = (
-    lazy.function("gpuload.storage.folders", name) for name in ("find_kind", "is_hidden", "table_files")
+    lazy.function("gpuload.storage.folders", name)
+    for name in ("find_kind", "is_hidden", "table_files")
 )
 log = logging.getLogger("gpuload")
 
 
 def open(paths: Paths) -> Source:
-    """Return the source of files, whose format is recognized by their bytes; the log says which it is.
+    """Return the source of files, whose format is recognized by their bytes; the log says which it
+    is.
 
     Args:
-        paths: a path, a string with wildcards, or a list of these, whose files all are of one format; or a folder of
-            image files, with a folder for each class, or with a table ``labels.csv`` of file and label, or neither; or
-            a folder that holds files with one suffix, and nothing else; or a folder of Parquet, Arrow or CSV, as Spark,
-            Hive and `datasets` write them; or folders of a format that consists of such
-            (Zarr), and wildcards for them; or a manifest (``Source.index``), which opens the source that was indexed.
+        paths: a path, a string with wildcards, or a list of these, whose files all are of one
+            format; or a folder of image files, with a folder for each class, or with a table
+            ``labels.csv`` of file and label, or neither; or a folder that holds files with one
+            suffix, and nothing else; or a folder of Parquet, Arrow or CSV, as Spark, Hive and
+            `datasets` write them; or folders of a format that consists of such (Zarr), and
+            wildcards for them; or a manifest (``Source.index``), which opens the source that was
+            indexed.
 
     Raises:
-        FormatError: the bytes are of no format that is known, or of two; the remedy names the calls to choose from.
+        FormatError: the bytes are of no format that is known, or of two; the remedy names the calls
+            to choose from.
         SpecError: the files are of different formats.
         FileError: a file is missing or cannot be read.
     """
@@ -64,7 +84,8 @@ def open(paths: Paths) -> Source:
 
 
 def open_with_title(paths: Paths) -> tuple[Source, str, str]:
-    """Return the source of files, what they are in words, and the call that opens such files: ``"gl.npy"``.
+    """Return the source of files, what they are in words, and the call that opens such files:
+    ``"gl.npy"``.
 
     The arguments and errors are those of ``open``.
     """
@@ -83,16 +104,22 @@ def open_with_title(paths: Paths) -> tuple[Source, str, str]:
         except MissingFileError as error:
             kind = find_kind(folder)
             if kind is not None and kind.has_partitions:
-                source = next(form for form in FORMATS if kind.call == f"gl.{form.name}").open(folder)
+                source = next(form for form in FORMATS if kind.call == f"gl.{form.name}").open(
+                    folder
+                )
                 log.info("%s: found a folder of %s; opened by %s", folder, kind.title, kind.call)
                 return source, f"a folder of {kind.title}", kind.call
-            names = _files_of(folder, error) if kind is None else table_files(folder, kind)
+            if kind is None:
+                names = _files_of(folder, error)
+            else:
+                names = table_files(folder, kind)
     form, match = recognize(names)
     return form.open(names, **match.options), match.title, match.call
 
 
 def folders_or_files(paths: Paths) -> tuple[Format | None, list[str]]:
-    """Return what paths and wildcards mean: folders, and the format of which all of them are; or None, and files.
+    """Return what paths and wildcards mean: folders, and the format of which all of them are; or
+    None, and files.
 
     Raises:
         FileError, SpecError: as ``expand``.
@@ -120,7 +147,11 @@ def _open_manifest(path: str, name: str, options: Mapping[str, Any]) -> Source:
     calls_by_name = {form.name: form.call for form in FORMATS if form.call is not None}
     paths, rest = options.get("paths"), options.get("rest")
     try:
-        is_sound = isinstance(paths, str) and isinstance(rest, list) and all(isinstance(text, str) for text in rest)
+        is_sound = (
+            isinstance(paths, str)
+            and isinstance(rest, list)
+            and all(isinstance(text, str) for text in rest)
+        )
         if name not in calls_by_name or not is_sound:
             raise ValueError(f"it lists files of {name!r}")
         arguments = calls.from_json(options["values"])
@@ -156,7 +187,10 @@ def recognize(paths: list[str]) -> tuple[Format, Match]:
     Raises:
         FormatError, SpecError, FileError: as ``open``.
     """
-    recognize_part = _recognize_part if len(paths) > 1 else recognize_file
+    if len(paths) > 1:
+        recognize_part = _recognize_part
+    else:
+        recognize_part = recognize_file
     files, results = look_at(paths, HEAD_BYTES, recognize_part)
     matches = [(number, result) for number, result in enumerate(results) if result is not None]
     blanks = [files.paths[number] for number, result in enumerate(results) if result is None]
@@ -177,7 +211,9 @@ def recognize(paths: list[str]) -> tuple[Format, Match]:
 
 
 def _title(files: Files) -> str:
-    return files.paths[0] if len(files) == 1 else f"{files.paths[0]} and {len(files) - 1} others"
+    if len(files) == 1:
+        return files.paths[0]
+    return f"{files.paths[0]} and {len(files) - 1} others"
 
 
 def open_folder(folder: str) -> tuple[Source, str]:
@@ -200,11 +236,14 @@ def _files_of(folder: str, error: MissingFileError) -> list[str]:
     """Return the files of a folder, all with one suffix and with no folder among them.
 
     Raises:
-        MissingFileError: they have several, or there is none; ``error`` says what a folder would need otherwise.
+        MissingFileError: they have several, or there is none; ``error`` says what a folder would
+            need otherwise.
     """
     if is_remote(folder):
         raise error
-    suffixes_of_folders = {suffix for form in FORMATS if form.folder is not None for suffix in form.folder.suffixes}
+    suffixes_of_folders = {
+        suffix for form in FORMATS if form.folder is not None for suffix in form.folder.suffixes
+    }
     visible = [name for name in os.listdir(folder) if not name.startswith(".")]
     names = without_companions(sorted([name for name in visible if not is_hidden(name)] or visible))
     for name in names:
@@ -218,8 +257,13 @@ def _files_of(folder: str, error: MissingFileError) -> list[str]:
     if len(suffixes) == 1 and len(files) == len(names):
         return [os.path.join(folder, name) for name in files]
     if not names:
-        raise MissingFileError(f"{folder} holds no file", cause="the folder is empty", remedy="check the path")
-    wildcard = f"*{suffixes.most_common(1)[0][0]}" if suffixes else os.path.join("**", "*")
+        raise MissingFileError(
+            f"{folder} holds no file", cause="the folder is empty", remedy="check the path"
+        )
+    if suffixes:
+        wildcard = f"*{suffixes.most_common(1)[0][0]}"
+    else:
+        wildcard = os.path.join("**", "*")
     raise MissingFileError(
         error.what,
         cause=error.cause,
@@ -228,14 +272,17 @@ def _files_of(folder: str, error: MissingFileError) -> list[str]:
 
 
 def without_companions(paths: list[str]) -> list[str]:
-    """Return the files of a folder without those that gpuload put beside them: journals, manifests, descriptions.
+    """Return the files of a folder without those that gpuload put beside them: journals, manifests,
+    descriptions.
 
     If there are no others, all are returned.
     """
     every, beside = set(paths), tuple(suffix for form in FORMATS for suffix in form.beside)
 
     def is_companion(path: str) -> bool:
-        described_file = next((path.removesuffix(suffix) for suffix in beside if path.endswith(suffix)), None)
+        described_file = next(
+            (path.removesuffix(suffix) for suffix in beside if path.endswith(suffix)), None
+        )
         return path.endswith((journal.SUFFIX, manifest.SUFFIX)) or described_file in every
 
     return [path for path in paths if not is_companion(path)] or paths
@@ -255,7 +302,9 @@ def _recognize_part(path: str, num_bytes: int, head: bytes) -> tuple[Format, Mat
 
 
 def _empty(path: str) -> FormatError:
-    return FormatError(f"{path} is empty", cause="it has 0 bytes", remedy="it was never written: make it again")
+    return FormatError(
+        f"{path} is empty", cause="it has 0 bytes", remedy="it was never written: make it again"
+    )
 
 
 def recognize_file(path: str, num_bytes: int, head: bytes) -> tuple[Format, Match]:
@@ -299,7 +348,8 @@ def _matches(beginning: Beginning, known_by: str) -> list[tuple[Format, Match]]:
     forms = [
         form
         for form in FORMATS
-        if form.known_by == known_by and (not beginning.compression or beginning.compression in form.compressions)
+        if form.known_by == known_by
+        and (not beginning.compression or beginning.compression in form.compressions)
     ]
     return [(form, match) for form in forms if (match := form.sniff(beginning)) is not None]
 
@@ -308,7 +358,10 @@ def _content(beginning: Beginning) -> Beginning | None:
     """Return the beginning of the content of a compressed file; None if it is not compressed."""
     if not beginning.head.startswith((GZIP, *ZLIB)):
         return None
-    compression = "gzip" if beginning.head.startswith(GZIP) else "zlib"
+    if beginning.head.startswith(GZIP):
+        compression = "gzip"
+    else:
+        compression = "zlib"
     inner = inflate_head(beginning.head, compression, INNER_BYTES)
     if inner is None:
         return None
@@ -344,9 +397,11 @@ def _names() -> str:
 
 
 def _advice(name: str, extra: str, args: tuple[Any, ...], arguments: dict[str, Any]) -> str:
-    """Return the remedy for an argument that a call of `gl` does not have; "" if no format has it either.
+    """Return the remedy for an argument that a call of `gl` does not have; "" if no format has it
+    either.
 
-    If it is an argument of the format by which `gl.open` would open the files, the remedy is the call of that format.
+    If it is an argument of the format by which `gl.open` would open the files, the remedy is the
+    call of that format.
 
     Args:
         name: of the function that was called: ``"gl.open"``.
@@ -362,7 +417,10 @@ def _advice(name: str, extra: str, args: tuple[Any, ...], arguments: dict[str, A
         return ""
     paths = args[0] if args else arguments.get("paths")
     is_of_open = name == "gl.open" and paths is not None
-    opener, options = _opener_of(paths) if is_of_open else ("", {})
+    if is_of_open:
+        opener, options = _opener_of(paths)
+    else:
+        opener, options = ("", {})
     if opener in words:
         rest = {key: value for key, value in arguments.items() if key not in ("paths", extra)}
         rest = {**options, **rest, words[opener]: arguments[extra]}
@@ -372,11 +430,14 @@ def _advice(name: str, extra: str, args: tuple[Any, ...], arguments: dict[str, A
         words = {form: word for form, word in words.items() if word == extra}
     readers = " or ".join(f"gl.{form}(..., {word}=...)" for form, word in words.items())
     remedy = f"leave it out; it belongs to {readers}"
-    return f"{remedy}, and gl.{opener} opens these files" if opener else remedy
+    if opener:
+        return f"{remedy}, and gl.{opener} opens these files"
+    return remedy
 
 
 def _argument_of(form: str, name: str) -> str:
-    """Return the argument of a format's function that has this name, or one that means the same; "" if it has none."""
+    """Return the argument of a format's function that has this name, or one that means the same; ""
+    if it has none."""
     names = list(inspect.signature(getattr(sys.modules["gpuload"], form)).parameters)[1:]
     if name in names:
         return name
@@ -384,7 +445,8 @@ def _argument_of(form: str, name: str) -> str:
 
 
 def _opener_of(paths: Any) -> tuple[str, Mapping[str, Any]]:
-    """Return the name of the format by which `gl.open` opens files, and the arguments that it passes; "" if none."""
+    """Return the name of the format by which `gl.open` opens files, and the arguments that it
+    passes; "" if none."""
     with contextlib.suppress(GpuloadError):
         folder = as_folder(paths)
         if folder is not None:

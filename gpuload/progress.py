@@ -2,13 +2,16 @@
 
     gpuload: reading headers: 412,000 of 1,300,000 files, 98,100/s, 0:09 left [######--------------]
 
-When      From AFTER_S on, at most every EVERY_S. Each text is written over the one before it, the last one is wiped.
-Where     On the terminal of ``sys.stderr``, and in a notebook below its cell. Nothing is written to a pipe or a file,
-          nothing by a job in the background of its shell, and nothing under ``GPULOAD_PROGRESS=0``.
+When      From AFTER_S on, at most every EVERY_S. Each text is written over the one before it, the
+last one is wiped.
+Where     On the terminal of ``sys.stderr``, and in a notebook below its cell. Nothing is written to
+          a pipe or a file, nothing by a job in the background of its shell, and nothing under
+          ``GPULOAD_PROGRESS=0``.
 Rate      and remaining time are those of the mean rate since the first ``show``.
-Log       Has a line after AFTER_S that names the work, and at the end one with its duration, for any ``sys.stderr``.
-Threads   All may show the same progress. If another thread writes now, this one does not; no lock is waited for, so
-          that no signal handler hangs, nor a child that was forked meanwhile.
+Log       Has a line after AFTER_S that names the work, and at the end one with its duration, for
+any ``sys.stderr``.
+Threads   All may show the same progress. If another thread writes now, this one does not; no lock
+          is waited for, so that no signal handler hangs, nor a child that was forked meanwhile.
 Cost      A look at the clock for each ``show``, below a microsecond.
 """
 
@@ -28,12 +31,16 @@ from gpuload.redaction import printable
 AFTER_S, EVERY_S = 1.0, 0.2
 SWITCH = "GPULOAD_PROGRESS"
 COLUMNS = 80  # of a terminal that does not say how many it has
-HTML = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})  # the module html takes 2 ms, at each import of gpuload
+HTML = str.maketrans(
+    {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
+)  # the module html takes 2 ms, at each import of gpuload
 SHORTEST_BAR, LONGEST_BAR = 8, 20  # columns
 LEAST_TEXT = 20  # columns that the name of the work has before rate and remaining time
 
 log = logging.getLogger("gpuload")
-_line_length = 0  # of the line on the terminal, characters; two threads may leave some of them behind, no more
+_line_length = (
+    0  # of the line on the terminal, characters; two threads may leave some of them behind, no more
+)
 _display: Any = None  # IPython's handle of what is below a cell of a notebook
 
 
@@ -58,7 +65,8 @@ class Progress:
         return self._start_s is not None
 
     def show(self, how_far: int = 0, of: int = 0, things: str = "") -> None:
-        """Show the progress, if it is due; ``of=0`` if the total is not known, ``things`` is the unit of both."""
+        """Show the progress, if it is due; ``of=0`` if the total is not known, ``things`` is the
+        unit of both."""
         if self._is_due(how_far):
             self._tell(how_far, of, things)
 
@@ -66,12 +74,18 @@ class Progress:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         if self._is_in_log and self._start_s is not None:
             wipe()
             log.info(
-                "%s: %s after %.1f s", self._doing, "broken off" if kind else "done", perf_counter() - self._start_s
+                "%s: %s after %.1f s",
+                self._doing,
+                "broken off" if kind else "done",
+                perf_counter() - self._start_s,
             )
 
     def _is_due(self, how_far: int) -> bool:
@@ -95,17 +109,25 @@ class Progress:
                 self._is_in_log = True
                 log.info("%s", text)
             seconds = now - (self._start_s or now)
-            _draw(text, _pace(how_far - self._start, seconds, of - how_far), min(how_far / of, 1.0) if of else None)
+            _draw(
+                text,
+                _pace(how_far - self._start, seconds, of - how_far),
+                min(how_far / of, 1.0) if of else None,
+            )
         finally:
             self._busy.release()
 
 
 def _pace(num_done: int, seconds: float, num_left: int) -> str:
-    """Return the rate, and the remaining time where the total is known; "" as long as nothing is done."""
+    """Return the rate, and the remaining time where the total is known; "" as long as nothing is
+    done."""
     if num_done <= 0 or seconds <= 0:
         return ""
     rate = num_done / seconds
-    text = f", {rate:,.0f}/s" if rate >= 10 else f", {rate:.1f}/s"
+    if rate >= 10:
+        text = f", {rate:,.0f}/s"
+    else:
+        text = f", {rate:.1f}/s"
     if num_left < 0:
         return text
     minutes, rest = divmod(round(num_left / rate), 60)
@@ -142,9 +164,11 @@ def _draw(text: str, pace: str, share: float | None) -> None:
 
 
 def _fit_line(terminal: int, text: str, pace: str, share: float | None) -> str:
-    """Return text, pace and a bar as a line that is shorter than the terminal is wide; a longer one would stay there.
+    """Return text, pace and a bar as a line that is shorter than the terminal is wide; a longer one
+    would stay there.
 
-    A narrow terminal shows the beginning of the text, the whole pace, and no bar; for the arguments see `_draw`.
+    A narrow terminal shows the beginning of the text, the whole pace, and no bar; for the arguments
+    see `_draw`.
     """
     num_columns = _num_columns(terminal) - 1
     line = f"gpuload: {text}"
@@ -165,7 +189,10 @@ def _is_notebook() -> bool:
 def _draw_below_cell(text: str, share: float | None) -> None:
     """Show the progress as HTML, which every notebook has, and as text."""
     global _display
-    value = "" if share is None else f' value="{share:.3f}"'
+    if share is None:
+        value = ""
+    else:
+        value = f' value="{share:.3f}"'
     bundle = {
         "text/plain": f"gpuload: {text}",
         "text/html": f'<progress{value} style="vertical-align:middle"></progress> gpuload: {text.translate(HTML)}',
@@ -177,16 +204,23 @@ def _draw_below_cell(text: str, share: float | None) -> None:
 
 
 def _terminal() -> int | None:
-    """Return the descriptor of the terminal that stderr is; None if it is none, or is not ours to write to."""
+    """Return the descriptor of the terminal that stderr is; None if it is none, or is not ours to
+    write to."""
     if os.environ.get(SWITCH, "").strip() == "0":
         return None
     try:
         terminal = sys.stderr.fileno()
         if not (sys.stderr.isatty() and os.isatty(terminal)):
             return None
-    except (AttributeError, OSError, ValueError):  # there is no stderr, it is no file, or it was closed
+    except (
+        AttributeError,
+        OSError,
+        ValueError,
+    ):  # there is no stderr, it is no file, or it was closed
         return None
-    with contextlib.suppress(AttributeError, OSError):  # Windows has no jobs; a terminal may be of another session
+    with contextlib.suppress(
+        AttributeError, OSError
+    ):  # Windows has no jobs; a terminal may be of another session
         if os.tcgetpgrp(terminal) != os.getpgrp():
             return None
     return terminal
@@ -199,6 +233,7 @@ def _num_columns(terminal: int) -> int:
 
 
 def _write(terminal: int, text: str) -> None:
-    """Write by the system alone: the locks of ``sys.stderr`` may be held where this thread was interrupted."""
+    """Write by the system alone: the locks of ``sys.stderr`` may be held where this thread was
+    interrupted."""
     with contextlib.suppress(OSError):  # the terminal was closed, or takes nothing now
         os.write(terminal, text.encode("ascii", "replace"))

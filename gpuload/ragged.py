@@ -2,10 +2,11 @@
 
     lengths 2, 0, 3      payload [a b c d e]      offsets [0 2 2 5]
 
-It is the layout of Apache Arrow's lists (Arrow columnar format, "Variable-size List Layout") with int64 offsets. The
-payload is a NumPy array on the host or a CuPy array on a GPU; the offsets are always NumPy arrays on the host, because
-cutting the payload needs them there. A field is ragged where only its first axis varies (`spec.Field.ragged`);
-where several axes vary, a list of arrays stands in its place.
+It is the layout of Apache Arrow's lists (Arrow columnar format, "Variable-size List Layout") with
+int64 offsets. The payload is a NumPy array on the host or a CuPy array on a GPU; the offsets are
+always NumPy arrays on the host, because cutting the payload needs them there. A field is ragged
+where only its first axis varies (`spec.Field.ragged`); where several axes vary, a list of arrays
+stands in its place.
 """
 
 from __future__ import annotations
@@ -25,15 +26,17 @@ Offsets = NDArray[np.int64]
 class Ragged:
     """Values of varying length: a sequence of arrays that share one payload.
 
-    ``ragged[i]`` is value i, a view of the payload; ``ragged[a:b]`` is the ragged of some values, without a copy.
+    ``ragged[i]`` is value i, a view of the payload; ``ragged[a:b]`` is the ragged of some values,
+    without a copy.
 
     Args:
         payload: ``[total, *shape]``: the values one after the other.
-        offsets: int64 ``[N + 1]``, ascending: value i is ``payload[offsets[i]:offsets[i + 1]]``. The first need not be
-            0, nor the last the length of the payload.
+        offsets: int64 ``[N + 1]``, ascending: value i is ``payload[offsets[i]:offsets[i + 1]]``.
+            The first need not be 0, nor the last the length of the payload.
 
     Raises:
-        SpecError: the payload is no array, or the offsets are not one axis of ascending int64 numbers inside it.
+        SpecError: the payload is no array, or the offsets are not one axis of ascending int64
+            numbers inside it.
     """
 
     __slots__ = ("offsets", "payload")
@@ -45,8 +48,18 @@ class Ragged:
                 cause="it is a NumPy or CuPy array that has the values one after the other along its first axis",
                 remedy="pass such an array; gl.Ragged.of([array, array], array.dtype) makes one of single values",
             )
-        fits = isinstance(offsets, np.ndarray) and offsets.ndim == 1 and offsets.size and offsets.dtype == np.int64
-        if not fits or offsets[0] < 0 or offsets[-1] > len(payload) or bool((offsets[1:] < offsets[:-1]).any()):
+        fits = (
+            isinstance(offsets, np.ndarray)
+            and offsets.ndim == 1
+            and offsets.size
+            and offsets.dtype == np.int64
+        )
+        if (
+            not fits
+            or offsets[0] < 0
+            or offsets[-1] > len(payload)
+            or bool((offsets[1:] < offsets[:-1]).any())
+        ):
             raise SpecError(
                 f"offsets {offsets!r} into a payload of {len(payload)}",
                 cause="offsets are ascending int64 numbers that lie inside the payload, one more than there are values",
@@ -55,15 +68,22 @@ class Ragged:
         self.payload, self.offsets = payload, offsets
 
     @classmethod
-    def of(cls, values: Sequence[NDArray[Any]], dtype: np.dtype[Any], shape: tuple[int, ...] = ()) -> Ragged:
-        """Return arrays ``[length_i, *shape]`` of one dtype as a ragged, copied one after the other.
+    def of(
+        cls, values: Sequence[NDArray[Any]], dtype: np.dtype[Any], shape: tuple[int, ...] = ()
+    ) -> Ragged:
+        """Return arrays ``[length_i, *shape]`` of one dtype as a ragged, copied one after the
+        other.
 
         Raises:
-            SpecError: they cannot be joined, or, where there are none, no array has such a dtype and shape.
+            SpecError: they cannot be joined, or, where there are none, no array has such a dtype
+                and shape.
         """
         try:
             lengths = np.array([len(value) for value in values], np.int64)
-            payload = np.concatenate(values) if len(values) else np.empty((0, *shape), dtype)
+            if len(values):
+                payload = np.concatenate(values)
+            else:
+                payload = np.empty((0, *shape), dtype)
         except (TypeError, ValueError) as error:
             raise SpecError(
                 f"gl.Ragged.of({values!r}"[:200] + f", {dtype!r}, {shape!r})"[:200],
@@ -93,7 +113,8 @@ class Ragged:
         return int(self.flat.nbytes + self.offsets.nbytes)
 
     def to_dense(self, length: int | None = None, value: Any = 0, *, truncate: bool = False) -> Any:
-        """Return the values as one array ``[N, length, *shape]``, filled up behind each value; on the payload's device.
+        """Return the values as one array ``[N, length, *shape]``, filled up behind each value; on
+        the payload's device.
 
         Args:
             length: of each row; that of the longest value if left out.
@@ -101,11 +122,13 @@ class Ragged:
             truncate: cut values that are longer than ``length``, which are an error else.
 
         Raises:
-            SpecError: a value is longer than ``length``, or ``length`` is no whole number; or the dtype does not hold
-                ``value``.
+            SpecError: a value is longer than ``length``, or ``length`` is no whole number; or the
+                dtype does not hold ``value``.
         """
         longest = int(self.lengths.max(initial=0))
-        if length is not None and (not isinstance(length, (int, np.integer)) or isinstance(length, bool) or length < 0):
+        if length is not None and (
+            not isinstance(length, (int, np.integer)) or isinstance(length, bool) or length < 0
+        ):
             raise SpecError(
                 f"to_dense(length={length!r})"[:200],
                 cause="it is how many elements each row has, a whole number",
@@ -123,10 +146,19 @@ class Ragged:
                 cause="the dtype does not hold this value",
                 remedy="pass one that it holds: a number, or '' for text",
             )
-        num_elements = longest if length is None else int(length)
-        num_bytes = max(len(self), 1) * num_elements * max(self.payload.dtype.itemsize, np.dtype(np.int64).itemsize)
+        if length is None:
+            num_elements = longest
+        else:
+            num_elements = int(length)
+        num_bytes = (
+            max(len(self), 1)
+            * num_elements
+            * max(self.payload.dtype.itemsize, np.dtype(np.int64).itemsize)
+        )
         try:
-            if num_bytes > sys.maxsize:  # NumPy has several errors for such sizes, and no error for some
+            if (
+                num_bytes > sys.maxsize
+            ):  # NumPy has several errors for such sizes, and no error for some
                 raise MemoryError
             return dense(_namespace(self.payload), self, num_elements, value)
         except MemoryError:
@@ -137,7 +169,8 @@ class Ragged:
             ) from None
 
     def with_payload(self, flat: Any) -> Ragged:
-        """Return a ragged of the same lengths with other values: ``flat`` is in place of ``self.flat``."""
+        """Return a ragged of the same lengths with other values: ``flat`` is in place of
+        ``self.flat``."""
         return Ragged(flat, self.offsets - self.offsets[0])
 
     def __len__(self) -> int:
@@ -161,9 +194,13 @@ class Ragged:
         if isinstance(selection, int):
             return self.payload[int(self.offsets[selection]) : int(self.offsets[selection + 1])]
         if selection.step != 1:
-            raise SpecError(f"ragged[{key}]", cause="a ragged is cut, not strided", remedy="take single values")
+            raise SpecError(
+                f"ragged[{key}]", cause="a ragged is cut, not strided", remedy="take single values"
+            )
         # A slice that ends before its beginning is empty.
-        return Ragged(self.payload, self.offsets[selection.start : max(selection.start, selection.stop) + 1])
+        return Ragged(
+            self.payload, self.offsets[selection.start : max(selection.start, selection.stop) + 1]
+        )
 
     def __iter__(self) -> Iterator[Any]:
         bounds = self.offsets.tolist()
@@ -175,7 +212,8 @@ class Ragged:
 
 
 def dense(xp: Any, ragged: Ragged, length: int, value: Any) -> Any:
-    """Return the values of a ragged as ``[N, length, *shape]``, cut or filled up behind with ``value``.
+    """Return the values of a ragged as ``[N, length, *shape]``, cut or filled up behind with
+    ``value``.
 
     Args:
         xp: the array library of the payload.
@@ -188,17 +226,21 @@ def dense(xp: Any, ragged: Ragged, length: int, value: Any) -> Any:
     if not len(flat) or not length:
         return xp.full(shape, value, dtype=flat.dtype)
     inside = place < ragged.lengths[:, None]
-    # Element 0 stands where a row is filled up: an index has to lie inside, and the mask replaces what it takes.
+    # Element 0 stands where a row is filled up: an index has to lie inside, and the mask replaces
+    # what it takes.
     index = np.where(inside, (ragged.offsets[:-1] - ragged.offsets[0])[:, None] + place, 0)
     mask = xp.asarray(inside.reshape(*inside.shape, *(1,) * (len(shape) - 2)))
     return xp.where(mask, flat[xp.asarray(index)], xp.asarray(value, dtype=flat.dtype))
 
 
 def holds(dtype: np.dtype[Any], value: Any) -> bool:
-    """Return True if a dtype holds a value exactly: a number, up to the rounding of floats, or a text."""
+    """Return True if a dtype holds a value exactly: a number, up to the rounding of floats, or a
+    text."""
     if dtype.kind in "OSU":
         kinds = bytes if dtype.kind == "S" else str if dtype.kind == "U" else (str, bytes)
-        return isinstance(value, kinds) and (dtype.kind == "O" or bool(np.asarray(value).astype(dtype) == value))
+        return isinstance(value, kinds) and (
+            dtype.kind == "O" or bool(np.asarray(value).astype(dtype) == value)
+        )
     if isinstance(value, (str, bytes)):
         return False
     try:
@@ -209,7 +251,9 @@ def holds(dtype: np.dtype[Any], value: Any) -> bool:
         return False
     if array.ndim:
         return False
-    return bool(np.isfinite(array) == np.isfinite(value)) if array.dtype.kind == "f" else bool(array == value)
+    if array.dtype.kind == "f":
+        return bool(np.isfinite(array) == np.isfinite(value))
+    return bool(array == value)
 
 
 def _namespace(payload: Any) -> Any:
@@ -217,18 +261,22 @@ def _namespace(payload: Any) -> Any:
     if isinstance(payload, np.ndarray):
         return np
     namespace_of = getattr(payload, "__array_namespace__", None)
-    return sys.modules[type(payload).__module__.partition(".")[0]] if namespace_of is None else namespace_of()
+    if namespace_of is None:
+        return sys.modules[type(payload).__module__.partition(".")[0]]
+    return namespace_of()
 
 
 def offsets_of(lengths: NDArray[np.int64]) -> Offsets:
-    """Return the offsets of values of these lengths that lie one after the other, int64 ``[N + 1]``."""
+    """Return the offsets of values of these lengths that lie one after the other, int64
+    ``[N + 1]``."""
     offsets = np.zeros(lengths.size + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     return offsets
 
 
 def concatenate(parts: Sequence[Ragged]) -> Ragged:
-    """Return the values of several raggeds of one kind, one after the other; of a single one without a copy."""
+    """Return the values of several raggeds of one kind, one after the other; of a single one
+    without a copy."""
     if len(parts) == 1:
         return parts[0]
     payload = np.concatenate([part.flat for part in parts])
@@ -236,5 +284,8 @@ def concatenate(parts: Sequence[Ragged]) -> Ragged:
 
 
 def num_bytes(values: Any) -> int:
-    """Return the bytes of the values of a field: an array, values of varying length, or a list of arrays."""
-    return sum(array.nbytes for array in values) if isinstance(values, list) else int(values.nbytes)
+    """Return the bytes of the values of a field: an array, values of varying length, or a list of
+    arrays."""
+    if isinstance(values, list):
+        return sum(array.nbytes for array in values)
+    return int(values.nbytes)

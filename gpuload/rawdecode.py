@@ -2,8 +2,9 @@
 
 In     uint8 ``[N, record_bytes]`` and the ``Layout`` that says where the fields lie in a record.
 Out    for each field ``[N, *shape]``, native byte order, C order within a record.
-Views  where the stored bytes are those of the result, no byte is copied: on NumPy at any alignment and stride, on
-       CuPy (which has neither) where a field fills the record or its numbers are bytes. Anything else is one pass.
+Views  where the stored bytes are those of the result, no byte is copied: on NumPy at any alignment
+       and stride, on CuPy (which has neither) where a field fills the record or its numbers are
+       bytes. Anything else is one pass.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ def decode(xp: ModuleType, raw: Array, layout: Layout) -> dict[str, Array]:
         layout: of the fields in a record.
 
     Raises:
-        SpecError: ``raw`` is no such array, or CuPy cannot hold a field, which is for the host alone.
+        SpecError: ``raw`` is no such array, or CuPy cannot hold a field, which is for the host
+            alone.
     """
     _check(raw, layout)
     decode_part = _on_host if xp is np else _by_bytes
@@ -41,16 +43,19 @@ def decode(xp: ModuleType, raw: Array, layout: Layout) -> dict[str, Array]:
 
 
 def makes_views(layout: Layout) -> bool:
-    """Return True if ``decode`` on CuPy makes views alone of records that lie side by side, and queues no work."""
+    """Return True if ``decode`` on CuPy makes views alone of records that lie side by side, and
+    queues no work."""
     return all(
-        part.dtype.itemsize == 1 or (part.num_bytes == layout.record_bytes and part.is_native and part.is_c_order)
+        part.dtype.itemsize == 1
+        or (part.num_bytes == layout.record_bytes and part.is_native and part.is_c_order)
         for part in layout.parts
         if not part.field.host_only
     )
 
 
 def decode_into(raw: NDArray[np.uint8], layout: Layout, out: Mapping[str, NDArray[Any]]) -> None:
-    """Write the fields of raw records into arrays that are there already, in one pass; fields not in ``out`` are left.
+    """Write the fields of raw records into arrays that are there already, in one pass; fields not
+    in ``out`` are left.
 
     Args:
         raw: uint8 ``[N, record_bytes]``; the last axis is contiguous.
@@ -64,23 +69,32 @@ def decode_into(raw: NDArray[np.uint8], layout: Layout, out: Mapping[str, NDArra
 
 
 def view_part(raw: NDArray[np.uint8], part: Part) -> NDArray[Any]:
-    """Return a view of one field of raw records, ``[N, *shape]``, with its stored byte order and strides."""
+    """Return a view of one field of raw records, ``[N, *shape]``, with its stored byte order and
+    strides."""
     shape = (len(raw), *part.field.fixed_shape)
     if 0 in shape or not part.dtype.itemsize:
         return np.ndarray(shape, part.dtype)
     if part.is_c_order:
-        return raw[:, part.offset_bytes : part.offset_bytes + part.num_bytes].view(part.dtype).reshape(shape)
+        return (
+            raw[:, part.offset_bytes : part.offset_bytes + part.num_bytes]
+            .view(part.dtype)
+            .reshape(shape)
+        )
     first = raw[:, part.offset_bytes : part.offset_bytes + part.dtype.itemsize].view(part.dtype)
     return as_strided(first, shape, (raw.strides[0], *part.strides), writeable=raw.flags.writeable)
 
 
 def check_text(values: Any) -> None:
-    """Raise ``RowError`` if a record holds text with a number that is no character; Python cannot make a str of it.
+    """Raise ``RowError`` if a record holds text with a number that is no character; Python cannot
+    make a str of it.
 
     Args:
         values: of dtype U, ``[N, ...]``, a ``Ragged`` or a list of arrays.
     """
-    at_once = values.payload if isinstance(values, Ragged) else values
+    if isinstance(values, Ragged):
+        at_once = values.payload
+    else:
+        at_once = values
     if not isinstance(at_once, list) and not _is_no_text(at_once):
         return
     for row in range(len(values)):
@@ -103,11 +117,14 @@ def _is_no_text(values: Any) -> bool:
 
 def _on_host(xp: ModuleType, raw: NDArray[np.uint8], part: Part) -> NDArray[Any]:
     view = view_part(raw, part)
-    return view if part.is_native else view.astype(part.field.dtype, order="C", copy=True)
+    if part.is_native:
+        return view
+    return view.astype(part.field.dtype, order="C", copy=True)
 
 
 def _by_bytes(xp: ModuleType, raw: Array, part: Part) -> Array:
-    """Return a field by copies of bytes, for libraries without big-endian and unaligned arrays; ``xp`` may be NumPy."""
+    """Return a field by copies of bytes, for libraries without big-endian and unaligned arrays;
+    ``xp`` may be NumPy."""
     if part.field.host_only:
         raise SpecError(
             f"field {part.field.name!r} of {part.field.dtype} on the GPU",
@@ -119,11 +136,19 @@ def _by_bytes(xp: ModuleType, raw: Array, part: Part) -> Array:
         return xp.empty(shape, part.field.dtype)
     if item_bytes == 1:  # no order of bytes, and no alignment
         begin = raw[:, part.offset_bytes :]
-        return xp.lib.stride_tricks.as_strided(begin, shape, (raw.strides[0], *part.strides)).view(part.field.dtype)
+        return xp.lib.stride_tricks.as_strided(begin, shape, (raw.strides[0], *part.strides)).view(
+            part.field.dtype
+        )
     steps = (raw.strides[0], *part.strides, 1)
-    values = xp.lib.stride_tricks.as_strided(raw[:, part.offset_bytes :], (*shape, item_bytes), steps)
+    values = xp.lib.stride_tricks.as_strided(
+        raw[:, part.offset_bytes :], (*shape, item_bytes), steps
+    )
     if part.dtype != part.field.dtype:
-        number_bytes = item_bytes // 2 if part.dtype.kind == "c" else item_bytes  # real and imaginary part
+        # real and imaginary part
+        if part.dtype.kind == "c":
+            number_bytes = item_bytes // 2
+        else:
+            number_bytes = item_bytes
         values = values.reshape(*shape, item_bytes // number_bytes, number_bytes)[..., ::-1]
     return xp.ascontiguousarray(values).reshape(-1).view(part.field.dtype).reshape(shape)
 

@@ -1,13 +1,16 @@
 """Redaction: texts for people, without secrets and without characters that steer a terminal.
 
-Secrets     ``redact`` takes them out of a text: logins of URLs, values in the query of a web address (presigned links
-            carry their rights there), words such as ``AccountKey=...``, and the values of the variables of the
-            environment that hold credentials. ``***`` stands in their place.
-Characters  ``printable`` writes control characters, those that turn the direction of a line, and halves of surrogate
-            pairs as Python's ``repr`` does: a name from elsewhere cannot clear the screen, nor pretend to be a line.
-Users       `GpuloadError`, notes, the log (the filter at the end), what the commands print, the progress line, and the
-            ``repr`` of sources and of ``gl.Remote``. Names keep their value for programs: ``error.what`` and ``--json``
-            are without secrets, and have the characters of the name.
+Secrets     ``redact`` takes them out of a text: logins of URLs, values in the query of a web
+            address (presigned links carry their rights there), words such as ``AccountKey=...``,
+            and the values of the variables of the environment that hold credentials. ``***`` stands
+            in their place.
+Characters  ``printable`` writes control characters, those that turn the direction of a line, and
+            halves of surrogate pairs as Python's ``repr`` does: a name from elsewhere cannot clear
+            the screen, nor pretend to be a line.
+Users       `GpuloadError`, notes, the log (the filter at the end), what the commands print, the
+            progress line, and the ``repr`` of sources and of ``gl.Remote``. Names keep their value
+            for programs: ``error.what`` and ``--json`` are without secrets, and have the characters
+            of the name.
 
 Source  Signatures: https://docs.aws.amazon.com/AmazonS3/latest/API/sigv4-query-string-auth.html,
         https://cloud.google.com/storage/docs/authentication/signatures,
@@ -21,11 +24,13 @@ import os
 import re
 
 HIDDEN = "***"
-# Texts, which `re` compiles at their first use: most programs meet no secret, and importing gpuload is to be quick.
-# Slashes may be missing, too many, or escaped as in JSON: the text may have a URL that was mistyped. The time of each
-# pattern grows with a text's length, not with its square: names in files are texts of others, and may be long.
+# Texts, which `re` compiles at their first use: most programs meet no secret, and importing gpuload
+# is to be quick. Slashes may be missing, too many, or escaped as in JSON: the text may have a URL
+# that was mistyped. The time of each pattern grows with a text's length, not with its square: names
+# in files are texts of others, and may be long.
 LOGIN = r"(?i)((?<![a-z0-9+.-])[a-z0-9+.-]+://|https?:(?:\\?/){1,3})([^/\s?#'\"<>]{0,999})@"
-# A slash or question mark in a password ends the server's name too early; digits alone behind the colon are a port.
+# A slash or question mark in a password ends the server's name too early; digits alone behind the
+# colon are a port.
 RAGGED_LOGIN = r"(://)([^/@\s:'\"<>]{0,999}:(?!\d+(?:[/?#]|$))[^\s'\"<>]{0,999})@"
 ENCODED_LOGIN = r"(?i)(%3a%2f%2f)[^\s/'\"<>]{1,999}?(%40)"
 PROXY_LOGIN = r"(?<![\w/.@:-])[^\s:/@'\"<>=]+:[^\s:/@'\"<>]+@(?=[\w.-]+:\d{2,5}(?!\w))"  # user:password@proxy:3128
@@ -35,7 +40,17 @@ PARAMETER = r"([^=&;]*)(=?)([^&;]*)"
 TRAIL = r"[),:.;\]}]*$"  # the sentence in which a URL stands
 # Values that say which object is meant, and give no rights.
 PLAIN_PARAMETERS = frozenset(
-    ("versionid", "generation", "list-type", "prefix", "delimiter", "restype", "comp", "marker", "continuation-token")
+    (
+        "versionid",
+        "generation",
+        "list-type",
+        "prefix",
+        "delimiter",
+        "restype",
+        "comp",
+        "marker",
+        "continuation-token",
+    )
 )
 BEGIN = r"(?:(?<![\w-])|(?<=%3f)|(?<=%26))"  # also behind a "?" or "&" of an encoded URL
 SIGN = r"(?:['\"]?\s*[=:]\s*['\"]?|%3d|>)"
@@ -50,7 +65,9 @@ WORDS = (
 )
 SHORT_WORDS = rf"(?i)(?<=[?&;])(sig|signature|token|password|passwd|key|secret|auth|jsessionid|policy)=({VALUE})"
 BARE_SIGNATURE = rf"(?i){BEGIN}(sig|signature)(=|%3d)({VALUE})(?=&|$)"
-PASSWORDS = rf"(?i)(?<![\w-])(password|passwd|pwd|secret)(=|['\"]?\s*[=:]\s*(?=['\"]))(['\"]?)({VALUE})"
+PASSWORDS = (
+    rf"(?i)(?<![\w-])(password|passwd|pwd|secret)(=|['\"]?\s*[=:]\s*(?=['\"]))(['\"]?)({VALUE})"
+)
 # Columns may have this name: {'token': 'int32'}.
 TOKENS = (
     r"(?i)(?<![\w-])(token['\"]?\s*[=:]\s*)(['\"])"
@@ -61,9 +78,24 @@ KEYS = r"(?i)(?<![\w-])(key['\"]?\s*[=:]\s*)(['\"])([^'\"]+)(?=['\"].{0,500}\bse
 HEADERS = r"(?i)((?:authorization|cookie)['\"]?\s*[=:,]\s*['\"]?)([^'\"\n]+)"
 PRIVATE_KEY = r"(?s)-----BEGIN [A-Z ]*PRIVATE KEY.*?(?:-----END [A-Z ]*KEY-----|$)"
 VARIABLES = (
-    *("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_ACCESS_KEY"),
-    *("AZURE_STORAGE_SAS_TOKEN", "AZURE_STORAGE_SAS_KEY", "AZURE_STORAGE_CONNECTION_STRING", "AZURE_STORAGE_TOKEN"),
-    *("AZURE_STORAGE_CLIENT_SECRET", "AZURE_CLIENT_SECRET", "GOOGLE_SERVICE_ACCOUNT_KEY", "HF_TOKEN"),
+    *(
+        "AWS_SECRET_ACCESS_KEY",
+        "AWS_SESSION_TOKEN",
+        "AZURE_STORAGE_ACCOUNT_KEY",
+        "AZURE_STORAGE_ACCESS_KEY",
+    ),
+    *(
+        "AZURE_STORAGE_SAS_TOKEN",
+        "AZURE_STORAGE_SAS_KEY",
+        "AZURE_STORAGE_CONNECTION_STRING",
+        "AZURE_STORAGE_TOKEN",
+    ),
+    *(
+        "AZURE_STORAGE_CLIENT_SECRET",
+        "AZURE_CLIENT_SECRET",
+        "GOOGLE_SERVICE_ACCOUNT_KEY",
+        "HF_TOKEN",
+    ),
 )
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy")
 LEAST_SECRET = 6  # characters of a value of the environment: shorter ones are parts of other words
@@ -75,7 +107,8 @@ STEERING_LINES = f"(?!\n){STEERING}"
 
 
 def message(text: str) -> str:
-    """Return a text without secrets and without characters that steer a terminal; line breaks stay."""
+    """Return a text without secrets and without characters that steer a terminal; line breaks
+    stay."""
     return printable(redact(text), lines=True)
 
 
@@ -153,7 +186,10 @@ def _secrets_of_environment() -> set[str]:
     for name in PROXIES:
         login, sign, _ = os.environ.get(name, "").rpartition("@")
         login = login.rpartition("://")[2] or login
-        secrets |= {login, login.partition(":")[2]} if sign else set()
+        if sign:
+            secrets |= {login, login.partition(":")[2]}
+        else:
+            secrets |= set()
     return {secret for secret in secrets if len(secret) >= LEAST_SECRET}
 
 

@@ -1,13 +1,16 @@
 """Random numbers as a pure function of (seed, epoch, record, stream), whole batches at once.
 
-Philox 4x64-10 of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3" (SC 2011), with the words
-side by side and never added: key = (seed, stream), counter = (block, record, epoch, 0). Equal bit for bit to
+Philox 4x64-10 of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3" (SC
+2011), with the words side by side and never added: key = (seed, stream), counter = (block, record,
+epoch, 0). Equal bit for bit to
 
-    numpy.random.Generator(numpy.random.Philox(counter=[0, record, epoch, 0], key=[seed, stream])).random(k)
+    numpy.random.Generator(numpy.random.Philox(counter=[0, record, epoch, 0], key=[seed,
+    stream])).random(k)
 
 (with both lists as uint64 arrays)
 
-NumPy raises the counter before it makes a block, so block j (numbers 4j .. 4j + 3) has the counter word j + 1.
+NumPy raises the counter before it makes a block, so block j (numbers 4j .. 4j + 3) has the counter
+word j + 1.
 """
 
 from __future__ import annotations
@@ -27,7 +30,9 @@ LOW32 = np.uint64(0xFFFFFFFF)
 SHIFT32 = np.uint64(32)
 
 
-def uniform(count: int, *, seed: int, epoch: int, records: NDArray[np.int64], stream: int) -> NDArray[np.float64]:
+def uniform(
+    count: int, *, seed: int, epoch: int, records: NDArray[np.int64], stream: int
+) -> NDArray[np.float64]:
     """Return ``count`` numbers in [0, 1) for each record.
 
     Args:
@@ -42,7 +47,9 @@ def uniform(count: int, *, seed: int, epoch: int, records: NDArray[np.int64], st
     """
     if core.native is not None:
         numbers = np.empty((records.size, count), np.float64)
-        core.native.uniform(np.ascontiguousarray(records, np.int64), *_words(epoch, seed, stream), numbers)
+        core.native.uniform(
+            np.ascontiguousarray(records, np.int64), *_words(epoch, seed, stream), numbers
+        )
         return numbers
     words = _bits(count, seed=seed, epoch=epoch, records=records, stream=stream)
     return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
@@ -52,21 +59,25 @@ def bits(count: int, *, seed: int, epoch: int, records: NDArray[np.int64], strea
     """Return ``count`` random 64-bit words for each record, uint64 ``[N, count]``."""
     if core.native is not None:
         words = np.empty((records.size, _round_up(count)), np.uint64)
-        core.native.philox(np.ascontiguousarray(records, np.int64), *_words(epoch, seed, stream), words)
+        core.native.philox(
+            np.ascontiguousarray(records, np.int64), *_words(epoch, seed, stream), words
+        )
         return words[:, :count]
     return _bits(count, seed=seed, epoch=epoch, records=records, stream=stream)
 
 
 def _bits(count: int, *, seed: int, epoch: int, records: NDArray[np.int64], stream: int) -> WORDS:
     """Return the same words by NumPy: the definition."""
-    # A block has four words; those that are not asked for are made and left out, so that word k never depends on
-    # ``count``.
+    # A block has four words; those that are not asked for are made and left out, so that word k
+    # never depends on ``count``.
     blocks = _round_up(count) // 4
     block = np.tile(np.arange(1, blocks + 1, dtype=np.uint64), records.size)
     record = np.repeat(records.astype(np.uint64), blocks)
     zeros = np.zeros_like(block)
     counter = (block, record, zeros + np.uint64(checked_word(epoch, "epoch")), zeros)
-    return np.stack(philox(counter, (seed, stream)), axis=1).reshape(records.size, blocks * 4)[:, :count]
+    return np.stack(philox(counter, (seed, stream)), axis=1).reshape(records.size, blocks * 4)[
+        :, :count
+    ]
 
 
 def below(words: WORDS, count: int) -> NDArray[np.int64]:
@@ -81,8 +92,11 @@ def below(words: WORDS, count: int) -> NDArray[np.int64]:
     return _multiply(words, count)[0].astype(np.int64)
 
 
-def philox(counter: tuple[WORDS, WORDS, WORDS, WORDS], key: tuple[int, int]) -> tuple[WORDS, WORDS, WORDS, WORDS]:
-    """Return the Philox 4x64-10 blocks of counters ``[M]`` each under one key, four words ``[M]`` each."""
+def philox(
+    counter: tuple[WORDS, WORDS, WORDS, WORDS], key: tuple[int, int]
+) -> tuple[WORDS, WORDS, WORDS, WORDS]:
+    """Return the Philox 4x64-10 blocks of counters ``[M]`` each under one key, four words ``[M]``
+    each."""
     c0, c1, c2, c3 = counter
     k0, k1 = checked_word(key[0], "seed"), checked_word(key[1], "stream")
     for _ in range(ROUNDS):
@@ -95,7 +109,11 @@ def philox(counter: tuple[WORDS, WORDS, WORDS, WORDS], key: tuple[int, int]) -> 
 
 def checked_word(value: int, name: str) -> int:
     """Return a 64-bit word of a key or counter; raises ``SpecError`` outside 0 to 2**64 - 1."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not 0 <= value <= MASK64:
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, (int, np.integer))
+        or not 0 <= value <= MASK64
+    ):
         raise SpecError(
             f"{name} = {value!r}",
             cause="it is a whole number from 0 to 2**64 - 1",

@@ -1,22 +1,28 @@
-"""Calls that no signal handler breaks off: a thread of their own does the work, and the caller waits for it.
+"""Calls that no signal handler breaks off: a thread of their own does the work, and the caller
+waits for it.
 
-Ctrl-C raises an exception at any line of the main thread, and other signal handlers may do the same. Code that is not
-written for that stays half done: an import leaves a module without half of its names in ``sys.modules``, where the next
-import takes it for whole. Python runs signal handlers in the main thread alone. So the main thread hands such work to a
-thread that lives as long as the work, and waits for it.
+Ctrl-C raises an exception at any line of the main thread, and other signal handlers may do the
+same. Code that is not written for that stays half done: an import leaves a module without half of
+its names in ``sys.modules``, where the next import takes it for whole. Python runs signal handlers
+in the main thread alone. So the main thread hands such work to a thread that lives as long as the
+work, and waits for it.
 
-Interrupted   The caller gets the exception at once, and the thread goes on to the end. The next call has a new thread,
-              which waits for the first where both import the same module, by the lock of that module.
-Deadlock      The thread would wait for ever for a lock that the caller holds. So a caller that is itself in the middle
-              of an import does the work itself: it holds the lock of the module that it imports. (A module of
-              ``gpuload.bridges`` is different: no work that is done here imports one.) This also holds for a signal
-              handler that was called during an import.
+Interrupted   The caller gets the exception at once, and the thread goes on to the end. The next
+              call has a new thread, which waits for the first where both import the same module, by
+              the lock of that module.
+Deadlock      The thread would wait for ever for a lock that the caller holds. So a caller that is
+              itself in the middle of an import does the work itself: it holds the lock of the
+              module that it imports. (A module of ``gpuload.bridges`` is different: no work that is
+              done here imports one.) This also holds for a signal handler that was called during an
+              import.
 Other threads do the work themselves: no signal handler can break it off there.
 Finalizers    may run in the thread, as in any other. No finalizer of gpuload imports anything.
-Fork          A child has the locks, but not the thread that would release them. So a fork waits until no such work is
-              under way; it could only be that of a caller that was interrupted, or of another thread.
-Libraries     What a library raises becomes an error of gpuload in one place, `call_library`: exceptions here are of the
-              library, and an exception of a signal handler reaches the caller as itself.
+Fork          A child has the locks, but not the thread that would release them. So a fork waits
+              until no such work is under way; it could only be that of a caller that was
+              interrupted, or of another thread.
+Libraries     What a library raises becomes an error of gpuload in one place, `call_library`:
+              exceptions here are of the library, and an exception of a signal handler reaches the
+              caller as itself.
 Python's end  waits for the work, as for all threads (`threads`).
 """
 
@@ -59,7 +65,8 @@ def call(function: Callable[[], R]) -> R:
     errors: list[BaseException] = []
     stop_flags: list[bool] = []
 
-    # Lists and no `Future`: an append is one step of the interpreter, so no handler finds a lock half taken.
+    # Lists and no `Future`: an append is one step of the interpreter, so no handler finds a lock
+    # half taken.
     def work() -> None:
         try:
             if not stop_flags:
@@ -77,7 +84,9 @@ def call(function: Callable[[], R]) -> R:
     threads.join(helpers)
     if errors:
         raise errors.pop()  # it stays nowhere else: the error and this call would keep each other alive
-    return results.pop() if results else function()  # a child of a fork in a signal handler has not the thread
+    return (
+        results.pop() if results else function()
+    )  # a child of a fork in a signal handler has not the thread
 
 
 def call_library(
@@ -87,9 +96,9 @@ def call_library(
 ) -> R:
     """Return ``function()``, a call of another library, whose exceptions become errors of gpuload.
 
-    An exception that a signal handler raises meanwhile is none of the library's, and reaches the caller as itself. In
-    the main thread a call takes 0.2 ms more than the function, in other threads nothing: it is for a file or a block
-    of records, not for each record.
+    An exception that a signal handler raises meanwhile is none of the library's, and reaches the
+    caller as itself. In the main thread a call takes 0.2 ms more than the function, in other
+    threads nothing: it is for a file or a block of records, not for each record.
 
     Args:
         function: the call.
@@ -110,10 +119,12 @@ def call_library(
 
 
 def pass_on(error: BaseException) -> None:
-    """Raise an exception again if a signal handler raised it; for an ``except`` that catches those of a library.
+    """Raise an exception again if a signal handler raised it; for an ``except`` that catches those
+    of a library.
 
-    Where ``call_library`` does not fit: in context managers, and around single calls of the operating system. A handler
-    that is no Python function, or has deleted its arguments, is not seen here.
+    Where ``call_library`` does not fit: in context managers, and around single calls of the
+    operating system. A handler that is no Python function, or has deleted its arguments, is not
+    seen here.
     """
     if threads.in_main() and is_of_handler(error):
         raise error
@@ -121,7 +132,8 @@ def pass_on(error: BaseException) -> None:
 
 @contextlib.contextmanager
 def suppress(*errors: type[Exception]) -> Iterator[None]:
-    """Suppress errors of the block, as ``contextlib.suppress`` does, but not those that a signal handler raised."""
+    """Suppress errors of the block, as ``contextlib.suppress`` does, but not those that a signal
+    handler raised."""
     try:
         yield
     except errors as error:
@@ -129,7 +141,8 @@ def suppress(*errors: type[Exception]) -> Iterator[None]:
 
 
 def is_folder(path: str) -> bool:
-    """Return what ``os.path.isdir`` does, which takes the error of a signal handler for "there is none"."""
+    """Return what ``os.path.isdir`` does, which takes the error of a signal handler for "there is
+    none"."""
     return stat.S_ISDIR(_mode(os.stat, path))
 
 
@@ -144,7 +157,8 @@ def is_link(path: str) -> bool:
 
 
 def exists(path: str, *, follow: bool = True) -> bool:
-    """Return what ``os.path.exists`` does, or without ``follow`` ``os.path.lexists``; see `is_folder`."""
+    """Return what ``os.path.exists`` does, or without ``follow`` ``os.path.lexists``; see
+    `is_folder`."""
     return bool(_mode(os.stat if follow else os.lstat, path))
 
 
@@ -160,15 +174,18 @@ def _mode(look: Callable[[str], os.stat_result], path: str) -> int:
 def import_package(name: str) -> ModuleType:
     """Return a module, imported where no signal handler breaks the import off.
 
-    It is the one way to import packages besides NumPy and gpuload itself, and modules of Python's library that only few
-    need. Once the module is there, this costs a look into ``sys.modules``.
+    It is the one way to import packages besides NumPy and gpuload itself, and modules of Python's
+    library that only few need. Once the module is there, this costs a look into ``sys.modules``.
 
     Raises:
         ImportError: there is none, or its import failed.
     """
     module = sys.modules.get(name)
-    # Importlib's own sign (CPython 3.10 to 3.14): a module stands in `sys.modules` before its first line has run.
-    if module is None or getattr(module.__spec__, "_initializing", False):  # another thread is importing it
+    # Importlib's own sign (CPython 3.10 to 3.14): a module stands in `sys.modules` before its first
+    # line has run.
+    if module is None or getattr(
+        module.__spec__, "_initializing", False
+    ):  # another thread is importing it
         module = call(functools.partial(importlib.import_module, name))
     return module
 
@@ -176,7 +193,8 @@ def import_package(name: str) -> ModuleType:
 def is_installed(name: str) -> bool:
     """Return True if a module could be imported, without importing it.
 
-    Python's search holds the lock of all imports, which an exception of a signal handler would leave locked for ever.
+    Python's search holds the lock of all imports, which an exception of a signal handler would
+    leave locked for ever.
     """
 
     def find() -> bool:
@@ -189,10 +207,12 @@ def is_installed(name: str) -> bool:
 
 
 def is_of_handler(error: BaseException) -> bool:
-    """Return True if the traceback of an error, or of one before it, shows that a signal handler raised it.
+    """Return True if the traceback of an error, or of one before it, shows that a signal handler
+    raised it.
 
-    Python calls a handler with the frame that it interrupts, which is the one that the handler's frame came from; no
-    other function gets that. A handler that is no Python function, or has deleted its arguments, is not seen.
+    Python calls a handler with the frame that it interrupts, which is the one that the handler's
+    frame came from; no other function gets that. A handler that is no Python function, or has
+    deleted its arguments, is not seen.
     """
     before: BaseException | None = error
     while before is not None:
@@ -208,7 +228,8 @@ def is_of_handler(error: BaseException) -> bool:
 def _is_handler(frame: FrameType) -> bool:
     code = frame.f_code
     has_rest = bool(code.co_flags & inspect.CO_VARARGS)
-    # Of a frame, `co_varnames` has the arguments first: by position, by keyword, then the name of ``*args``.
+    # Of a frame, `co_varnames` has the arguments first: by position, by keyword, then the name of
+    # ``*args``.
     names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount + has_rest]
     arguments = [frame.f_locals.get(name) for name in names]
     if has_rest:
@@ -217,7 +238,8 @@ def _is_handler(frame: FrameType) -> bool:
 
 
 def _is_importing() -> bool:
-    """Return True if this thread is in the middle of an import of a module that the work could wait for.
+    """Return True if this thread is in the middle of an import of a module that the work could wait
+    for.
 
     Python keeps no list of them; each is a call of ``_find_and_load`` (CPython 3.10 to 3.14).
     """
@@ -230,11 +252,18 @@ def _is_importing() -> bool:
 
 
 def _join_helpers() -> None:
-    """Wait until no work is under way in another thread. A thread that is not quite started holds no lock yet."""
+    """Wait until no work is under way in another thread. A thread that is not quite started holds
+    no lock yet."""
     current = threading.current_thread()
     # Not this thread: work that forks would wait for itself.
-    other_threads = [thread for thread in threads.running(NAME) if thread.ident is not None and thread is not current]
-    with contextlib.suppress(GpuloadError):  # one waits for ever; it is the child's loss alone if it needs that lock
+    other_threads = [
+        thread
+        for thread in threads.running(NAME)
+        if thread.ident is not None and thread is not current
+    ]
+    with contextlib.suppress(
+        GpuloadError
+    ):  # one waits for ever; it is the child's loss alone if it needs that lock
         threads.join(other_threads, threads.END_S)
 
 

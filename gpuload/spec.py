@@ -1,7 +1,7 @@
 """Field, Spec and Layout: the description of records that rooms pass on.
 
-A ``Field`` describes the value of a record under a name; a ``Spec`` is the fields of a record; a ``Layout`` says where
-the fields of a fixed-size record lie in its raw bytes.
+A ``Field`` describes the value of a record under a name; a ``Spec`` is the fields of a record; a
+``Layout`` says where the fields of a fixed-size record lie in its raw bytes.
 """
 
 from __future__ import annotations
@@ -24,17 +24,27 @@ Shape = tuple[int | None, ...]
 NUMBERS = "buif"  # kinds of dtype: boolean, unsigned, signed, floating
 MOST_CHANNELS = 4  # of an image whose axes are not known
 HOST_KINDS = "SUMmVO"  # bytes, text, datetimes: no array library on a GPU has them
-LARGEST_NDIM: int = getattr(np, "MAXDIMS", 64)  # of an array; NumPy 1 has 32 and says so, NumPy 2 does not say
+LARGEST_NDIM: int = getattr(
+    np, "MAXDIMS", 64
+)  # of an array; NumPy 1 has 32 and says so, NumPy 2 does not say
 LARGEST_REAL_BYTES = 8  # nor numbers longer than 64 bits (x86's long double, 80 bits in 16 bytes)
 ENCODED_BYTES = (np.dtype(np.uint8), (None,))  # the dtype and shape of a field of encoded images
 TEXTS = ("str", "bytes")  # what the objects of a field of text are
 BOX_FORMATS = ("xyxy", "xywh", "cxcywh")  # as torchvision names them
 POINT_FORMAT, MASK, INSTANCES = "xy", "mask", "masks"
-COLUMNS, MOST_FIELDS, MOST_LINES = 80, 8, 64  # of `repr`: of a terminal; of a record beside other facts; of a spec
+COLUMNS, MOST_FIELDS, MOST_LINES = (
+    80,
+    8,
+    64,
+)  # of `repr`: of a terminal; of a record beside other facts; of a spec
 VOLUMES = ("DHWC", "DHW")  # orders of axes: of slices of an image, with channels or without
 NORMALIZED = "normalized "  # before a format: x in parts of the image's width, y of its height
 ZONES = ("UTC", "local")  # of times
-KINDS = (MASK, INSTANCES, *(prefix + name for prefix in ("", NORMALIZED) for name in (*BOX_FORMATS, POINT_FORMAT)))
+KINDS = (
+    MASK,
+    INSTANCES,
+    *(prefix + name for prefix in ("", NORMALIZED) for name in (*BOX_FORMATS, POINT_FORMAT)),
+)
 
 
 @dataclass(frozen=True)
@@ -44,18 +54,24 @@ class Field:
     Attributes:
         name: the field's name.
         dtype: dtype of its elements, native byte order; ``object`` for text of any length.
-        shape: shape in one record; ``None`` for an axis that varies; ``None`` as a whole where the rank varies.
+        shape: shape in one record; ``None`` for an axis that varies; ``None`` as a whole where the
+            rank varies.
         encoded: True if the bytes (uint8, shape ``(None,)``) are an encoded image file.
-        axes: what each axis is, ``"HWC"`` say, or ``""`` where that is not known; ``"DHWC"`` are slices of an image.
-        text: ``"str"`` or ``"bytes"`` where the elements are such objects, of any length (dtype ``object``); else
-            ``""``. Text of a fixed length (dtypes ``U20`` and ``S20``) is no text in this sense.
-        kind: what the values are of the image beside them, one of ``KINDS``: its ``"mask"``; ``"masks"`` of objects in
-            it, ``[number, height, width]``; boxes (``"xyxy"``: left, top, right, bottom; ``"xywh"``: left, top, width,
-            height; ``"cxcywh"``: centre, width, height) or points (``"xy"``), in pixels, or ``"normalized xyxy"`` in
-            parts of width and height; ``""`` where that is not known. ``source.mark`` says it.
-        rows_of: the name of the field of boxes of which each has a row here: labels, say; or ``""``.
-        zone: ``"UTC"`` of times that are stored with a time zone, whichever it is; ``"local"`` of those that are stored
-            without one; ``""`` where the format does not say it. Fields are equal without it.
+        axes: what each axis is, ``"HWC"`` say, or ``""`` where that is not known; ``"DHWC"`` are
+            slices of an image.
+        text: ``"str"`` or ``"bytes"`` where the elements are such objects, of any length (dtype
+            ``object``); else ``""``. Text of a fixed length (dtypes ``U20`` and ``S20``) is no text
+            in this sense.
+        kind: what the values are of the image beside them, one of ``KINDS``: its ``"mask"``;
+            ``"masks"`` of objects in it, ``[number, height, width]``; boxes (``"xyxy"``: left, top,
+            right, bottom; ``"xywh"``: left, top, width, height; ``"cxcywh"``: centre, width,
+            height) or points (``"xy"``), in pixels, or ``"normalized xyxy"`` in parts of width and
+            height; ``""`` where that is not known. ``source.mark`` says it.
+        rows_of: the name of the field of boxes of which each has a row here: labels, say; or
+            ``""``.
+        zone: ``"UTC"`` of times that are stored with a time zone, whichever it is; ``"local"`` of
+            those that are stored without one; ``""`` where the format does not say it. Fields are
+            equal without it.
 
     Raises:
         SpecError: an attribute is of another kind, or two of them contradict each other.
@@ -85,7 +101,9 @@ class Field:
             )
         if self.text and not (self.uniform or self.ragged):
             raise self._attribute_error(
-                "shape", "of text only the first axis may vary", "write (None,) for any number of texts"
+                "shape",
+                "of text only the first axis may vary",
+                "write (None,) for any number of texts",
             )
         if self.encoded and (self.dtype, self.shape) != ENCODED_BYTES:
             raise self._attribute_error(
@@ -94,29 +112,49 @@ class Field:
                 f"write gl.Field({self.name!r}, numpy.dtype('u1'), (None,), encoded=True)",
             )
         if not isinstance(self.axes, str):
-            raise self._attribute_error("axes", "it is a text with a letter for each axis", "write axes='HWC'")
+            raise self._attribute_error(
+                "axes", "it is a text with a letter for each axis", "write axes='HWC'"
+            )
         if self.axes and self.shape is not None and len(self.axes) != len(self.shape):
             raise self._attribute_error(
-                "axes", f"the shape {self.shape} has {len(self.shape)} axes", "name each axis, or none"
+                "axes",
+                f"the shape {self.shape} has {len(self.shape)} axes",
+                "name each axis, or none",
             )
         if not isinstance(self.kind, str) or self.kind not in ("", *KINDS):
-            raise self._attribute_error("kind", f"it is one of {KINDS}, or empty", "write kind='xyxy' for boxes")
+            raise self._attribute_error(
+                "kind", f"it is one of {KINDS}, or empty", "write kind='xyxy' for boxes"
+            )
         if not isinstance(self.rows_of, str):
-            raise self._attribute_error("rows_of", "it is the name of a field of boxes, or empty", "write rows_of=''")
+            raise self._attribute_error(
+                "rows_of", "it is the name of a field of boxes, or empty", "write rows_of=''"
+            )
         if not isinstance(self.zone, str) or self.zone not in ("", *ZONES):
-            raise self._attribute_error("zone", f"it is one of {ZONES}, or empty", "write zone='UTC'")
+            raise self._attribute_error(
+                "zone", f"it is one of {ZONES}, or empty", "write zone='UTC'"
+            )
 
     def _checked_dtype(self) -> np.dtype[Any]:
         remedy = "write numpy.dtype('f4'), say"
         try:
             dtype = dtype_of(self.dtype)
         except (TypeError, ValueError, SyntaxError) as error:
-            raise self._attribute_error("dtype", f"numpy.dtype does not take it: {error}", remedy) from None
+            raise self._attribute_error(
+                "dtype", f"numpy.dtype does not take it: {error}", remedy
+            ) from None
         if (dtype.kind == "O") != bool(self.text):
             cause = "the objects of a field are text of any length: str or bytes"
-            raise self._attribute_error("dtype", cause, f"write gl.Field({self.name!r}, object, (), text='str')")
-        if (dtype.hasobject and not self.text) or dtype.names is not None or dtype.subdtype is not None:
-            raise self._attribute_error("dtype", "a field has one dtype, of numbers, text or bytes", remedy)
+            raise self._attribute_error(
+                "dtype", cause, f"write gl.Field({self.name!r}, object, (), text='str')"
+            )
+        if (
+            (dtype.hasobject and not self.text)
+            or dtype.names is not None
+            or dtype.subdtype is not None
+        ):
+            raise self._attribute_error(
+                "dtype", "a field has one dtype, of numbers, text or bytes", remedy
+            )
         if not dtype.isnative:
             native = dtype.newbyteorder("=").str
             cause = "a field comes out in the byte order of this machine; gpuload.spec.Part says how it is stored"
@@ -126,8 +164,13 @@ class Field:
     def _checked_shape(self) -> Shape | None:
         if self.shape is None:
             return None
-        if not isinstance(self.shape, (tuple, list)) or not all(n is None or is_whole(n) for n in self.shape):
-            example = f"({self.shape},)" if is_whole(self.shape) else "(None, None, 3)"
+        if not isinstance(self.shape, (tuple, list)) or not all(
+            n is None or is_whole(n) for n in self.shape
+        ):
+            if is_whole(self.shape):
+                example = f"({self.shape},)"
+            else:
+                example = "(None, None, 3)"
             raise self._attribute_error(
                 "shape",
                 "it is a tuple of lengths, None for an axis that varies; None as a whole where the rank varies",
@@ -137,7 +180,9 @@ class Field:
 
     def _attribute_error(self, attribute: str, cause: str, remedy: str) -> SpecError:
         value = getattr(self, attribute)
-        return SpecError(f"gl.Field({self.name!r}) with {attribute}={value!r}", cause=cause, remedy=remedy)
+        return SpecError(
+            f"gl.Field({self.name!r}) with {attribute}={value!r}", cause=cause, remedy=remedy
+        )
 
     @cached_property
     def uniform(self) -> bool:
@@ -146,13 +191,17 @@ class Field:
 
     @cached_property
     def ragged(self) -> bool:
-        """True if only the first axis varies, so that a batch is one `Ragged`: encoded files, texts, sequences."""
+        """True if only the first axis varies, so that a batch is one `Ragged`: encoded files,
+        texts, sequences."""
         return self.shape is not None and self.shape[:1] == (None,) and None not in self.shape[1:]
 
     @cached_property
     def stored(self) -> Field:
-        """The field as leaves read it and caches keep it: of text the bytes, uint8 ``(None,)``, as `strings` has it."""
-        return replace(self, dtype=ENCODED_BYTES[0], shape=ENCODED_BYTES[1], axes="", text="") if self.text else self
+        """The field as leaves read it and caches keep it: of text the bytes, uint8 ``(None,)``, as
+        `strings` has it."""
+        if self.text:
+            return replace(self, dtype=ENCODED_BYTES[0], shape=ENCODED_BYTES[1], axes="", text="")
+        return self
 
     @property
     def holds_boxes(self) -> bool:
@@ -166,48 +215,66 @@ class Field:
 
     @property
     def is_marked(self) -> bool:
-        """True if the field belongs to an image beside it: its mask, boxes, points, or rows that go with boxes."""
+        """True if the field belongs to an image beside it: its mask, boxes, points, or rows that go
+        with boxes."""
         return bool(self.kind or self.rows_of)
 
     @property
     def is_volume(self) -> bool:
-        """True if the field holds slices of an image along its first axis: it is marked so, or it has four axes."""
+        """True if the field holds slices of an image along its first axis: it is marked so, or it
+        has four axes."""
         if self.shape is None or self.encoded:
             return False
-        return self.axes in VOLUMES or (len(self.shape) == 4 and not self.axes and self.dtype.kind in NUMBERS)
+        return self.axes in VOLUMES or (
+            len(self.shape) == 4 and not self.axes and self.dtype.kind in NUMBERS
+        )
 
     @property
     def may_be_image(self) -> bool:
         """True if the field holds encoded images, or numbers along three axes."""
-        return self.encoded or (self.shape is not None and len(self.shape) == 3 and self.dtype.kind in NUMBERS)
+        return self.encoded or (
+            self.shape is not None and len(self.shape) == 3 and self.dtype.kind in NUMBERS
+        )
 
     @property
     def is_channels_first(self) -> bool:
-        """True if the three axes are CHW, or not known and of at most 4 channels before an axis that is longer."""
+        """True if the three axes are CHW, or not known and of at most 4 channels before an axis
+        that is longer."""
         if self.axes or self.shape is None or len(self.shape) != 3:
             return self.axes == "CHW"
         first, _, last = self.shape
-        return first is not None and first <= MOST_CHANNELS and (last is None or last > MOST_CHANNELS)
+        return (
+            first is not None and first <= MOST_CHANNELS and (last is None or last > MOST_CHANNELS)
+        )
 
     @property
     def unmarked(self) -> Field:
-        """The field without its mark: an array like any other, no mask, box or point of an image."""
-        return self.with_(kind="", rows_of="") if self.is_marked else self
+        """The field without its mark: an array like any other, no mask, box or point of an
+        image."""
+        if self.is_marked:
+            return self.with_(kind="", rows_of="")
+        return self
 
     @property
     def mark(self) -> str:
-        """The text by which ``source.mark`` says ``kind`` and ``rows_of``: ``"xy with boxes"``, say."""
+        """The text by which ``source.mark`` says ``kind`` and ``rows_of``: ``"xy with boxes"``,
+        say."""
         return " ".join(filter(None, [self.kind, self.rows_of and f"with {self.rows_of}"]))
 
     @property
     def has_rows(self) -> bool:
-        """True if every record has the same number of bytes, so that a batch is rows of raw memory."""
+        """True if every record has the same number of bytes, so that a batch is rows of raw
+        memory."""
         return self.uniform and not self.text
 
     @property
     def host_only(self) -> bool:
-        """True for bytes, text, datetimes and long doubles, which stay on the host on any device."""
-        real_bytes = self.dtype.itemsize // 2 if self.dtype.kind == "c" else self.dtype.itemsize
+        """True for bytes, text, datetimes and long doubles, which stay on the host on any
+        device."""
+        if self.dtype.kind == "c":
+            real_bytes = self.dtype.itemsize // 2
+        else:
+            real_bytes = self.dtype.itemsize
         return self.dtype.kind in HOST_KINDS or real_bytes > LARGEST_REAL_BYTES
 
     @cached_property
@@ -231,11 +298,23 @@ class Field:
         Raises:
             SpecError: there is no such attribute, or it is of another kind.
         """
-        attributes = ("name", "dtype", "shape", "encoded", "axes", "text", "kind", "rows_of", "zone")
+        attributes = (
+            "name",
+            "dtype",
+            "shape",
+            "encoded",
+            "axes",
+            "text",
+            "kind",
+            "rows_of",
+            "zone",
+        )
         unknown = sorted(changes.keys() - set(attributes))
         if unknown:
             raise SpecError(
-                f"with_ got {unknown}", cause="a field has no such attribute", remedy=f"use {', '.join(attributes)}"
+                f"with_ got {unknown}",
+                cause="a field has no such attribute",
+                remedy=f"use {', '.join(attributes)}",
             )
         if "dtype" in changes and "text" not in changes and np.dtype(changes["dtype"]).kind != "O":
             changes["text"] = ""
@@ -245,12 +324,18 @@ class Field:
 
     def __repr__(self) -> str:
         """Return a call that makes the field, without the arguments that have their defaults."""
-        values = ((attribute.name, getattr(self, attribute.name), attribute.default) for attribute in fields(self)[3:])
+        values = (
+            (attribute.name, getattr(self, attribute.name), attribute.default)
+            for attribute in fields(self)[3:]
+        )
         arguments = [f", {name}={value!r}" for name, value, default in values if value != default]
         return f"gl.Field({self.name!r}, {str(self.dtype)!r}, {self.shape}{''.join(arguments)})"
 
     def __str__(self) -> str:
-        kind = "encoded image" if self.encoded else f"{self.text or self.dtype} {self.shape}"
+        if self.encoded:
+            kind = "encoded image"
+        else:
+            kind = f"{self.text or self.dtype} {self.shape}"
         return " ".join(filter(None, [f"{printable(self.name)}: {kind}", self.axes, self.mark]))
 
 
@@ -266,7 +351,9 @@ class Spec:
 
     def __post_init__(self) -> None:
         fields = self.fields
-        if not isinstance(fields, (tuple, list)) or not all(isinstance(field, Field) for field in fields):
+        if not isinstance(fields, (tuple, list)) or not all(
+            isinstance(field, Field) for field in fields
+        ):
             raise SpecError(
                 f"gl.Spec of {fields!r}",
                 cause="a spec is made of a tuple of gl.Field, also where there is only one",
@@ -327,8 +414,11 @@ class Spec:
         return Spec(tuple(by_name.get(field.name, field) for field in self.fields))
 
     def including(self, *fields: Field) -> Spec:
-        """Return the spec with the fields of the same names replaced, and new ones behind the others."""
-        return Spec((*self.fields, *(field for field in fields if field.name not in self))).replacing(*fields)
+        """Return the spec with the fields of the same names replaced, and new ones behind the
+        others."""
+        return Spec(
+            (*self.fields, *(field for field in fields if field.name not in self))
+        ).replacing(*fields)
 
     def only(self, names: Iterable[str]) -> Spec:
         """Return the spec of the named fields, in this spec's order.
@@ -341,7 +431,9 @@ class Spec:
             selection = (names,) if isinstance(names, str) else tuple(names)
         except TypeError:
             raise SpecError(
-                f"only({names!r})", cause="fields are named", remedy=f"write only({list(self.names)})"
+                f"only({names!r})",
+                cause="fields are named",
+                remedy=f"write only({list(self.names)})",
             ) from None
         selection_names = {self[name].name for name in selection}
         return Spec(tuple(field for field in self.fields if field.name in selection_names))
@@ -354,8 +446,15 @@ class Spec:
         return "; ".join(map(str, self.fields))
 
 
-def outline(title: str, field_texts: Iterable[str], *rest: str, separator: str, max_fields: int = MOST_FIELDS) -> str:
-    """Return ``<title, fields, rest>``, for ``repr``: in one line, or a line each where that one line would be wide.
+def outline(
+    title: str,
+    field_texts: Iterable[str],
+    *rest: str,
+    separator: str,
+    max_fields: int = MOST_FIELDS,
+) -> str:
+    """Return ``<title, fields, rest>``, for ``repr``: in one line, or a line each where that one
+    line would be wide.
 
     Args:
         title: what it is.
@@ -369,7 +468,9 @@ def outline(title: str, field_texts: Iterable[str], *rest: str, separator: str, 
         texts[max_fields:] = [f"... and {len(texts) - max_fields} more fields"]
     parts = [title, *texts, *filter(None, rest)]
     line = f"<{f'{separator} '.join(parts)}>"
-    return line if len(line) <= COLUMNS else f"<{f'{separator}{NEW_LINE}'.join(parts)}>"
+    if len(line) <= COLUMNS:
+        return line
+    return f"<{f'{separator}{NEW_LINE}'.join(parts)}>"
 
 
 @dataclass(frozen=True)
@@ -381,8 +482,8 @@ class Part:
         dtype: the dtype as stored, with its byte order.
         offset_bytes: of its first byte in the record.
         fortran: True if the stored elements are in Fortran (first axis fastest) order.
-        strides_bytes: for elements that do not lie side by side (one field of an array of structures): the bytes from
-            one to the next along each axis of the field's shape.
+        strides_bytes: for elements that do not lie side by side (one field of an array of
+            structures): the bytes from one to the next along each axis of the field's shape.
     """
 
     field: Field
@@ -409,8 +510,22 @@ class Part:
     def same_bytes(self, part: Part) -> bool:
         """Return True if both describe the same bytes; the names of their fields may differ."""
         field, other_field = self.field, part.field
-        return (self.dtype, self.offset_bytes, self.fortran, self.strides_bytes, field.dtype, field.shape) == (
-            *(part.dtype, part.offset_bytes, part.fortran, part.strides_bytes, other_field.dtype, other_field.shape),
+        return (
+            self.dtype,
+            self.offset_bytes,
+            self.fortran,
+            self.strides_bytes,
+            field.dtype,
+            field.shape,
+        ) == (
+            *(
+                part.dtype,
+                part.offset_bytes,
+                part.fortran,
+                part.strides_bytes,
+                other_field.dtype,
+                other_field.shape,
+            ),
         )
 
     @property
@@ -421,8 +536,11 @@ class Part:
         return element_strides(self.field.fixed_shape, self.dtype.itemsize, fortran=self.fortran)
 
 
-def element_strides(shape: tuple[int, ...], item_bytes: int, *, fortran: bool = False) -> tuple[int, ...]:
-    """Return the bytes from one element to the next along each axis, of elements that lie side by side."""
+def element_strides(
+    shape: tuple[int, ...], item_bytes: int, *, fortran: bool = False
+) -> tuple[int, ...]:
+    """Return the bytes from one element to the next along each axis, of elements that lie side by
+    side."""
     lengths = shape if fortran else shape[::-1]
     steps = tuple(item_bytes * math.prod(lengths[:axis]) for axis in range(len(lengths)))
     return steps if fortran else steps[::-1]
@@ -430,23 +548,29 @@ def element_strides(shape: tuple[int, ...], item_bytes: int, *, fortran: bool = 
 
 @dataclass(frozen=True)
 class Layout:
-    """The places of the fields of a fixed-size raw record: ``record_bytes`` bytes, cut into ``parts``."""
+    """The places of the fields of a fixed-size raw record: ``record_bytes`` bytes, cut into
+    ``parts``."""
 
     record_bytes: int
     parts: tuple[Part, ...]
 
     @cached_property
     def is_direct(self) -> bool:
-        """True if the raw bytes of a batch already are its one field, so that they need no decoding at all."""
+        """True if the raw bytes of a batch already are its one field, so that they need no decoding
+        at all."""
         return len(self.parts) == 1 and self.parts[0].is_native and self._fills_record()
 
     def same_bytes(self, layout: Layout) -> bool:
-        """Return True if records of both layouts have the same bytes; the names of their fields may differ."""
+        """Return True if records of both layouts have the same bytes; the names of their fields may
+        differ."""
         if self is layout:
             return True
         if self.record_bytes != layout.record_bytes or len(self.parts) != len(layout.parts):
             return False
-        return all(part.same_bytes(other_part) for part, other_part in zip(self.parts, layout.parts, strict=True))
+        return all(
+            part.same_bytes(other_part)
+            for part, other_part in zip(self.parts, layout.parts, strict=True)
+        )
 
     @cached_property
     def spec(self) -> Spec:
@@ -465,14 +589,18 @@ class Layout:
 def check_name(name: Any) -> None:
     """Raise ``SpecError`` if this is no name of a field."""
     if not isinstance(name, str) or not name:
-        raise SpecError(f"{name!r} as the name of a field", cause="a name is a text", remedy='pass one, as "x"')
+        raise SpecError(
+            f"{name!r} as the name of a field", cause="a name is a text", remedy='pass one, as "x"'
+        )
 
 
-def list_of_names(title: str, argument: Any, *, form: str = "a list of names", example: str = "") -> tuple[str, ...]:
+def list_of_names(
+    title: str, argument: Any, *, form: str = "a list of names", example: str = ""
+) -> tuple[str, ...]:
     """Return an argument that names fields, columns or arrays, in their order.
 
-    It may be a list, a tuple, the keys of a dict, an array of NumPy or an index of pandas. A set has no order, and an
-    iterator may have no end, so that these are refused.
+    It may be a list, a tuple, the keys of a dict, an array of NumPy or an index of pandas. A set
+    has no order, and an iterator may have no end, so that these are refused.
 
     Args:
         title: of the argument in errors, ``"fields"``.
@@ -486,21 +614,32 @@ def list_of_names(title: str, argument: Any, *, form: str = "a list of names", e
     subject = f"{title} = {short_repr(argument)}"
     example = example or '["image", "label"]'
     if isinstance(argument, (set, frozenset)):
-        raise SpecError(subject, cause="a set has no order, and names have one", remedy="pass a list of them")
+        raise SpecError(
+            subject, cause="a set has no order, and names have one", remedy="pass a list of them"
+        )
     if isinstance(argument, Iterator):
-        raise SpecError(subject, cause=f"it is {form}; an iterator may have no end", remedy="pass a list: list(names)")
+        raise SpecError(
+            subject,
+            cause=f"it is {form}; an iterator may have no end",
+            remedy="pass a list: list(names)",
+        )
     if getattr(argument, "ndim", 0) == 1 and hasattr(argument, "tolist"):
         argument = argument.tolist()  # of NumPy, or of pandas
     is_list = isinstance(argument, (Sequence, KeysView, ValuesView))
     if isinstance(argument, (str, bytes)) or not is_list:
-        suggestion = f"[{argument!r}]" if isinstance(argument, str) and argument else example
+        if isinstance(argument, str) and argument:
+            suggestion = f"[{argument!r}]"
+        else:
+            suggestion = example
         raise SpecError(subject, cause=f"it is {form}", remedy=f"write {suggestion}")
     names = list(argument)
     if not names or not all(is_name(name) and name for name in names):
         raise SpecError(subject, cause=f"it is {form}", remedy=f"write {example}")
     if len(set(names)) < len(names):
         repeat = next(name for number, name in enumerate(names) if name in names[:number])
-        raise SpecError(subject, cause=f"a name stands there twice: {repeat[:80]!r}", remedy="name it once")
+        raise SpecError(
+            subject, cause=f"a name stands there twice: {repeat[:80]!r}", remedy="name it once"
+        )
     return tuple(map(str, names))  # numpy.str_ is a str of another kind, which no manifest holds
 
 
@@ -512,7 +651,8 @@ def is_name(value: Any) -> bool:
 
 
 def dtype_of(argument: DTypeLike) -> np.dtype[Any]:
-    """Return the dtype of an argument, as NumPy does; None, which NumPy takes for float64, is a ``TypeError``.
+    """Return the dtype of an argument, as NumPy does; None, which NumPy takes for float64, is a
+    ``TypeError``.
 
     Raises:
         TypeError, ValueError, SyntaxError: NumPy does not take it.
@@ -525,7 +665,10 @@ def dtype_of(argument: DTypeLike) -> np.dtype[Any]:
 def _lacks_dtype(description: Any) -> bool:
     """Return True if a description of a dtype, or one inside it, is None."""
     if isinstance(description, list):
-        return any(isinstance(field, tuple) and len(field) > 1 and _lacks_dtype(field[1]) for field in description)
+        return any(
+            isinstance(field, tuple) and len(field) > 1 and _lacks_dtype(field[1])
+            for field in description
+        )
     if isinstance(description, tuple) and description:
         return _lacks_dtype(description[0])
     if isinstance(description, Mapping):
@@ -535,4 +678,8 @@ def _lacks_dtype(description: Any) -> bool:
 
 def is_whole(value: Any, least: int = 0) -> bool:
     """Return True for a whole number of at least ``least``, Python's or NumPy's; a bool is none."""
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and bool(value >= least)
+    return (
+        isinstance(value, (int, np.integer))
+        and not isinstance(value, bool)
+        and bool(value >= least)
+    )

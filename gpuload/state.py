@@ -1,19 +1,24 @@
-"""State: the position of a run as a small JSON, and the check that a saved one belongs to this loader.
+"""State: the position of a run as a small JSON, and the check that a saved one belongs to this
+loader.
 
-A state is the position behind the batches that were *delivered*, not behind those that were read ahead, so a run that
-was killed goes on with the next batch. It holds a position in the global order, so it fits any number of shards and any
-batch size; everything else that decides about the content of a batch must be the same, and is compared.
+A state is the position behind the batches that were *delivered*, not behind those that were read
+ahead, so a run that was killed goes on with the next batch. It holds a position in the global
+order, so it fits any number of shards and any batch size; everything else that decides about the
+content of a batch must be the same, and is compared.
 
-    {"version": 2, "epoch": 3, "step": 120, "position": 30720, "source": "5a6bf0a9cdd6de1d", "records": 50000,
-     "seed": 7, "shuffle": "True", "ops": ["RandomCrop(height=32, width=32, pad=4)", "RandomFlip()"]}
+    {"version": 2, "epoch": 3, "step": 120, "position": 30720, "source": "5a6bf0a9cdd6de1d",
+     "records": 50000, "seed": 7, "shuffle": "True", "ops": ["RandomCrop(height=32, width=32,
+     pad=4)", "RandomFlip()"]}
 
-Decode      Where ops decode images, ``"decode"`` says where the run has them decoded: ``"host"`` or ``"device"``, whose
-            pixels differ a little. It is not compared: a loader that chooses goes on there, another one says so.
-Versions    2: the text of an op has the arguments that differ from their defaults. So an op may get another argument
-            in a later version: if its default changes nothing, states saved before are still accepted. The fingerprint
-            of a source depends on the data. Version 1 had the ``repr`` of ops, and names and sizes for sources; it was
-            never released.
-Golden      states of each version lie in tests/golden/states for ever: this module must load all of them.
+Decode      Where ops decode images, ``"decode"`` says where the run has them decoded: ``"host"`` or
+            ``"device"``, whose pixels differ a little. It is not compared: a loader that chooses
+            goes on there, another one says so.
+Versions    2: the text of an op has the arguments that differ from their defaults. So an op may get
+            another argument in a later version: if its default changes nothing, states saved before
+            are still accepted. The fingerprint of a source depends on the data. Version 1 had the
+            ``repr`` of ops, and names and sizes for sources; it was never released.
+Golden      states of each version lie in tests/golden/states for ever: this module must load all of
+            them.
 """
 
 from __future__ import annotations
@@ -56,9 +61,10 @@ def identity(
         fingerprint: of the source.
         ops: the ops.
         plan: the order.
-        marks: of fields that ops act on for that reason, ``"boxes='xyxy'"``; "" where there are none.
-        changed: the places of ops that have another meaning than in earlier versions, and only for some fields, so that
-            the op itself does not say it.
+        marks: of fields that ops act on for that reason, ``"boxes='xyxy'"``; "" where there are
+            none.
+        changed: the places of ops that have another meaning than in earlier versions, and only for
+            some fields, so that the op itself does not say it.
     """
     texts = [canonical_text(op) for op in ops]
     for place in changed:
@@ -74,7 +80,9 @@ def identity(
     }
 
 
-def save(plan: Plan, position: Position, identity_fields: Mapping[str, Any], decode: str = "") -> dict[str, Any]:
+def save(
+    plan: Plan, position: Position, identity_fields: Mapping[str, Any], decode: str = ""
+) -> dict[str, Any]:
     """Return the state in which a position is the next to be delivered.
 
     Args:
@@ -95,7 +103,8 @@ def save(plan: Plan, position: Position, identity_fields: Mapping[str, Any], dec
 
 
 def place_of_run(state: Mapping[str, Any]) -> str:
-    """Return where the run of a state has images decoded, ``"host"`` or ``"device"``; "" where it does not say.
+    """Return where the run of a state has images decoded, ``"host"`` or ``"device"``; "" where it
+    does not say.
 
     Raises:
         StateError: the state names another place.
@@ -114,7 +123,8 @@ def load(state: object, plan: Plan, identity_fields: Mapping[str, Any]) -> Posit
     """Return the position at which a state goes on under this plan.
 
     Raises:
-        StateError: it is no state, of another version, or of other data, seed or ops; the message shows the difference.
+        StateError: it is no state, of another version, or of other data, seed or ops; the message
+            shows the difference.
     """
     fields = _of_this_version(state)
     differing = [name for name in IDENTITY if fields.get(name) != identity_fields[name]]
@@ -135,15 +145,17 @@ def load(state: object, plan: Plan, identity_fields: Mapping[str, Any]) -> Posit
             cause=lines,
             remedy="load it into a loader of the same data, ops, shuffle and seed; batch size and shards may differ",
         )
-    return plan.start_at(_count(fields, "epoch", 2**64 - 1), _count(fields, "position", plan.length))
+    return plan.start_at(
+        _count(fields, "epoch", 2**64 - 1), _count(fields, "position", plan.length)
+    )
 
 
 def canonical_text(value: object) -> str:
     """Return a text of a value that is the same in every process, and for equal values the same.
 
-    The text of a dataclass (ops, `Blocks`) has the arguments that differ from their defaults, and the ``meaning`` of an
-    op from 2 on. The text of a function has its module and its name, not its code; that of an object of any other kind
-    has the class.
+    The text of a dataclass (ops, `Blocks`) has the arguments that differ from their defaults, and
+    the ``meaning`` of an op from 2 on. The text of a function has its module and its name, not its
+    code; that of an object of any other kind has the class.
     """
     if isinstance(value, np.generic):
         value = value.item()
@@ -154,7 +166,11 @@ def canonical_text(value: object) -> str:
     if isinstance(value, Mapping):
         return (
             "{"
-            + ", ".join(sorted(f"{canonical_text(key)}: {canonical_text(item)}" for key, item in value.items()))
+            + ", ".join(
+                sorted(
+                    f"{canonical_text(key)}: {canonical_text(item)}" for key, item in value.items()
+                )
+            )
             + "}"
         )
     if isinstance(value, (set, frozenset)):
@@ -162,20 +178,32 @@ def canonical_text(value: object) -> str:
     if isinstance(value, np.dtype):
         return repr(value.str)
     if isinstance(value, np.ndarray):
-        raw = value.tobytes() if not value.dtype.hasobject else canonical_text(value.tolist()).encode()
+        if not value.dtype.hasobject:
+            raw = value.tobytes()
+        else:
+            raw = canonical_text(value.tolist()).encode()
         return f"array({value.dtype.str}, {value.shape}, {hashlib.sha256(raw).hexdigest()[:16]})"
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        arguments = {field.name: getattr(value, field.name) for field in dataclasses.fields(value) if field.init}
+        arguments = {
+            field.name: getattr(value, field.name)
+            for field in dataclasses.fields(value)
+            if field.init
+        }
         defaults = _defaults(value)
         changed = [
-            name for name in arguments if name not in defaults or not _is_default(arguments[name], defaults[name])
+            name
+            for name in arguments
+            if name not in defaults or not _is_default(arguments[name], defaults[name])
         ]
         texts = [f"{name}={canonical_text(arguments[name])}" for name in changed]
         if (meaning := getattr(value, "meaning", 1)) > 1:
             texts.append(f"meaning={meaning}")
         return f"{type(value).__name__}({', '.join(texts)})"
-    owner = value if hasattr(value, "__qualname__") else type(value)
-    module = getattr(owner, "__module__", None) or "builtins"  # methods of built-in types, str.upper say, have none
+    owner: Any = type(value)
+    if hasattr(value, "__qualname__"):
+        owner = value
+    # Methods of built-in types, str.upper say, have no module.
+    module = getattr(owner, "__module__", None) or "builtins"
     return f"{module}.{owner.__qualname__}"
 
 
@@ -206,14 +234,19 @@ def _is_default(value: object, default: object) -> bool:
 
 
 def _changed_ops(saved_ops: object, ops: Sequence[str]) -> list[str]:
-    """Return the ops whose meanings, and nothing else, are not those of a saved state: their texts of today."""
-    if not isinstance(saved_ops, list) or [str(text) for text in saved_ops] != [MEANING.sub("", text) for text in ops]:
+    """Return the ops whose meanings, and nothing else, are not those of a saved state: their texts
+    of today."""
+    if not isinstance(saved_ops, list) or [str(text) for text in saved_ops] != [
+        MEANING.sub("", text) for text in ops
+    ]:
         return []
     return [text for before, text in zip(saved_ops, ops, strict=True) if before != text]
 
 
 def _shortened(text: str) -> str:
-    return text if len(text) <= LONG else f"{text[:LONG]}... sha256 {hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    if len(text) <= LONG:
+        return text
+    return f"{text[:LONG]}... sha256 {hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
 def _of_this_version(state: object) -> dict[str, Any]:
@@ -234,14 +267,18 @@ def _of_this_version(state: object) -> dict[str, Any]:
 
 
 def _plain(value: object) -> object:
-    """Return a value as JSON has it: a checkpoint may turn numbers and lists into NumPy values and tuples."""
+    """Return a value as JSON has it: a checkpoint may turn numbers and lists into NumPy values and
+    tuples."""
     if isinstance(value, (np.generic, np.ndarray)):
         value = value.tolist()
-    return list(value) if isinstance(value, tuple) else value
+    if isinstance(value, tuple):
+        return list(value)
+    return value
 
 
 def _count(state: Mapping[str, Any], name: str, maximum: int) -> int:
-    """Return an entry of a state; raises ``StateError`` if it is no whole number from 0 to ``maximum``."""
+    """Return an entry of a state; raises ``StateError`` if it is no whole number from 0 to
+    ``maximum``."""
     value = state.get(name)
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= maximum:
         return value

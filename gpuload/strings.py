@@ -1,12 +1,14 @@
-"""Strings: text of any length, between the bytes in which leaves keep it and the objects that are handed out.
+"""Strings: text of any length, between the bytes in which leaves keep it and the objects that are
+handed out.
 
     field             bytes of a record (`Field.stored`: uint8, one axis that varies)        a batch
     str ()            the bytes of the text                                                 objects [N]
     str (3,)          3 | length of each text | the bytes of all                            objects [N, 3]
     str (None,)       how many there are | length of each text | the bytes of all           Ragged of objects
 
-Numbers are int64 in this machine's byte order. So text lies in slots, caches and composed sources as encoded images
-do, as one `Ragged` of bytes, and Python's objects are made once: where a step is read.
+Numbers are int64 in this machine's byte order. So text lies in slots, caches and composed sources
+as encoded images do, as one `Ragged` of bytes, and Python's objects are made once: where a step is
+read.
 
 ``"str"`` is UTF-8 and checked; ``"bytes"`` has the bytes of the file, as ``tf.string`` has them.
 """
@@ -33,7 +35,8 @@ LATIN = 'pass the encoding of the file where the source takes one, or read it as
 
 
 def unpack(field: Field, raw: Any) -> NDArray[Any] | Ragged:
-    """Return the texts of some records as objects: an array ``[N, *shape]``, or a `Ragged` of objects.
+    """Return the texts of some records as objects: an array ``[N, *shape]``, or a `Ragged` of
+    objects.
 
     Args:
         field: it.
@@ -49,7 +52,10 @@ def unpack(field: Field, raw: Any) -> NDArray[Any] | Ragged:
     counts, lengths, firsts = _heads(field, payload, begins, ends)
     rows = np.repeat(np.arange(counts.size), counts)
     before = offsets_of(lengths)[:-1]  # the bytes of all texts in front of each
-    places = firsts[rows] + before - before[offsets_of(counts)[:-1][rows]] if rows.size else before
+    if rows.size:
+        places = firsts[rows] + before - before[offsets_of(counts)[:-1][rows]]
+    else:
+        places = before
     texts = _objects(field, payload, places, lengths, rows)
     inner = _inner(field)
     if field.ragged:
@@ -57,8 +63,11 @@ def unpack(field: Field, raw: Any) -> NDArray[Any] | Ragged:
     return texts.reshape(counts.size, *field.fixed_shape)
 
 
-def _heads(field: Field, payload: Bytes, begins: Int64s, ends: Int64s) -> tuple[Int64s, Int64s, Int64s]:
-    """Return the number of texts of each record, the length of each text, and the place of each record's first text.
+def _heads(
+    field: Field, payload: Bytes, begins: Int64s, ends: Int64s
+) -> tuple[Int64s, Int64s, Int64s]:
+    """Return the number of texts of each record, the length of each text, and the place of each
+    record's first text.
 
     Raises:
         RowError: the numbers of a record do not go together.
@@ -66,14 +75,22 @@ def _heads(field: Field, payload: Bytes, begins: Int64s, ends: Int64s) -> tuple[
     whole = ends - begins >= NUMBER_BYTES
     counts = np.zeros(begins.size, np.int64)
     counts[whole] = _numbers(payload, begins[whole])
-    num_texts = math.prod(_inner(field)) if field.ragged else math.prod(field.fixed_shape)
-    fits = counts % num_texts == 0 if field.ragged and num_texts else counts == num_texts
+    if field.ragged:
+        num_texts = math.prod(_inner(field))
+    else:
+        num_texts = math.prod(field.fixed_shape)
+    if field.ragged and num_texts:
+        fits = counts % num_texts == 0
+    else:
+        fits = counts == num_texts
     # Before the lengths are read: a damaged number would point beyond the memory.
     whole &= fits & (counts >= 0) & (counts <= (ends - begins) // NUMBER_BYTES - 1)
     _check(whole, field)
     owners = offsets_of(counts)[:-1]
     rows = np.repeat(np.arange(counts.size), counts)
-    lengths = _numbers(payload, begins[rows] + NUMBER_BYTES * (1 + np.arange(rows.size) - owners[rows]))
+    lengths = _numbers(
+        payload, begins[rows] + NUMBER_BYTES * (1 + np.arange(rows.size) - owners[rows])
+    )
     firsts = begins + NUMBER_BYTES * (1 + counts)
     totals = np.zeros(counts.size, np.int64)
     np.add.at(totals, rows, lengths)
@@ -98,8 +115,11 @@ def _inner(field: Field) -> tuple[int, ...]:
     return tuple(int(length or 0) for length in (field.shape or ())[1:])
 
 
-def _objects(field: Field, payload: Bytes, begins: Int64s, lengths: Int64s, rows: Int64s | None) -> NDArray[Any]:
-    """Return texts as an array of objects; ``rows`` are the records that they are of, None: each has one."""
+def _objects(
+    field: Field, payload: Bytes, begins: Int64s, lengths: Int64s, rows: Int64s | None
+) -> NDArray[Any]:
+    """Return texts as an array of objects; ``rows`` are the records that they are of, None: each
+    has one."""
     objects = np.empty(begins.size, object)
     data = payload.tobytes()
     spans = zip(begins.tolist(), (begins + lengths).tolist(), strict=True)
@@ -116,7 +136,9 @@ def _objects(field: Field, payload: Bytes, begins: Int64s, lengths: Int64s, rows
     return objects
 
 
-def _decode_texts(field: Field, data: bytes, spans: Sequence[tuple[int, int]], rows: Int64s | None) -> list[str]:
+def _decode_texts(
+    field: Field, data: bytes, spans: Sequence[tuple[int, int]], rows: Int64s | None
+) -> list[str]:
     texts: list[str] = []
     try:
         for begin, end in spans:
@@ -152,7 +174,9 @@ def pack(field: Field, values: Any) -> Ragged:
         for row, texts in enumerate(values)
     ]
     flat = _join([text for texts in rows for text in texts])
-    payload, offsets, places = room_for(np.array([len(texts) for texts in rows], np.int64), flat.lengths)
+    payload, offsets, places = room_for(
+        np.array([len(texts) for texts in rows], np.int64), flat.lengths
+    )
     for text, place in zip(flat, places.tolist(), strict=True):
         payload[place : place + text.size] = text
     return Ragged(payload, offsets)
@@ -183,7 +207,10 @@ def room_for(counts: Int64s, lengths: Int64s) -> tuple[Bytes, Int64s, Int64s]:
 def _check_texts(field: Field, row: int, texts: Any) -> NDArray[Any]:
     """Return the texts of a record as an array of the field's shape."""
     array = np.asarray(texts, object)
-    shape = (0, *_inner(field)) if not array.size and field.ragged else array.shape
+    if not array.size and field.ragged:
+        shape = (0, *_inner(field))
+    else:
+        shape = array.shape
     field_shape = field.shape or ()
     if len(shape) != len(field_shape) or any(
         length not in (None, actual) for length, actual in zip(field_shape, shape, strict=True)
@@ -227,7 +254,9 @@ def _encode_text(field: Field, row: int, value: Any) -> bytes:
 def _windows(payload: Bytes, *, writeable: bool = False) -> NDArray[np.uint8]:
     """Return the eight bytes from each byte on, as rows."""
     # A number may lie at any byte: a view as int64 begins at each eighth one alone.
-    return as_strided(payload, (payload.size - NUMBER_BYTES + 1, NUMBER_BYTES), (1, 1), writeable=writeable)
+    return as_strided(
+        payload, (payload.size - NUMBER_BYTES + 1, NUMBER_BYTES), (1, 1), writeable=writeable
+    )
 
 
 def _numbers(payload: Bytes, places: Int64s) -> Int64s:

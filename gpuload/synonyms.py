@@ -1,10 +1,10 @@
 """Synonyms: names that other libraries have, and the form of gpuload that does the same.
 
-Of loaders and sources they are attributes in tf.data, torch and pandas; of `gl` and `gl.ops` classes and functions in
-torch, torchvision, Albumentations, Keras, Kornia and DALI.
+Of loaders and sources they are attributes in tf.data, torch and pandas; of `gl` and `gl.ops`
+classes and functions in torch, torchvision, Albumentations, Keras, Kornia and DALI.
 
-They are no attributes: ``hasattr`` is False, and the answer is the error of a program that uses one. Nothing here is
-called for an attribute that is there.
+They are no attributes: ``hasattr`` is False, and the answer is the error of a program that uses
+one. Nothing here is called for an attribute that is there.
 """
 
 from __future__ import annotations
@@ -249,14 +249,16 @@ VALUES = {
 
 
 def answer(owner: str, name: str, forms: dict[str, str]) -> None:
-    """Raise ``UnknownAttributeError`` with our form of an attribute that is not there; return if none is known."""
+    """Raise ``UnknownAttributeError`` with our form of an attribute that is not there; return if
+    none is known."""
     if name in forms:
         cause = f"there is no {name!r} here; other libraries have it by this name"
         raise UnknownAttributeError(f"{owner}.{name}", cause=cause, remedy=f"write {forms[name]}")
 
 
 def near_names(name: str, names: Iterable[str]) -> list[str]:
-    """Return the names that a wrong one may stand for: the same in other letters, or similar ones."""
+    """Return the names that a wrong one may stand for: the same in other letters, or similar
+    ones."""
     words = {word.casefold(): word for word in names if not word.startswith("_")}
     wrong = name.casefold().replace("_", "")
     if wrong in words:
@@ -267,13 +269,17 @@ def near_names(name: str, names: Iterable[str]) -> list[str]:
     def similarity(word: str) -> float:
         return difflib.SequenceMatcher(None, wrong, word.casefold()).ratio()
 
-    return sorted({*parts, *near}, key=lambda word: (word not in parts, -similarity(word), word))[:MOST_NEAR]
+    return sorted({*parts, *near}, key=lambda word: (word not in parts, -similarity(word), word))[
+        :MOST_NEAR
+    ]
 
 
 def arguments_for(name: str, value: object, names: Iterable[str]) -> str:
-    """Return the arguments of ours for one of another library, ``"shorter=256"``; "" if none is known.
+    """Return the arguments of ours for one of another library, ``"shorter=256"``; "" if none is
+    known.
 
-    A size of two numbers is height and width; torchvision's of one number is the shorter side, or a square's.
+    A size of two numbers is height and width; torchvision's of one number is the shorter side, or a
+    square's.
 
     Args:
         name: the argument of the other library.
@@ -281,7 +287,12 @@ def arguments_for(name: str, value: object, names: Iterable[str]) -> str:
         names: the arguments that there are.
     """
     places = list(names)
-    if name == "size" and isinstance(value, (tuple, list)) and len(value) == 2 and {"height", "width"} <= {*places}:
+    if (
+        name == "size"
+        and isinstance(value, (tuple, list))
+        and len(value) == 2
+        and {"height", "width"} <= {*places}
+    ):
         return f"height={value[0]!r}, width={value[1]!r}"
     likely = [word for word in ARGUMENTS.get(name, ()) if word in places]
     likely = likely or difflib.get_close_matches(name, places, 1)

@@ -1,9 +1,11 @@
 """The Python in Markdown pages, and how it is run: what a page shows is what happens.
 
     <!-- test: rows -->       the block is run, and the blocks of one name share what they define
-    <!-- file: table.py -->   the block is written to that file, which later blocks import; pytest runs ``test_*.py``
+    <!-- file: table.py -->   the block is written to that file, which later blocks import; pytest
+    runs ``test_*.py``
 
-Such a comment stands above the block. A block of ``text`` that directly follows one of Python is what that prints.
+Such a comment stands above the block. A block of ``text`` that directly follows one of Python is
+what that prints.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
-BLOCK = re.compile(r"<!-- (test|file): ([\w.]+) -->\n```python\n(.*?)```\n(?:\n?```text\n(.*?)```)?", re.DOTALL)
+BLOCK = re.compile(
+    r"<!-- (test|file): ([\w.]+) -->\n```python\n(.*?)```\n(?:\n?```text\n(.*?)```)?", re.DOTALL
+)
 
 
 @dataclass(frozen=True)
@@ -56,7 +60,8 @@ def without_comment(page: Path) -> int:
 
 
 def run(page: Path, blocks: list[Block], names: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Run blocks in the working folder ``folder``, where their files are written; returns what they defined."""
+    """Run blocks in the working folder ``folder``, where their files are written; returns what they
+    defined."""
     for block in blocks:
         if block.kind == "file":
             (folder / block.name).write_text(block.code, encoding="utf-8")
@@ -78,7 +83,19 @@ def run(page: Path, blocks: list[Block], names: dict[str, Any], folder: Path) ->
 
 def run_tests(folder: Path, name: str) -> None:
     """Run a file of tests in a Python of its own, as a reader of the page would."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not gpu", name]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-m",
+        "not gpu",
+        name,
+    ]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    process = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=110)
+    process = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=110
+    )
     assert process.returncode == 0, process.stdout

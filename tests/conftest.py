@@ -1,4 +1,5 @@
-"""What holds for all tests: a gpu test without a GPU says why it did not run, and no test reaches a network."""
+"""What holds for all tests: a gpu test without a GPU says why it did not run, and no test reaches a
+network."""
 
 from __future__ import annotations
 
@@ -25,15 +26,18 @@ from tests import environments, processes, remedies, samples, temporary
 pytest.register_assert_rewrite("gpuload.testing")
 remedies.note_errors()
 
-# A shell has what it starts in the background (`make test &`) ignore Ctrl-C, and so do the processes that tests start.
+# A shell has what it starts in the background (`make test &`) ignore Ctrl-C, and so do the
+# processes that tests start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Read by TensorFlow when it is first imported: say errors only, and leave GPU memory to DALI and CuPy.
+# Read by TensorFlow when it is first imported: say errors only, and leave GPU memory to DALI and
+# CuPy.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
 
-# The same examples in every run: what passed once passes again. `pytest --hypothesis-profile=deep` looks for new ones.
+# The same examples in every run: what passed once passes again. `pytest --hypothesis-profile=deep`
+# looks for new ones.
 settings.register_profile(
     "ci",
     max_examples=50,
@@ -48,10 +52,17 @@ settings.load_profile("ci")
 
 
 _num_folders = 0  # of tests
-_file, _num_modules = "", 0  # of the tests that run, and how many modules there were at the last freeze
-_timer_end_s = 0.0  # when the timer of faulthandler ends the run, on the monotonic clock; 0 without one
+_file, _num_modules = (
+    "",
+    0,
+)  # of the tests that run, and how many modules there were at the last freeze
+_timer_end_s = (
+    0.0  # when the timer of faulthandler ends the run, on the monotonic clock; 0 without one
+)
 ERROR_OUTPUT = pytest.StashKey[int]()
-OWN_FOLDERS = pytest.StashKey[list[Path]]()  # of this run, in memory and on a disk; none where pytest's is used
+OWN_FOLDERS = pytest.StashKey[
+    list[Path]
+]()  # of this run, in memory and on a disk; none where pytest's is used
 MANY_MODULES = 200  # a large package; its objects are in each collection until they are frozen, too
 
 
@@ -73,12 +84,15 @@ def _remedies() -> Any:
 @pytest.fixture(scope="session")
 def gpuload_wheel(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Path:
     """Return gpuload's wheel, which is built once for all processes of the run."""
-    return environments.gpuload_wheel(pytestconfig.stash.get(processes.SHARED_FOLDER, tmp_path_factory.getbasetemp()))
+    return environments.gpuload_wheel(
+        pytestconfig.stash.get(processes.SHARED_FOLDER, tmp_path_factory.getbasetemp())
+    )
 
 
 @pytest.fixture
 def tmp_path(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
-    """Return a new folder; pytest's fixture reads the names of all folders before, which takes 3 ms after thousands."""
+    """Return a new folder; pytest's fixture reads the names of all folders before, which takes 3 ms
+    after thousands."""
     return _new_folder(tmp_path_factory.getbasetemp(), request)
 
 
@@ -130,15 +144,21 @@ def gpu_is_required() -> bool:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the option of `make test`."""
     parser.addoption(
-        "--sample", action="store_true", help="of each test with several parameters run a sample of the cases"
+        "--sample",
+        action="store_true",
+        help="of each test with several parameters run a sample of the cases",
     )
     parser.addoption(
-        "--processes", type=_num_processes, default=0, help="run the tests in so many processes; auto: by the cores"
+        "--processes",
+        type=_num_processes,
+        default=0,
+        help="run the tests in so many processes; auto: by the cores",
     )
 
 
 def _num_processes(text: str) -> int:
-    """Return a number of processes; "auto" is one more than the cores, at most 4: while a test waits, one runs."""
+    """Return a number of processes; "auto" is one more than the cores, at most 4: while a test
+    waits, one runs."""
     return min(num_cores() + 1, 4) if text == "auto" else int(text)
 
 
@@ -152,16 +172,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Write why tests were skipped, a line for each reason; pytest writes one for each place (``-rs``)."""
+    """Write why tests were skipped, a line for each reason; pytest writes one for each place
+    (``-rs``)."""
     reports = terminalreporter.stats.get("skipped", [])
-    reasons = Counter(report.longrepr[2] for report in reports if isinstance(report.longrepr, tuple))
+    reasons = Counter(
+        report.longrepr[2] for report in reports if isinstance(report.longrepr, tuple)
+    )
     for reason, count in reasons.most_common():
         terminalreporter.write_line(f"{count} skipped: {reason.removeprefix('Skipped: ')}")
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Any:
-    """Collect without garbage collection: a third of the time would go into collections that find next to nothing."""
+    """Collect without garbage collection: a third of the time would go into collections that find
+    next to nothing."""
     gc.disable()
     try:
         return (yield)
@@ -195,14 +219,16 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> bool:
     """Have faulthandler end the run when the time is over, with the stack of every thread.
 
-    It does so also while C code holds the interpreter's lock. Its timer is a thread, which takes time to start and to
-    end. So one timer serves all tests of 10 s, and is up to 10 s of 120 late.
+    It does so also while C code holds the interpreter's lock. Its timer is a thread, which takes
+    time to start and to end. So one timer serves all tests of 10 s, and is up to 10 s of 120 late.
     """
     global _timer_end_s
     now_s, slack_s = time.monotonic(), settings.timeout / 12
     if not settings.timeout <= _timer_end_s - now_s <= settings.timeout + slack_s:
         _timer_end_s = now_s + settings.timeout + slack_s
-        faulthandler.dump_traceback_later(settings.timeout + slack_s, exit=True, file=item.config.stash[ERROR_OUTPUT])
+        faulthandler.dump_traceback_later(
+            settings.timeout + slack_s, exit=True, file=item.config.stash[ERROR_OUTPUT]
+        )
     return True
 
 
@@ -234,7 +260,8 @@ def _stop_timer() -> None:
 
 
 def _freeze_modules(file: str) -> None:
-    """Before each file, leave out of garbage collection what is there: with all packages a collection takes 0.3 s.
+    """Before each file, leave out of garbage collection what is there: with all packages a
+    collection takes 0.3 s.
 
     So is what a test before has imported.
     """
@@ -263,7 +290,9 @@ def pytest_runtest_makereport(item: pytest.Item) -> Any:
 def pytest_make_collect_report(collector: pytest.Collector) -> Any:
     """Do the same for a whole file of which a part is marked gpu."""
     report = yield
-    holds_gpu_tests = isinstance(collector, pytest.Module) and "mark.gpu" in collector.path.read_text(encoding="utf-8")
+    holds_gpu_tests = isinstance(
+        collector, pytest.Module
+    ) and "mark.gpu" in collector.path.read_text(encoding="utf-8")
     return _refuse_skip(report) if holds_gpu_tests else report
 
 

@@ -1,8 +1,9 @@
-"""The CUDA builds of TensorFlow, DALI and CuPy in one process: `python tests/cudabuilds.py`, with or without a GPU.
+"""The CUDA builds of TensorFlow, DALI and CuPy in one process: `python tests/cudabuilds.py`, with
+or without a GPU.
 
-They load beside one another, DALI's TensorFlow plugin, too, and a ``tf.data.Dataset`` has the loader's batches, by a
-generator and by the plugin. It needs an environment with gpuload[cuda12] and the plugin; without a GPU all runs on the
-CPU. `make release-check` runs it.
+They load beside one another, DALI's TensorFlow plugin, too, and a ``tf.data.Dataset`` has the
+loader's batches, by a generator and by the plugin. It needs an environment with gpuload[cuda12] and
+the plugin; without a GPU all runs on the CPU. `make release-check` runs it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,13 @@ import gpuload as gl
 
 NUM_RECORDS, BATCH_SIZE, NUM_EPOCHS = 40, 8, 2
 ROWS = np.arange(3 * NUM_RECORDS, dtype=np.float32).reshape(NUM_RECORDS, 3)
-PACKAGES = ("tensorflow", "cupy", "nvidia.dali", "nvidia.dali.plugin.tf", "gpuload.bridges.tensorflow")
+PACKAGES = (
+    "tensorflow",
+    "cupy",
+    "nvidia.dali",
+    "nvidia.dali.plugin.tf",
+    "gpuload.bridges.tensorflow",
+)
 
 
 def main() -> None:

@@ -1,4 +1,5 @@
-"""Virtual environments in which a test installs and runs, and the wheel of gpuload; nothing is downloaded."""
+"""Virtual environments in which a test installs and runs, and the wheel of gpuload; nothing is
+downloaded."""
 
 from __future__ import annotations
 
@@ -17,14 +18,22 @@ import pytest
 ROOT = Path(__file__).parents[1]
 INSTALL = ROOT / "docker" / "install.sh"
 
-# What gpuload needs to read and decode. These are this environment's own files, so that pip may only be asked to
-# install there what needs no change of them: gpuload's wheel, without its dependencies.
+# What gpuload needs to read and decode. These are this environment's own files, so that pip may
+# only be asked to install there what needs no change of them: gpuload's wheel, without its
+# dependencies.
 NUMPY = ("numpy", r"numpy\.libs")
 COMMAND = ("click", "rich", "markdown_it", "mdurl", "pygments")  # of the command line
 NEEDED = (*NUMPY, *COMMAND, "PIL", "pillow", r"pillow\.libs", "pyarrow", r"pyarrow\.libs")
 BUILDERS = ("setuptools", "_distutils_hack", "pkg_resources", "nanobind")
 
-HIDDEN = ("PIP_", "PYTHON", "CUDA_", "GPULOAD_CORE", "CC", "CXX")  # variables with these beginnings are not passed on
+HIDDEN = (
+    "PIP_",
+    "PYTHON",
+    "CUDA_",
+    "GPULOAD_CORE",
+    "CC",
+    "CXX",
+)  # variables with these beginnings are not passed on
 
 
 class Environment(NamedTuple):
@@ -37,8 +46,11 @@ class Environment(NamedTuple):
     def python(self) -> Path:
         return self.folder / "bin" / "python"
 
-    def run(self, *command: str | Path, cwd: Path | None = None, **variables: str) -> subprocess.CompletedProcess[str]:
-        """Run a command without a network, without pip's settings of this machine, and with a home of its own."""
+    def run(
+        self, *command: str | Path, cwd: Path | None = None, **variables: str
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command without a network, without pip's settings of this machine, and with a home
+        of its own."""
         visible = {name: value for name, value in os.environ.items() if not name.startswith(HIDDEN)}
         home = {"HOME": str(self.folder), "PIP_CONFIG_FILE": os.devnull, "PIP_NO_INDEX": "1"}
         return subprocess.run(
@@ -69,29 +81,46 @@ class Environment(NamedTuple):
         (folder / module / "__init__.py").write_text(f"__version__ = {version!r}\n")
         about = folder / f"{module}-{version}.dist-info"
         about.mkdir()
-        (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
-        (about / "RECORD").write_text(f"{module}/__init__.py,,\n{about.name}/METADATA,,\n{about.name}/RECORD,,\n")
+        (about / "METADATA").write_text(
+            f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+        )
+        (about / "RECORD").write_text(
+            f"{module}/__init__.py,,\n{about.name}/METADATA,,\n{about.name}/RECORD,,\n"
+        )
         return folder / module / "__init__.py"
 
 
 def environment(folder: Path, *linked: str) -> Environment:
     """Make a virtual environment that sees packages of this one by links, and pip."""
     venv.create(folder, symlinks=True)
-    packages = folder / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
+    packages = (
+        folder
+        / "lib"
+        / f"python{sys.version_info.major}.{sys.version_info.minor}"
+        / "site-packages"
+    )
     for path in {Path(path) for path in sys.path if path.endswith("site-packages")}:
         for entry in path.iterdir():
-            is_wanted = any(re.match(rf"({name})([-.]|$)", entry.name, re.IGNORECASE) for name in ("pip", *linked))
+            is_wanted = any(
+                re.match(rf"({name})([-.]|$)", entry.name, re.IGNORECASE)
+                for name in ("pip", *linked)
+            )
             if is_wanted and not (packages / entry.name).exists():
                 (packages / entry.name).symlink_to(entry)
     return Environment(folder, packages)
 
 
 def skip_without(machine: Environment, *names: str) -> None:
-    """Skip a test where pip would have to download something: a package in the version of constraints.txt."""
+    """Skip a test where pip would have to download something: a package in the version of
+    constraints.txt."""
     for name in names:
-        pinned = re.findall(rf"^{name}==(\S+)", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
+        pinned = re.findall(
+            rf"^{name}==(\S+)", (ROOT / "constraints.txt").read_text(), re.MULTILINE
+        )
         if machine.version(name) not in pinned:
-            pytest.skip(f"{name} is not installed here in the version of constraints.txt, and nothing is downloaded")
+            pytest.skip(
+                f"{name} is not installed here in the version of constraints.txt, and nothing is downloaded"
+            )
 
 
 def builder(folder: Path) -> Environment:
@@ -102,7 +131,8 @@ def builder(folder: Path) -> Environment:
 
 
 def gpuload_wheel(folder: Path) -> Path:
-    """Return gpuload's wheel, built once in a folder that processes share; skip the test where it cannot be built."""
+    """Return gpuload's wheel, built once in a folder that processes share; skip the test where it
+    cannot be built."""
     wheels = folder / "wheels"
     with (folder / "wheels.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -1,11 +1,13 @@
-"""Programs in processes of their own that begin fast: each is forked from a process that has imported gpuload.
+"""Programs in processes of their own that begin fast: each is forked from a process that has
+imported gpuload.
 
-    done = forkserver.run(code, *arguments)     as subprocess.run([sys.executable, "-c", code, *arguments], ...)
+    done = forkserver.run(code, *arguments)     as subprocess.run([sys.executable, "-c", code,
+    *arguments], ...)
 
-To start Python and to import gpuload takes ten times as long as to fork. The program runs as ``__main__`` in a process
-of one thread, and ends as each Python ends. A program about what is done before gpuload is imported says
-``has_gpuload=False``. What is about the start of Python or about memory needs ``subprocess``. Where Linux is not the
-system, this is ``subprocess``, too.
+To start Python and to import gpuload takes ten times as long as to fork. The program runs as
+``__main__`` in a process of one thread, and ends as each Python ends. A program about what is done
+before gpuload is imported says ``has_gpuload=False``. What is about the start of Python or about
+memory needs ``subprocess``. Where Linux is not the system, this is ``subprocess``, too.
 """
 
 from __future__ import annotations
@@ -75,7 +77,11 @@ def run(
         "folder": os.fspath(folder or os.getcwd()),
         "warnings": warnings,
     }
-    with tempfile.TemporaryFile() as program, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
+    with (
+        tempfile.TemporaryFile() as program,
+        tempfile.TemporaryFile() as out,
+        tempfile.TemporaryFile() as errors,
+    ):
         program.write(code.encode())
         program.seek(0)
         connection = _server("gpuload" if has_gpuload else "numpy", before)
@@ -101,7 +107,8 @@ def run(
 
 @cache
 def _server(package: str, before: tuple[str, ...]) -> socket.socket:
-    """Return a connection to the process that forks, and has imported a package; it ends when that is closed."""
+    """Return a connection to the process that forks, and has imported a package; it ends when that
+    is closed."""
     connection, server_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     # More threads than one, of a library that multiplies matrices, would not be in what is forked.
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
@@ -118,7 +125,8 @@ def _server(package: str, before: tuple[str, ...]) -> socket.socket:
 
 
 def _serve(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    """Fork for each message, and return in the child: what it says, and descriptors of program, output and errors."""
+    """Fork for each message, and return in the child: what it says, and descriptors of program,
+    output and errors."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the tests
     while True:
         message, descriptors, *_ = socket.recv_fds(connection, 1 << 17, 3)

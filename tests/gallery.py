@@ -1,12 +1,16 @@
 """The gallery of ops in `docs/ops.md`: a picture of each, made by ``gl.preview``.
 
-``python -m tests.gallery [NAME ...]`` makes the pictures (of these ops alone) and writes the part of the page.
+``python -m tests.gallery [NAME ...]`` makes the pictures (of these ops alone) and writes the part
+of the page.
 
-Photos    four with free licences from `tests/golden`, see `docs/images/ops/ORIGIN.md`, brought to one size.
-Picture   the photo as it is stored, and behind the op in epochs 0, 1 and 2 (once if nothing is random). Where the op
-          moves pixels, boxes, points and mask go with the photo; the mask is below it, and epoch 2 is left out.
-Ops       are the examples of their docstrings, or those of ``PROGRAMS``, for photos are larger than the images that
-          examples are for. ``WITHOUT`` has the ops without a picture, and why they have none.
+Photos    four with free licences from `tests/golden`, see `docs/images/ops/ORIGIN.md`, brought to
+one size.
+Picture   the photo as it is stored, and behind the op in epochs 0, 1 and 2 (once if nothing is
+          random). Where the op moves pixels, boxes, points and mask go with the photo; the mask is
+          below it, and epoch 2 is left out.
+Ops       are the examples of their docstrings, or those of ``PROGRAMS``, for photos are larger than
+          the images that examples are for. ``WITHOUT`` has the ops without a picture, and why they
+          have none.
 """
 
 from __future__ import annotations
@@ -32,7 +36,10 @@ FOLDER = ROOT / "docs" / "images" / "ops"
 GOLDEN = ROOT / "tests" / "golden"
 HEIGHT, WIDTH = 108, 160
 NUM_EPOCHS, SEED, QUALITY = 3, 65, 65
-BEGIN, END = "<!-- gallery: python -m tests.gallery writes it -->\n", "<!-- end of the gallery -->\n"
+BEGIN, END = (
+    "<!-- gallery: python -m tests.gallery writes it -->\n",
+    "<!-- end of the gallery -->\n",
+)
 
 PHOTOS = (
     "images/image/cat.jpg",
@@ -40,7 +47,8 @@ PHOTOS = (
     "image_formats/webp/Pillow/flower.webp",
     "images/libjpeg-turbo/testorig.jpg",
 )
-# Of the first photo, in its pixels: two boxes with labels, points, and the outline of what its mask covers.
+# Of the first photo, in its pixels: two boxes with labels, points, and the outline of what its mask
+# covers.
 BOXES = ((18, 14, 87, 106), (50, 14, 81, 49))
 LABELS = ("cat", "face")
 POINTS = ((58, 34), (72, 34), (64, 41))
@@ -137,20 +145,35 @@ def photos(annotated: bool) -> gl.Source:
     pixels = []
     for path in PHOTOS:
         with Image.open(GOLDEN / path) as image:
-            pixels.append(np.asarray(ImageOps.fit(image.convert("RGB"), (WIDTH, HEIGHT), Image.Resampling.LANCZOS)))
+            pixels.append(
+                np.asarray(
+                    ImageOps.fit(image.convert("RGB"), (WIDTH, HEIGHT), Image.Resampling.LANCZOS)
+                )
+            )
     source = gl.arrays(image=np.stack(pixels))
     if not annotated:
         return source
     outline = Image.new("L", (WIDTH, HEIGHT))
     ImageDraw.Draw(outline).polygon(OUTLINE, fill=1)
     mask = np.asarray(outline)[..., None]
-    plain = gl.arrays(mask=np.stack([mask] * len(pixels)), points=np.stack([np.float32(POINTS)] * len(pixels)))
-    boxes = gl.records(len(pixels), _read_boxes, fields={"boxes": ("float32", (None, 4)), "labels": ("U4", (None,))})
-    return gl.zip(source, plain, boxes).mark(mask="mask", points="xy", boxes="xyxy", labels="with boxes")
+    plain = gl.arrays(
+        mask=np.stack([mask] * len(pixels)), points=np.stack([np.float32(POINTS)] * len(pixels))
+    )
+    boxes = gl.records(
+        len(pixels),
+        _read_boxes,
+        fields={"boxes": ("float32", (None, 4)), "labels": ("U4", (None,))},
+    )
+    return gl.zip(source, plain, boxes).mark(
+        mask="mask", points="xy", boxes="xyxy", labels="with boxes"
+    )
 
 
 def _read_boxes(numbers: Any) -> dict[str, Any]:
-    return {"boxes": [np.float32(BOXES)] * len(numbers), "labels": [np.array(LABELS)] * len(numbers)}
+    return {
+        "boxes": [np.float32(BOXES)] * len(numbers),
+        "labels": [np.array(LABELS)] * len(numbers),
+    }
 
 
 def cells(name: str) -> tuple[Cell, ...]:
@@ -167,7 +190,12 @@ def picture(name: str) -> Pixels:
     """Return the picture of an op."""
     columns = [[pixels for _, pixels, _ in cell.pictures] for cell in cells(name)]
     most = max(map(len, columns))
-    return grid([[column[line] if line < len(column) else empty() for column in columns] for line in range(most)])
+    return grid(
+        [
+            [column[line] if line < len(column) else empty() for column in columns]
+            for line in range(most)
+        ]
+    )
 
 
 def to_jpeg(pixels: Pixels) -> bytes:

@@ -1,7 +1,8 @@
 """The house rules as checks on source text: what each module of the package may import and use.
 
-Each check takes the modules of a package and returns one line for every violation, file and line first. Nothing is
-imported: the text is parsed, so that imports inside functions count, as do those of packages that are not installed.
+Each check takes the modules of a package and returns one line for every violation, file and line
+first. Nothing is imported: the text is parsed, so that imports inside functions count, as do those
+of packages that are not installed.
 """
 
 from __future__ import annotations
@@ -26,8 +27,10 @@ LINES = (
     ("loader",),
     ("pipeline", "formats", "journal"),
     ("sources", "executors", "state", "recipes"),
+    ("graph",),
     ("ops", "order", "batch", "rawdecode", "strings"),
     ("display",),
+    ("kernels",),
     ("storage", "images"),
     ("spec", "rng", "device", "ragged", "lazy"),
     ("signalsafe", "stats", "tracebacks"),
@@ -40,7 +43,13 @@ ENTRY = {"__main__": "cli"}  # a module that is another room's door
 # The files that may import each package; * stands for any characters.
 OWNERS = {
     "numpy": ("*",),
-    "PIL": ("images/decode.py", "images/recompress.py", "cli/bench_peers.py", "cli/demo*", "cli/parity*"),
+    "PIL": (
+        "images/decode.py",
+        "images/recompress.py",
+        "cli/bench_peers.py",
+        "cli/demo*",
+        "cli/parity*",
+    ),
     "click": ("cli/*",),
     "cupy": ("device.py",),
     "cv2": ("cli/parity*",),
@@ -51,12 +60,23 @@ OWNERS = {
     "isal": ("storage/inflate.py",),
     "jax": ("bridges/jax.py",),
     "keras": ("bridges/keras.py", "bridges/tensorflow/*", "cli/demo*"),
-    "ml_dtypes": ("ops/cast.py", "formats/npy/source.py"),
-    "pyarrow": ("formats/csv/parse.py", "formats/columnar.py", "formats/parquet/*", "formats/arrow/*"),
+    "ml_dtypes": ("ops/value/cast.py", "formats/npy/source.py"),
+    "pyarrow": (
+        "formats/csv/parse.py",
+        "formats/columnar.py",
+        "formats/parquet/*",
+        "formats/arrow/*",
+    ),
     "pytest": ("testing/*",),
     "kvikio": ("storage/direct.py",),
     "obstore": ("storage/retries.py", "storage/stores.py"),
-    "nvidia": ("executors/dali/*", "images/decode.py", "bridges/dali/*", "bridges/tensorflow/*", "cli/parity*"),
+    "nvidia": (
+        "executors/dali/*",
+        "images/decode.py",
+        "bridges/dali/*",
+        "bridges/tensorflow/*",
+        "cli/parity*",
+    ),
     "ray": ("bridges/ray.py",),
     "rich": ("cli/*",),
     "sklearn": ("cli/demo*",),
@@ -68,7 +88,8 @@ OWNERS = {
     "zarr": ("formats/zarr/*",),
 }
 
-# What reads files takes the exceptions of libraries from one function, which knows those of signal handlers apart.
+# What reads files takes the exceptions of libraries from one function, which knows those of signal
+# handlers apart.
 LIBRARY_ROOMS = ("formats", "images", "sources")
 BROAD_ERRORS = {"BaseException", "Exception", "ERRORS", "ArrowException"}
 PASS_ON = "gpuload.signalsafe.pass_on"
@@ -87,14 +108,47 @@ PURE = (
     "ragged.py",
     "images/head.py",
     "images/heads/*",
+    "graph/*",
+    "kernels/*",
     "ops/*",
     "pipeline/settings.py",
 )
 EFFECTS = {
-    *("builtins.open", "builtins.input", "io.open", "io.FileIO", "sys.stdin", "sys.stdout", "sys.argv"),
-    *("os", "pathlib", "glob", "mmap", "shutil", "tempfile", "fsspec", "socket", "subprocess", "urllib"),
+    *(
+        "builtins.open",
+        "builtins.input",
+        "io.open",
+        "io.FileIO",
+        "sys.stdin",
+        "sys.stdout",
+        "sys.argv",
+    ),
+    *(
+        "os",
+        "pathlib",
+        "glob",
+        "mmap",
+        "shutil",
+        "tempfile",
+        "fsspec",
+        "socket",
+        "subprocess",
+        "urllib",
+    ),
     *("time", "datetime", "random", "secrets", "uuid", "platform", "numpy.lib.format.open_memmap"),
-    *(f"numpy.{name}" for name in ("load", "save", "savez", "fromfile", "memmap", "loadtxt", "genfromtxt", "random")),
+    *(
+        f"numpy.{name}"
+        for name in (
+            "load",
+            "save",
+            "savez",
+            "fromfile",
+            "memmap",
+            "loadtxt",
+            "genfromtxt",
+            "random",
+        )
+    ),
 }
 
 UNSAFE = {
@@ -107,16 +161,23 @@ PICKLES, PICKLE_USERS = "formats/npy/pickles.py", ("convert.py", "cli/convert.py
 
 # The loops over all formats, and what they may import of the room of formats.
 FORMAT_LOOPS = ("open.py", "check.py", "convert.py")
-FORMAT_BASES = tuple(f"{PACKAGE}.formats.{name}" for name in ("FORMATS", "base", "writing", "foreign"))
+FORMAT_BASES = tuple(
+    f"{PACKAGE}.formats.{name}" for name in ("FORMATS", "base", "writing", "foreign")
+)
 
-# An import in the main thread may be broken off by a signal handler, and leave Python's lock of imports locked.
+# An import in the main thread may be broken off by a signal handler, and leave Python's lock of
+# imports locked.
 IMPORT_PACKAGE = "gpuload.signalsafe.import_package"
-LAZY, LAZY_FUNCTION = "lazy.py", "gpuload.lazy.function"  # modules of gpuload, by tables; and by name
+LAZY, LAZY_FUNCTION = (
+    "lazy.py",
+    "gpuload.lazy.function",
+)  # modules of gpuload, by tables; and by name
 IMPORTERS = ("importlib.import_module", "builtins.__import__", IMPORT_PACKAGE, LAZY_FUNCTION)
 # A command ends on Ctrl-C, so it may import by itself; contracts are tests.
 IMPORT_THEMSELVES = ("cli/*", "testing/*")
 
-# Words that say nothing of the thing that they name: participles, pronouns, adverbs. No name ends in one of them.
+# Words that say nothing of the thing that they name: participles, pronouns, adverbs. No name ends
+# in one of them.
 PARTICIPLES = (
     "asked began begun came checked chosen coded come converted copied counted cut damaged decoded delivered "
     "described done drawn dropped encoded ended failed filled finished folded found given got held joined kept "
@@ -133,19 +194,27 @@ PRONOUNS = (
 )
 NO_NAMES = frozenset((PARTICIPLES + PRONOUNS).split())
 WORD = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])")
-# Names that the documentation has (hooks of sources and leaves), or that a file has because they are public, or are
-# part of saved fingerprints.
+# Names that the documentation has (hooks of sources and leaves), or that a file has because they
+# are public, or are part of saved fingerprints.
 DOCUMENTED = {"_where", "how", "__all__"}
 PUBLIC = {
     "bridges/common.py": {"saved"},
     "bridges/torch.py": {"saved"},
     "batch.py": {"drawn"},
     "check.py": {"where", "given"},
-    "core/face.py": {"COPIED", "FAILED", "MAPPED", "REFUSED", "DONE", "NOT_DONE", "any_refused"},  # states, as in C++
+    "core/face.py": {
+        "COPIED",
+        "FAILED",
+        "MAPPED",
+        "REFUSED",
+        "DONE",
+        "NOT_DONE",
+        "any_refused",
+    },  # states, as in C++
     "device.py": {"done"},  # of CuPy's events, too
     "errors.py": {"what"},
     "loader.py": {"drawn", "saved"},
-    "ops/crop.py": {"pad_if_needed"},
+    "ops/crop/crop.py": {"pad_if_needed"},
     "pipeline/damage.py": {"where"},
     "pipeline/tray.py": {"put"},  # the verb, as of queues
     "spec.py": {"encoded", "stored"},
@@ -159,7 +228,22 @@ PUBLIC = {
 # In scripts and tests only the words that say least are no names.
 SCRIPTS = ("benchmarks", "docker", "examples", "tests", "website")
 LEAST = frozenset(
-    ["done", "found", "given", "got", "kept", "made", "mine", "one", "ours", "own", "said", "seen", "theirs", "told"]
+    [
+        "done",
+        "found",
+        "given",
+        "got",
+        "kept",
+        "made",
+        "mine",
+        "one",
+        "ours",
+        "own",
+        "said",
+        "seen",
+        "theirs",
+        "told",
+    ]
 )
 # A flag is an adjective: ``is_known``; a count is of what it counts: ``num_done``.
 FLAGS = ("is", "are", "has", "was", "were", "can", "num")
@@ -169,7 +253,8 @@ BUILTINS = ("open", "input", "eval", "exec", "compile", "print", "__import__")
 
 @dataclass(frozen=True)
 class Module:
-    """One source file of the package: ``path`` is relative to the package, ``formats/npy/source.py``."""
+    """One source file of the package: ``path`` is relative to the package,
+    ``formats/npy/source.py``."""
 
     path: str
     text: str
@@ -184,7 +269,8 @@ class Module:
 
     @property
     def room(self) -> str:
-        """The first part of the path: a folder's name or a file's; ``__init__`` is the package itself."""
+        """The first part of the path: a folder's name or a file's; ``__init__`` is the package
+        itself."""
         first = PurePosixPath(self.path).parts[0].removesuffix(".py")
         return ENTRY.get(first, first)
 
@@ -195,19 +281,26 @@ class Module:
 
     @cached_property
     def uses(self) -> list[tuple[int, str]]:
-        """Line and dotted name of every import, and of every name or attribute that leads to one or to a builtin."""
+        """Line and dotted name of every import, and of every name or attribute that leads to one or
+        to a builtin."""
         parts = [node for node in self.nodes if isinstance(node, ast.Name | ast.Attribute)]
-        return sorted({(node.lineno, name) for node in parts if (name := self._dotted(node))} | set(self.imports))
+        return sorted(
+            {(node.lineno, name) for node in parts if (name := self._dotted(node))}
+            | set(self.imports)
+        )
 
     @cached_property
     def bindings(self) -> list[tuple[int, str]]:
-        """Line and name of each variable, argument, attribute, function and class that the module binds."""
+        """Line and name of each variable, argument, attribute, function and class that the module
+        binds."""
         return [(line, name) for node in self.nodes for line, name in _bound(node)]
 
     @cached_property
     def for_type_checkers(self) -> set[int]:
         """The ids of the nodes that never run."""
-        return {id(inner) for node in self.nodes if _is_type_checking(node) for inner in ast.walk(node)}
+        return {
+            id(inner) for node in self.nodes if _is_type_checking(node) for inner in ast.walk(node)
+        }
 
     @cached_property
     def _aliases(self) -> dict[str, str]:
@@ -217,9 +310,14 @@ class Module:
                 names.pop(node.name, None)  # the module means its own function of that name
         for node in self.nodes:
             if isinstance(node, ast.Import):
-                names.update((a.asname, a.name) if a.asname else (a.name.partition(".")[0],) * 2 for a in node.names)
+                names.update(
+                    (a.asname, a.name) if a.asname else (a.name.partition(".")[0],) * 2
+                    for a in node.names
+                )
             elif isinstance(node, ast.ImportFrom):
-                names.update((a.asname or a.name, f"{self._base(node)}.{a.name}") for a in node.names)
+                names.update(
+                    (a.asname or a.name, f"{self._base(node)}.{a.name}") for a in node.names
+                )
         return names
 
     def _dotted(self, node: ast.expr) -> str | None:
@@ -250,14 +348,18 @@ def _bound(node: ast.AST) -> Iterator[tuple[int, str]]:
         yield node.lineno, node.attr
     elif isinstance(node, ast.arg):
         yield node.lineno, node.arg
-    elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.ExceptHandler) and node.name:
+    elif (
+        isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.ExceptHandler)
+        and node.name
+    ):
         yield node.lineno, node.name
     elif isinstance(node, ast.alias) and node.asname:
         yield node.lineno, node.asname
 
 
 def _literal_start(node: ast.expr) -> str:
-    """Return a string constant, or what an f-string begins with; "?" for what only the running program knows."""
+    """Return a string constant, or what an f-string begins with; "?" for what only the running
+    program knows."""
     first = node.values[0] if isinstance(node, ast.JoinedStr) else node
     return str(first.value).rstrip(".") if isinstance(first, ast.Constant) else "?"
 
@@ -265,7 +367,10 @@ def _literal_start(node: ast.expr) -> str:
 def read(package: Path) -> list[Module]:
     """Return the modules of a package folder, in the order of their paths."""
     paths = sorted(package.rglob("*.py"))
-    return [Module(path.relative_to(package).as_posix(), path.read_text(encoding="utf-8")) for path in paths]
+    return [
+        Module(path.relative_to(package).as_posix(), path.read_text(encoding="utf-8"))
+        for path in paths
+    ]
 
 
 def imports_go_downwards(modules: list[Module]) -> Iterator[str]:
@@ -284,7 +389,8 @@ def imports_go_downwards(modules: list[Module]) -> Iterator[str]:
 
 
 def _room_of_import(name: str) -> str | None:
-    """Return the room that a dotted name lies in, ``__init__`` for the package's own names, None for other packages."""
+    """Return the room that a dotted name lies in, ``__init__`` for the package's own names, None
+    for other packages."""
     package, _, rest = name.partition(".")
     if package != PACKAGE:
         return None
@@ -294,7 +400,8 @@ def _room_of_import(name: str) -> str | None:
 
 
 def modules_import_in_no_circle(modules: list[Module]) -> Iterator[str]:
-    """No module leads back to itself by imports, also within a room, and also by imports for type checkers alone."""
+    """No module leads back to itself by imports, also within a room, and also by imports for type
+    checkers alone."""
     names = {_dotted_name(module.path): module for module in modules}
     leads = {name: sorted(_imported_modules(module, names)) for name, module in names.items()}
     safe_names: set[str] = set()
@@ -320,16 +427,23 @@ def _imported_modules(module: Module, names: dict[str, Module]) -> set[str]:
             target = name if name in names else name.rpartition(".")[0]
             targets.add(target)
             if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.JoinedStr):
-                # The end of the name is known to the running program alone: it may be any module of that package.
+                # The end of the name is known to the running program alone: it may be any module of
+                # that package.
                 targets.update(other for other in names if other.rpartition(".")[0] == name)
     return targets & names.keys() - {_dotted_name(module.path)}
 
 
 def _is_type_checking(node: ast.AST) -> bool:
-    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+    return (
+        isinstance(node, ast.If)
+        and isinstance(node.test, ast.Name)
+        and node.test.id == "TYPE_CHECKING"
+    )
 
 
-def _circle(name: str, leads: dict[str, list[str]], path: list[str], safe_names: set[str]) -> list[str] | None:
+def _circle(
+    name: str, leads: dict[str, list[str]], path: list[str], safe_names: set[str]
+) -> list[str] | None:
     """Return a circle that can be reached from a module, None if there is none; depth first."""
     if name in path:
         return [*path[path.index(name) :], name]
@@ -343,7 +457,8 @@ def _circle(name: str, leads: dict[str, list[str]], path: list[str], safe_names:
 
 
 def loops_over_formats_name_none(modules: list[Module]) -> Iterator[str]:
-    """What opens, checks and converts files of any format imports no format, but for the door to pickles."""
+    """What opens, checks and converts files of any format imports no format, but for the door to
+    pickles."""
     for module in modules:
         if module.path not in FORMAT_LOOPS:
             continue
@@ -358,7 +473,11 @@ def packages_have_one_importer(modules: list[Module]) -> Iterator[str]:
     for module in modules:
         for line, name in module.imports:
             package = name.partition(".")[0]
-            if package == PACKAGE or package in sys.stdlib_module_names or (package, module.path) == ("?", LAZY):
+            if (
+                package == PACKAGE
+                or package in sys.stdlib_module_names
+                or (package, module.path) == ("?", LAZY)
+            ):
                 continue
             owners = OWNERS.get(package, ())
             if not any(fnmatchcase(module.path, owner) for owner in owners):
@@ -366,7 +485,8 @@ def packages_have_one_importer(modules: list[Module]) -> Iterator[str]:
 
 
 def packages_are_imported_safely(modules: list[Module]) -> Iterator[str]:
-    """Packages, and modules that functions need, are imported by ``signalsafe``, where no signal handler runs.
+    """Packages, and modules that functions need, are imported by ``signalsafe``, where no signal
+    handler runs.
 
     This holds for modules of gpuload, too: `gpuload.lazy` imports many at their first use.
     """
@@ -377,11 +497,15 @@ def packages_are_imported_safely(modules: list[Module]) -> Iterator[str]:
         functions = [node for node in module.nodes if isinstance(node, ast.FunctionDef)]
         late = {id(inner) for function in functions for inner in ast.walk(function)}
         for node in module.nodes:
-            if id(node) in typed or (isinstance(node, ast.Call) and module._dotted(node.func) == IMPORT_PACKAGE):
+            if id(node) in typed or (
+                isinstance(node, ast.Call) and module._dotted(node.func) == IMPORT_PACKAGE
+            ):
                 continue
             for line, name in module._imported(node):
                 package = name.partition(".")[0]
-                is_early = id(node) not in late and (package == PACKAGE or package in sys.stdlib_module_names)
+                is_early = id(node) not in late and (
+                    package == PACKAGE or package in sys.stdlib_module_names
+                )
                 is_lazy = isinstance(node, ast.Call) and package == PACKAGE
                 if package != "numpy" and not is_early and not is_lazy:
                     yield f"{module.path}:{line}: imports {name}; write signalsafe.import_package({name!r})"
@@ -390,8 +514,8 @@ def packages_are_imported_safely(modules: list[Module]) -> Iterator[str]:
 def calls_of_libraries_have_one_wrapper(modules: list[Module]) -> Iterator[str]:
     """What reads files catches all exceptions of a library by ``signalsafe.call_library`` alone.
 
-    An ``except`` around the call would also catch what a signal handler raises, and call it damage. It may stand where
-    it passes that on, or where it ends by raising the same exception again.
+    An ``except`` around the call would also catch what a signal handler raises, and call it damage.
+    It may stand where it passes that on, or where it ends by raising the same exception again.
     """
     for module in modules:
         if module.room not in LIBRARY_ROOMS:
@@ -400,7 +524,10 @@ def calls_of_libraries_have_one_wrapper(modules: list[Module]) -> Iterator[str]:
             if not isinstance(node, ast.ExceptHandler):
                 continue
             names = {ast.unparse(part).rpartition(".")[2] for part in _parts_of(node.type)}
-            last, calls = node.body[-1], {module._dotted(part) for part in ast.walk(node) if isinstance(part, ast.expr)}
+            last, calls = (
+                node.body[-1],
+                {module._dotted(part) for part in ast.walk(node) if isinstance(part, ast.expr)},
+            )
             is_passed_on = PASS_ON in calls or (isinstance(last, ast.Raise) and last.exc is None)
             if names & BROAD_ERRORS and not is_passed_on:
                 title = " and ".join(sorted(names))
@@ -420,7 +547,9 @@ def threads_start_in_one_place(modules: list[Module]) -> Iterator[str]:
         if module.room == "testing":  # contracts: they are tests
             continue
         forbidden = PROCESSES if module.path in THREAD_OWNERS else THREADS | PROCESSES
-        yield from _forbidden(module, forbidden, f"threads start in {' and '.join(THREAD_OWNERS)}, processes nowhere")
+        yield from _forbidden(
+            module, forbidden, f"threads start in {' and '.join(THREAD_OWNERS)}, processes nowhere"
+        )
 
 
 def pure_modules_have_no_effects(modules: list[Module]) -> Iterator[str]:
@@ -437,15 +566,22 @@ def nothing_is_unpickled_or_executed(modules: list[Module]) -> Iterator[str]:
             continue
         yield from _forbidden(module, UNSAFE, "nothing is unpickled or executed")
         if module.path not in PICKLE_USERS:
-            yield from _forbidden(module, {_dotted_name(PICKLES)}, f"only {' and '.join(PICKLE_USERS)} unpickle")
-        keywords = [node for node in module.nodes if isinstance(node, ast.keyword) and node.arg == "allow_pickle"]
+            yield from _forbidden(
+                module, {_dotted_name(PICKLES)}, f"only {' and '.join(PICKLE_USERS)} unpickle"
+            )
+        keywords = [
+            node
+            for node in module.nodes
+            if isinstance(node, ast.keyword) and node.arg == "allow_pickle"
+        ]
         for keyword in keywords:
             if ast.unparse(keyword.value) != "False" and module.path != PICKLES:
                 yield f"{module.path}:{keyword.value.lineno}: allow_pickle; nothing is unpickled or executed"
 
 
 def only_the_command_line_prints(modules: list[Module]) -> Iterator[str]:
-    """The library does not print; the one line of progress on a terminal has a module of its own."""
+    """The library does not print; the one line of progress on a terminal has a module of its
+    own."""
     for module in modules:
         if module.room != "cli" and module.path != PROGRESS:
             yield from _forbidden(module, PRINTS, "only the command line prints")
@@ -468,7 +604,8 @@ def modules_say_what_they_are(modules: list[Module]) -> Iterator[str]:
 
 
 def names_are_nouns_and_verbs(modules: list[Module]) -> Iterator[str]:
-    """No variable, argument, attribute, function or class has a name that ends in a participle or a pronoun."""
+    """No variable, argument, attribute, function or class has a name that ends in a participle or a
+    pronoun."""
     for module in modules:
         for line, name in module.bindings:
             if _is_no_name(name, NO_NAMES) and name not in PUBLIC.get(module.path, ()):
@@ -486,12 +623,16 @@ def names_of_scripts_say_what_they_are(modules: list[Module]) -> Iterator[str]:
 def read_scripts(root: Path) -> list[Module]:
     """Return the modules beside the package, their paths from the root of the repository."""
     paths = sorted(path for room in SCRIPTS for path in (root / room).rglob("*.py"))
-    return [Module(path.relative_to(root).as_posix(), path.read_text(encoding="utf-8")) for path in paths]
+    return [
+        Module(path.relative_to(root).as_posix(), path.read_text(encoding="utf-8"))
+        for path in paths
+    ]
 
 
 @cache
 def _is_no_name(name: str, no_names: frozenset[str]) -> bool:
-    """Return True if the last word of a name is in a set, but for flags, counts, tests and documented names."""
+    """Return True if the last word of a name is in a set, but for flags, counts, tests and
+    documented names."""
     words = [word.lower() for word in WORD.findall(name)]
     is_free = not words or name in DOCUMENTED or words[0] in (*FLAGS, "test")
     return not is_free and words[-1] in no_names
@@ -514,10 +655,13 @@ CHECKS = (
 
 
 def public_names(init: Module) -> tuple[list[str], set[str]]:
-    """Return what ``__all__`` lists and the names without an underscore that ``__init__.py`` binds."""
+    """Return what ``__all__`` lists and the names without an underscore that ``__init__.py``
+    binds."""
     listed: list[str] = []
     bound: set[str] = set()
-    branches = [node for node in init.tree.body if isinstance(node, ast.If) and _is_type_checking(node)]  # lazy names
+    branches = [
+        node for node in init.tree.body if isinstance(node, ast.If) and _is_type_checking(node)
+    ]  # lazy names
     for node in [*init.tree.body, *(part for branch in branches for part in branch.body)]:
         if isinstance(node, ast.Import | ast.ImportFrom):
             bound.update((alias.asname or alias.name).partition(".")[0] for alias in node.names)
@@ -529,4 +673,7 @@ def public_names(init: Module) -> tuple[list[str], set[str]]:
             bound.update(names)
             if "__all__" in names and node.value is not None:
                 listed = list(ast.literal_eval(node.value))
-    return listed, {name for name in bound if not name.startswith("_")} - {"annotations", "TYPE_CHECKING"}
+    return listed, {name for name in bound if not name.startswith("_")} - {
+        "annotations",
+        "TYPE_CHECKING",
+    }

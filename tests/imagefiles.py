@@ -27,9 +27,14 @@ def jpeg(height: int = 16, width: int = 24, mode: str = "RGB", **options: Any) -
 
 
 def jpeg_of_scans(height: int, width: int, num_scans: int) -> bytes:
-    """Return a progressive gray JPEG of one level: each scan after the first has a bit for a block of 64 pixels."""
-    bits = bytes(-(-(-(-height // 8) * -(-width // 8)) // 8))  # code 0 for each block: no difference, or its end
-    first, second = (segment(0xDA, bytes([1, 1, 0, *band])) + bits for band in ((0, 0, 0), (1, 63, 1)))
+    """Return a progressive gray JPEG of one level: each scan after the first has a bit for a block
+    of 64 pixels."""
+    bits = bytes(
+        -(-(-(-height // 8) * -(-width // 8)) // 8)
+    )  # code 0 for each block: no difference, or its end
+    first, second = (
+        segment(0xDA, bytes([1, 1, 0, *band])) + bits for band in ((0, 0, 0), (1, 63, 1))
+    )
     tables = segment(0xDB, b"\0" + b"\1" * 64) + b"".join(
         segment(0xC4, bytes([table, 1]) + bytes(15) + b"\0") for table in (0x00, 0x10)
     )
@@ -38,7 +43,9 @@ def jpeg_of_scans(height: int, width: int, num_scans: int) -> bytes:
 
 
 def segment(marker: int, content: bytes, length: int | None = None) -> bytes:
-    return struct.pack(">BBH", 0xFF, marker, len(content) + 2 if length is None else length) + content
+    return (
+        struct.pack(">BBH", 0xFF, marker, len(content) + 2 if length is None else length) + content
+    )
 
 
 def exif_segment(block: bytes) -> bytes:
@@ -51,7 +58,8 @@ def inserted(data: bytes, *parts: bytes) -> bytes:
 
 
 def find_segment(data: bytes, markers: range | tuple[int, ...]) -> int:
-    """Return where the first segment with one of these markers begins in the header of a JPEG file."""
+    """Return where the first segment with one of these markers begins in the header of a JPEG
+    file."""
     place = 2
     while data[place + 1] not in markers:
         place += 2 + int.from_bytes(data[place + 2 : place + 4], "big")
@@ -83,7 +91,9 @@ def chunk(name: bytes, content: bytes = b"", crc: int | None = None) -> bytes:
     return struct.pack(">I", len(content)) + name + content + struct.pack(">I", checksum)
 
 
-def png_header(height: int, width: int, colour: int = RGB, bits: int = 8, methods: bytes = bytes(3)) -> bytes:
+def png_header(
+    height: int, width: int, colour: int = RGB, bits: int = 8, methods: bytes = bytes(3)
+) -> bytes:
     return chunk(b"IHDR", struct.pack(">IIBB", width, height, bits, colour) + methods)
 
 
@@ -92,7 +102,9 @@ def png_pixels(height: int, width: int, colour: int = RGB, bits: int = 8) -> byt
     return chunk(b"IDAT", zlib.compress((b"\0" + row) * height))
 
 
-def png(height: int = 16, width: int = 24, colour: int = RGB, bits: int = 8, *chunks: bytes) -> bytes:
+def png(
+    height: int = 16, width: int = 24, colour: int = RGB, bits: int = 8, *chunks: bytes
+) -> bytes:
     """Return a PNG file, with more chunks between header and pixels."""
     palette = chunk(b"PLTE", bytes(range(256)) * 3) if colour == PALETTE and bits == 8 else b""
     if colour == PALETTE and bits < 8:
@@ -115,7 +127,8 @@ def tiff(
     pieces: list[bytes] | None = None,
     pack: Any = bytes,
 ) -> bytes:
-    """Return a TIFF of random bits; ``tags`` are further or other ones, type and values, and None leaves one out."""
+    """Return a TIFF of random bits; ``tags`` are further or other ones, type and values, and None
+    leaves one out."""
     rows, planes = rows or height, channels if planar else 1
     row_bytes = -(-width * (channels // planes) * bits // 8)
     if pieces is None:
@@ -136,7 +149,10 @@ def tiff(
     def directory(begins: list[int]) -> tuple[bytes, bytes]:
         entries, values = b"", b""
         for tag, (kind, value) in known_names.items():
-            raw = struct.pack(order + forms[kind] * len(value), *(begins if tag in (273, 324) and value else value))
+            raw = struct.pack(
+                order + forms[kind] * len(value),
+                *(begins if tag in (273, 324) and value else value),
+            )
             entries += struct.pack(order + ("HHQ" if big else "HHI"), tag, kind, len(value))
             if len(raw) > inline:
                 entries += struct.pack(order + ("Q" if big else "I"), behind + len(values))
@@ -173,27 +189,54 @@ def bmp(
     rng = np.random.default_rng(0)
     content = rng.bytes(-(-width * bits // 32) * 4 * height) if content is None else content
     entry = 3 if header == 12 else 4
-    palette = b"".join(rng.bytes(3) + bytes(entry - 3) for _ in range((colours or 2**bits) if bits <= 8 else 0))
+    palette = b"".join(
+        rng.bytes(3) + bytes(entry - 3) for _ in range((colours or 2**bits) if bits <= 8 else 0)
+    )
     if header == 12:
         head = struct.pack("<IHHHH", 12, width, height, 1, bits)
     else:
         size = -height if top_down else height
-        head = struct.pack("<IiiHHIIiiII", header, width, size, 1, bits, compression, len(content), 0, 0, colours, 0)
+        head = struct.pack(
+            "<IiiHHIIiiII",
+            header,
+            width,
+            size,
+            1,
+            bits,
+            compression,
+            len(content),
+            0,
+            0,
+            colours,
+            0,
+        )
         mask_bytes = struct.pack(f"<{len(masks)}I", *masks)
         head += mask_bytes if header == 40 else mask_bytes.ljust(header - 40, b"\0")[: header - 40]
     behind = 14 + len(head) + len(palette)
     begin = behind if begin is None else begin
-    return b"BM" + struct.pack("<IHHI", behind + len(content), 0, 0, begin) + head + palette + content
+    return (
+        b"BM" + struct.pack("<IHHI", behind + len(content), 0, 0, begin) + head + palette + content
+    )
 
 
 def pnm(
-    kind: int, height: int = 13, width: int = 21, most: int = 255, *, values: Any = None, comment: bytes = b""
+    kind: int,
+    height: int = 13,
+    width: int = 21,
+    most: int = 255,
+    *,
+    values: Any = None,
+    comment: bytes = b"",
 ) -> bytes:
     """Return a PNM file of kind 1 to 6."""
     limit = 1 if kind in (1, 4) else most
     if values is None:
-        values = np.random.default_rng(0).integers(0, limit + 1, (height, width, 3 if kind in (3, 6) else 1))
-    head = b"P%d\n%s%d %d\n" % (kind, comment, width, height) + (b"" if kind in (1, 4) else b"%d\n" % most)
+        values = np.random.default_rng(0).integers(
+            0, limit + 1, (height, width, 3 if kind in (3, 6) else 1)
+        )
+    head = b"P%d\n%s%d %d\n" % (kind, comment, width, height) + (
+        b"" if kind in (1, 4) else b"%d\n" % most
+    )
     if kind == 4:
         return head + np.packbits(values[..., 0], axis=1).tobytes()
     if kind > 3:
@@ -203,8 +246,12 @@ def pnm(
 
 def webp(*chunks: tuple[bytes, bytes], length: int | None = None) -> bytes:
     """Return a WebP file of these chunks."""
-    inner = b"".join(name + struct.pack("<I", len(item)) + item + bytes(len(item) % 2) for name, item in chunks)
-    return b"RIFF" + struct.pack("<I", len(inner) + 4 if length is None else length) + b"WEBP" + inner
+    inner = b"".join(
+        name + struct.pack("<I", len(item)) + item + bytes(len(item) % 2) for name, item in chunks
+    )
+    return (
+        b"RIFF" + struct.pack("<I", len(inner) + 4 if length is None else length) + b"WEBP" + inner
+    )
 
 
 def webp_chunk(data: bytes) -> tuple[bytes, bytes]:
@@ -215,4 +262,6 @@ def webp_chunk(data: bytes) -> tuple[bytes, bytes]:
 
 def canvas(height: int, width: int, flags: int) -> tuple[bytes, bytes]:
     """Return the first chunk of an extended WebP file."""
-    return b"VP8X", bytes([flags, 0, 0, 0]) + struct.pack("<I", width - 1)[:3] + struct.pack("<I", height - 1)[:3]
+    return b"VP8X", bytes([flags, 0, 0, 0]) + struct.pack("<I", width - 1)[:3] + struct.pack(
+        "<I", height - 1
+    )[:3]

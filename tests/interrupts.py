@@ -15,13 +15,16 @@ class Alarm:
     Args:
         every_s: how often the timer rings.
         armed: whether it raises before the first ``arm``.
-        hides: whether the handler deletes its arguments, by which its frame is known in a traceback.
+        hides: whether the handler deletes its arguments, by which its frame is known in a
+            traceback.
     """
 
     class Rang(Exception):
         """The timer went off."""
 
-    def __init__(self, every_s: float = 0.0003, *, armed: bool = False, hides: bool = False) -> None:
+    def __init__(
+        self, every_s: float = 0.0003, *, armed: bool = False, hides: bool = False
+    ) -> None:
         self._every_s, self._armed, self._hides = every_s, [True] * armed, hides
 
     def arm(self) -> None:
@@ -31,7 +34,8 @@ class Alarm:
         self._armed.clear()
 
     def _ring(self, *arguments: object) -> None:
-        # What is raised in a callback of a weak reference Python can only report: such a moment is let pass.
+        # What is raised in a callback of a weak reference Python can only report: such a moment is
+        # let pass.
         is_callback = cast(FrameType, arguments[1]).f_code.co_filename == _weakrefset.__file__
         if self._hides:
             del arguments

@@ -1,4 +1,5 @@
-"""A web server with ranges and ETags, whose faults a test plans: what object stores and proxies do on a bad day.
+"""A web server with ranges and ETags, whose faults a test plans: what object stores and proxies do
+on a bad day.
 
 It answers as stores do whose clients read and list objects:
 
@@ -47,15 +48,17 @@ class ObjectServer:
         url: of the server.
         objects: the content of each path, which begins with a slash.
         versions: the content of earlier versions, by path and version.
-        fault: called with the number of a request (from 0) and its path; returns "" for an honest answer, ``"503"`` or
-            another status, also with the code that its body names, ``"503 SlowDown"``, ``"reset"`` (the connection
-            breaks before the answer), ``"cut"`` (it breaks in the middle), ``"short"`` (fewer bytes than were asked
-            for, in a whole answer), ``"whole"`` (the range is ignored), ``"stale"`` (the content of ``stale``).
+        fault: called with the number of a request (from 0) and its path; returns "" for an honest
+            answer, ``"503"`` or another status, also with the code that its body names,
+            ``"503 SlowDown"``, ``"reset"`` (the connection breaks before the answer), ``"cut"`` (it
+            breaks in the middle), ``"short"`` (fewer bytes than were asked for, in a whole answer),
+            ``"whole"`` (the range is ignored), ``"stale"`` (the content of ``stale``).
         stale: what a proxy that keeps old answers has, by path.
         error_headers: of answers that are errors.
         delay_s: before each answer.
         drip_s: before each of 12 parts of an answer.
-        headers_instead: of answers that are no errors, in place of others; None: the header is left out.
+        headers_instead: of answers that are no errors, in place of others; None: the header is left
+            out.
         page_keys: how many objects an answer to a listing has at most.
         sends_tags: False for a server without ETags.
         requests: method, path with its query, and range of each request.
@@ -100,7 +103,10 @@ def _handler(server: ObjectServer) -> type[BaseHTTPRequestHandler]:
 
         def _answer(self, *, with_body: bool) -> None:
             parts = urlsplit(self.path)
-            path, query = unquote(parts.path), {name: values[0] for name, values in parse_qs(parts.query).items()}
+            path, query = (
+                unquote(parts.path),
+                {name: values[0] for name, values in parse_qs(parts.query).items()},
+            )
             range_header = self.headers.get("Range", "") or self.headers.get("x-ms-range", "")
             with lock:
                 number = next(numbers)
@@ -118,7 +124,10 @@ def _handler(server: ObjectServer) -> type[BaseHTTPRequestHandler]:
                 self._list(path, query)
                 return
             content = server.stale[path] if fault == "stale" else server.objects.get(path)
-            version = next((query[name] for name in ("versionId", "generation", "versionid") if name in query), "")
+            version = next(
+                (query[name] for name in ("versionId", "generation", "versionid") if name in query),
+                "",
+            )
             if version:
                 content = server.versions.get((path, version))
             status, _, code = fault.partition(" ")
@@ -139,8 +148,13 @@ def _handler(server: ObjectServer) -> type[BaseHTTPRequestHandler]:
             if fault == "short" and is_range:
                 last = (first + last) // 2
             self.send_response(206 if is_range else 200)
-            headers: dict[str, str | None] = {"ETag": f'"{tag_of(content)}"'} if server.sends_tags else {}
-            headers |= {"Last-Modified": formatdate(TIME_S, usegmt=True), "Content-Length": str(last + 1 - first)}
+            headers: dict[str, str | None] = (
+                {"ETag": f'"{tag_of(content)}"'} if server.sends_tags else {}
+            )
+            headers |= {
+                "Last-Modified": formatdate(TIME_S, usegmt=True),
+                "Content-Length": str(last + 1 - first),
+            }
             if is_range:
                 headers["Content-Range"] = f"bytes {first}-{last}/{len(content)}"
             for name, value in (headers | server.headers_instead).items():
@@ -179,7 +193,9 @@ def _handler(server: ObjectServer) -> type[BaseHTTPRequestHandler]:
             folders = list[str]()
             if "delimiter" in query:
                 level = len(query.get("prefix", ""))
-                folders = sorted({key[: key.index("/", level) + 1] for key in keys if "/" in key[level:]})
+                folders = sorted(
+                    {key[: key.index("/", level) + 1] for key in keys if "/" in key[level:]}
+                )
                 keys = [key for key in keys if "/" not in key[level:]]
             begin = int(query.get("continuation-token") or query.get("marker") or 0)
             page, after = keys[begin : begin + server.page_keys], begin + server.page_keys
@@ -202,7 +218,9 @@ def _s3_page(contents: list[tuple[str, bytes]], folders: list[str], token: str) 
         f"<Size>{len(content)}</Size><StorageClass>STANDARD</StorageClass></Contents>"
         for key, content in contents
     )
-    entries += "".join(f"<CommonPrefixes><Prefix>{folder}</Prefix></CommonPrefixes>" for folder in folders)
+    entries += "".join(
+        f"<CommonPrefixes><Prefix>{folder}</Prefix></CommonPrefixes>" for folder in folders
+    )
     more = f"<NextContinuationToken>{token}</NextContinuationToken>" if token else ""
     is_truncated = "true" if token else "false"
     return (

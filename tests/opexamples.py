@@ -16,14 +16,16 @@ import numpy as np
 
 import gpuload as gl
 from gpuload.errors import SpecError
+from gpuload.graph.graph import compile_ops
 from gpuload.ops.base import Op
-from gpuload.ops.graph import compile_ops
 from gpuload.spec import Field, Spec
 from tests.codeblocks import ROOT
 
 PAGE = ROOT / "docs" / "ops.md"
 TABLE = re.compile(r"\| op \| does \|.*\n(?:\|.*\|\n)+")
-NAMES = [name for name in gl.ops.__all__ if name != "Op" and isinstance(getattr(gl.ops, name), type)]
+NAMES = [
+    name for name in gl.ops.__all__ if name != "Op" and isinstance(getattr(gl.ops, name), type)
+]
 
 DTYPES = (
     "bool",
@@ -72,7 +74,11 @@ def example_arguments(name: str) -> dict[str, Any]:
     signature = inspect.signature(getattr(gl.ops, name))
     calls = SimpleNamespace(ops=SimpleNamespace(**{**vars(gl.ops), name: signature.bind}))
     arguments = eval(example_text(name), {"gl": calls, "np": np}).arguments
-    return {key: arguments[key] for key in arguments if signature.parameters[key].kind is not Parameter.VAR_KEYWORD}
+    return {
+        key: arguments[key]
+        for key in arguments
+        if signature.parameters[key].kind is not Parameter.VAR_KEYWORD
+    }
 
 
 def beside_boxes(images: gl.Source) -> gl.Source:
@@ -88,7 +94,8 @@ def read_boxes(numbers: Any) -> dict[str, Any]:
 
 
 def dtypes_taken(name: str) -> str:
-    """Return which of `DTYPES` an op takes as images of three channels, as text; of others what they take."""
+    """Return which of `DTYPES` an op takes as images of three channels, as text; of others what
+    they take."""
     if name in ELSE:
         return ELSE[name]
     dtypes = []
@@ -105,11 +112,19 @@ def dtypes_taken(name: str) -> str:
 
 
 def table() -> str:
-    """Return the table of all ops in Markdown: the example, the first sentence of each docstring, and dtypes."""
+    """Return the table of all ops in Markdown: the example, the first sentence of each docstring,
+    and dtypes."""
     lines = ["| op | does | dtypes |", "|---|---|---|"]
     for name in NAMES:
-        text = (inspect.getdoc(getattr(gl.ops, name)) or "").split("\n\n")[0].replace("\n", " ").replace("``", "`")
-        lines.append(f"| `{example_text(name).removeprefix('gl.ops.')}` | {text} | {dtypes_taken(name)} |")
+        text = (
+            (inspect.getdoc(getattr(gl.ops, name)) or "")
+            .split("\n\n")[0]
+            .replace("\n", " ")
+            .replace("``", "`")
+        )
+        lines.append(
+            f"| `{example_text(name).removeprefix('gl.ops.')}` | {text} | {dtypes_taken(name)} |"
+        )
     return "\n".join(lines) + "\n"
 
 

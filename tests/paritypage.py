@@ -1,6 +1,8 @@
-"""The tables of `docs/parity.md`, from what `gpuload parity` compares: ``python -m tests.paritypage`` writes them.
+"""The tables of `docs/parity.md`, from what `gpuload parity` compares:
+``python -m tests.paritypage`` writes them.
 
-With ``--device gpu`` they have the executors on a GPU, too; with torch, torchvision and timm the column of these.
+With ``--device gpu`` they have the executors on a GPU, too; with torch, torchvision and timm the
+column of these.
 """
 
 from __future__ import annotations
@@ -17,7 +19,10 @@ from gpuload.cli.parity_rows import Comparison
 from tests.codeblocks import ROOT
 
 PAGE = ROOT / "docs" / "parity.md"
-BEGIN, END = "<!-- tables: python -m tests.paritypage writes them -->\n", "<!-- end of the tables -->\n"
+BEGIN, END = (
+    "<!-- tables: python -m tests.paritypage writes them -->\n",
+    "<!-- end of the tables -->\n",
+)
 REGION = ", a region"
 PARTIES = {
     "array on cpu": "array executor", "dali on cpu": "DALI on a CPU", "array on gpu": "array executor on a GPU",
@@ -44,7 +49,13 @@ def op_rows(comparisons: list[Comparison]) -> Iterator[str]:
     """Give the table of ops: its head, and a row for each."""
     present = {comparison.party for comparison in comparisons}
     parties = {party: title for party, title in PARTIES.items() if party in present}
-    head = ["op", *parties.values(), "beside", "array form and library", "array form and torchvision, or timm"]
+    head = [
+        "op",
+        *parties.values(),
+        "beside",
+        "array form and library",
+        "array form and torchvision, or timm",
+    ]
     yield f"| {' | '.join(head)} |"
     yield "|---" * len(head) + "|"
     subjects = dict.fromkeys(c.subject for c in comparisons if not c.subject.startswith("file "))
@@ -53,7 +64,11 @@ def op_rows(comparisons: list[Comparison]) -> Iterator[str]:
         by_torch = [c for c in rows if c.against.startswith(BY_TORCH)]
         peers = [c for c in rows if c.party == "array form" and c not in by_torch]
         name = subject.partition("(")[0]
-        beside = peers[0].against.partition(" ")[0] if peers else f"({parity_peers.NO_PEER.get(name, '')})"
+        beside = (
+            peers[0].against.partition(" ")[0]
+            if peers
+            else f"({parity_peers.NO_PEER.get(name, '')})"
+        )
         cells = [cell(c for c in rows if c.party == party) for party in parties]
         yield f"| `{subject}` | {' | '.join(cells)} | {beside} | {cell(peers)} | {cell(by_torch)} |"
 
@@ -120,7 +135,9 @@ def main(arguments: list[str]) -> None:
     """Compare, and write the page."""
     device = "gpu" if arguments == ["--device", "gpu"] else "cpu"
     if importlib.util.find_spec("torchvision"):
-        importlib.import_module("tests.oracle_torchvision")  # torchvision for CUDA loads beside torch for CPUs, too
+        importlib.import_module(
+            "tests.oracle_torchvision"
+        )  # torchvision for CUDA loads beside torch for CPUs, too
     comparisons = list(parity.compare(device=device))
     text = tables(comparisons, parity.machine(device), datetime.date.today().isoformat())
     page = PAGE.read_text(encoding="utf-8")

@@ -1,18 +1,21 @@
-"""Tests in several processes that are forked when the tests are collected: ``pytest --processes auto``.
+"""Tests in several processes that are forked when the tests are collected:
+``pytest --processes auto``.
 
-    collect ──fork──┬──▶ process 0    takes a group of tests, runs each, sends its reports, takes the next group ...
-                    └──▶ process 1    ...
+    collect ──fork──┬──▶ process 0    takes a group of tests, runs each, sends its reports, takes
+                    the next group ... └──▶ process 1    ...
     the first process shows the reports
 
-pytest-xdist collects in each process, and each imports TensorFlow, JAX and DALI for that: half a minute of processor
-time for 20,000 tests. Here it is spent once.
+pytest-xdist collects in each process, and each imports TensorFlow, JAX and DALI for that: half a
+minute of processor time for 20,000 tests. Here it is spent once.
 
-A fork is safe here: the libraries whose threads run by then (OpenBLAS and jemalloc) start them again in a child,
-nothing has used a GPU before a test runs, and no file is open, whose place all processes would share.
+A fork is safe here: the libraries whose threads run by then (OpenBLAS and jemalloc) start them
+again in a child, nothing has used a GPU before a test runs, and no file is open, whose place all
+processes would share.
 
-The queue is a pipe with the numbers of all groups. The kernel hands each number to one process, and a reader finds the
-end of the pipe when no number is left. A group is a few tests of one file, in their order. A process takes the next
-group before it runs the last test of a group: pytest then knows which fixtures go on.
+The queue is a pipe with the numbers of all groups. The kernel hands each number to one process, and
+a reader finds the end of the pipe when no number is left. A group is a few tests of one file, in
+their order. A process takes the next group before it runs the last test of a group: pytest then
+knows which fixtures go on.
 
 A process that dies fails the test that it ran, and the tests of its groups that did not run.
 """
@@ -38,9 +41,13 @@ from typing import Any
 import pytest
 
 GROUP_TESTS = 24
-GROUP_BYTES = 4  # of a number in the queue; all numbers together must fit into a pipe, which holds 64 KiB
+GROUP_BYTES = (
+    4  # of a number in the queue; all numbers together must fit into a pipe, which holds 64 KiB
+)
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # <malloc.h>
-SILENCE_S = 5  # then it is checked which processes live: what a dead one has forked may hold its pipe open
+SILENCE_S = (
+    5  # then it is checked which processes live: what a dead one has forked may hold its pipe open
+)
 SHARED_FOLDER = pytest.StashKey[Path]()  # a folder of all processes of the run
 
 
@@ -81,7 +88,9 @@ def run_tests(session: pytest.Session, num_processes: int) -> bool:
             if process.place is not None:
                 item = missing.pop(process.place)
                 if process.status:
-                    _fail(item, f"its process ended with status {process.status} while the test ran")
+                    _fail(
+                        item, f"its process ended with status {process.status} while the test ran"
+                    )
                 hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
             process.place = place
             if session.shouldfail or session.shouldstop:
@@ -108,7 +117,12 @@ def _open_files() -> list[str]:
     for number in map(int, os.listdir("/dev/fd")):
         with contextlib.suppress(OSError):  # the list itself, which is closed by now
             can_read = fcntl.fcntl(number, fcntl.F_GETFL) & os.O_ACCMODE != os.O_WRONLY
-            if number and can_read and stat.S_ISREG((status := os.fstat(number)).st_mode) and status.st_nlink:
+            if (
+                number
+                and can_read
+                and stat.S_ISREG((status := os.fstat(number)).st_mode)
+                and status.st_nlink
+            ):
                 paths.append(os.readlink(f"/dev/fd/{number}"))
     return paths
 
@@ -116,7 +130,8 @@ def _open_files() -> list[str]:
 def _groups(items: Sequence[pytest.Item]) -> Iterator[Sequence[int]]:
     """Yield places of tests, a few of one file at a time.
 
-    The groups of a file have about as many tests: two tests that were left over would make the file's fixtures again.
+    The groups of a file have about as many tests: two tests that were left over would make the
+    file's fixtures again.
     """
     for _, places in itertools.groupby(range(len(items)), lambda place: items[place].path):
         rest = list(places)
@@ -154,16 +169,22 @@ def _messages(processes: Sequence[_Process]) -> Iterator[tuple[_Process, Any]]:
 
 
 def _fail(item: pytest.Item, reason: str) -> None:
-    report = pytest.TestReport(item.nodeid, item.location, {}, "failed", f"{item.nodeid}: {reason}", "call")
+    report = pytest.TestReport(
+        item.nodeid, item.location, {}, "failed", f"{item.nodeid}: {reason}", "call"
+    )
     item.config.hook.pytest_runtest_logreport(report=report)
 
 
-def _fork(session: pytest.Session, number: int, groups: Sequence[Sequence[int]], queue: int) -> _Process:
+def _fork(
+    session: pytest.Session, number: int, groups: Sequence[Sequence[int]], queue: int
+) -> _Process:
     connection, end = Pipe(duplex=False)
     sys.stdout.flush()
     sys.stderr.flush()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # JAX and Python warn of a fork beside threads: see the text above
+        warnings.simplefilter(
+            "ignore"
+        )  # JAX and Python warn of a fork beside threads: see the text above
         pid = os.fork()
     if pid:
         end.close()
@@ -197,7 +218,8 @@ def _group_numbers(queue: int) -> Iterator[int]:
 
 
 def _prepare(config: pytest.Config, number: int) -> _Reports:
-    """Give a process what it must not share: files that capture output, a temporary folder; returns its reports."""
+    """Give a process what it must not share: files that capture output, a temporary folder; returns
+    its reports."""
     _keep_memory()
     plugins = config.pluginmanager
     capture = plugins.getplugin("capturemanager")
@@ -218,7 +240,8 @@ def _prepare(config: pytest.Config, number: int) -> _Reports:
 def _keep_memory() -> None:
     """Have malloc keep the memory of large arrays that are gone, for the next ones.
 
-    By default it gives them back to the system, which fills each page with zeros when it gives it out again.
+    By default it gives them back to the system, which fills each page with zeros when it gives it
+    out again.
     """
     with contextlib.suppress(AttributeError, OSError):  # it is a function of glibc's
         libc = ctypes.CDLL(None)
@@ -227,7 +250,8 @@ def _keep_memory() -> None:
 
 
 class _Reports:
-    """Keeps reports until the test has ended; of a test that passed that of its call, none of its fixtures."""
+    """Keeps reports until the test has ended; of a test that passed that of its call, none of its
+    fixtures."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
@@ -235,7 +259,9 @@ class _Reports:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.when == "call" or not report.passed:
-            self._reports.append(self._config.hook.pytest_report_to_serializable(config=self._config, report=report))
+            self._reports.append(
+                self._config.hook.pytest_report_to_serializable(config=self._config, report=report)
+            )
 
     def take(self) -> list[Any]:
         """Return the reports since the last call."""

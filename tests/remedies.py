@@ -1,7 +1,9 @@
-"""Remedies as data: the calls and commands that the text of a remedy names, and whether they could be typed.
+"""Remedies as data: the calls and commands that the text of a remedy names, and whether they could
+be typed.
 
-`snippets` finds them: what begins with ``gl.``, a bridge's usual name or an op, with its arguments, and the commands of
-a shell. `fault` says why one could not be typed: a name, an argument, an extra, a verb or an option that there is not.
+`snippets` finds them: what begins with ``gl.``, a bridge's usual name or an op, with its arguments,
+and the commands of a shell. `fault` says why one could not be typed: a name, an argument, an extra,
+a verb or an option that there is not.
 """
 
 from __future__ import annotations
@@ -37,7 +39,13 @@ COMMAND = re.compile(
     r"""|(?:(?<=`)|^)gpuload [a-z]+(?: --?[\w-]+| [\w./{}*'"-]+)*|gpuload index"""
 )
 PYPROJECT = Path(__file__).parents[1] / "pyproject.toml"
-WORDS = {"Python", "CSV", "NPZ", "PyArrow", "PyDataset"}  # of prose, in front of a bracket; a class of a bridge
+WORDS = {
+    "Python",
+    "CSV",
+    "NPZ",
+    "PyArrow",
+    "PyDataset",
+}  # of prose, in front of a bracket; a class of a bridge
 
 
 _texts_of_errors: list[str] = []
@@ -114,7 +122,9 @@ def fault(snippet: str) -> str | None:
     if inspect.ismodule(target):
         return f"{name} is a module"
     try:
-        call = ast.parse(re.sub(r"=(?=[,)])", "=...", snippet.replace("…", "...")), mode="eval").body
+        call = ast.parse(
+            re.sub(r"=(?=[,)])", "=...", snippet.replace("…", "...")), mode="eval"
+        ).body
     except SyntaxError:
         is_whole = "…" not in snippet and "..." not in snippet
         return f"{snippet} is no Python" if is_whole else None
@@ -155,13 +165,19 @@ def _fault_of_arguments(target: Any, call: ast.Call) -> str | None:
 @cache
 def extras() -> set[str]:
     """Return the extras of pyproject.toml."""
-    lines = PYPROJECT.read_text().partition("[project.optional-dependencies]")[2].partition("\n[")[0]
+    lines = (
+        PYPROJECT.read_text().partition("[project.optional-dependencies]")[2].partition("\n[")[0]
+    )
     return set(re.findall(r"^([\w-]+) *=", lines, re.MULTILINE))
 
 
 def _fault_of_extras(snippet: str) -> str | None:
-    names = [name.strip() for group in re.findall(r"\[([^\]]*)\]", snippet) for name in group.split(",")]
-    unknown = [name for name in names if name not in extras() and name.isascii() and "{" not in name]
+    names = [
+        name.strip() for group in re.findall(r"\[([^\]]*)\]", snippet) for name in group.split(",")
+    ]
+    unknown = [
+        name for name in names if name not in extras() and name.isascii() and "{" not in name
+    ]
     return f"there is no extra {unknown[0]!r}" if unknown else None
 
 
@@ -173,13 +189,22 @@ def _fault_of_verb(snippet: str) -> str | None:
     command = group.get_command(click.Context(group), verb)
     if command is None:
         return f"there is no gpuload {verb}"
-    options = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
-    unknown = [word for word in words if word.startswith("--") and word.partition("=")[0] not in {*options, "--help"}]
+    options = {
+        option
+        for parameter in command.params
+        for option in (*parameter.opts, *parameter.secondary_opts)
+    }
+    unknown = [
+        word
+        for word in words
+        if word.startswith("--") and word.partition("=")[0] not in {*options, "--help"}
+    ]
     return f"gpuload {verb} takes no {unknown[0]}" if unknown else None
 
 
 def static() -> Iterator[tuple[str, str]]:
-    """Yield place and text of each string that a remedy may be made of, with … for what is filled in."""
+    """Yield place and text of each string that a remedy may be made of, with … for what is filled
+    in."""
     for path in sorted((Path(__file__).parents[1] / "gpuload").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             for keyword in getattr(node, "keywords", []) if isinstance(node, ast.Call) else []:

@@ -1,10 +1,12 @@
-"""A sample of the cases of each test with several parameters: `make test` runs it, `make test-all` runs all cases.
+"""A sample of the cases of each test with several parameters: `make test` runs it, `make test-all`
+runs all cases.
 
     codec [0, 1] x file [a, b, c]                        6 cases
     a sample of them    (0, a) (1, b) (0, c)
 
-Of two parameters each value is in the sample, of three and more each pair of values. So a fault is found that one value
-shows, or two together. A test that is about all combinations has the mark ``every_case``, and all its cases run.
+Of two parameters each value is in the sample, of three and more each pair of values. So a fault is
+found that one value shows, or two together. A test that is about all combinations has the mark
+``every_case``, and all its cases run.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ import pytest
 def sample_items(items: Iterable[pytest.Item]) -> set[pytest.Item]:
     """Return the items that are in the sample of their test.
 
-    Cases for a GPU, which may be skipped, have a sample of their own: else a value would be in a skipped case alone.
+    Cases for a GPU, which may be skipped, have a sample of their own: else a value would be in a
+    skipped case alone.
     """
     tests = defaultdict[Hashable, list[pytest.Item]](list)
     for item in items:
@@ -30,7 +33,11 @@ def sample_items(items: Iterable[pytest.Item]) -> set[pytest.Item]:
         tests[item.parent, name, item.get_closest_marker("gpu") is not None].append(item)
     selection = set[pytest.Item]()
     for (parent, name, _), group in tests.items():
-        cases = _cases(group) if len(group) > 2 and not group[0].get_closest_marker("every_case") else []
+        cases = (
+            _cases(group)
+            if len(group) > 2 and not group[0].get_closest_marker("every_case")
+            else []
+        )
         if cases and len(cases[0]) > 1:
             seed = zlib.crc32(f"{parent.nodeid}::{name}".encode())
             selection.update(group[place] for place in sample(cases, seed))
@@ -40,10 +47,14 @@ def sample_items(items: Iterable[pytest.Item]) -> set[pytest.Item]:
 
 
 def _cases(items: Sequence[pytest.Item]) -> list[tuple[int, ...]]:
-    """Return of each item the numbers of its values; parameters of one mark are one, and constant ones are left out."""
+    """Return of each item the numbers of its values; parameters of one mark are one, and constant
+    ones are left out."""
     names = set(items[0].callspec.params)
     marks = [mark.args[0] for mark in items[0].iter_markers("parametrize")]
-    of_marks = [tuple(arg.replace(",", " ").split()) if isinstance(arg, str) else tuple(arg) for arg in marks]
+    of_marks = [
+        tuple(arg.replace(",", " ").split()) if isinstance(arg, str) else tuple(arg)
+        for arg in marks
+    ]
     of_fixtures = [(name,) for name in sorted(names.difference(*of_marks))]
     columns = []
     for group in (*of_marks, *of_fixtures):
@@ -55,13 +66,15 @@ def _cases(items: Sequence[pytest.Item]) -> list[tuple[int, ...]]:
 
 
 def sample(cases: Sequence[tuple[Hashable, ...]], seed: int) -> list[int]:
-    """Return places of cases among which each value of two parameters occurs, or each pair of values of more.
+    """Return places of cases among which each value of two parameters occurs, or each pair of
+    values of more.
 
     Those come first that bring most.
 
     Args:
         cases: of each case the values of its parameters.
-        seed: decides which cases are taken: tests with the same parameters join their values in different ways.
+        seed: decides which cases are taken: tests with the same parameters join their values in
+            different ways.
     """
     num_parameters = len(cases[0])
     size = min(num_parameters - 1, 2)  # of the combinations that are to occur

@@ -1,43 +1,49 @@
-"""A GPU that is simulated, strictly: the small surface of CuPy that gpuload uses, for tests on machines without a GPU.
+"""A GPU that is simulated, strictly: the small surface of CuPy that gpuload uses, for tests on
+machines without a GPU.
 
-Model
-    Work       Copies and kernels are queued on streams and do not run. They run when the host waits (``synchronize``,
-               ``get``, ``bool``), a little when it looks (``Event.done``), and when a test says so (``sim.run``). Which
-               stream comes next is drawn from a seed; only the order within a stream and the order that events make
-               are kept.
-    Order      Every piece of work knows all work that is certain to have run before it: earlier work of its stream,
-               what its stream was told to wait for, and what the host had seen finished when it was queued (a vector
-               clock: for each stream the number of its last such work). Work that reads memory must be behind the work
-               that wrote it, and work that writes memory behind all that used it. If not, it is a ``Fault`` at once,
-               even if this run would by luck have had the right order.
-    Memory     is poison (0xA5) and undefined until work has written it; work that reads an undefined byte is a fault.
-               Memory goes back to CuPy's pool when its last array is gone, and the pool gives it at once to the next
-               work of the stream that it was allocated on. So giving it back is a write by that stream: it is a fault
-               if another stream may still read the memory. When that write has run, the memory is poison again.
-    Host       An upload by ``set`` reads the host memory when it runs, and it is a fault if that changed meanwhile.
-               Pinned memory that is dropped becomes poison. A download with ``blocking=False`` leaves poison in the
-               host memory until it has run. ``asarray`` of a host array copies it at once, as CuPy does.
+Model Work       Copies and kernels are queued on streams and do not run. They run when the host
+    waits (``synchronize``,
+               ``get``, ``bool``), a little when it looks (``Event.done``), and when a test says so
+               (``sim.run``). Which stream comes next is drawn from a seed; only the order within a
+               stream and the order that events make are kept.
+    Order      Every piece of work knows all work that is certain to have run before it: earlier
+               work of its stream, what its stream was told to wait for, and what the host had seen
+               finished when it was queued (a vector clock: for each stream the number of its last
+               such work). Work that reads memory must be behind the work that wrote it, and work
+               that writes memory behind all that used it. If not, it is a ``Fault`` at once, even
+               if this run would by luck have had the right order.
+    Memory     is poison (0xA5) and undefined until work has written it; work that reads an
+               undefined byte is a fault. Memory goes back to CuPy's pool when its last array is
+               gone, and the pool gives it at once to the next work of the stream that it was
+               allocated on. So giving it back is a write by that stream: it is a fault if another
+               stream may still read the memory. When that write has run, the memory is poison
+               again.
+    Host       An upload by ``set`` reads the host memory when it runs, and it is a fault if that
+               changed meanwhile. Pinned memory that is dropped becomes poison. A download with
+               ``blocking=False`` leaves poison in the host memory until it has run. ``asarray`` of
+               a host array copies it at once, as CuPy does.
     NumPy      No function of NumPy takes a device array, and no operator mixes the two.
-    DLPack     Exports the memory as it is: who did not wait sees poison. The capsule says that it is host memory, so
-               that libraries without a GPU take it.
-    Trace      ``sim.trace`` has all work: name, stream, thread, when it was queued and when it ran, in ticks of one
-               clock; ``sim.note`` adds a tick of the test's own. ``sim.host_waits`` has every wait of the host.
+    DLPack     Exports the memory as it is: who did not wait sees poison. The capsule says that it
+               is host memory, so that libraries without a GPU take it.
+    Trace      ``sim.trace`` has all work: name, stream, thread, when it was queued and when it ran,
+               in ticks of one clock; ``sim.note`` adds a tick of the test's own. ``sim.host_waits``
+               has every wait of the host.
 
-Beside
-    ``tests/emulated_gpu`` has the real CuPy and knows what this cannot: CuPy's own behaviour, kernels, several devices,
-    calls that fail. This stays beside it, whole. It needs NumPy alone, and the emulated GPU needs CuPy, 0.7 GB of
-    packages, g++ and x86-64 in an environment and processes of their own, which few checkouts have. It knows of each
-    byte whether it was written, and of each reader whether it was ordered: there a missing order shows only if late
-    work meets it. Tests that run on both (test_lane, test_device, test_cupy) take a tenth of a second of processor time
-    each on either, so that moving them would save nothing, and what only those need here is a few lines.
+Beside ``tests/emulated_gpu`` has the real CuPy and knows what this cannot: CuPy's own behaviour,
+    kernels, several devices, calls that fail. This stays beside it, whole. It needs NumPy alone,
+    and the emulated GPU needs CuPy, 0.7 GB of packages, g++ and x86-64 in an environment and
+    processes of their own, which few checkouts have. It knows of each byte whether it was written,
+    and of each reader whether it was ordered: there a missing order shows only if late work meets
+    it. Tests that run on both (test_lane, test_device, test_cupy) take a tenth of a second of
+    processor time each on either, so that moving them would save nothing, and what only those need
+    here is a few lines.
 
-Use
-    ``install`` puts it behind ``gpuload.device``, so that ``device="gpu:0"`` works. At the end of a test call
-    ``finish``: it runs all that is left, and raises the first fault that nobody saw. ``expect_fault`` is for tests that
-    make one.
+Use ``install`` puts it behind ``gpuload.device``, so that ``device="gpu:0"`` works. At the end of a
+    test call ``finish``: it runs all that is left, and raises the first fault that nobody saw.
+    ``expect_fault`` is for tests that make one.
 
-Names and behaviour are those of CuPy 13 and 14. A name that is missing here is missing on purpose until somebody has
-looked it up in CuPy.
+Names and behaviour are those of CuPy 13 and 14. A name that is missing here is missing on purpose
+until somebody has looked it up in CuPy.
 """
 
 from __future__ import annotations
@@ -63,7 +69,9 @@ POISON = 0xA5
 byte_bounds = getattr(np.lib, "array_utils", np).byte_bounds  # NumPy 1 has it at the top
 UNIT_BYTES = 512  # CuPy's pool rounds up to this, and memory begins at a multiple of it
 FREE = "free"  # the name of work that gives memory back; it is not in the trace
-FAR = 1 << 60  # device addresses are host addresses plus this, so that nothing on the host can use one by mistake
+FAR = (
+    1 << 60
+)  # device addresses are host addresses plus this, so that nothing on the host can use one by mistake
 
 Clock = dict[int, int]  # for each stream, by its number, the last work that is certain to have run
 
@@ -91,7 +99,8 @@ class Work:
 
 @dataclass(frozen=True)
 class HostWait:
-    """A call that waits. ``blocked`` is False if all it waits for had run; ``stack`` has the calls, innermost last."""
+    """A call that waits. ``blocked`` is False if all it waits for had run; ``stack`` has the calls,
+    innermost last."""
 
     what: str
     thread: str
@@ -150,7 +159,9 @@ class Simulation:
         self._chunks: list[Chunk] = []
         self._dropped: deque[Any] = deque()  # filled by finalizers, which do nothing else
         self._pinned: list[np.ndarray[Any, Any]] = []
-        self.num_returns: Counter[int] = Counter()  # of pinned memory, by its address: how often it was given back
+        self.num_returns: Counter[int] = (
+            Counter()
+        )  # of pinned memory, by its address: how often it was given back
         self.cupy = _cupy(self)
         self.null = self.cupy.cuda.Stream.null
 
@@ -176,7 +187,8 @@ class Simulation:
 
     @contextlib.contextmanager
     def expect_fault(self, match: str) -> Iterator[None]:
-        """Check that the block, or work that it queued, makes a fault whose text holds ``match``."""
+        """Check that the block, or work that it queued, makes a fault whose text holds
+        ``match``."""
         with contextlib.suppress(Fault):
             yield
         while self._ready():
@@ -198,10 +210,13 @@ class Simulation:
         self, name: str, run: Callable[[], None], *, reads: Sequence[Chunk] = (), writes: Sequence[Chunk] = (),
         stream: Any = None,
     ) -> Work:  # fmt: skip
-        """Queue work on a stream, the current one by default; a fault if its memory is not ready for it."""
+        """Queue work on a stream, the current one by default; a fault if its memory is not ready
+        for it."""
         with self._lock:
             self._settle()
-            return self._queue(name, run, reads, writes, self.current_stream() if stream is None else stream)
+            return self._queue(
+                name, run, reads, writes, self.current_stream() if stream is None else stream
+            )
 
     def wait(self, clock: Clock, what: str) -> None:
         """Have the host wait for work."""
@@ -262,15 +277,30 @@ class Simulation:
         return self.faults[-1]
 
     def _queue(
-        self, name: str, run: Callable[[], None], reads: Sequence[Chunk], writes: Sequence[Chunk], stream: Any
+        self,
+        name: str,
+        run: Callable[[], None],
+        reads: Sequence[Chunk],
+        writes: Sequence[Chunk],
+        stream: Any,
     ) -> Work:
         clock = self.clock(stream)
         clock[stream.ptr] = sequence = stream.clock.get(stream.ptr, 0) + 1
-        work = Work(name, stream.ptr, sequence, clock, run, threading.current_thread().name, self._next_tick())
+        work = Work(
+            name,
+            stream.ptr,
+            sequence,
+            clock,
+            run,
+            threading.current_thread().name,
+            self._next_tick(),
+        )
         problems = [problem for chunk in reads for problem in _before_read(chunk, work)]
         problems += [problem for chunk in writes for problem in _before_write(chunk, work)]
         if problems:
-            raise self.fault(problems[0])  # it is not queued, so that one fault does not bring others
+            raise self.fault(
+                problems[0]
+            )  # it is not queued, so that one fault does not bring others
         stream.clock = dict(clock)
         stream.queue.append(work)
         if name != FREE:
@@ -283,7 +313,11 @@ class Simulation:
 
     def _ready(self, stream: Any = None) -> list[Any]:
         streams = self._streams.values() if stream is None else [stream]
-        return [candidate for candidate in streams if candidate.queue and self._may_run(candidate.queue[0])]
+        return [
+            candidate
+            for candidate in streams
+            if candidate.queue and self._may_run(candidate.queue[0])
+        ]
 
     def _may_run(self, work: Work) -> bool:
         return self.has_run({**work.clock, work.stream: work.sequence - 1})
@@ -330,7 +364,8 @@ class Simulation:
         self._dropped.append(chunk)
 
     def pin(self, num_bytes: int) -> Any:
-        """Return pinned memory, an object with a buffer; when it is freed the memory becomes poison."""
+        """Return pinned memory, an object with a buffer; when it is freed the memory becomes
+        poison."""
         block = _aligned(num_bytes)
         self._pinned.append(block)
 
@@ -353,7 +388,8 @@ class Simulation:
         return host
 
     def _settle(self) -> None:
-        """Give back what finalizers dropped; before anything else happens, so that it counts as done when dropped."""
+        """Give back what finalizers dropped; before anything else happens, so that it counts as
+        done when dropped."""
         while self._dropped:
             chunk = self._dropped.popleft()
 
@@ -395,7 +431,8 @@ class Simulation:
 
 
 class _IdlePages(deque[Any]):
-    """Pinned memory that nobody uses: it holds poison, and a device that writes to it is at fault."""
+    """Pinned memory that nobody uses: it holds poison, and a device that writes to it is at
+    fault."""
 
     def __init__(self, sim: Simulation) -> None:
         super().__init__()
@@ -425,14 +462,28 @@ def install(monkeypatch: Any, seed: int = 0) -> Simulation:
 
 
 class Array:
-    """A device array. ``_view`` is a NumPy view of its memory, of which only shape, dtype and strides are used here."""
+    """A device array. ``_view`` is a NumPy view of its memory, of which only shape, dtype and
+    strides are used here."""
 
     sim: Simulation  # set by the subclass that `_cupy` makes
-    __array_ufunc__ = None  # no function of NumPy takes it, and NumPy's operators leave it to ours, which refuse
+    __array_ufunc__ = (
+        None  # no function of NumPy takes it, and NumPy's operators leave it to ours, which refuse
+    )
     __hash__ = None  # type: ignore[assignment]
 
-    def __init__(self, shape: Any, dtype: Any = float, memptr: Any = None, strides: Any = None, order: str = "C"):
-        shape = (shape,) if isinstance(shape, int | np.integer) else tuple(int(length) for length in shape)
+    def __init__(
+        self,
+        shape: Any,
+        dtype: Any = float,
+        memptr: Any = None,
+        strides: Any = None,
+        order: str = "C",
+    ):
+        shape = (
+            (shape,)
+            if isinstance(shape, int | np.integer)
+            else tuple(int(length) for length in shape)
+        )
         dtype = _device_dtype(dtype)
         if memptr is None:
             num_bytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
@@ -463,7 +514,9 @@ class Array:
     @property
     def flags(self) -> Any:
         flags = self._view.flags
-        return SimpleNamespace(c_contiguous=flags.c_contiguous, f_contiguous=flags.f_contiguous, owndata=flags.owndata)
+        return SimpleNamespace(
+            c_contiguous=flags.c_contiguous, f_contiguous=flags.f_contiguous, owndata=flags.owndata
+        )
 
     @property
     def device(self) -> Any:
@@ -471,8 +524,11 @@ class Array:
 
     # to the host and back
 
-    def get(self, stream: Any = None, order: str = "C", out: Any = None, blocking: bool = True) -> Any:
-        """Return a copy on the host; without ``blocking`` it is there when the stream has come so far."""
+    def get(
+        self, stream: Any = None, order: str = "C", out: Any = None, blocking: bool = True
+    ) -> Any:
+        """Return a copy on the host; without ``blocking`` it is there when the stream has come so
+        far."""
         host = np.empty(self.shape, self.dtype) if out is None else out
         if host.shape != self.shape or host.dtype != self.dtype or not host.flags.c_contiguous:
             raise ValueError("out has another shape or dtype, or is not contiguous")
@@ -495,7 +551,8 @@ class Array:
         return host
 
     def set(self, arr: Any, stream: Any = None) -> None:
-        """Queue a copy of a host array into this one; the host memory is read when the copy runs."""
+        """Queue a copy of a host array into this one; the host memory is read when the copy
+        runs."""
         if not isinstance(arr, np.ndarray):
             raise TypeError("Only numpy.ndarray can be set to cupy.ndarray")
         if arr.dtype != self.dtype or arr.shape != self.shape:
@@ -503,14 +560,21 @@ class Array:
         _upload(self, self.sim.unpinned(arr), "upload", stream)
 
     def __dlpack__(
-        self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: Any = None
+        self,
+        *,
+        stream: Any = None,
+        max_version: Any = None,
+        dl_device: Any = None,
+        copy: Any = None,
     ) -> Any:
         sim, current = self.sim, self.sim.current_stream()
         if stream != -1:
             consumer = sim.stream_at(1 if stream is None else stream)
             if consumer is not current:
                 _merge(consumer.clock, sim.clock(current))
-        newer = {} if max_version is None else {"max_version": max_version}  # which NumPy 1 does not know
+        newer = (
+            {} if max_version is None else {"max_version": max_version}
+        )  # which NumPy 1 does not know
         return np.asarray(_Export(self)).__dlpack__(**newer)
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -600,11 +664,20 @@ class Array:
         return self._at(self._view.squeeze(axis))
 
     def view(self, dtype: Any = None) -> Any:
-        return self._at(self._view.view() if dtype is None else self._view.view(_device_dtype(dtype)))
+        return self._at(
+            self._view.view() if dtype is None else self._view.view(_device_dtype(dtype))
+        )
 
     # kernels
 
-    def astype(self, dtype: Any, order: str = "K", casting: Any = None, subok: Any = None, copy: bool = True) -> Any:
+    def astype(
+        self,
+        dtype: Any,
+        order: str = "K",
+        casting: Any = None,
+        subok: Any = None,
+        copy: bool = True,
+    ) -> Any:
         dtype = _device_dtype(dtype)
         if dtype == self.dtype and not copy:
             return self
@@ -631,7 +704,9 @@ def _added_at(x: Any, indices: Any, value: Any) -> Any:
 
 def _reduction(name: str) -> Callable[..., Any]:
     def method(self: Array, axis: Any = None, keepdims: bool = False) -> Any:
-        return _launch(self.sim, name, lambda x: getattr(x, name)(axis=axis, keepdims=keepdims), self)
+        return _launch(
+            self.sim, name, lambda x: getattr(x, name)(axis=axis, keepdims=keepdims), self
+        )
 
     return method
 
@@ -661,7 +736,20 @@ def _unary(name: str) -> Callable[..., Any]:
 
 for _name in ("any", "all", "sum", "min", "max", "mean", "argmax"):
     setattr(Array, _name, _reduction(_name))
-for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift"):
+for _name in (
+    "add",
+    "sub",
+    "mul",
+    "truediv",
+    "floordiv",
+    "mod",
+    "pow",
+    "and",
+    "or",
+    "xor",
+    "lshift",
+    "rshift",
+):
     setattr(Array, f"__{_name}__", _operator(_name, False))
     setattr(Array, f"__r{_name}__", _operator(_name, True))
     setattr(Array, f"__i{_name}__", _in_place(_name))
@@ -672,7 +760,8 @@ for _name in ("neg", "pos", "abs", "invert"):
 
 
 class _Export:
-    """Gives NumPy the memory of an array, and keeps the array alive for as long as NumPy uses it."""
+    """Gives NumPy the memory of an array, and keeps the array alive for as long as NumPy uses
+    it."""
 
     def __init__(self, array: Array) -> None:
         self.array = array
@@ -693,7 +782,8 @@ class MemoryPointer:
 
 
 class PooledMemory:
-    """Memory out of the pool of the stream that is current, which goes back there when it is dropped."""
+    """Memory out of the pool of the stream that is current, which goes back there when it is
+    dropped."""
 
     def __init__(self, sim: Simulation, num_bytes: int) -> None:
         self._sim, self.chunk = sim, sim.allocate(num_bytes)
@@ -706,16 +796,27 @@ class PooledMemory:
 # ---- kernels
 
 
-INDEXED = ("getitem", "take", "add.at")  # their arguments but the first are indices, of which 0 is always inside
+INDEXED = (
+    "getitem",
+    "take",
+    "add.at",
+)  # their arguments but the first are indices, of which 0 is always inside
 
 
-def _launch(sim: Simulation, name: str, function: Callable[..., Any], *arguments: Any, out: Any = None) -> Any:
-    """Queue a kernel that computes a NumPy function; shape and dtype of the result are known at once."""
+def _launch(
+    sim: Simulation, name: str, function: Callable[..., Any], *arguments: Any, out: Any = None
+) -> Any:
+    """Queue a kernel that computes a NumPy function; shape and dtype of the result are known at
+    once."""
     inputs: list[Array] = []
 
     def as_input(array: Array) -> Any:
         inputs.append(array)
-        return np.zeros_like(array._view) if name in INDEXED and inputs[1:] else np.ones_like(array._view)
+        return (
+            np.zeros_like(array._view)
+            if name in INDEXED and inputs[1:]
+            else np.ones_like(array._view)
+        )
 
     likeness = [_mapped(argument, as_input) for argument in arguments]
     with np.errstate(all="ignore"):
@@ -733,12 +834,15 @@ def _launch(sim: Simulation, name: str, function: Callable[..., Any], *arguments
         np.copyto(target, function(*views), casting="unsafe")
         chunk.defined(target)[...] = True
 
-    sim.queue(name, run, reads=[source[0] for source in sources], writes=[chunk] if target.size else [])
+    sim.queue(
+        name, run, reads=[source[0] for source in sources], writes=[chunk] if target.size else []
+    )
     return out
 
 
 def _mapped(argument: Any, function: Callable[[Array], Any]) -> Any:
-    """Return an argument with every device array replaced; raises TypeError for an array of the host."""
+    """Return an argument with every device array replaced; raises TypeError for an array of the
+    host."""
     if isinstance(argument, Array):
         return function(argument)
     if isinstance(argument, list | tuple):
@@ -749,7 +853,8 @@ def _mapped(argument: Any, function: Callable[[Array], Any]) -> Any:
 
 
 def _layout(sim: Simulation, result: np.ndarray[Any, Any]) -> dict[str, Any]:
-    """Return memory and strides for a result that keeps the order of its inputs' axes, as NumPy and CuPy do."""
+    """Return memory and strides for a result that keeps the order of its inputs' axes, as NumPy and
+    CuPy do."""
     if result.flags.c_contiguous:
         return {}
     return {"memptr": MemoryPointer(PooledMemory(sim, result.nbytes), 0), "strides": result.strides}
@@ -760,7 +865,9 @@ def _upload(array: Array, host: np.ndarray[Any, Any], name: str, stream: Any = N
 
     def run() -> None:
         if host.tobytes() != before:
-            raise sim.fault(f"{name}: the host memory was changed before the copy to the GPU had run")
+            raise sim.fault(
+                f"{name}: the host memory was changed before the copy to the GPU had run"
+            )
         np.copyto(target, host)
         chunk.defined(target)[...] = True
 
@@ -820,7 +927,18 @@ def _cupy(sim: Simulation) -> Any:
     module: Any = ModuleType("cupy")
     module.ndarray = type("ndarray", (Array,), {"sim": sim})
     module.cuda = _cuda(sim)
-    for dtype in ("bool_", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "float16"):
+    for dtype in (
+        "bool_",
+        "uint8",
+        "uint16",
+        "uint32",
+        "uint64",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "float16",
+    ):
         setattr(module, dtype, getattr(np, dtype))
     module.float32, module.float64, module.newaxis = np.float32, np.float64, None
     for name in (
@@ -841,7 +959,9 @@ def _cupy(sim: Simulation) -> Any:
         setattr(module, name, _function(sim, name))
     for name in ("stack", "concatenate"):
         setattr(module, name, _function(sim, name))
-    module.add = SimpleNamespace(at=lambda x, i, value: _launch(sim, "add.at", _added_at, x, i, value, out=x))
+    module.add = SimpleNamespace(
+        at=lambda x, i, value: _launch(sim, "add.at", _added_at, x, i, value, out=x)
+    )
     _add_creation(module, sim)
     module.lib = SimpleNamespace(stride_tricks=SimpleNamespace(as_strided=_as_strided))
     module.broadcast_to = lambda x, shape: x._at(np.broadcast_to(x._view, shape))
@@ -892,7 +1012,9 @@ def _add_creation(module: Any, sim: Simulation) -> None:
     module.empty_like = lambda x: module.ndarray(x.shape, x.dtype)
     module.zeros = lambda shape, dtype=float: full(shape, 0, dtype)
     module.ones = lambda shape, dtype=float: full(shape, 1, dtype)
-    module.arange = lambda *range, dtype=None: _launch(sim, "arange", lambda: np.arange(*range, dtype=dtype))
+    module.arange = lambda *range, dtype=None: _launch(
+        sim, "arange", lambda: np.arange(*range, dtype=dtype)
+    )
 
 
 def _as_strided(x: Array, shape: Any = None, strides: Any = None) -> Any:
@@ -909,7 +1031,13 @@ class _UnownedMemory:
     """As in CuPy: memory that somebody else owns, whom it keeps alive."""
 
     def __init__(self, sim: Simulation, ptr: int, size: int, owner: Any, device_id: int) -> None:
-        self.chunk, self.ptr, self.size, self._owner, self.device_id = sim.chunk_at(ptr), ptr, size, owner, device_id
+        self.chunk, self.ptr, self.size, self._owner, self.device_id = (
+            sim.chunk_at(ptr),
+            ptr,
+            size,
+            owner,
+            device_id,
+        )
 
 
 def _cuda(sim: Simulation) -> Any:
@@ -919,7 +1047,9 @@ def _cuda(sim: Simulation) -> Any:
         pass
 
     class Stream:
-        def __init__(self, null: bool = False, non_blocking: bool = False, ptds: bool = False) -> None:
+        def __init__(
+            self, null: bool = False, non_blocking: bool = False, ptds: bool = False
+        ) -> None:
             self.clock: Clock = {}
             self.queue: deque[Work] = deque()
             self.num_run = 0
@@ -955,7 +1085,9 @@ def _cuda(sim: Simulation) -> Any:
             return False
 
     class Event:
-        def __init__(self, block: bool = False, disable_timing: bool = False, interprocess: bool = False) -> None:
+        def __init__(
+            self, block: bool = False, disable_timing: bool = False, interprocess: bool = False
+        ) -> None:
             self.clock: Clock = {}
             self.is_timed = not disable_timing
 
@@ -990,7 +1122,8 @@ def _cuda(sim: Simulation) -> Any:
             sim.wait(sim.device_clock(), "Device.synchronize")
 
     def get_elapsed_time(begin: Any, end: Any) -> float:
-        """Return milliseconds; CUDA knows them for events with timing that have passed, here each is 1 apart."""
+        """Return milliseconds; CUDA knows them for events with timing that have passed, here each
+        is 1 apart."""
         if not (begin.is_timed and end.is_timed):
             raise CUDARuntimeError("cudaErrorInvalidResourceHandle: an event without timing")
         if not (begin.done and end.done):
@@ -1003,12 +1136,16 @@ def _cuda(sim: Simulation) -> Any:
         Event=Event,
         Device=Device,
         MemoryPointer=MemoryPointer,
-        UnownedMemory=lambda ptr, size, owner, device_id=-1: _UnownedMemory(sim, ptr, size, owner, device_id),
+        UnownedMemory=lambda ptr, size, owner, device_id=-1: _UnownedMemory(
+            sim, ptr, size, owner, device_id
+        ),
         PinnedMemory=sim.pin,
         PinnedMemoryPointer=lambda memory, offset: memory,
         ExternalStream=sim.stream_of,
         get_current_stream=lambda device_id=-1: sim.current_stream(),
-        runtime=SimpleNamespace(getDeviceCount=lambda: 1, getDevice=lambda: 0, CUDARuntimeError=CUDARuntimeError),
+        runtime=SimpleNamespace(
+            getDeviceCount=lambda: 1, getDevice=lambda: 0, CUDARuntimeError=CUDARuntimeError
+        ),
     )
     Stream.null = Stream(null=True)  # type: ignore[attr-defined]
     return cuda

@@ -1,10 +1,12 @@
-"""Smoke test of an installed gpuload: shuffled records, read with the compiled core and without it, are the same.
+"""Smoke test of an installed gpuload: shuffled records, read with the compiled core and without it,
+are the same.
 
     python smoke.py compiled | numpy
 
-It reads rows of NPY files and fixed-length records, and compares each batch with the records by NumPy alone. Then it
-reads them again in a process with GPULOAD_CORE=0, and compares bit for bit. The argument says what gpuload has to run
-in. It needs gpuload and NumPy alone, and writes into a temporary folder; `make wheels` runs it on each wheel.
+It reads rows of NPY files and fixed-length records, and compares each batch with the records by
+NumPy alone. Then it reads them again in a process with GPULOAD_CORE=0, and compares bit for bit.
+The argument says what gpuload has to run in. It needs gpuload and NumPy alone, and writes into a
+temporary folder; `make wheels` runs it on each wheel.
 """
 
 from __future__ import annotations
@@ -38,11 +40,20 @@ def write(folder: Path) -> dict[str, np.ndarray]:
 
 def read(folder: Path) -> dict[str, np.ndarray]:
     """Return what loaders deliver in two epochs, with the numbers of the records."""
-    image_ops = [gl.ops.Transpose("HWC"), gl.ops.RandomCrop(12, 12), gl.ops.RandomFlip(), gl.ops.Normalize(120, 64)]
+    image_ops = [
+        gl.ops.Transpose("HWC"),
+        gl.ops.RandomCrop(12, 12),
+        gl.ops.RandomFlip(),
+        gl.ops.Normalize(120, 64),
+    ]
     loaders = {
-        "rows": gl.Loader(gl.npy([folder / "a.npy", folder / "b.npy"], field="rows"), 32, shuffle=True, seed=5),
+        "rows": gl.Loader(
+            gl.npy([folder / "a.npy", folder / "b.npy"], field="rows"), 32, shuffle=True, seed=5
+        ),
         "fixed": gl.Loader(gl.fixed(folder / "records.bin", DTYPE), 32, shuffle=True, seed=6),
-        "images": gl.Loader(gl.fixed(folder / "records.bin", DTYPE), 32, shuffle=True, seed=7, ops=image_ops),
+        "images": gl.Loader(
+            gl.fixed(folder / "records.bin", DTYPE), 32, shuffle=True, seed=7, ops=image_ops
+        ),
     }
     arrays: dict[str, np.ndarray] = {}
     for name, loader in loaders.items():
@@ -70,7 +81,8 @@ def main(expected: str) -> int:
             problems += [
                 f"{key} is not the same without the core"
                 for key in sorted({*arrays, *rest})
-                if arrays[key].dtype != rest[key].dtype or arrays[key].tobytes() != rest[key].tobytes()
+                if arrays[key].dtype != rest[key].dtype
+                or arrays[key].tobytes() != rest[key].tobytes()
             ]
     for key, field in [("rows rows", "rows"), ("fixed label", "label"), ("fixed image", "image")]:
         numbers = arrays[f"{key.split()[0]} records"]

@@ -1,10 +1,11 @@
-"""Where the files of tests lie: in memory where there is room, because a disk takes 2 ms for each folder that goes.
+"""Where the files of tests lie: in memory where there is room, because a disk takes 2 ms for each
+folder that goes.
 
-A run makes ten thousand folders. They go at its end, but not if a test failed. Of the runs that are over, the last one
-that left its files keeps them; those of others go when a run begins.
+A run makes ten thousand folders. They go at its end, but not if a test failed. Of the runs that are
+over, the last one that left its files keeps them; those of others go when a run begins.
 
-Files of tests that ask for ``disk_path``, as all in ``tests/storage`` do, lie on a disk: they are about pages that are
-not in memory, or about files that take the place, and the inode, of others.
+Files of tests that ask for ``disk_path``, as all in ``tests/storage`` do, lie on a disk: they are
+about pages that are not in memory, or about files that take the place, and the inode, of others.
 """
 
 from __future__ import annotations
@@ -23,13 +24,16 @@ PREFIX = "gpuload-tests-"
 
 
 def new_folders() -> list[Path]:
-    """Return two folders for the files of this run, in memory and on a disk; none where memory is short.
+    """Return two folders for the files of this run, in memory and on a disk; none where memory is
+    short.
 
     That on the disk is made here, and the other one by pytest.
     """
     if not _has_room():
         return []
-    in_memory, on_disk = (place / f"{PREFIX}{os.getpid()}" for place in (MEMORY, Path(tempfile.gettempdir())))
+    in_memory, on_disk = (
+        place / f"{PREFIX}{os.getpid()}" for place in (MEMORY, Path(tempfile.gettempdir()))
+    )
     for place in (in_memory.parent, on_disk.parent):
         for folder in _left_folders(place)[:-1]:
             shutil.rmtree(folder, ignore_errors=True)
@@ -44,7 +48,8 @@ def _has_room() -> bool:
     except (AttributeError, OSError):
         return False
     may_execute = not system.f_flag & os.ST_NOEXEC  # tests start what they install
-    # Files in memory count for the control group of a container, whose limit may be far below what the system has.
+    # Files in memory count for the control group of a container, whose limit may be far below what
+    # the system has.
     return may_execute and min(system.f_bavail * system.f_frsize, cache_bytes()) >= LEAST_BYTES
 
 

@@ -44,7 +44,9 @@ NESTS = {
 
 
 @pytest.mark.parametrize(("nest", "names"), NESTS.values(), ids=NESTS)
-def test_iterating_unpacking_places_and_length_are_of_the_parts_of_output_whatever_it_is(nest, names):
+def test_iterating_unpacking_places_and_length_are_of_the_parts_of_output_whatever_it_is(
+    nest, names
+):
     item = batch(nest)
     expected = [item[name] for name in names]
     assert len(item) == len(expected)
@@ -113,7 +115,13 @@ def test_names_in_a_nest_come_once_in_order():
 
 
 @pytest.mark.parametrize(
-    ("nest", "error"), [(("a", 3), SpecError), (("a", "z"), UnknownFieldError), (Sides, SpecError), ({"a"}, SpecError)]
+    ("nest", "error"),
+    [
+        (("a", 3), SpecError),
+        (("a", "z"), UnknownFieldError),
+        (Sides, SpecError),
+        ({"a"}, SpecError),
+    ],
 )
 def test_a_nest_of_anything_else_is_refused(nest, error):
     with pytest.raises(error):

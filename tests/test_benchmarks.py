@@ -1,4 +1,5 @@
-"""The benchmarks: every peer that is installed does its work, at a tiny size, and the results can be shown."""
+"""The benchmarks: every peer that is installed does its work, at a tiny size, and the results can
+be shown."""
 
 import contextlib
 import gc
@@ -57,7 +58,9 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("bench-data")
 
 
-NAMES_AND_MARKS = [pytest.param(name, marks=[pytest.mark.slow] * (name in REMOTE)) for name in (*NAMES, *BY_NAME)]
+NAMES_AND_MARKS = [
+    pytest.param(name, marks=[pytest.mark.slow] * (name in REMOTE)) for name in (*NAMES, *BY_NAME)
+]
 
 
 @pytest.mark.parametrize("name", NAMES_AND_MARKS)
@@ -65,9 +68,18 @@ def test_gpuload_and_the_floor_do_the_work(name, folder):
     if name in REMOTE and remoteserver.program() is None:
         pytest.skip("nginx is not installed")
     question = find(name)
-    path, num_records = question.prepare(folder, question.num_records[True]), question.num_records[True]
-    jobs = [(variant, peer) for variant, peer in question.jobs("warm") if peer.role in ("ours", "floor")]
-    jobs = [(variant, peer) for variant, peer in jobs if not measure.missing(question.needs(variant, peer))]
+    path, num_records = (
+        question.prepare(folder, question.num_records[True]),
+        question.num_records[True],
+    )
+    jobs = [
+        (variant, peer) for variant, peer in question.jobs("warm") if peer.role in ("ours", "floor")
+    ]
+    jobs = [
+        (variant, peer)
+        for variant, peer in jobs
+        if not measure.missing(question.needs(variant, peer))
+    ]
 
     for variant, peer in jobs:
         work = Work(variant, path, num_records, question.batch_size)
@@ -80,7 +92,9 @@ def test_each_sample_is_taken_in_a_process_and_all_are_shown(folder, tmp_path):
     question = replace(find("npy_rows"), variants=("shuffled",))
     peers = ("limit", "numpy", "gpuload")
 
-    results = measure.measure(question, measure.Settings(data=folder, rounds=1, seconds=0.0, smoke=True, peers=peers))
+    results = measure.measure(
+        question, measure.Settings(data=folder, rounds=1, seconds=0.0, smoke=True, peers=peers)
+    )
 
     samples = {entry["peer"]: entry["samples"] for entry in results["entries"]}
     assert samples.keys() == set(peers)
@@ -95,11 +109,17 @@ def test_each_sample_is_taken_in_a_process_and_all_are_shown(folder, tmp_path):
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("name", NAMES)
 def test_every_peer_that_is_installed_does_the_work(name, folder, tmp_path):
-    results = measure.measure(find(name), measure.Settings(data=folder, rounds=1, seconds=0.0, smoke=True))
+    results = measure.measure(
+        find(name), measure.Settings(data=folder, rounds=1, seconds=0.0, smoke=True)
+    )
 
     samples = [sample for entry in results["entries"] for sample in entry["samples"]]
     assert [sample["failed"] for sample in samples if "failed" in sample] == []
-    assert [entry["peer"] for entry in results["entries"] if bool(entry["absent"]) == bool(entry["samples"])] == []
+    assert [
+        entry["peer"]
+        for entry in results["entries"]
+        if bool(entry["absent"]) == bool(entry["samples"])
+    ] == []
     assert all(sample["records_per_s"] > 0 for sample in samples)
     path = tmp_path / f"{name}.json"
     path.write_text(json.dumps(results), encoding="utf-8")
@@ -113,7 +133,11 @@ def test_a_peer_whose_package_is_missing_is_in_the_table_as_absent(folder):
 
     results = measure.measure(question, measure.Settings(data=folder, rounds=1, smoke=True))
 
-    assert plot.table(results, "npy_rows").splitlines()[-1].endswith("| absent: no_such_package not installed |")
+    assert (
+        plot.table(results, "npy_rows")
+        .splitlines()[-1]
+        .endswith("| absent: no_such_package not installed |")
+    )
 
 
 @pytest.mark.slow
@@ -121,12 +145,18 @@ def test_a_peer_whose_package_is_missing_is_in_the_table_as_absent(folder):
 @pytest.mark.parametrize("cache", SLOW)
 @pytest.mark.parametrize("name", ["npy_rows", "npy_files"])
 def test_storage_that_is_waited_for_is_measured_too(name, cache, folder):
-    settings = measure.Settings(data=folder, rounds=1, cache=cache, smoke=True, peers=("limit", "numpy", "gpuload"))
+    settings = measure.Settings(
+        data=folder, rounds=1, cache=cache, smoke=True, peers=("limit", "numpy", "gpuload")
+    )
 
     entries = measure.measure(find(name), settings)["entries"]
 
-    assert {entry["peer"] for entry in entries} == {"limit", "numpy", "gpuload"} & {p.name for p in find(name).peers}
-    assert [sample["failed"] for entry in entries for sample in entry["samples"] if "failed" in sample] == []
+    assert {entry["peer"] for entry in entries} == {"limit", "numpy", "gpuload"} & {
+        p.name for p in find(name).peers
+    }
+    assert [
+        sample["failed"] for entry in entries for sample in entry["samples"] if "failed" in sample
+    ] == []
     assert all(len(sample["passes_s"]) == 1 for entry in entries for sample in entry["samples"])
     assert cache == "cold" or not any(is_to_tf(entry["variant"]) for entry in entries)
 
@@ -216,7 +246,12 @@ def test_memory_that_was_written_is_seen_while_it_is_there():
         print(memory.added_mb)
     """  # in a process of its own: in this one, what earlier tests left may be freed meanwhile
     run_result = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
     )
 
     assert float(run_result.stdout) == pytest.approx(32, abs=4)
@@ -234,7 +269,14 @@ def _entry(peer, role, rates):
         }
         for number, rate in enumerate(rates)
     ]
-    return {"variant": "shuffled", "peer": peer, "role": role, "about": "", "absent": [], "samples": samples}
+    return {
+        "variant": "shuffled",
+        "peer": peer,
+        "role": role,
+        "about": "",
+        "absent": [],
+        "samples": samples,
+    }
 
 
 class TestQuestionsAboutAGpu:
@@ -245,7 +287,9 @@ class TestQuestionsAboutAGpu:
         assert run.questions(None, measure.Settings()) == list(NAMES)
         assert run.questions([name, "npy_rows"], measure.Settings()) == ["npy_rows"]
         message = capsys.readouterr().err.splitlines()
-        assert message[1] == f"{name}: left out, as there is no GPU to measure: CuPy is not installed"
+        assert (
+            message[1] == f"{name}: left out, as there is no GPU to measure: CuPy is not installed"
+        )
 
     def test_are_asked_where_there_is_one(self, monkeypatch, capsys):
         monkeypatch.setattr(gpu, "problem", lambda: None)
@@ -291,7 +335,9 @@ class TestQuestionsAboutAGpu:
         assert measure.missing(gpu_rows.QUESTION.needs("rows-256", peer)) == []
         monkeypatch.setitem(gpu._LOOKS, "numpy", lambda numpy: False)
 
-        assert measure.missing(gpu_rows.QUESTION.needs("rows-256", peer)) == ["a numpy that sees the GPU"]
+        assert measure.missing(gpu_rows.QUESTION.needs("rows-256", peer)) == [
+            "a numpy that sees the GPU"
+        ]
 
 
 class TestOnASimulatedGpu:
@@ -310,7 +356,9 @@ class TestOnASimulatedGpu:
     @pytest.mark.parametrize("variant", gpu_rows.QUESTION.variants)
     def test_the_limit_the_floor_and_gpuload_do_the_work(self, variant, folder, sim, monkeypatch):
         stepped = []
-        monkeypatch.setattr(gpu, "step", lambda rounds: lambda array: stepped.append((array + 1).shape))
+        monkeypatch.setattr(
+            gpu, "step", lambda rounds: lambda array: stepped.append((array + 1).shape)
+        )
         work = self.work(variant, folder)
         batches = -(-self.COUNT // int(variant.split("-")[1]))
         for name in ("link", "resident", "cupy", "gpuload"):
@@ -322,7 +370,9 @@ class TestOnASimulatedGpu:
 
             for _ in range(2):
                 assert measure.one_pass(epoch, work).num_records == self.COUNT
-                assert all(item.ran is not None for item in sim.trace if item.name != simdevice.FREE)
+                assert all(
+                    item.ran is not None for item in sim.trace if item.name != simdevice.FREE
+                )
             assert len(stepped) == (2 * batches if variant.endswith("-step") else 0)
             del epoch
 
@@ -332,7 +382,9 @@ class TestOnASimulatedGpu:
         batches = [batch.get() for batch in gpu_rows.gpuload(work)()]
 
         assert [len(batch) for batch in batches] == [256, 256, 88]
-        assert np.array_equal(np.unique(np.concatenate(batches), axis=0), np.unique(np.load(work.path), axis=0))
+        assert np.array_equal(
+            np.unique(np.concatenate(batches), axis=0), np.unique(np.load(work.path), axis=0)
+        )
 
     def test_the_images_are_normalised(self, folder, sim):
         work = gpu_rows.part_of(self.work("fixed-256", folder))
@@ -341,7 +393,9 @@ class TestOnASimulatedGpu:
             *((label.get(), image.get()) for label, image in gpu_rows.gpuload(work)()), strict=True
         ))  # fmt: skip
 
-        assert sorted(labels) == sorted(np.fromfile(work.path, np.uint8).reshape(self.COUNT, -1)[:, 0])
+        assert sorted(labels) == sorted(
+            np.fromfile(work.path, np.uint8).reshape(self.COUNT, -1)[:, 0]
+        )
         assert (images.shape, images.dtype) == ((self.COUNT, 32, 32, 3), np.float32)
         assert -2.0 < images.min() < -1.8 < 2.0 < images.max() < 2.2
 
@@ -354,7 +408,11 @@ class TestOnASimulatedGpu:
 
             def run(self, stream):
                 first = next(self.numbers)
-                return (SimpleNamespace(as_tensor=lambda: sim.cupy.asarray(np.arange(first, first + 4))),)
+                return (
+                    SimpleNamespace(
+                        as_tensor=lambda: sim.cupy.asarray(np.arange(first, first + 4))
+                    ),
+                )
 
         epoch = gpu_jpeg._passes(Pipe(), Work("shuffled", None, num_records=10, batch_size=4))
 
@@ -371,7 +429,10 @@ class TestOnASimulatedGpu:
     def test_the_host_runs_two_batches_ahead_and_no_further(self, folder, sim, monkeypatch):
         monkeypatch.setattr(gpu, "step", lambda rounds: lambda array: array + 1)
         work = gpu_rows.part_of(self.work("rows-256-step", folder))
-        batches, waiting = gpu.consumed(work, gpu.resident(replace(work, num_records=256 * 8), 784), 1)(), []
+        batches, waiting = (
+            gpu.consumed(work, gpu.resident(replace(work, num_records=256 * 8), 784), 1)(),
+            [],
+        )
 
         for _ in range(8):
             next(batches)
@@ -417,7 +478,9 @@ class TestTheReport:
         """Do parts as a call does."""
 
         def go(*parts, about=self.ABOUT, only=None, fresh=False):
-            report = Report.open(tmp_path / "work", tmp_path / "gpu.md", about, fresh=fresh, tell=lines.append)
+            report = Report.open(
+                tmp_path / "work", tmp_path / "gpu.md", about, fresh=fresh, tell=lines.append
+            )
             return gpu_report.go((fake("probe", ""), *parts), report, only=only, tell=lines.append)
 
         return go
@@ -426,11 +489,26 @@ class TestTheReport:
         return json.loads((tmp_path / "work" / "report.json").read_text())["outcomes"]
 
     def test_has_every_part_that_succeeds_and_every_one_that_fails(self, go, lines, tmp_path):
-        assert go(fake("good", ""), fake("bad", "print('what is wrong'); raise SystemExit(3)"), fake("last", "")) == 1
+        assert (
+            go(
+                fake("good", ""),
+                fake("bad", "print('what is wrong'); raise SystemExit(3)"),
+                fake("last", ""),
+            )
+            == 1
+        )
 
         outcomes = self.outcomes(tmp_path)
-        assert [item["status"] for item in outcomes.values()] == ["passed", "passed", "failed", "passed"]
-        assert (outcomes["bad"]["why"], outcomes["bad"]["problems"]) == ("exit status 3", ["what is wrong"])
+        assert [item["status"] for item in outcomes.values()] == [
+            "passed",
+            "passed",
+            "failed",
+            "passed",
+        ]
+        assert (outcomes["bad"]["why"], outcomes["bad"]["problems"]) == (
+            "exit status 3",
+            ["what is wrong"],
+        )
         assert any(line.startswith("failed: bad ") for line in lines)
         page = (tmp_path / "gpu.md").read_text()
         assert "# gpuload on a card" in page
@@ -459,9 +537,14 @@ class TestTheReport:
         switch = tmp_path / "lost"
         probe = fake("probe", f"import os; assert not os.path.exists({str(switch)!r})")
         breaks = fake("breaks", f"open({str(switch)!r}, 'w'); raise SystemExit(1)")
-        report = Report.open(tmp_path, tmp_path / "gpu.md", self.ABOUT, fresh=False, tell=lines.append)
+        report = Report.open(
+            tmp_path, tmp_path / "gpu.md", self.ABOUT, fresh=False, tell=lines.append
+        )
 
-        assert gpu_report.go((probe, breaks, fake("next", "")), report, only=None, tell=lines.append) == 1
+        assert (
+            gpu_report.go((probe, breaks, fake("next", "")), report, only=None, tell=lines.append)
+            == 1
+        )
         assert [item["status"] for item in report.outcomes.values()] == ["passed", "failed"]
         assert any(line.startswith("the GPU no longer works: nvidia-smi") for line in lines)
         assert lines[-1] == "left: next (call again to go on)"
@@ -471,7 +554,8 @@ class TestTheReport:
         monkeypatch.setattr(gpu_report.machine, "cores", lambda: 2)
         places = [str(tmp_path / "one"), str(tmp_path / "two")]
         first, second = (
-            fake(name, MEETS.format(*pair), is_alone=False) for name, pair in (("one", places), ("two", places[::-1]))
+            fake(name, MEETS.format(*pair), is_alone=False)
+            for name, pair in (("one", places), ("two", places[::-1]))
         )
 
         assert go(first, second, fake("last", "")) == 0
@@ -479,13 +563,16 @@ class TestTheReport:
 
     def test_a_part_that_does_not_fit_into_the_time_is_not_begun_and_named(self, lines, tmp_path):
         parts = (fake("probe", ""), fake("long", "", limit_s=1000.0), fake("short", ""))
-        report = Report.open(tmp_path, tmp_path / "gpu.md", self.ABOUT, fresh=False, tell=lines.append)
+        report = Report.open(
+            tmp_path, tmp_path / "gpu.md", self.ABOUT, fresh=False, tell=lines.append
+        )
 
         end = time.monotonic() + 100
         assert gpu_report.go(parts, report, only=None, tell=lines.append, end=end) == 1
         assert list(report.outcomes) == ["probe", "short"]
         assert re.search(
-            r"## Not done yet\n\n- long: may take 1000 s, and \d+ s were left\n", (tmp_path / "gpu.md").read_text()
+            r"## Not done yet\n\n- long: may take 1000 s, and \d+ s were left\n",
+            (tmp_path / "gpu.md").read_text(),
         )
         assert gpu_report.go(parts, report, only=None, tell=lines.append) == 0
         assert list(report.outcomes) == ["probe", "short", "long"]
@@ -498,7 +585,10 @@ class TestTheReport:
 
     def test_has_the_samples_of_a_question_that_was_ended(self, tmp_path):
         entries = [_entry("link", "limit", [1e6]), _entry("gpuload", "ours", [])]
-        results = {"workload": "gpu_rows", "entries": [{**entry, "variant": "rows-256"} for entry in entries]}
+        results = {
+            "workload": "gpu_rows",
+            "entries": [{**entry, "variant": "rows-256"} for entry in entries],
+        }
         run.write(run.partial_path(tmp_path / "gpu_rows.json"), results)
 
         outcome = gpu_report.read_rows(tmp_path, Part("rows", "gpu_rows", ()))
@@ -520,7 +610,14 @@ class TestTheReport:
     def test_leaves_out_by_name_what_needs_a_package_that_is_not_there(self, go, lines, tmp_path):
         about = {**self.ABOUT, "absent": {"torch": "torch sees no GPU"}}
 
-        assert go(fake("of torch", "raise SystemExit(1)", needs=("numpy", "torch")), fake("last", ""), about=about) == 0
+        assert (
+            go(
+                fake("of torch", "raise SystemExit(1)", needs=("numpy", "torch")),
+                fake("last", ""),
+                about=about,
+            )
+            == 0
+        )
         assert "left out  of torch  torch sees no GPU" in lines
         assert "## Left out\n\n- of torch: torch sees no GPU\n" in (tmp_path / "gpu.md").read_text()
 
@@ -578,9 +675,16 @@ class TestTheReport:
         assert self.outcomes(tmp_path)["tests: x"]["why"].startswith("no result: ")
 
     def test_has_the_figures_of_a_question(self, tmp_path):
-        entries = [_entry("link", "limit", [1e6]), _entry("gpuload", "ours", [5e5]), _entry("torch", "peer", [])]
+        entries = [
+            _entry("link", "limit", [1e6]),
+            _entry("gpuload", "ours", [5e5]),
+            _entry("torch", "peer", []),
+        ]
         entries[2]["absent"] = ["torch"]
-        results = {"workload": "gpu_rows", "entries": [{**entry, "variant": "rows-256"} for entry in entries]}
+        results = {
+            "workload": "gpu_rows",
+            "entries": [{**entry, "variant": "rows-256"} for entry in entries],
+        }
         (tmp_path / "gpu_rows.json").write_text(json.dumps(results))
 
         outcome = gpu_report.read_rows(tmp_path, Part("rows", "gpu_rows", ()))
@@ -590,7 +694,9 @@ class TestTheReport:
             ["**gpuload**", "0.500", "500,000", "1.57"],
             ["torch", "-", "-", "-"],
         ]
-        assert outcome["targets"] == [["rows-256 against the pinned copy", "at least 0.90", "0.50", "**missed**"]]
+        assert outcome["targets"] == [
+            ["rows-256 against the pinned copy", "at least 0.90", "0.50", "**missed**"]
+        ]
         assert outcome["problems"] == ["rows-256 torch: absent: torch not installed"]
 
     def test_its_parts_have_every_file_with_gpu_tests(self):
@@ -598,14 +704,24 @@ class TestTheReport:
             path.relative_to(ROOT).as_posix()
             for path in (ROOT / "tests").rglob("test_*.py")
             if re.search(
-                r"^class Test\w+\(.*OpContract|^\s*@?pytest(mark = pytest)?\.mark\.gpu", path.read_text(), re.M
+                r"^class Test\w+\(.*OpContract|^\s*@?pytest(mark = pytest)?\.mark\.gpu",
+                path.read_text(),
+                re.M,
             )
         ]
-        names = {word for part in gpu_report.PARTS for word in part.command if word.startswith("tests/")}
+        names = {
+            word for part in gpu_report.PARTS for word in part.command if word.startswith("tests/")
+        }
 
-        files = {file for file in files if not file.startswith(("tests/emulated_gpu/", "tests/test_gpu_marker.py"))}
+        files = {
+            file
+            for file in files
+            if not file.startswith(("tests/emulated_gpu/", "tests/test_gpu_marker.py"))
+        }
         assert len(files) > 15
-        assert {file for file in files if file not in names and str(Path(file).parent) not in names} == set()
+        assert {
+            file for file in files if file not in names and str(Path(file).parent) not in names
+        } == set()
         assert all((ROOT / name).exists() for name in names)
 
     def test_its_parts_have_names_of_their_own_and_less_than_two_minutes_each(self):
@@ -613,7 +729,9 @@ class TestTheReport:
 
         assert len(set(names)) == len(names)
         assert max(part.limit_s for part in gpu_report.PARTS) <= 120
-        assert not any("," in name for name in names)  # where several are named, commas are between them
+        assert not any(
+            "," in name for name in names
+        )  # where several are named, commas are between them
         assert {part.section for part in gpu_report.PARTS} == set(gpu_report.SECTIONS)
 
     def test_all_parts_fit_into_a_quarter_of_an_hour_with_the_start_of_the_machine(self):
@@ -627,7 +745,9 @@ class TestTheReport:
         assert errors.startswith("there is no GPU to test on: no driver\n  remedy: install one\n")
 
     def test_packages_that_cannot_be_used_are_named_with_the_reason(self):
-        assert gpu.absent(["numpy", "no_such_package"]) == {"no_such_package": "no_such_package is not installed"}
+        assert gpu.absent(["numpy", "no_such_package"]) == {
+            "no_such_package": "no_such_package is not installed"
+        }
 
     @pytest.mark.slow
     def test_packages_that_see_no_gpu_are_named_with_the_reason(self):
@@ -639,7 +759,8 @@ class TestTheReport:
 
 class TestImagesOverCores:
     @pytest.mark.parametrize(
-        ("line", "expected"), [(900, "at most 2"), (1500, "3.0"), (2000, "4.0"), (3000, "more than 4")]
+        ("line", "expected"),
+        [(900, "at most 2"), (1500, "3.0"), (2000, "4.0"), (3000, "more than 4")],
     )
     def test_how_many_cores_a_rate_takes_lies_between_two_measurements(self, line, expected):
         assert gpu_cores.cores_for({2: 1000.0, 4: 2000.0}, line) == expected
@@ -651,7 +772,11 @@ class TestImagesOverCores:
         results = {"entries": [{**entry, "variant": "shuffled"} for entry in [*entries, limit]]}
         (tmp_path / "gpu_jpeg.json").write_text(json.dumps(results))
 
-        assert gpu_cores.best_of_dali(tmp_path / "gpu_jpeg.json") == ("dali_host", "dali", "dali_whole")
+        assert gpu_cores.best_of_dali(tmp_path / "gpu_jpeg.json") == (
+            "dali_host",
+            "dali",
+            "dali_whole",
+        )
         assert gpu_cores.best_of_dali(tmp_path / "none.json") == gpu_cores.OF_DALI
 
     @pytest.mark.skipif(find_spec("matplotlib") is None, reason="Matplotlib is not installed")
@@ -675,7 +800,9 @@ class TestImagesOverCores:
             "first = min(os.sched_getaffinity(0)); gpu_cores.run_on([first]); "
             "print({tuple(os.sched_getaffinity(int(t))) for t in os.listdir('/proc/self/task')} == {(first,)})"
         )
-        process = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+        process = subprocess.run(
+            [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+        )
 
         assert process.stdout == "True\n"
 
@@ -684,7 +811,15 @@ class TestImagesOverCores:
 
         host_row, tfdata_row = gpu_cores.rows(rates, {"tfdata": "absent: tensorflow not installed"})
 
-        assert host_row[:7] == ["**gpuload_host**", "2,500", "5,000", "-", "-", "2.4", "more than 4"]
+        assert host_row[:7] == [
+            "**gpuload_host**",
+            "2,500",
+            "5,000",
+            "-",
+            "-",
+            "2.4",
+            "more than 4",
+        ]
         assert tfdata_row[:7] == ["tfdata", *["-"] * 6]
         assert tfdata_row[7].endswith("; absent: tensorflow not installed")
 
@@ -694,14 +829,18 @@ class TestTheDataOnAGpu:
         pytest.importorskip("PIL")
         monkeypatch.setattr(gpu_data, "folder", lambda: tmp_path)
         for module, number in ((gpu_jpeg, 8), (gpu_rows, 100)):
-            monkeypatch.setattr(module, "QUESTION", replace(module.QUESTION, num_records=(2_000, number)))
+            monkeypatch.setattr(
+                module, "QUESTION", replace(module.QUESTION, num_records=(2_000, number))
+            )
         result = tmp_path / "rows.json"
 
         assert gpu_data.main(["--smoke", "--result", str(result)]) == 0
         times = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.*") if path != result}
         assert gpu_data.main(["--smoke", "--result", str(result)]) == 0
 
-        assert times == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.*") if path != result}
+        assert times == {
+            path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.*") if path != result
+        }
         names = [name for name, _ in json.loads(result.read_text())["rows"]]
         assert names == [
             "data: 8 JPEGs of about 500 x 375, smooth shapes",
@@ -714,7 +853,10 @@ class TestTheDataOnAGpu:
             monkeypatch.setattr(data, "cores", lambda count=count: count)
             data.jpegs(tmp_path / name, 4)
 
-        pixels = [[path.read_bytes() for path in sorted((tmp_path / name).rglob("*.jpg"))] for name in ("one", "all")]
+        pixels = [
+            [path.read_bytes() for path in sorted((tmp_path / name).rglob("*.jpg"))]
+            for name in ("one", "all")
+        ]
         assert pixels[0] == pixels[1]
         assert len(set(pixels[0])) == 4
 
@@ -780,7 +922,8 @@ class TestParityOnAGpu:
 
 class TestWaitingInATrainingStep:
     @pytest.mark.parametrize(
-        "name", [*(pytest.param(name, marks=pytest.mark.slow) for name in ("torch", "jax")), "tensorflow"]
+        "name",
+        [*(pytest.param(name, marks=pytest.mark.slow) for name in ("torch", "jax")), "tensorflow"],
     )
     def test_a_loop_on_the_cpu_has_a_share_of_waiting(self, name):
         pytest.importorskip(name)
@@ -800,17 +943,25 @@ class TestWaitingInATrainingStep:
             "from benchmarks import gpu_waiting as w; "
             "print(w.measure('keras', 'cpu', works=[w.JPEG_HOST], is_short=True)[0][:2])"
         )
-        variables = {"KERAS_BACKEND": "tensorflow", "GPULOAD_BENCH_DATA": str(tmp_path), "CUDA_VISIBLE_DEVICES": ""}
+        variables = {
+            "KERAS_BACKEND": "tensorflow",
+            "GPULOAD_BENCH_DATA": str(tmp_path),
+            "CUDA_VISIBLE_DEVICES": "",
+        }
 
         process = subprocess.run(
             [sys.executable, "-c", code], cwd=ROOT, env={**os.environ, **variables}, capture_output=True, text=True,
             check=False,
         )  # fmt: skip
 
-        assert process.stdout == f"{['keras on tensorflow', gpu_waiting.JPEG_HOST]}\n", process.stderr
+        assert process.stdout == f"{['keras on tensorflow', gpu_waiting.JPEG_HOST]}\n", (
+            process.stderr
+        )
 
     def test_the_works_that_cannot_be_done_are_left_out_by_name(self, monkeypatch):
-        monkeypatch.setattr(gpu_waiting.gpu, "absent", lambda packages: dict.fromkeys(packages, "no DALI here"))
+        monkeypatch.setattr(
+            gpu_waiting.gpu, "absent", lambda packages: dict.fromkeys(packages, "no DALI here")
+        )
 
         works, problems = gpu_waiting.present_works("resnet50")
 
@@ -818,7 +969,9 @@ class TestWaitingInATrainingStep:
         assert problems == [f"{gpu_waiting.JPEG_DALI}: left out, no DALI here"]
 
     def test_what_the_loader_takes_longer_is_waiting(self):
-        framework = gpu_waiting.Framework(iter, None, lambda batch: batch, lambda batch: batch, lambda batch: None)
+        framework = gpu_waiting.Framework(
+            iter, None, lambda batch: batch, lambda batch: batch, lambda batch: None
+        )
 
         def slow():
             while True:
@@ -837,7 +990,9 @@ def test_nothing_stays_behind_after_each_deed_was_done_often(lane, tmp_path):
     assert leaks.main(["--times", "20", "--only", lane, "--results", str(tmp_path)]) == 0
 
     results = json.loads((tmp_path / "leaks.json").read_text())
-    assert {deed: len(looks) for deed, looks in results["lanes"][lane].items()} == dict.fromkeys(leaks.DEEDS, 20)
+    assert {deed: len(looks) for deed, looks in results["lanes"][lane].items()} == dict.fromkeys(
+        leaks.DEEDS, 20
+    )
     assert f"| {lane} | kept batches |" in (tmp_path / "leaks.md").read_text()
     assert (tmp_path / "leaks.png").exists() == (find_spec("matplotlib") is not None)
 
@@ -852,7 +1007,17 @@ def test_what_measuring_costs_is_measured_and_written(tmp_path):
 
 @pytest.mark.slow
 def test_chosen_numbers_of_threads_are_measured_and_written(tmp_path):
-    words = ["--rounds", "1", "--seconds", "0.05", "--tuned", "0.1", "--only", "rows in memory", "a reader that sleeps"]
+    words = [
+        "--rounds",
+        "1",
+        "--seconds",
+        "0.05",
+        "--tuned",
+        "0.1",
+        "--only",
+        "rows in memory",
+        "a reader that sleeps",
+    ]
 
     assert tuning.main([*words, "--data", str(tmp_path / "data"), "--results", str(tmp_path)]) == 0
     text = (tmp_path / "tuning.md").read_text()
@@ -865,7 +1030,9 @@ def test_what_a_bridge_adds_is_measured_and_written(tmp_path):
     pytest.importorskip("torch")
     message = ["--rounds", "1", "--records", "512", "--only", "torch.tensors"]
 
-    assert bridges.main([*message, "--data", str(tmp_path / "data"), "--results", str(tmp_path)]) in (0, 1)
+    assert bridges.main(
+        [*message, "--data", str(tmp_path / "data"), "--results", str(tmp_path)]
+    ) in (0, 1)
 
     results = json.loads((tmp_path / "bridges.json").read_text())
     assert {sample["bridge"] for sample in results["samples"]} == {"torch.tensors"}
@@ -885,11 +1052,19 @@ def test_what_stays_behind_is_seen(grows, monkeypatch, tmp_path):
             size = {"memory MB": 2_400_000, "descriptors": 1, "maps": 1}[grows]
             batches.append(np.ones(size, np.uint8) if grows == "memory MB" else open(os.devnull))  # noqa: SIM115
             if grows == "maps":
-                batches.append(mmap.mmap(-1, 4096 * (1 + len(batches) % 2), prot=mmap.PROT_READ << (len(batches) % 2)))
+                batches.append(
+                    mmap.mmap(
+                        -1, 4096 * (1 + len(batches) % 2), prot=mmap.PROT_READ << (len(batches) % 2)
+                    )
+                )
 
-    monkeypatch.setitem(leaks.LANES, "leaking", (lambda folder: contextlib.nullcontext(), lambda _: [leak()]))
+    monkeypatch.setitem(
+        leaks.LANES, "leaking", (lambda folder: contextlib.nullcontext(), lambda _: [leak()])
+    )
     monkeypatch.setattr(leaks, "WARM_UP", 0)
-    monkeypatch.setattr(leaks, "NUM_LOOKS", 8)  # each collects garbage, which takes long beside all other tests
+    monkeypatch.setattr(
+        leaks, "NUM_LOOKS", 8
+    )  # each collects garbage, which takes long beside all other tests
     monkeypatch.setattr(leaks, "ENDING_S", 0)
     try:
         looks = leaks.watch("leaking", "epochs", 40, tmp_path)
@@ -910,17 +1085,34 @@ class TestTraining:
         derived = training._derived(figures, batch_size=64)
 
         assert derived["share of the rate in the first 2 s"] == 30 * 64 / 2000
-        assert derived["waits beside a sleeping step, ms"] == pytest.approx(0.5)  # 0.2 of the 2.5 ms of a turn
+        assert derived["waits beside a sleeping step, ms"] == pytest.approx(
+            0.5
+        )  # 0.2 of the 2.5 ms of a turn
         assert "waits beside a busy step, ms" not in derived
 
     @pytest.mark.slow
     @pytest.mark.timeout(300)
     def test_each_figure_of_a_peer_and_of_gpuload_is_in_the_table(self, folder, tmp_path, capsys):
-        small = ["--smoke", "--only", "npy_rows", "--peers", "numpy", "gpuload", "--data", str(folder)]
+        small = [
+            "--smoke",
+            "--only",
+            "npy_rows",
+            "--peers",
+            "numpy",
+            "gpuload",
+            "--data",
+            str(folder),
+        ]
 
         assert training.main([*small, "--results", str(tmp_path)]) == 0
 
-        rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith(("| numpy", "| **gpuload**"))]
+        rows = [
+            line
+            for line in capsys.readouterr().out.splitlines()
+            if line.startswith(("| numpy", "| **gpuload**"))
+        ]
         assert len(rows) == 2
-        assert all(float(cell.split()[0]) >= 0 for row in rows for cell in row.strip("| ").split(" | ")[1:])
+        assert all(
+            float(cell.split()[0]) >= 0 for row in rows for cell in row.strip("| ").split(" | ")[1:]
+        )
         assert all(row.count("|") == len(training.COLUMNS) + 2 for row in rows)

@@ -1,8 +1,8 @@
 """The sentence about a slow loop names the cause that was planted, and its remedy.
 
-Each cause is real: a library in front of libc makes the disk slow, files are small, images large, the process may run
-on one core alone. It takes ten times as long as all else, or waits until it has taken most of the loop, or is measured
-in processor time, so that a loaded machine changes nothing.
+Each cause is real: a library in front of libc makes the disk slow, files are small, images large,
+the process may run on one core alone. It takes ten times as long as all else, or waits until it has
+taken most of the loop, or is measured in processor time, so that a loaded machine changes nothing.
 """
 
 from __future__ import annotations
@@ -78,7 +78,9 @@ def bottleneck(loader: gl.Loader) -> Bottleneck:
 def run(program: str, *arguments: object, **environment: str) -> str:
     """Return what a process prints that makes a loader and goes through it."""
     command = [sys.executable, "-c", LOOP % program, *map(str, arguments)]
-    result = subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, check=False)
+    result = subprocess.run(
+        command, env={**os.environ, **environment}, capture_output=True, text=True, check=False
+    )
     assert result.returncode == 0, result.stderr
     return result.stdout.strip()
 
@@ -90,7 +92,9 @@ def slow_disk(folder: Path) -> str:
         pytest.skip("no compiler of C++ for Linux")
     (folder / "slow.cpp").write_text(SLOW_DISK)
     library = str(folder / "slow.so")
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, str(folder / "slow.cpp"), "-ldl"], check=True)
+    subprocess.run(
+        [compiler, "-shared", "-fPIC", "-o", library, str(folder / "slow.cpp"), "-ldl"], check=True
+    )
     return library
 
 
@@ -132,12 +136,16 @@ def test_for_a_slow_disk_more_threads_are_named_until_there_are_four_for_each_co
     counts |= {"read.sampled": 9.0, "read.blocked": 8.0}
 
     few, many = (
-        find_bottleneck(counts, Facts(num_threads=number * num_cores, num_cores=num_cores), Limits())
+        find_bottleneck(
+            counts, Facts(num_threads=number * num_cores, num_cores=num_cores), Limits()
+        )
         for number in (1, 4)
     )
 
     assert few.cause == many.cause == "slow disk"
-    assert few.remedy.startswith(f"num_threads={4 * num_cores} where the storage answers many reads at a time")
+    assert few.remedy.startswith(
+        f"num_threads={4 * num_cores} where the storage answers many reads at a time"
+    )
     assert many.remedy.startswith("files on a faster disk")
 
 
@@ -151,13 +159,30 @@ def test_to_a_loader_that_chooses_the_number_of_threads_none_is_named():
 
 
 def test_the_time_in_which_threads_had_no_core_hides_no_cause():
-    """Another program has the cores: each thread that wakes up waits for one, far longer than for the disk."""
-    counts = {"loop_s": 10.0, "wait_s": 9.0, "batches": 100, "bytes": 1e9, "read.seconds": 10.0, "ops.seconds": 8.0}
-    counts |= {"read.sampled": 5.0, "read.blocked": 1.8, "read.starved": 3.0, "ops.sampled": 4.0, "ops.starved": 3.6}
+    """Another program has the cores: each thread that wakes up waits for one, far longer than for
+    the disk."""
+    counts = {
+        "loop_s": 10.0,
+        "wait_s": 9.0,
+        "batches": 100,
+        "bytes": 1e9,
+        "read.seconds": 10.0,
+        "ops.seconds": 8.0,
+    }
+    counts |= {
+        "read.sampled": 5.0,
+        "read.blocked": 1.8,
+        "read.starved": 3.0,
+        "ops.sampled": 4.0,
+        "ops.starved": 3.6,
+    }
     slowest = find_bottleneck(counts, Facts(num_threads=2, num_cores=2), Limits())
 
     assert slowest.cause == "slow disk"
-    assert "83% of the threads' work was reading, 90% of which waits for storage, at" in slowest.finding
+    assert (
+        "83% of the threads' work was reading, 90% of which waits for storage, at"
+        in slowest.finding
+    )
 
 
 def test_where_the_system_does_not_say_why_a_thread_did_not_run_the_sentence_says_so():
@@ -166,14 +191,19 @@ def test_where_the_system_does_not_say_why_a_thread_did_not_run_the_sentence_say
     slowest = find_bottleneck(counts, Facts(num_threads=2, num_cores=2), Limits())
 
     assert slowest.cause == "slow disk"
-    assert "80% of which waits for storage or for a core, which this system does not tell apart, at" in slowest.finding
+    assert (
+        "80% of which waits for storage or for a core, which this system does not tell apart, at"
+        in slowest.finding
+    )
 
 
 @pytest.mark.parametrize("batch", [False, True])
 def test_a_slow_python_op_is_named(batch: bool):
     function = (lambda x: [busy(x) for _ in x] and x) if batch else busy
     source = gl.arrays(x=np.zeros((640, 8), np.float32))
-    slowest = bottleneck(gl.Loader(source, 16, ops=[gl.ops.Python(function, batch=batch, out={})], device="cpu"))
+    slowest = bottleneck(
+        gl.Loader(source, 16, ops=[gl.ops.Python(function, batch=batch, out={})], device="cpu")
+    )
 
     assert slowest.cause == "slow Python op"
     assert "(Python)" in slowest.finding
@@ -191,7 +221,9 @@ def test_an_op_of_the_users_own_is_a_python_op():
         def array(self, xp, x, draw):
             return busy(x)
 
-    slowest = bottleneck(gl.Loader(gl.arrays(x=np.zeros((640, 8), np.float32)), 16, ops=[Slow(on="x")], device="cpu"))
+    slowest = bottleneck(
+        gl.Loader(gl.arrays(x=np.zeros((640, 8), np.float32)), 16, ops=[Slow(on="x")], device="cpu")
+    )
 
     assert (slowest.cause, "(Slow)" in slowest.finding) == ("slow Python op", True)
 
@@ -207,16 +239,27 @@ def test_a_python_reader_is_named():
 
 
 def test_a_python_reader_that_waits_for_storage_is_told_from_one_that_computes():
-    counts = {"loop_s": 10.0, "wait_s": 9.0, "batches": 100, "bytes": 1e9, "read.seconds": 20.0, "read.sampled": 10.0}
+    counts = {
+        "loop_s": 10.0,
+        "wait_s": 9.0,
+        "batches": 100,
+        "bytes": 1e9,
+        "read.seconds": 20.0,
+        "read.sampled": 10.0,
+    }
     facts = Facts(num_threads=2, num_cores=2, reads_in_python=True)
 
     waits = find_bottleneck({**counts, "read.blocked": 9.5}, facts)
     computes = find_bottleneck({**counts, "read.blocked": 5.1}, facts)
-    computes_on_a_busy_machine = find_bottleneck({**counts, "read.blocked": 5.1, "read.starved": 4.5}, facts)
+    computes_on_a_busy_machine = find_bottleneck(
+        {**counts, "read.blocked": 5.1, "read.starved": 4.5}, facts
+    )
 
     assert waits.cause == computes.cause == "Python reader"
     assert waits.finding.endswith("95% of which is waiting, for storage or a network perhaps")
-    assert waits.remedy.startswith("num_threads=8, or leave num_threads= out: calls can wait side by side; or write")
+    assert waits.remedy.startswith(
+        "num_threads=8, or leave num_threads= out: calls can wait side by side; or write"
+    )
     assert computes.finding.endswith("Python runs one thread at a time")
     assert computes == computes_on_a_busy_machine
     assert computes.remedy.startswith("write the records once with gl.convert")
@@ -227,7 +270,9 @@ def test_a_reader_that_sleeps_waits():
         threading.Event().wait(0.05)
         return {"x": np.asarray(indices)}
 
-    slowest = bottleneck(gl.Loader(gl.records(400, read), 16, device="cpu", num_threads=1, prefetch=1))
+    slowest = bottleneck(
+        gl.Loader(gl.records(400, read), 16, device="cpu", num_threads=1, prefetch=1)
+    )
 
     assert "is waiting, for storage or a network perhaps" in slowest.finding
 
@@ -248,7 +293,11 @@ def test_one_thread_is_named(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_too_few_cores_are_named():
-    core = min(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else pytest.skip("no affinity here")
+    core = (
+        min(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else pytest.skip("no affinity here")
+    )
     program = """
 images = gl.arrays(image=np.zeros((256, 64, 64, 3), np.uint8))
 loader = gl.Loader(images, 16, ops=[gl.ops.GaussianBlur(15) for _ in range(3)], device="cpu")
@@ -257,13 +306,17 @@ loader = gl.Loader(images, 16, ops=[gl.ops.GaussianBlur(15) for _ in range(3)], 
 
     assert sentence.startswith("Too few cores: training waited"), sentence
     assert f"one thread on 1 of {os.cpu_count()} cores" in sentence
-    assert ("more of the machine's cores" if (os.cpu_count() or 1) > 1 else "more cores") in sentence
+    assert (
+        "more of the machine's cores" if (os.cpu_count() or 1) > 1 else "more cores"
+    ) in sentence
 
 
 def test_small_files_are_named(tmp_path: Path):
     for number in range(1500):
         np.save(tmp_path / f"{number}.npy", np.zeros(256, np.float32))
-    slowest = bottleneck(gl.Loader(gl.npy(str(tmp_path / "*.npy"), record="file"), 50, device="cpu"))
+    slowest = bottleneck(
+        gl.Loader(gl.npy(str(tmp_path / "*.npy"), record="file"), 50, device="cpu")
+    )
 
     assert slowest.cause == "small files"
     assert "files of 1.2 kB" in slowest.finding
@@ -283,7 +336,9 @@ def test_large_images_are_named(tmp_path: Path):
 
 
 def test_tiny_batches_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(epoch, "perf_counter", time.thread_time)  # as if no other program ever had the core
+    monkeypatch.setattr(
+        epoch, "perf_counter", time.thread_time
+    )  # as if no other program ever had the core
     np.save(tmp_path / "x.npy", np.zeros((3000, 16), np.float32))
     slowest = bottleneck(gl.Loader(gl.npy(tmp_path / "x.npy"), 1, device="cpu"))
 
@@ -304,7 +359,10 @@ def test_an_audit_that_takes_most_of_the_time_is_named():
 
 def test_a_slow_consumer_is_named():
     loader = gl.Loader(gl.arrays(x=np.zeros((640, 8))), 16, device="cpu")
-    while loader.stats()["batches"] < 20 or loader.stats().training_s < 0.95 * loader.stats()["loop_s"]:
+    while (
+        loader.stats()["batches"] < 20
+        or loader.stats().training_s < 0.95 * loader.stats()["loop_s"]
+    ):
         for _ in loader:
             threading.Event().wait(0.02)
     slowest = loader.stats().bottleneck()
@@ -314,7 +372,8 @@ def test_a_slow_consumer_is_named():
 
 
 def test_memory_that_is_not_page_locked_is_named(monkeypatch: pytest.MonkeyPatch):
-    """The loader works on the CPU of a machine with a GPU, where a copy from ordinary memory is slow."""
+    """The loader works on the CPU of a machine with a GPU, where a copy from ordinary memory is
+    slow."""
     sim = simdevice.install(monkeypatch, seed=1)
     upload = devices.upload
 
@@ -323,7 +382,9 @@ def test_memory_that_is_not_page_locked_is_named(monkeypatch: pytest.MonkeyPatch
         return upload(host, device)
 
     monkeypatch.setattr(devices, "upload", upload_slowly)
-    with gl.Loader(gl.arrays(x=np.zeros((6400, 8), np.float32)), 16, device="cpu") as loader:  # more than are taken
+    with gl.Loader(
+        gl.arrays(x=np.zeros((6400, 8), np.float32)), 16, device="cpu"
+    ) as loader:  # more than are taken
         run = measure_loop(loader, 0.5, 0.0)
     sim.finish()
 
@@ -333,7 +394,9 @@ def test_memory_that_is_not_page_locked_is_named(monkeypatch: pytest.MonkeyPatch
     assert 'device="gpu"' in slowest.remedy
 
 
-@pytest.mark.parametrize(("name", "cause"), [("gpu_upload_s", "slow link to the GPU"), ("gpu_ops_s", "slow GPU ops")])
+@pytest.mark.parametrize(
+    ("name", "cause"), [("gpu_upload_s", "slow link to the GPU"), ("gpu_ops_s", "slow GPU ops")]
+)
 def test_a_gpu_that_is_busy_all_the_time_is_named(name: str, cause: str):
     counts = {"batches": 100, "loop_s": 10.0, "wait_s": 9.0, "bytes": 1e9, name: 9.5}
     slowest = find_bottleneck(counts, Facts(device="gpu:0"), Limits(pinned_bytes=24e9))

@@ -23,11 +23,15 @@ def batches(plan, epoch=0):
 @pytest.mark.parametrize("num_shards", [1, 2, 3, 7])
 @pytest.mark.parametrize("length", [1, 9, 64, 1000])
 @pytest.mark.parametrize("last_batch", ["partial", "drop", "pad"])
-def test_the_shards_together_visit_every_record_once_in_equally_many_steps(num_shards, length, last_batch):
+def test_the_shards_together_visit_every_record_once_in_equally_many_steps(
+    num_shards, length, last_batch
+):
     buckets = Buckets(LENGTHS[:length], chunk=8, window_chunks=4)
     if last_batch == "drop" and length < 8 * num_shards:
         return
-    plans = [Plan(length, 8, buckets, 4, shard, num_shards, last_batch) for shard in range(num_shards)]
+    plans = [
+        Plan(length, 8, buckets, 4, shard, num_shards, last_batch) for shard in range(num_shards)
+    ]
 
     values = [plan.span(plan.at(Position(2), step)) for plan in plans for step in range(plan.end())]
     records = np.concatenate([item[0][item[1]] for item in values])
@@ -38,14 +42,21 @@ def test_the_shards_together_visit_every_record_once_in_equally_many_steps(num_s
 
 
 def test_the_order_is_that_of_the_docstring():
-    """Worked by hand of what the permutations say: windows sorted, cut, and their chunks in the order of a turn."""
+    """Worked by hand of what the permutations say: windows sorted, cut, and their chunks in the
+    order of a turn."""
     lengths = LENGTHS[:20]
-    plan, shuffled = Plan(20, 20, Buckets(lengths, chunk=3, window_chunks=2), seed=5), Plan(20, 20, True, seed=5)
+    plan, shuffled = (
+        Plan(20, 20, Buckets(lengths, chunk=3, window_chunks=2), seed=5),
+        Plan(20, 20, True, seed=5),
+    )
     order, before = batches(plan, 1)[0], batches(shuffled, 1)[0]
 
     for begin in (0, 6, 12):
         chunks = sorted(before[begin : begin + 6].tolist(), key=lambda record: lengths[record])
-        assert order[begin : begin + 6].tolist() in ([*chunks[:3], *chunks[3:]], [*chunks[3:], *chunks[:3]])
+        assert order[begin : begin + 6].tolist() in (
+            [*chunks[:3], *chunks[3:]],
+            [*chunks[3:], *chunks[:3]],
+        )
     assert order[18:].tolist() == before[18:].tolist()  # they fill no chunk
 
 
@@ -54,14 +65,20 @@ def test_batches_are_of_similar_length_and_other_ones_in_each_epoch():
     shuffled = Plan(1000, 10, True, seed=1)
 
     def padding(plan, epoch):
-        return sum(LENGTHS[item].max() * item.size - LENGTHS[item].sum() for item in batches(plan, epoch))
+        return sum(
+            LENGTHS[item].max() * item.size - LENGTHS[item].sum() for item in batches(plan, epoch)
+        )
 
     for epoch in (0, 1):
         assert padding(bucketed, epoch) < 0.1 * padding(shuffled, epoch)
-    first, second = ({tuple(sorted(item.tolist())) for item in batches(bucketed, epoch)} for epoch in (0, 1))
+    first, second = (
+        {tuple(sorted(item.tolist())) for item in batches(bucketed, epoch)} for epoch in (0, 1)
+    )
     assert len(first & second) < 5
     longest = [LENGTHS[item].max() for item in batches(bucketed)]
-    assert abs(np.corrcoef(longest, np.arange(len(longest)))[0, 1]) < 0.3  # the epoch does not go from short to long
+    assert (
+        abs(np.corrcoef(longest, np.arange(len(longest)))[0, 1]) < 0.3
+    )  # the epoch does not go from short to long
 
 
 def test_the_order_does_not_depend_on_batch_size_or_shards():
@@ -72,7 +89,9 @@ def test_the_order_does_not_depend_on_batch_size_or_shards():
     shards = [batches(Plan(1000, 10, buckets, 3, shard, 2)) for shard in range(2)]
 
     assert np.array_equal(single, whole)
-    assert np.array_equal(np.concatenate([item for step in zip(*shards, strict=True) for item in step]), whole)
+    assert np.array_equal(
+        np.concatenate([item for step in zip(*shards, strict=True) for item in step]), whole
+    )
 
 
 def rows_of(numbers):
@@ -85,7 +104,9 @@ def source():
 
 @pytest.mark.parametrize("by", ["x", LENGTHS[:200]])
 def test_a_loader_delivers_them_and_goes_on_exactly(by):
-    load = gl.Loader(source(), 10, shuffle=gl.Buckets(by, chunk=10, window_chunks=5), seed=2, device="cpu")
+    load = gl.Loader(
+        source(), 10, shuffle=gl.Buckets(by, chunk=10, window_chunks=5), seed=2, device="cpu"
+    )
     whole = [batch.records.tolist() for batch in load]
     spread = [int(np.ptp(LENGTHS[records])) for records in whole]
     assert np.median(spread) < 50 < np.ptp(LENGTHS[:200])
@@ -98,10 +119,14 @@ def test_a_loader_delivers_them_and_goes_on_exactly(by):
     again.load_state_dict(state)
 
     expected = [batch.records.tolist() for batch in load.epoch(1)]
-    assert [record for batch in again for record in batch.records.tolist()] == np.concatenate(expected[7:]).tolist()
+    assert [record for batch in again for record in batch.records.tolist()] == np.concatenate(
+        expected[7:]
+    ).tolist()
     with pickle.loads(pickle.dumps(load)) as copy:
         assert copy.batch_at(3).records.tolist() == whole[3]
-    second = load.replace(shuffle=gl.Buckets(LENGTHS[:200] + np.arange(200), chunk=10, window_chunks=5))
+    second = load.replace(
+        shuffle=gl.Buckets(LENGTHS[:200] + np.arange(200), chunk=10, window_chunks=5)
+    )
     with pytest.raises(StateError, match="the kind of shuffle"):
         second.load_state_dict(state)
 

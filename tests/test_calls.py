@@ -51,7 +51,9 @@ def test_a_call_that_does_not_fit_names_what_there_is(call, parts):
         ({"dtype": {"a": "U3"}}, "gl.csv({path!r}, delimiter=';', columns={{'a': 'U3'}})"),
     ],
 )
-def test_an_argument_of_a_format_leads_from_gl_open_to_the_call_that_takes_it(tmp_path, arguments, call):
+def test_an_argument_of_a_format_leads_from_gl_open_to_the_call_that_takes_it(
+    tmp_path, arguments, call
+):
     path = str(tmp_path / "a.csv")
     with open(path, "w") as file:
         file.write("a;b\n1,5;2\n")
@@ -61,19 +63,31 @@ def test_an_argument_of_a_format_leads_from_gl_open_to_the_call_that_takes_it(tm
     assert caught.value.remedy == f"write {call.format(path=path)}"
     if "|" not in call:
         assert len(eval(caught.value.remedy.removeprefix("write "))) == 1
-    with pytest.raises(CallError, match=r"it belongs to gl.npz\(.*\), and gl.csv opens these files"):
+    with pytest.raises(
+        CallError, match=r"it belongs to gl.npz\(.*\), and gl.csv opens these files"
+    ):
         gl.open(path, fields=["a"], decimal=",")
 
 
 @pytest.mark.parametrize(
     ("files", "arguments", "call"),
     [
-        (("a/0.png", "b/0.png"), {"classes": ["b", "a"]}, "gl.images({path!r}, classes=['b', 'a'])"),
+        (
+            ("a/0.png", "b/0.png"),
+            {"classes": ["b", "a"]},
+            "gl.images({path!r}, classes=['b', 'a'])",
+        ),
         (("a/0.png", "b/0.png"), {"labels": None}, "gl.images({path!r}, labels=None)"),
-        (("0.png", "1.png"), {"on_error": "skip"}, "gl.images({path!r}, labels=None, on_error='skip')"),
+        (
+            ("0.png", "1.png"),
+            {"on_error": "skip"},
+            "gl.images({path!r}, labels=None, on_error='skip')",
+        ),
     ],
 )
-def test_an_argument_of_images_leads_from_gl_open_of_their_folder_to_gl_images(tmp_path, files, arguments, call):
+def test_an_argument_of_images_leads_from_gl_open_of_their_folder_to_gl_images(
+    tmp_path, files, arguments, call
+):
     Image = pytest.importorskip("PIL.Image")
     path = str(tmp_path / "images")
     for name in files:
@@ -90,14 +104,21 @@ def test_an_argument_of_images_leads_from_gl_open_of_their_folder_to_gl_images(t
 def test_an_argument_of_zarr_leads_from_gl_open_to_gl_zarr(tmp_path):
     zarr = pytest.importorskip("zarr")
     path = str(tmp_path / "a.zarr")
-    array = zarr.open_group(path, mode="w", zarr_format=2).create_array("x", shape=(4,), chunks=(2,), dtype="i2")
+    array = zarr.open_group(path, mode="w", zarr_format=2).create_array(
+        "x", shape=(4,), chunks=(2,), dtype="i2"
+    )
     array[:2] = 1
 
     with pytest.raises(CallError) as caught:
         gl.open(path, fill=True)
 
     assert caught.value.remedy == f"write gl.zarr({path!r}, fill=True)"
-    assert eval(caught.value.remedy.removeprefix("write ")).read(range(4))["x"].tolist() == [1, 1, 0, 0]
+    assert eval(caught.value.remedy.removeprefix("write ")).read(range(4))["x"].tolist() == [
+        1,
+        1,
+        0,
+        0,
+    ]
 
 
 def test_an_error_of_types_inside_of_a_call_stays_as_it_is():
@@ -124,14 +145,20 @@ def test_arguments_of_others_lead_to_arguments_that_some_function_has():
 @pytest.mark.parametrize(
     ("call", "remedy"),
     [
-        (lambda: ops.RandomResizedCrop((224, 192)), r"write gl.ops.RandomResizedCrop\(224, 192\), height and width"),
+        (
+            lambda: ops.RandomResizedCrop((224, 192)),
+            r"write gl.ops.RandomResizedCrop\(224, 192\), height and width",
+        ),
         (lambda: ops.RandomResizedCrop(224, interpolation="bilinear"), "write 'linear'"),
         (lambda: ops.Rotate(5, interpolation="BILINEAR"), "write 'linear'"),
         (lambda: ops.Transpose("NCHW"), "write 'CHW'"),
         (lambda: ops.Cast("torch.float32"), "write 'float32'"),
         (lambda: ops.AutoAugment("cifar"), "write 'cifar10'"),
         (lambda: ops.Normalize(0, 0), "pass a number of more than zero"),
-        (lambda: gl.Loader(SOURCE, 2, ops=[gl.ops.repeat([ops.RandomFlip()], on=("a", "b"))]), "put a star before it"),
+        (
+            lambda: gl.Loader(SOURCE, 2, ops=[gl.ops.repeat([ops.RandomFlip()], on=("a", "b"))]),
+            "put a star before it",
+        ),
         (lambda: gl.Loader(SOURCE, 2, ops=["RandomFlip"]), r"write gl.ops.RandomFlip\(...\)"),
     ],
 )
@@ -140,16 +167,26 @@ def test_a_value_as_another_library_has_it_names_ours(call, remedy):
         call()
 
 
-RGBA = gl.arrays(image=np.zeros((4, 8, 9, 4), np.uint8), label=np.array(["cat", "dog", "cat", "ant"]))
+RGBA = gl.arrays(
+    image=np.zeros((4, 8, 9, 4), np.uint8), label=np.array(["cat", "dog", "cat", "ant"])
+)
 
 
-@pytest.mark.parametrize("op", [ops.ColorJitter(0.4), ops.RandAugment(), ops.JpegArtefacts(50), ops.Grayscale()])
+@pytest.mark.parametrize(
+    "op", [ops.ColorJitter(0.4), ops.RandAugment(), ops.JpegArtefacts(50), ops.Grayscale()]
+)
 def test_images_with_alpha_name_an_op_that_makes_them_fit(op):
     with pytest.raises(SpecError) as caught:
         gl.Loader(RGBA, 2, ops=[op], device="cpu")
 
     assert "gl.ops.Python(lambda x: x[..., :3], on='image') before it" in caught.value.remedy
-    mended = gl.Loader(RGBA, 2, ops=[ops.Python(lambda x: x[..., :3], on="image"), op], output="image", device="cpu")
+    mended = gl.Loader(
+        RGBA,
+        2,
+        ops=[ops.Python(lambda x: x[..., :3], on="image"), op],
+        output="image",
+        device="cpu",
+    )
     assert mended.batch_at(0)["image"].shape == (2, 8, 9, 3)
 
 

@@ -1,4 +1,5 @@
-"""What stays in the GPU's memory: the batches are those of a loader without it, and no record is read twice."""
+"""What stays in the GPU's memory: the batches are those of a loader without it, and no record is
+read twice."""
 
 from __future__ import annotations
 
@@ -17,7 +18,12 @@ from gpuload.errors import DeviceError, RecordError, SpecError, TooLargeError
 gpu = pytest.mark.gpu
 IMAGES = np.random.default_rng(0).integers(0, 256, (50, 3, 12, 12), np.uint8)
 LABELS = (np.arange(50) % 10).astype(np.int32)
-CHAIN = [gl.ops.Transpose("HWC"), gl.ops.RandomCrop(12, 12, pad=2), gl.ops.RandomFlip(), gl.ops.Normalize(0.5, 2.0)]
+CHAIN = [
+    gl.ops.Transpose("HWC"),
+    gl.ops.RandomCrop(12, 12, pad=2),
+    gl.ops.RandomFlip(),
+    gl.ops.Normalize(0.5, 2.0),
+]
 ROW_BYTES = IMAGES[0].nbytes + LABELS[0].nbytes
 
 
@@ -75,7 +81,10 @@ def photos(tmp_path):
     folder = tmp_path / "photos"
     folder.mkdir()
     for number in range(20):
-        file, pixels = io.BytesIO(), np.random.default_rng(number).integers(0, 256, (8, 8, 3), np.uint8)
+        file, pixels = (
+            io.BytesIO(),
+            np.random.default_rng(number).integers(0, 256, (8, 8, 3), np.uint8),
+        )
         Image.fromarray(pixels).resize((40 + number, 60 - number)).save(file, "JPEG")
         (folder / f"{number:02d}.jpg").write_bytes(file.getvalue())
     return folder
@@ -113,7 +122,9 @@ def test_records_that_do_not_fit_are_read_in_each_epoch(memory, caplog):
 def test_of_records_that_lie_on_the_gpu_nothing_is_read_and_no_slot_is_uploaded(monkeypatch):
     uploads, upload = [], devices.Bundle.upload
     monkeypatch.setattr(
-        devices.Bundle, "upload", lambda bundle, values: uploads.append(values.nbytes) or upload(bundle, values)
+        devices.Bundle,
+        "upload",
+        lambda bundle, values: uploads.append(values.nbytes) or upload(bundle, values),
     )
     reader = TallyReader(image=IMAGES, label=LABELS)
     with on_gpu(gl.records(50, reader), prefetch=1).cache(device=True) as loader:
@@ -127,7 +138,9 @@ def test_of_records_that_lie_on_the_gpu_nothing_is_read_and_no_slot_is_uploaded(
 
 
 @gpu
-@pytest.mark.parametrize("ops", [RESIZED, RESIZED[:3], [*RESIZED[:3], gl.ops.ColorJitter(0.3), *RESIZED[3:]]], ids=len)
+@pytest.mark.parametrize(
+    "ops", [RESIZED, RESIZED[:3], [*RESIZED[:3], gl.ops.ColorJitter(0.3), *RESIZED[3:]]], ids=len
+)
 def test_images_stay_behind_the_ops_that_make_one_size(photos, ops):
     source = gl.images(photos, labels=None)
     with on_gpu(source, ops, 4) as reference, reference.cache(device=True) as loader:
@@ -158,7 +171,9 @@ def test_texts_beside_come_from_the_source(tmp_path):
 @gpu
 def test_fields_of_varying_length_come_from_the_source():
     lengths = np.arange(50) % 5
-    tokens = gl.records(50, lambda numbers: {"tokens": [np.arange(lengths[i], dtype=np.int32) for i in numbers]})
+    tokens = gl.records(
+        50, lambda numbers: {"tokens": [np.arange(lengths[i], dtype=np.int32) for i in numbers]}
+    )
     source = gl.zip(records(), tokens)
     with on_gpu(source) as reference, reference.cache(device=True) as loader:
         assert_same_epochs(loader, reference)
@@ -167,7 +182,12 @@ def test_fields_of_varying_length_come_from_the_source():
 
 @gpu
 def test_ops_that_make_no_walk_get_the_rows_as_an_array():
-    ops = [gl.ops.OneHot(10, on="label"), gl.ops.Transpose("HWC"), gl.ops.MixUp(0.4), gl.ops.Erasing(p=0.5)]
+    ops = [
+        gl.ops.OneHot(10, on="label"),
+        gl.ops.Transpose("HWC"),
+        gl.ops.MixUp(0.4),
+        gl.ops.Erasing(p=0.5),
+    ]
     with on_gpu(records(), ops) as reference, reference.cache(device=True) as loader:
         assert_same_epochs(loader, reference)
 
@@ -175,7 +195,12 @@ def test_ops_that_make_no_walk_get_the_rows_as_an_array():
 @gpu
 def test_ops_that_make_whole_numbers_on_the_gpu_are_done_once_and_walks_stay_in_the_kernel(caplog):
     images = gl.arrays(image=np.ascontiguousarray(IMAGES.transpose(0, 2, 3, 1)), label=LABELS)
-    ops = [gl.ops.Resize(16, 16), gl.ops.CenterCrop(14, 14), gl.ops.RandomFlip(), gl.ops.Normalize(0.5, 2.0)]
+    ops = [
+        gl.ops.Resize(16, 16),
+        gl.ops.CenterCrop(14, 14),
+        gl.ops.RandomFlip(),
+        gl.ops.Normalize(0.5, 2.0),
+    ]
     with on_gpu(images, ops) as reference, reference.cache(device=True) as loader:
         assert_same_epochs(loader, reference)
         assert len(loader.ops) == 3
@@ -201,14 +226,20 @@ def test_fields_that_come_out_of_one_record_stay_on_the_gpu_together_or_not_at_a
     assert "output=('image',)" in caught.value.remedy
     assert_same_epochs(on_gpu(source, ops, 4, output=("image",)).cache(device=True),
                        on_gpu(source, ops, 4, output=("image",)))  # fmt: skip
-    tags = gl.records(50, lambda numbers: {"x": IMAGES[numbers], "tags": [np.arange(i % 4) for i in numbers]})
+    tags = gl.records(
+        50, lambda numbers: {"x": IMAGES[numbers], "tags": [np.arange(i % 4) for i in numbers]}
+    )
     with pytest.raises(SpecError, match="x beside tags") as caught:
         on_gpu(tags, [], 4).cache(device=True)
     assert "gl.ops.PadTo(100, on=['tags'])" in caught.value.remedy
-    texts = gl.records(50, lambda numbers: {"x": IMAGES[numbers], "name": [f"n{i}" for i in numbers]})
+    texts = gl.records(
+        50, lambda numbers: {"x": IMAGES[numbers], "name": [f"n{i}" for i in numbers]}
+    )
     with pytest.raises(SpecError, match="x beside name") as caught:
         on_gpu(texts, [], 4).cache(device=True)
-    assert caught.value.remedy.startswith("leave name out, output=('x',)")  # no padding makes rows of texts
+    assert caught.value.remedy.startswith(
+        "leave name out, output=('x',)"
+    )  # no padding makes rows of texts
     padded = on_gpu(tags, [gl.ops.PadTo(100, on=["tags"])], 4)
     with padded, padded.cache(device=True) as loader:
         assert_same_epochs(loader, padded)
@@ -245,7 +276,11 @@ def test_two_loaders_of_one_cache_share_the_rows_and_the_last_one_frees_them():
     source = gl.records(50, reader).cache(device=True)
     free = devices.card_bytes("gpu:0")[0]
     first, second = source.split(0.8, seed=0)
-    train, val, whole = on_gpu(first), on_gpu(second, CHAIN[:1], shuffle=False), on_gpu(source, CHAIN[:1])
+    train, val, whole = (
+        on_gpu(first),
+        on_gpu(second, CHAIN[:1], shuffle=False),
+        on_gpu(source, CHAIN[:1]),
+    )
     reader.counts[:] = 0
     list(train), list(val), list(whole)
     assert (reader.counts == 1).all()
@@ -273,7 +308,11 @@ def test_joined_sources_of_which_one_stays_on_the_gpu():
     with (
         on_gpu(gl.concat(records(), rest)) as reference,
         on_gpu(gl.concat(records().cache(device=True), rest)) as loader,
-        on_gpu(gl.concat(rest, records().cache(device=True), rest.cache(device=True))[50:].select(range(50))) as third,
+        on_gpu(
+            gl.concat(rest, records().cache(device=True), rest.cache(device=True))[50:].select(
+                range(50)
+            )
+        ) as third,
     ):
         assert_same_epochs(loader, reference)
         assert_same_epochs(third, on_gpu(records()))
@@ -322,15 +361,22 @@ def test_other_records_stand_for_damaged_ones(photos, on_error):
     with on_gpu(source, **arguments) as reference, reference.cache(device=True) as loader:
         assert_same_epochs(loader, reference, range(4))
         # In the order in which threads met them.
-        numbers, right = (sorted(bad.record for bad in each.bad_records()) for each in (loader, reference))
+        numbers, right = (
+            sorted(bad.record for bad in each.bad_records()) for each in (loader, reference)
+        )
         assert numbers == right
-    with on_gpu(source, RESIZED, 4).cache(device=True) as loader, pytest.raises(RecordError, match=r"(03|11)\.jpg"):
+    with (
+        on_gpu(source, RESIZED, 4).cache(device=True) as loader,
+        pytest.raises(RecordError, match=r"(03|11)\.jpg"),
+    ):
         list(loader)
 
 
 @gpu
 @pytest.mark.parametrize("batch_size", [4, 25])
-def test_a_record_that_is_damaged_later_beside_its_row_on_the_gpu_gets_another_in_all_fields(batch_size):
+def test_a_record_that_is_damaged_later_beside_its_row_on_the_gpu_gets_another_in_all_fields(
+    batch_size,
+):
     is_damaged = False
 
     def read(numbers):
@@ -357,7 +403,9 @@ def test_a_record_that_is_damaged_later_beside_its_row_on_the_gpu_gets_another_i
 def test_what_stands_for_a_damaged_record_is_not_kept_under_its_number(photos):
     path = photos / "03.jpg"
     path.write_bytes(path.read_bytes()[:200])
-    with on_gpu(gl.images(photos, labels=None), RESIZED, 4, on_error="replace", max_bad=0.5) as loader:
+    with on_gpu(
+        gl.images(photos, labels=None), RESIZED, 4, on_error="replace", max_bad=0.5
+    ) as loader:
         cached = loader.cache(device=True)
     with cached, cached.replace(on_error="raise") as strict:
         list(cached)
@@ -432,7 +480,10 @@ def test_a_budget_that_is_no_number_of_bytes_is_refused(memory):
 @gpu
 def test_what_cannot_stay_on_the_gpu_is_refused_with_a_remedy(photos, tmp_path):
     files = gl.images(photos, labels=None)
-    for ops in ([gl.ops.Decode(), gl.ops.RandomResizedCrop(24, 24)], [gl.ops.Decode(), gl.ops.RandomCrop(24, 24)]):
+    for ops in (
+        [gl.ops.Decode(), gl.ops.RandomResizedCrop(24, 24)],
+        [gl.ops.Decode(), gl.ops.RandomCrop(24, 24)],
+    ):
         with pytest.raises(SpecError, match="one size") as caught:
             on_gpu(files, ops, 4).cache(device=True)
         assert "Resize" in caught.value.remedy

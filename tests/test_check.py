@@ -1,4 +1,5 @@
-"""Check: every damaged record of every kind of file is listed, with its place, and nothing that is sound."""
+"""Check: every damaged record of every kind of file is listed, with its place, and nothing that is
+sound."""
 
 from __future__ import annotations
 
@@ -51,7 +52,9 @@ def photos(tmp_path):
 
 def test_what_a_check_shows_of_itself_says_how_it_is_read(photos):
     findings = gl.check(photos)
-    assert repr(findings).startswith("<gl.check: 0 records read so far; each step of a loop over it, or list(...)")
+    assert repr(findings).startswith(
+        "<gl.check: 0 records read so far; each step of a loop over it, or list(...)"
+    )
 
     assert len(list(findings)) == 3
 
@@ -63,7 +66,9 @@ def test_damaged_images_are_found_by_number_file_and_cause(photos):
     entries = {finding.where: finding for finding in findings}
     assert set(entries) == {"cat/1.jpg", "cat/3.png", "dog/1.png"}
     assert [entries[place].record for place in sorted(entries)] == [1, 3, 5]
-    assert entries["cat/1.jpg"].cause == "the file ends before the end-of-image marker: it was cut off"
+    assert (
+        entries["cat/1.jpg"].cause == "the file ends before the end-of-image marker: it was cut off"
+    )
     assert entries["cat/3.png"].cause.startswith("its pixels cannot be decoded")
     assert "IEND" in entries["dog/1.png"].cause
     assert entries["dog/1.png"].file == str(photos / "dog" / "1.png")
@@ -82,7 +87,9 @@ def test_a_jpeg_whose_data_end_early_is_found_also_where_only_a_region_shows_it(
     Image.fromarray(imagefiles.pixels(8, 8)).resize((96, 96)).save(file, "JPEG", quality=90)
     whole = np.frombuffer(file.getvalue(), np.uint8)
     places = range(len(whole) // 3, len(whole) - 60, 7)
-    broken = [np.delete(whole, slice(place, place + 30)) for place in places]  # out of the data of the pixels
+    broken = [
+        np.delete(whole, slice(place, place + 30)) for place in places
+    ]  # out of the data of the pixels
     hidden = [
         data
         for data in broken
@@ -134,7 +141,10 @@ def test_files_of_several_formats_are_checked_one_by_one(tmp_path):
     (tmp_path / "b.png").write_bytes(broken_png())
     (tmp_path / "c.npy").write_bytes((tmp_path / "a.npy").read_bytes()[:-3])
     findings = gl.check([tmp_path / name for name in ("a.npy", "b.png", "c.npy")])
-    assert [finding.file for finding in findings] == [str(tmp_path / "b.png"), str(tmp_path / "c.npy")]
+    assert [finding.file for finding in findings] == [
+        str(tmp_path / "b.png"),
+        str(tmp_path / "c.npy"),
+    ]
     assert (findings.num_records, findings.num_unopened) == (6, 1)
 
 
@@ -153,7 +163,9 @@ def test_images_in_examples_are_decoded_and_other_features_need_not_be_there(tmp
         return _message(1, _message(1, _message(1, b"image") + _message(2, feature)))
 
     sound, broken = imagefiles.png(20, 30, imagefiles.RGB, 8), broken_png()
-    payloads = [with_image(broken if number in (4, 77) else sound) for number in range(80)] + [example(3)]
+    payloads = [with_image(broken if number in (4, 77) else sound) for number in range(80)] + [
+        example(3)
+    ]
     (tmp_path / "a.tfrecord").write_bytes(b"".join(map(framed, payloads)))
     findings = gl.check(tmp_path / "a.tfrecord")
     assert [(finding.record, finding.cause[:29]) for finding in findings] == [
@@ -174,7 +186,9 @@ def test_a_file_that_goes_away_meanwhile_is_told_once(tmp_path):
     source = gl.npy(tmp_path / "*.npy")
     os.unlink(tmp_path / "1.npy")
     findings = list(gl.check(source))
-    assert [(finding.file, finding.record) for finding in findings] == [(str(tmp_path / "1.npy"), None)]
+    assert [(finding.file, finding.record) for finding in findings] == [
+        (str(tmp_path / "1.npy"), None)
+    ]
 
 
 def test_what_is_no_source_and_no_path_is_refused(tmp_path):
@@ -250,8 +264,12 @@ def test_payloads_with_another_checksum_are_found(tfrecord, records):
         changed(tfrecord, record * RECORD_BYTES + 15)
     findings = gl.check(tfrecord)
     entries = list(findings)
-    assert [finding.offset_bytes for finding in entries] == [record * RECORD_BYTES for record in records]
-    assert all(f"record {record}" in item.where for record, item in zip(records, entries, strict=True))
+    assert [finding.offset_bytes for finding in entries] == [
+        record * RECORD_BYTES for record in records
+    ]
+    assert all(
+        f"record {record}" in item.where for record, item in zip(records, entries, strict=True)
+    )
     assert all("payload checksum is 0x" in finding.cause for finding in entries)
     assert findings.num_records == 90
 
@@ -266,7 +284,8 @@ def test_a_length_with_another_checksum_ends_the_file(tfrecord):
 
 
 @pytest.mark.parametrize(
-    ("piece", "message"), [(10, "the file ends 8 bytes behind"), (RECORD_BYTES - 5, "after 5 bytes")]
+    ("piece", "message"),
+    [(10, "the file ends 8 bytes behind"), (RECORD_BYTES - 5, "after 5 bytes")],
 )
 def test_a_file_that_was_cut_is_read_up_to_there(tfrecord, piece, message):
     tfrecord.write_bytes(tfrecord.read_bytes()[:-piece])
@@ -303,13 +322,18 @@ def test_a_file_that_cannot_be_opened_is_told_with_its_remedy(tmp_path, capsys):
 
 
 def test_kinds_that_are_not_supported_are_counted_by_themselves(photos, capsys):
-    (photos / "cat" / "4.jpg").write_bytes(b"\0\0\0\x18ftypheic" + bytes(60))  # two that are sound, HEIC and JPEG XL
+    (photos / "cat" / "4.jpg").write_bytes(
+        b"\0\0\0\x18ftypheic" + bytes(60)
+    )  # two that are sound, HEIC and JPEG XL
     (photos / "dog" / "2.jpg").write_bytes(b"\xff\x0a" + bytes(60))
     (photos / "dog" / "3.jpg").write_bytes(b"")
 
     assert main(["check", str(photos)]) == 1
     *lines, count = capsys.readouterr().out.splitlines()
-    assert count == "6 records were read, 3 of them damaged, 2 not supported, and 1 file cannot be opened"
+    assert (
+        count
+        == "6 records were read, 3 of them damaged, 2 not supported, and 1 file cannot be opened"
+    )
     # How others read them is said once.
     assert sum("imagecodecs.imread" in line for line in lines) == 1
 
@@ -330,7 +354,11 @@ def test_records_that_are_not_supported_are_no_damage(tmp_path, capsys):
     assert main(["check", str(tmp_path), "--json"]) == 1
 
     document = json.loads(capsys.readouterr().out)
-    assert [document[name] for name in ("num_damaged", "num_unsupported", "num_unopened")] == [0, 1, 0]
+    assert [document[name] for name in ("num_damaged", "num_unsupported", "num_unopened")] == [
+        0,
+        1,
+        0,
+    ]
     [finding] = document["damage"]
     assert finding["is_supported"] is False
     assert "imagecodecs" in finding["remedy"]
@@ -341,8 +369,21 @@ def test_a_document_of_json_is_all_that_is_on_stdout(photos, capsys):
     assert main(["check", str(photos), "--json", "--num-threads", "1"]) == 1
     message = capsys.readouterr()
     document = json.loads(message.out)
-    assert {os.path.basename(finding["file"]) for finding in document["damage"]} == {"1.jpg", "3.png", "4.jpg", "1.png"}
-    assert set(document["damage"][0]) == {"where", "cause", "file", "record", "offset_bytes", "remedy", "is_supported"}
+    assert {os.path.basename(finding["file"]) for finding in document["damage"]} == {
+        "1.jpg",
+        "3.png",
+        "4.jpg",
+        "1.png",
+    }
+    assert set(document["damage"][0]) == {
+        "where",
+        "cause",
+        "file",
+        "record",
+        "offset_bytes",
+        "remedy",
+        "is_supported",
+    }
     assert (document["num_records"], document["num_damaged"], document["num_unopened"]) == (6, 3, 1)
     assert message.err == ""
 
@@ -387,7 +428,8 @@ def bomb():
     file = b"".join(deflate.compress(row) for _ in range(16000)) + deflate.flush()
     head = struct.pack(">IIBBBBB", 16000, 16000, 8, 2, 0, 0, 0)
     return b"\x89PNG\r\n\x1a\n" + b"".join(
-        imagefiles.chunk(name, data) for name, data in ((b"IHDR", head), (b"IDAT", file), (b"IEND", b""))
+        imagefiles.chunk(name, data)
+        for name, data in ((b"IHDR", head), (b"IDAT", file), (b"IEND", b""))
     )
 
 
@@ -402,9 +444,11 @@ def billion_pixels():
 @pytest.mark.parametrize("kind", ["bomb", "billion", "scans"])
 @pytest.mark.parametrize("how", ["replace", "skip", "check"])
 def test_images_that_want_all_memory_are_damaged_records_like_others(tmp_path, kind, how):
-    data = {"bomb": bomb, "billion": billion_pixels, "scans": lambda: imagefiles.jpeg_of_scans(4096, 4096, 5000)}[
-        kind
-    ]()
+    data = {
+        "bomb": bomb,
+        "billion": billion_pixels,
+        "scans": lambda: imagefiles.jpeg_of_scans(4096, 4096, 5000),
+    }[kind]()
     folder, small = tmp_path / "images", tmp_path / "small.png"
     folder.mkdir()
     for number in range(6):
@@ -439,7 +483,9 @@ def test_a_table_of_one_endless_line_is_left_soon(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="limits of memory are those of Linux")
-def test_a_record_that_says_it_has_2_to_the_63_bytes_takes_neither_time_nor_memory(tmp_path, tfrecord):
+def test_a_record_that_says_it_has_2_to_the_63_bytes_takes_neither_time_nor_memory(
+    tmp_path, tfrecord
+):
     length = struct.pack("<Q", 1 << 63)
     header = length + masked(length)
     tfrecord.write_bytes(tfrecord.read_bytes() + header + b"more")
@@ -447,9 +493,13 @@ def test_a_record_that_says_it_has_2_to_the_63_bytes_takes_neither_time_nor_memo
     small.write_bytes(imagefiles.png(10, 10, imagefiles.RGB, 8))
     process = limited("check", tfrecord, small)
     assert process.returncode == 1, process.stderr
-    assert f"it says that it has {1 << 63} bytes, and the file ends 4 bytes behind" in process.stdout
+    assert (
+        f"it says that it has {1 << 63} bytes, and the file ends 4 bytes behind" in process.stdout
+    )
     assert "91 records were read, 1 of them damaged" in process.stdout
-    error = limited("replace", tfrecord, small)  # where no record begins behind, no other one can stand for it
+    error = limited(
+        "replace", tfrecord, small
+    )  # where no record begins behind, no other one can stand for it
     assert error.returncode == 1
     assert "UnframedError: " in error.stderr  # a FormatError
 
@@ -477,7 +527,9 @@ def test_records_that_several_threads_look_at_are_all_counted(monkeypatch):
 def test_folders_of_zarr_are_checked_by_a_wildcard_and_in_a_list(tmp_path):
     zarr = pytest.importorskip("zarr", minversion="3")
     for name in "ab":
-        zarr.open_group(tmp_path / f"{name}.zarr", mode="w").create_array("x", data=np.ones((4, 2)), chunks=(2, 2))
+        zarr.open_group(tmp_path / f"{name}.zarr", mode="w").create_array(
+            "x", data=np.ones((4, 2)), chunks=(2, 2)
+        )
     (tmp_path / "b.zarr" / "x" / "c" / "1" / "0").write_bytes(b"none")
 
     for target in (str(tmp_path / "*.zarr"), [tmp_path / "a.zarr", tmp_path / "b.zarr"]):

@@ -1,4 +1,5 @@
-"""benchmarks.compare: a tree that became slower is found, and nothing else is measured than what the table says."""
+"""benchmarks.compare: a tree that became slower is found, and nothing else is measured than what
+the table says."""
 
 import os
 import shutil
@@ -33,7 +34,8 @@ def small(tmp_path):
 
 @pytest.fixture
 def repository(tmp_path, monkeypatch):
-    """A repository in place of ours: one commit with the package as it is, which pip need not build."""
+    """A repository in place of ours: one commit with the package as it is, which pip need not
+    build."""
     root = tmp_path / "repository"
     ignore = shutil.ignore_patterns("__pycache__", "cpp")
     shutil.copytree(ROOT / "gpuload", root / "gpuload", ignore=ignore)
@@ -62,7 +64,11 @@ def slow_down(root):
 
 def ratios(output):
     """Return the ratio of each figure in a table, without those that have none."""
-    rows = [line.strip("| ").split(" | ") for line in output.splitlines() if line.startswith("| npy_rows")]
+    rows = [
+        line.strip("| ").split(" | ")
+        for line in output.splitlines()
+        if line.startswith("| npy_rows")
+    ]
     return {row[1]: float(row[4].split()[0].strip("*")) for row in rows if len(row) == 5}
 
 
@@ -76,9 +82,13 @@ class TestTwoTrees:
 
         output = capsys.readouterr().out
         result = ratios(output)
-        assert set(result) == {name for loop in BETTER.values() for name, better in loop.items() if better}
+        assert set(result) == {
+            name for loop in BETTER.values() for name, better in loop.items() if better
+        }
         slower = [
-            name for name in result if "batches/s" in name or name == "records/s" or name.endswith("to batch 100")
+            name
+            for name in result
+            if "batches/s" in name or name == "records/s" or name.endswith("to batch 100")
         ]
         assert len(slower) == 5
         assert all(result[name] < 0.9 for name in slower)
@@ -107,11 +117,23 @@ class TestTwoTrees:
 
 class TestARow:
     def sample(self, side, number, loop="passes", **figures):
-        return {"work": "npy_rows/shuffled", "loop": loop, "side": side, "round": number, "figures": figures}
+        return {
+            "work": "npy_rows/shuffled",
+            "loop": loop,
+            "side": side,
+            "round": number,
+            "figures": figures,
+        }
 
     def rows(self, loop, figure, today, other):
-        samples = [self.sample("today", number, loop, **{figure: value}) for number, value in enumerate(today)]
-        samples += [self.sample("main", number, loop, **{figure: value}) for number, value in enumerate(other)]
+        samples = [
+            self.sample("today", number, loop, **{figure: value})
+            for number, value in enumerate(today)
+        ]
+        samples += [
+            self.sample("main", number, loop, **{figure: value})
+            for number, value in enumerate(other)
+        ]
         return compare.table_rows(samples)
 
     def test_has_ratios_taken_within_a_round(self):
@@ -149,11 +171,18 @@ class TestACore:
         return tmp_path
 
     def test_that_is_not_compiled_is_not_measured(self, tree):
-        with pytest.raises(SystemExit, match=r"the core is not compiled, and its rates would .*; make core"):
+        with pytest.raises(
+            SystemExit, match=r"the core is not compiled, and its rates would .*; make core"
+        ):
             compare.check_core(tree, tree, "make core")
 
     def test_that_is_older_than_its_files_is_not_measured(self, tree):
-        built = tree / "gpuload" / "core" / f"_native{compare.importlib.machinery.EXTENSION_SUFFIXES[0]}"
+        built = (
+            tree
+            / "gpuload"
+            / "core"
+            / f"_native{compare.importlib.machinery.EXTENSION_SUFFIXES[0]}"
+        )
         built.write_text("")
         compare.check_core(tree, tree, "make core")
         os.utime(built, (1, 1))
@@ -174,13 +203,17 @@ def test_works_are_chosen_by_question_or_by_name():
 
 
 def test_a_work_or_a_revision_that_is_not_there_is_named():
-    with pytest.raises(SystemExit, match=r"no such work: npy_rows/sorted, rows; there are .*npy_rows/shuffled, "):
+    with pytest.raises(
+        SystemExit, match=r"no such work: npy_rows/sorted, rows; there are .*npy_rows/shuffled, "
+    ):
         compare.works_of(["npy_rows/sorted", "rows"])
     with pytest.raises(SystemExit, match=r"git rev-parse .*no-such-revision"):
         compare.other_side("no-such-revision")
 
 
-def test_other_packages_need_another_environment_but_not_other_settings_of_tools(repository, tmp_path):
+def test_other_packages_need_another_environment_but_not_other_settings_of_tools(
+    repository, tmp_path
+):
     second = tmp_path / "other"
     second.mkdir()
     shutil.copy(repository / "constraints.txt", second)

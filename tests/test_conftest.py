@@ -19,12 +19,18 @@ from tests import conftest, processes, temporary
 ROOT = Path(__file__).parents[1]
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="no shell that ignores signals for what it starts")
+@pytest.mark.skipif(
+    sys.platform == "win32", reason="no shell that ignores signals for what it starts"
+)
 def test_ctrl_c_reaches_tests_that_were_started_in_the_background():
     code = "import signal, tests.conftest; print(signal.getsignal(signal.SIGINT).__name__)"
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as a shell does for what stands before an &
+    before = signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # as a shell does for what stands before an &
     try:
-        process = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+        process = subprocess.run(
+            [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
+        )
     finally:
         signal.signal(signal.SIGINT, before)
 
@@ -99,7 +105,17 @@ def run(folder, tests, *options):
     """Run files of tests beside our conftest.py in two processes, and return what that wrote."""
     for name, text in tests.items():
         (folder / f"{name}.py").write_text(text)
-    command = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-p", "no:cacheprovider", "-c", "/dev/null"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "tests.conftest",
+        "-p",
+        "no:cacheprovider",
+        "-c",
+        "/dev/null",
+    ]
     folders = ["--rootdir", folder, "--basetemp", folder / "temp"]
     command += [*folders, "--processes", "2", *options, folder]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
@@ -109,15 +125,23 @@ def test_every_outcome_is_reported_and_a_hang_is_ended_with_the_stack_of_each_th
     process = run(tmp_path, {"test_a": PROCESSES, "test_b": OUTCOMES})
 
     # test_ends_with_an_error has passed, too; what stands behind the test that hangs did not run.
-    assert "3 failed, 50 passed, 1 skipped, 2 errors" in process.stdout, process.stdout + process.stderr
+    assert "3 failed, 50 passed, 1 skipped, 2 errors" in process.stdout, (
+        process.stdout + process.stderr
+    )
     assert process.returncode == 1
     assert "assert (1 + 1) == 3" in process.stdout
     assert "OSError: before" in process.stdout
     assert "OSError: behind" in process.stdout
     assert "Captured stdout call" in process.stdout
     assert "printed in the test" in process.stdout
-    assert "test_hangs_with_the_lock_of_the_interpreter: its process ended with status 1 while" in process.stdout
-    assert "test_behind_it: it did not run, because the process that was to run it has died" in process.stdout
+    assert (
+        "test_hangs_with_the_lock_of_the_interpreter: its process ended with status 1 while"
+        in process.stdout
+    )
+    assert (
+        "test_behind_it: it did not run, because the process that was to run it has died"
+        in process.stdout
+    )
     assert "in test_hangs_with_the_lock_of_the_interpreter" in process.stderr
     assert "in wait_elsewhere" in process.stderr
 
@@ -156,7 +180,9 @@ def test_of_the_runs_that_are_over_the_last_one_keeps_its_files(tmp_path, monkey
     monkeypatch.setattr(temporary, "MEMORY", memory)
     monkeypatch.setattr(temporary, "LEAST_BYTES", 0)
     monkeypatch.setattr(tempfile, "tempdir", str(disk))
-    first, last, this_run, other_run = (f"{temporary.PREFIX}{n}" for n in (2**30 + 1, 2**30, os.getpid(), os.getppid()))
+    first, last, this_run, other_run = (
+        f"{temporary.PREFIX}{n}" for n in (2**30 + 1, 2**30, os.getpid(), os.getppid())
+    )
     for place in places:
         for age_s, name in enumerate((last, first, other_run)):
             (place / name / "of a test").mkdir(parents=True)
@@ -167,17 +193,23 @@ def test_of_the_runs_that_are_over_the_last_one_keeps_its_files(tmp_path, monkey
     assert sorted(path.name for path in disk.iterdir()) == sorted([last, other_run, this_run])
 
 
-@pytest.mark.parametrize(("name", "value"), [("LEAST_BYTES", 1 << 60), ("cache_bytes", lambda: 1 << 30)])
+@pytest.mark.parametrize(
+    ("name", "value"), [("LEAST_BYTES", 1 << 60), ("cache_bytes", lambda: 1 << 30)]
+)
 def test_files_lie_on_a_disk_where_memory_is_short(monkeypatch, name, value):
     monkeypatch.setattr(temporary, name, value)
 
     assert temporary.new_folders() == []
 
 
-@pytest.mark.parametrize(("status", "stays"), [(pytest.ExitCode.OK, False), (pytest.ExitCode.TESTS_FAILED, True)])
+@pytest.mark.parametrize(
+    ("status", "stays"), [(pytest.ExitCode.OK, False), (pytest.ExitCode.TESTS_FAILED, True)]
+)
 def test_files_stay_behind_a_run_in_which_a_test_failed(tmp_path, status, stays):
     (tmp_path / "memory" / "of a test").mkdir(parents=True)
-    session = SimpleNamespace(config=SimpleNamespace(stash={conftest.OWN_FOLDERS: [tmp_path / "memory"]}))
+    session = SimpleNamespace(
+        config=SimpleNamespace(stash={conftest.OWN_FOLDERS: [tmp_path / "memory"]})
+    )
 
     conftest.pytest_sessionfinish(session, status)
 

@@ -1,7 +1,8 @@
-"""The images: what the Dockerfile, the script that installs and the Compose file say, do and refuse.
+"""The images: what the Dockerfile, the script that installs and the Compose file say, do and
+refuse.
 
-No container is built here, and nothing is downloaded. The script runs in virtual environments that see the packages of
-this one, or packages that are made up; pip may ask no index.
+No container is built here, and nothing is downloaded. The script runs in virtual environments that
+see the packages of this one, or packages that are made up; pip may ask no index.
 """
 
 from __future__ import annotations
@@ -102,13 +103,17 @@ def test_bash_understands_the_script():
 
 
 def test_the_compose_file_is_one_by_its_specification():
-    finds_nothing(tool("check-jsonschema"), "--builtin-schema", "vendor.compose-spec", DOCKER / "compose.yaml")
+    finds_nothing(
+        tool("check-jsonschema"), "--builtin-schema", "vendor.compose-spec", DOCKER / "compose.yaml"
+    )
 
 
 def test_the_images_are_those_that_the_docs_name():
     assert set(IMAGES) <= set(STAGES)
     for name in IMAGES:
-        assert re.search(rf"^\| `{name}` \|", DOCS, re.MULTILINE), f"docs/containers.md has no image {name}"
+        assert re.search(rf"^\| `{name}` \|", DOCS, re.MULTILINE), (
+            f"docs/containers.md has no image {name}"
+        )
     for image in ARGUMENTS.values():
         assert image in DOCS
 
@@ -117,7 +122,9 @@ def test_every_image_from_elsewhere_has_a_tag():
     for name, stage in STAGES.items():
         base = re.sub(r"\$\{(\w+)\}", lambda match: ARGUMENTS[match[1]], stage.base)
         tag = base.rpartition(":")[2]
-        assert base == "scratch" or base in STAGES or re.match(r"[\d.]+-\S", tag), f"{name} is built on {base}"
+        assert base == "scratch" or base in STAGES or re.match(r"[\d.]+-\S", tag), (
+            f"{name} is built on {base}"
+        )
 
 
 @pytest.mark.parametrize("name", IMAGES)
@@ -127,7 +134,9 @@ def test_programs_in_an_image_run_as_a_user_who_is_not_root(name):
     instructions = [instruction for instruction, _ in steps]
     (user,) = STAGES[name].values("USER")
 
-    assert re.fullmatch(r"[1-9]\d*:[1-9]\d*", user)  # numbers: Kubernetes looks at them (runAsNonRoot)
+    assert re.fullmatch(
+        r"[1-9]\d*:[1-9]\d*", user
+    )  # numbers: Kubernetes looks at them (runAsNonRoot)
     assert "RUN" not in instructions[instructions.index("USER") :]
     assert f"user_id={user.partition(':')[0]}" in INSTALL.read_text()
 
@@ -149,11 +158,14 @@ def test_packages_lie_in_layers_that_do_not_depend_on_the_source(name):
     for run in runs[: packages + 1]:
         assert re.findall(r"from=(\w+)", run) == ["steps"]
     assert "from=wheel" in runs[-1]
-    assert not any("gpuload" in re.split(r"[ /]", value) for value in STAGES["steps"].values("COPY"))
+    assert not any(
+        "gpuload" in re.split(r"[ /]", value) for value in STAGES["steps"].values("COPY")
+    )
 
 
 def is_in_context(path: str) -> bool:
-    """Return True if a file of the checkout is sent to the builder; the last pattern that fits says so."""
+    """Return True if a file of the checkout is sent to the builder; the last pattern that fits says
+    so."""
     is_ignored = True
     for line in (DOCKER / "Dockerfile.dockerignore").read_text().splitlines():
         pattern = line.removeprefix("!")
@@ -162,7 +174,11 @@ def is_in_context(path: str) -> bool:
         if pattern and not pattern.startswith("#"):
             anywhere = pattern.removeprefix("**/")
             names = parts if pattern.startswith("**/") else begins
-            is_ignored = line.startswith("!") if any(fnmatch(name, anywhere) for name in names) else is_ignored
+            is_ignored = (
+                line.startswith("!")
+                if any(fnmatch(name, anywhere) for name in names)
+                else is_ignored
+            )
     return is_ignored
 
 
@@ -216,7 +232,10 @@ def test_the_commands_of_an_image_are_gpuload_s(name):
         assert program == "gpuload"
         assert arguments[0] == "health"
         parse("health", arguments[1:])
-    assert json.loads(commands[0])[2:4] == ["--device", "cpu"]  # beside a training it must take nothing of the GPU
+    assert json.loads(commands[0])[2:4] == [
+        "--device",
+        "cpu",
+    ]  # beside a training it must take nothing of the GPU
 
 
 @pytest.mark.parametrize("name", IMAGES)
@@ -230,7 +249,9 @@ def test_the_caches_of_an_image_can_be_written_where_the_root_cannot(name):
 
 
 def test_the_services_of_compose_are_locked_up_and_built_from_the_dockerfile():
-    services = pytest.importorskip("yaml").safe_load((DOCKER / "compose.yaml").read_text())["services"]
+    services = pytest.importorskip("yaml").safe_load((DOCKER / "compose.yaml").read_text())[
+        "services"
+    ]
 
     assert set(services) == {"cpu", "gpu"}
     for service in services.values():
@@ -352,7 +373,11 @@ def test_a_wrong_value_is_no_health(capsys, monkeypatch):
     wrong[7, 3, 5, 1] += 1
     pair = iter([pixels])
     monkeypatch.setattr(health, "_pixels", lambda: next(pair))
-    monkeypatch.setattr(gl, "arrays", lambda image, arrays=gl.arrays: arrays(image=wrong if image is pixels else image))
+    monkeypatch.setattr(
+        gl,
+        "arrays",
+        lambda image, arrays=gl.arrays: arrays(image=wrong if image is pixels else image),
+    )
 
     assert cli.main(["health", "--device", "cpu"]) == 1
 
@@ -364,7 +389,9 @@ def test_a_wrong_value_is_no_health(capsys, monkeypatch):
 
 def test_a_lost_record_is_no_health(capsys, monkeypatch):
     loader = gl.Loader
-    monkeypatch.setattr(gl, "Loader", lambda *arguments, **extra: loader(*arguments, **{**extra, "num_shards": 3}))
+    monkeypatch.setattr(
+        gl, "Loader", lambda *arguments, **extra: loader(*arguments, **{**extra, "num_shards": 3})
+    )
 
     assert cli.main(["health", "--device", "cpu"]) == 1
 
@@ -379,7 +406,9 @@ NOT_GPULOAD = r"(?!gpuload|__editable__|_gpuload|distutils-precedence|_virtualen
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_gpuload_is_added_to_a_container_nothing_there_is_changed_and_nobody_writes_to_it_then(gpuload_wheel, tmp_path):
+def test_gpuload_is_added_to_a_container_nothing_there_is_changed_and_nobody_writes_to_it_then(
+    gpuload_wheel, tmp_path
+):
     container = environment(tmp_path / "python", *NEEDED)
     for name, version in {
         "tensorflow": "2.17.0+nv25.2",
@@ -452,7 +481,9 @@ def powerless() -> list[str]:
 @pytest.mark.timeout(600)
 def test_the_packages_of_the_image_for_cpus_are_those_of_the_extra(tmp_path):
     machine = environment(tmp_path / "python", NOT_GPULOAD)
-    requests = machine.run(machine.python, DOCKER / "packages.py", "requirements", "cpu").stdout.split()
+    requests = machine.run(
+        machine.python, DOCKER / "packages.py", "requirements", "cpu"
+    ).stdout.split()
     assert {"pillow", "pyarrow", "numpy"} < {re.split(r"[<>=]", line)[0] for line in requests}
     skip_without(machine, *(re.split(r"[<>=]", line)[0] for line in requests))
 
@@ -469,12 +500,19 @@ def test_what_is_missing_is_installed_and_what_is_there_stays(tmp_path):
     make_wheel(shop, "cupy-cuda12x", "13.6.0", needs="numpy>=2.0")
     make_wheel(shop, "numpy", "2.3.0")
 
-    process = container.install("tensorflow", "packages", CUDA_VERSION="12.8.0.038", PIP_FIND_LINKS=str(shop))
+    process = container.install(
+        "tensorflow", "packages", CUDA_VERSION="12.8.0.038", PIP_FIND_LINKS=str(shop)
+    )
 
     assert process.returncode == 0, process.stdout + process.stderr
     assert container.version("cupy-cuda12x") == "13.6.0"
     assert container.version("numpy") == "2.1.3"
-    assert json.loads((container.folder / "share/gpuload/installed.json").read_text())["numpy"]["version"] == "2.1.3"
+    assert (
+        json.loads((container.folder / "share/gpuload/installed.json").read_text())["numpy"][
+            "version"
+        ]
+        == "2.1.3"
+    )
 
 
 def test_beside_numpy_1_comes_what_goes_with_it(tmp_path):
@@ -484,7 +522,9 @@ def test_beside_numpy_1_comes_what_goes_with_it(tmp_path):
     make_wheel(shop, "pyarrow", "26.0.0")  # it says nothing, and cannot be imported there
     make_wheel(shop, "pyarrow", "25.0.1")
 
-    process = container.install("tensorflow", "packages", CUDA_VERSION="12.8.0.038", PIP_FIND_LINKS=str(shop))
+    process = container.install(
+        "tensorflow", "packages", CUDA_VERSION="12.8.0.038", PIP_FIND_LINKS=str(shop)
+    )
 
     assert process.returncode == 0, process.stdout + process.stderr
     results = {name: container.version(name) for name in ("numpy", "cupy-cuda12x", "pyarrow")}
@@ -496,7 +536,9 @@ def test_what_is_missing_and_does_not_go_with_what_is_there_is_refused(tmp_path)
     make_wheel(shop, "cupy-cuda12x", "14.0.0", needs="numpy>=2.2")
     make_wheel(shop, "numpy", "2.3.0")
 
-    process = container.install("tensorflow", "packages", CUDA_VERSION="12.8.0.038", PIP_FIND_LINKS=str(shop))
+    process = container.install(
+        "tensorflow", "packages", CUDA_VERSION="12.8.0.038", PIP_FIND_LINKS=str(shop)
+    )
 
     assert process.returncode != 0
     assert "numpy==2.1.3" in process.stdout + process.stderr
@@ -532,13 +574,21 @@ def make_wheel(folder: Path, name: str, version: str, needs: str = "") -> None:
     )
     wheel = "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
     with zipfile.ZipFile(folder / f"{module}-{version}-py3-none-any.whl", "w") as file:
-        parts = {f"{module}/__init__.py": "", f"{about}/METADATA": metadata, f"{about}/WHEEL": wheel}
+        parts = {
+            f"{module}/__init__.py": "",
+            f"{about}/METADATA": metadata,
+            f"{about}/WHEEL": wheel,
+        }
         for path, text in parts.items():
             file.writestr(path, text)
-        file.writestr(f"{about}/RECORD", "".join(f"{path},,\n" for path in [*parts, f"{about}/RECORD"]))
+        file.writestr(
+            f"{about}/RECORD", "".join(f"{path},,\n" for path in [*parts, f"{about}/RECORD"])
+        )
 
 
-@pytest.mark.parametrize(("mode", "framework"), [("tensorflow", "tensorflow"), ("pytorch", "torch")])
+@pytest.mark.parametrize(
+    ("mode", "framework"), [("tensorflow", "tensorflow"), ("pytorch", "torch")]
+)
 def test_a_container_without_the_framework_is_refused(mode, framework, tmp_path):
     empty = environment(tmp_path / "python")
 
@@ -563,7 +613,9 @@ def test_a_numpy_that_gpuload_cannot_work_with_is_refused_and_stays(tmp_path):
     container, shop = made_up_container(tmp_path, numpy="1.20.0"), tmp_path / "shop"
     make_wheel(shop, "numpy", "2.3.0")
 
-    message = container.install("tensorflow", "packages", CUDA_VERSION="12.8.0", PIP_FIND_LINKS=str(shop))
+    message = container.install(
+        "tensorflow", "packages", CUDA_VERSION="12.8.0", PIP_FIND_LINKS=str(shop)
+    )
 
     assert message.returncode == 1
     assert "numpy 1.20.0 is installed" in message.stderr

@@ -1,4 +1,5 @@
-"""Conversions: what is there afterwards, whatever happens in between; real processes are killed and run out of disk."""
+"""Conversions: what is there afterwards, whatever happens in between; real processes are killed and
+run out of disk."""
 
 from __future__ import annotations
 
@@ -22,7 +23,14 @@ import pytest
 import gpuload as gl
 from gpuload import cli
 from gpuload import convert as convert_function
-from gpuload.errors import FileError, FormatError, MissingFileError, RecordError, SpecError, UnknownFieldError
+from gpuload.errors import (
+    FileError,
+    FormatError,
+    MissingFileError,
+    RecordError,
+    SpecError,
+    UnknownFieldError,
+)
 from gpuload.formats import writing
 from gpuload.formats.images import folder as folder_writer
 from gpuload.journal import write_error
@@ -66,7 +74,8 @@ print(made.num_kept)
 
 
 def run(out, *, at=0, do="pass", threads=2, more=(), limit=None, status=0):
-    """Convert in another process, which does something at one of its reads; returns what it printed."""
+    """Convert in another process, which does something at one of its reads; returns what it
+    printed."""
     text = SCRIPT.format(at=at, do=do, out=str(out), threads=threads, more=dict(more))
     if limit is None:
         run_result = forkserver.run(text)
@@ -81,18 +90,28 @@ def run(out, *, at=0, do="pass", threads=2, more=(), limit=None, status=0):
 
 @pytest.mark.parametrize(("at", "threads"), [(1, 2), (5, 1), (9, 2), (16, 2)])
 def test_after_a_kill_no_file_is_half_and_the_same_call_goes_on(tmp_path, at, threads):
-    run(tmp_path / "a-{shard}.npy", at=at, do="os.kill(os.getpid(), signal.SIGKILL)", threads=threads, status=-9)
+    run(
+        tmp_path / "a-{shard}.npy",
+        at=at,
+        do="os.kill(os.getpid(), signal.SIGKILL)",
+        threads=threads,
+        status=-9,
+    )
     there = [path for path in shards(tmp_path) if path.exists()]
     before = {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in there}
     for number, path in enumerate(shards(tmp_path)):
         if path in there:
-            np.testing.assert_array_equal(np.load(path), values()[125 * number : 125 * (number + 1)])
+            np.testing.assert_array_equal(
+                np.load(path), values()[125 * number : 125 * (number + 1)]
+            )
 
     num_kept = int(run(tmp_path / "a-{shard}.npy", threads=threads))
 
     assert num_kept == len(there)
     np.testing.assert_array_equal(whole(tmp_path), values())
-    assert all((path.stat().st_mtime_ns, path.read_bytes()) == content for path, content in before.items())
+    assert all(
+        (path.stat().st_mtime_ns, path.read_bytes()) == content for path, content in before.items()
+    )
     assert sorted(os.listdir(tmp_path)) == sorted(
         [*(f"a-{number}.npy" for number in range(8)), "a-SHARD.npy.convert.jsonl"]
     )
@@ -147,10 +166,20 @@ def test_a_file_that_may_not_grow_is_an_error_with_its_name_and_nothing_half_is_
 
 
 def small_disk(folder):
-    """Return what runs a command with a disk of 64 KiB at a folder; None where this system does not let us."""
-    command = ["unshare", "--mount", "sh", "-c", f'mount -t tmpfs -o size=64k none "{folder}" && "$@"', "sh"]
+    """Return what runs a command with a disk of 64 KiB at a folder; None where this system does not
+    let us."""
+    command = [
+        "unshare",
+        "--mount",
+        "sh",
+        "-c",
+        f'mount -t tmpfs -o size=64k none "{folder}" && "$@"',
+        "sh",
+    ]
     try:
-        allowed = subprocess.run([*command, "true"], capture_output=True, timeout=100).returncode == 0
+        allowed = (
+            subprocess.run([*command, "true"], capture_output=True, timeout=100).returncode == 0
+        )
     except OSError:
         allowed = False
     return command if allowed else None
@@ -177,12 +206,16 @@ def test_a_disk_that_fills_up_is_an_error_and_the_same_call_goes_on_when_there_i
     """
 
     run_result = subprocess.run(
-        [*command, sys.executable, "-c", textwrap.dedent(text)], capture_output=True, text=True, timeout=60
+        [*command, sys.executable, "-c", textwrap.dedent(text)],
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
 
-    assert "cannot be written\n  cause:  No space left on device\n  remedy: make room" in run_result.stdout, (
-        run_result.stderr
-    )
+    assert (
+        "cannot be written\n  cause:  No space left on device\n  remedy: make room"
+        in run_result.stdout
+    ), run_result.stderr
     assert "'a-0.npy', 'a-1.npy'" in run_result.stdout
     assert ".part" not in run_result.stdout
     assert run_result.stdout.splitlines()[-2:] == ["True", "True"]
@@ -190,7 +223,9 @@ def test_a_disk_that_fills_up_is_an_error_and_the_same_call_goes_on_when_there_i
 
 def test_two_processes_do_not_write_the_same_files(tmp_path):
     out = tmp_path / "a-{shard}.npy"
-    second = f"subprocess.run([sys.executable, '-c', {_again(out)!r}], capture_output=True, text=True)"
+    second = (
+        f"subprocess.run([sys.executable, '-c', {_again(out)!r}], capture_output=True, text=True)"
+    )
     do = f"import subprocess; print({second}.stderr)"
 
     run_result = run(out, at=5, do=do, threads=1)
@@ -216,14 +251,18 @@ def test_a_kill_between_the_name_and_the_journal_costs_a_comparison_only(tmp_pat
     assert conversion.num_kept == 8
     np.testing.assert_array_equal(whole(tmp_path), values())
     lines = [json.loads(line) for line in journal.read_bytes().splitlines()]
-    assert sorted(line["file"] for line in lines if "file" in line) == [f"a-{number}.npy" for number in range(8)]
+    assert sorted(line["file"] for line in lines if "file" in line) == [
+        f"a-{number}.npy" for number in range(8)
+    ]
 
 
 def test_images_that_were_killed_go_on_and_the_folder_appears_as_a_whole(tmp_path):
     image = pytest.importorskip("PIL.Image")
     (tmp_path / "in").mkdir()
     for number in range(1200):
-        image.fromarray(np.full((2, 2), number % 256, np.uint8)).save(tmp_path / "in" / f"{number:04d}.png")
+        image.fromarray(np.full((2, 2), number % 256, np.uint8)).save(
+            tmp_path / "in" / f"{number:04d}.png"
+        )
     text = f"""
         import os, signal
         import gpuload as gl
@@ -249,7 +288,8 @@ def test_images_that_were_killed_go_on_and_the_folder_appears_as_a_whole(tmp_pat
     assert conversion.num_kept == 1  # of three pieces of work
     assert sorted(os.listdir(tmp_path)) == ["in", "out", "out.convert.jsonl"]
     assert all(
-        (tmp_path / "out" / f"{n:04d}.png").read_bytes() == (tmp_path / "in" / f"{n:04d}.png").read_bytes()
+        (tmp_path / "out" / f"{n:04d}.png").read_bytes()
+        == (tmp_path / "in" / f"{n:04d}.png").read_bytes()
         for n in range(1200)
     )
     assert gl.convert(source, tmp_path / "out").num_kept == 3
@@ -257,7 +297,9 @@ def test_images_that_were_killed_go_on_and_the_folder_appears_as_a_whole(tmp_pat
     first = json.loads(journal.read_text())
     assert first.pop("finished") is True
     lines = [first, *({"file": str(number)} for number in (0, 512, 1024))]
-    journal.write_text("".join(f"{json.dumps(line)}\n" for line in lines))  # killed when the folder had its name
+    journal.write_text(
+        "".join(f"{json.dumps(line)}\n" for line in lines)
+    )  # killed when the folder had its name
     assert gl.convert(source, tmp_path / "out").num_kept == 3
 
 
@@ -301,9 +343,19 @@ def test_a_folder_of_others_named_like_an_unfinished_one_stays(tmp_path):
 
 
 def test_the_unfinished_files_of_a_killed_call_go_and_those_of_others_stay(tmp_path):
-    run(tmp_path / "a-{shard}.npy", at=5, do="os.kill(os.getpid(), signal.SIGKILL)", threads=1, status=-9)
+    run(
+        tmp_path / "a-{shard}.npy",
+        at=5,
+        do="os.kill(os.getpid(), signal.SIGKILL)",
+        threads=1,
+        status=-9,
+    )
     [left] = [name for name in os.listdir(tmp_path) if ".part-" in name]
-    rest = [tmp_path / "a-1.npy.part", tmp_path / "a-1.npy.part-00000000", tmp_path / "b.npy.part-1234abcd"]
+    rest = [
+        tmp_path / "a-1.npy.part",
+        tmp_path / "a-1.npy.part-00000000",
+        tmp_path / "b.npy.part-1234abcd",
+    ]
     for second in rest:
         second.write_text("mine")
 
@@ -343,9 +395,17 @@ def test_a_journal_that_another_call_removes_as_it_ends_is_not_written_to(tmp_pa
         journal.Journal(path)
 
 
-def test_without_locks_a_call_that_was_taken_for_dead_names_no_unfinished_file_of_the_next(tmp_path, monkeypatch):
-    monkeypatch.setattr(sys.modules["gpuload.journal"], "fcntl", None)  # as on some network file systems
-    rows, begun, go_on = values(), [threading.Event(), threading.Event()], [threading.Event(), threading.Event()]
+def test_without_locks_a_call_that_was_taken_for_dead_names_no_unfinished_file_of_the_next(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(
+        sys.modules["gpuload.journal"], "fcntl", None
+    )  # as on some network file systems
+    rows, begun, go_on = (
+        values(),
+        [threading.Event(), threading.Event()],
+        [threading.Event(), threading.Event()],
+    )
 
     def call(number):
         def read(numbers):
@@ -377,7 +437,9 @@ def test_without_locks_a_call_that_was_taken_for_dead_names_no_unfinished_file_o
 def test_the_journal_is_not_written_through_a_link(tmp_path):
     (tmp_path / "a.npy.convert.jsonl").symlink_to(tmp_path / "elsewhere")
 
-    with pytest.raises(FileError, match=r"a\.npy\.convert\.jsonl is a symbolic link(.|\n)*remove the link"):
+    with pytest.raises(
+        FileError, match=r"a\.npy\.convert\.jsonl is a symbolic link(.|\n)*remove the link"
+    ):
         gl.convert(gl.arrays(x=values()), tmp_path / "a.npy")
 
     assert os.listdir(tmp_path) == ["a.npy.convert.jsonl"]
@@ -386,7 +448,9 @@ def test_the_journal_is_not_written_through_a_link(tmp_path):
 def test_files_of_others_are_refused_and_stay(tmp_path):
     (tmp_path / "a-3.npy").write_bytes(b"mine")
 
-    with pytest.raises(FileError, match=r"a-3\.npy is there already(.|\n)*did not write it(.|\n)*overwrite=True"):
+    with pytest.raises(
+        FileError, match=r"a-3\.npy is there already(.|\n)*did not write it(.|\n)*overwrite=True"
+    ):
         gl.convert(gl.arrays(x=values()), tmp_path / "a-{shard}.npy", num_shards=8)
 
     assert (tmp_path / "a-3.npy").read_bytes() == b"mine"
@@ -398,7 +462,10 @@ def test_files_of_others_are_refused_and_stay(tmp_path):
 def test_files_of_another_conversion_are_refused_with_what_differs(tmp_path):
     gl.convert(gl.arrays(x=values()), tmp_path / "a-{shard}.npy", num_shards=8)
 
-    with pytest.raises(FileError, match=r"a-0\.npy is there already, and 7 others(.|\n)*source: '\w+' then, '\w+' now"):
+    with pytest.raises(
+        FileError,
+        match=r"a-0\.npy is there already, and 7 others(.|\n)*source: '\w+' then, '\w+' now",
+    ):
         gl.convert(gl.arrays(x=values() + 1), tmp_path / "a-{shard}.npy", num_shards=8)
     with pytest.raises(FileError, match=r"num_shards: 8 then, 4 now"):
         gl.convert(gl.arrays(x=values()), tmp_path / "a-{shard}.npy", num_shards=4)
@@ -406,7 +473,9 @@ def test_files_of_another_conversion_are_refused_with_what_differs(tmp_path):
 
     gl.convert(gl.arrays(x=values() + 1), tmp_path / "a-{shard}.npy", num_shards=4, overwrite=True)
 
-    assert sorted(path.name for path in tmp_path.glob("*.npy")) == [f"a-{number}.npy" for number in range(4)]
+    assert sorted(path.name for path in tmp_path.glob("*.npy")) == [
+        f"a-{number}.npy" for number in range(4)
+    ]
     np.testing.assert_array_equal(whole(tmp_path, 4), values() + 1)
 
 
@@ -419,7 +488,9 @@ def test_a_finished_file_that_changed_since_is_not_taken_for_its_own(tmp_path):
 
     with pytest.raises(FileError, match=r"a-2\.npy is there already"):
         gl.convert(source, tmp_path / "a-{shard}.npy", num_shards=8)
-    assert gl.convert(source, tmp_path / "a-{shard}.npy", num_shards=8, overwrite=True).num_kept == 7
+    assert (
+        gl.convert(source, tmp_path / "a-{shard}.npy", num_shards=8, overwrite=True).num_kept == 7
+    )
     np.testing.assert_array_equal(whole(tmp_path), values())
 
 
@@ -456,7 +527,9 @@ def test_an_error_of_the_users_own_reader_is_raised_as_itself(tmp_path):
 def test_a_shard_that_a_wildcard_would_read_too_is_refused(tmp_path):
     np.save(tmp_path / "a-8.npy", values(3))
 
-    with pytest.raises(FileError, match=r"a-8\.npy is there(.|\n)*a wildcard would read it with them"):
+    with pytest.raises(
+        FileError, match=r"a-8\.npy is there(.|\n)*a wildcard would read it with them"
+    ):
         gl.convert(gl.arrays(x=values()), tmp_path / "a-{shard}.npy", num_shards=8, overwrite=True)
 
 
@@ -466,7 +539,9 @@ def test_the_files_that_are_read_are_not_written_over(tmp_path):
     source = gl.concat(gl.npy(tmp_path / "a-0.npy")[::2], gl.arrays(x=values(3)))
 
     for folder in (tmp_path, tmp_path.parent / f"{tmp_path.name}-link"):
-        with pytest.raises(SpecError, match=r"a-0\.npy would be written over(.|\n)*the source reads it"):
+        with pytest.raises(
+            SpecError, match=r"a-0\.npy would be written over(.|\n)*the source reads it"
+        ):
             gl.convert(source, folder / "a-{shard}.npy", num_shards=1, overwrite=True)
     np.testing.assert_array_equal(np.load(tmp_path / "a-0.npy"), values(10))
 
@@ -479,8 +554,12 @@ def test_a_folder_of_others_is_never_removed(tmp_path):
     image.fromarray(np.zeros((2, 2), np.uint8)).save(tmp_path / "in" / "a.png")
 
     for overwrite in (False, True):
-        with pytest.raises(FileError, match=r"out is there already(.|\n)*no folder of others is removed"):
-            gl.convert(gl.images(tmp_path / "in", labels=None), tmp_path / "out", overwrite=overwrite)
+        with pytest.raises(
+            FileError, match=r"out is there already(.|\n)*no folder of others is removed"
+        ):
+            gl.convert(
+                gl.images(tmp_path / "in", labels=None), tmp_path / "out", overwrite=overwrite
+            )
 
     assert (tmp_path / "out" / "thesis.txt").read_text() == "all of it"
 
@@ -550,7 +629,9 @@ def test_what_differs_when_it_is_read_back_gets_no_name(tmp_path):
 
     source = gl.records(100, read, fields={"x": ("i8", ())}, version="1")
 
-    with pytest.raises(RecordError, match=r"a-1\.npy: its records are not those of the source: field 'x' differs"):
+    with pytest.raises(
+        RecordError, match=r"a-1\.npy: its records are not those of the source: field 'x' differs"
+    ):
         gl.convert(source, tmp_path / "a-{shard}.npy", num_shards=4, num_threads=1)
 
     assert sorted(os.listdir(tmp_path)) == ["a-0.npy", "a-SHARD.npy.convert.jsonl"]
@@ -590,7 +671,9 @@ def test_a_record_that_cannot_be_read_is_named_and_the_others_are_broken_off(tmp
     assert [name for name in os.listdir(tmp_path) if ".part" in name] == []
     with pytest.raises(RecordError, match="record 300 is damaged"):
         gl.convert(source, tmp_path / "b.npy")
-    assert [name for name in os.listdir(tmp_path) if name.startswith("b")] == []  # nothing of it was finished
+    assert [
+        name for name in os.listdir(tmp_path) if name.startswith("b")
+    ] == []  # nothing of it was finished
 
 
 def test_a_folder_of_which_nothing_could_be_written_leaves_nothing_behind(tmp_path, monkeypatch):
@@ -695,7 +778,9 @@ def test_a_text_that_no_file_can_hold_is_named_by_its_record(tmp_path, suffix):
 def test_texts_of_hdf5_have_no_nul(tmp_path, dtype):
     pytest.importorskip("h5py")
 
-    with pytest.raises(RecordError, match=r"record 1: 'a\\x00b'(.|\n)*character 1 is NUL(.|\n)*tfrecord"):
+    with pytest.raises(
+        RecordError, match=r"record 1: 'a\\x00b'(.|\n)*character 1 is NUL(.|\n)*tfrecord"
+    ):
         gl.convert(gl.arrays(x=np.array(["a", "a\0b"], dtype)), tmp_path / "out.h5")
 
     assert os.listdir(tmp_path) == []
@@ -706,7 +791,9 @@ def test_texts_of_hdf5_have_no_nul(tmp_path, dtype):
 def test_values_of_varying_length_that_have_one_length_are_written_to_hdf5(tmp_path, length, count):
     pytest.importorskip("h5py")
     values = np.arange(count * length, dtype=np.int16).reshape(count, length)
-    source = gl.records(count, lambda numbers: {"x": list(values[numbers])}, fields={"x": ("i2", (None,))})
+    source = gl.records(
+        count, lambda numbers: {"x": list(values[numbers])}, fields={"x": ("i2", (None,))}
+    )
 
     gl.convert(source, tmp_path / "out.h5")
 
@@ -753,8 +840,12 @@ def test_a_mix_is_written_as_its_first_epoch(tmp_path):
 def test_records_go_through_every_format_and_come_back(tmp_path):
     expected = values()
     step = gl.convert(gl.arrays(x=expected), tmp_path / "1-{shard}.npy", num_shards=3)
-    for number, (suffix, shard) in enumerate([("npz", 2), ("bin", 4), ("tfrecord", 3), ("npy", 1)], 2):
-        step = gl.convert(eval(step.call), tmp_path / f"{number}-{{shard}}.{suffix}", num_shards=shard)
+    for number, (suffix, shard) in enumerate(
+        [("npz", 2), ("bin", 4), ("tfrecord", 3), ("npy", 1)], 2
+    ):
+        step = gl.convert(
+            eval(step.call), tmp_path / f"{number}-{{shard}}.{suffix}", num_shards=shard
+        )
 
     np.testing.assert_array_equal(np.load(tmp_path / "5-0.npy"), expected)
 
@@ -763,7 +854,9 @@ def test_the_function_is_what_the_package_calls_convert():
     assert gl.convert is convert_function
     assert inspect.unwrap(gl.convert) is inspect.unwrap(converting.convert)
     assert writing.equal_values(np.array([np.nan]), np.array([np.nan]))
-    assert writing.equal_values(np.array(["NaT", "2020-01-01"], "M8[D]"), np.array(["NaT", "2020-01-01"], "M8[D]"))
+    assert writing.equal_values(
+        np.array(["NaT", "2020-01-01"], "M8[D]"), np.array(["NaT", "2020-01-01"], "M8[D]")
+    )
     assert writing.equal_values(np.array(["NaT"], "m8[s]"), np.array(["NaT"], "m8[s]"))
     assert not writing.equal_values(np.array(["NaT"], "M8[D]"), np.array(["2020-01-01"], "M8[D]"))
 
@@ -801,7 +894,10 @@ def test_the_one_door_unpickles_and_says_so(tmp_path, monkeypatch, capsys):
         gl.convert(tmp_path / "a.npy", tmp_path / "b.npy", allow_pickle=True)
 
     assert (tmp_path / "ran").exists()  # this is what allow_pickle means
-    assert cli.main(["convert", "--allow-pickle", str(tmp_path / "a.npy"), str(tmp_path / "b.npy")]) == 2
+    assert (
+        cli.main(["convert", "--allow-pickle", str(tmp_path / "a.npy"), str(tmp_path / "b.npy")])
+        == 2
+    )
     assert "runs any code that their writer put there" in capsys.readouterr().err
 
 
@@ -887,7 +983,10 @@ def test_the_command_converts_says_what_it_did_and_goes_on(tmp_path, capsys):
     assert "out-00.tfrecord to " in message
     assert "30 records" in message
     assert "read back and equal" in message
-    assert f"it is read by gl.tfrecord('{tmp_path}/out-*.tfrecord', {{'x': gl.Raw('|u1', (50,))}})" in message
+    assert (
+        f"it is read by gl.tfrecord('{tmp_path}/out-*.tfrecord', {{'x': gl.Raw('|u1', (50,))}})"
+        in message
+    )
     assert "4 of 4 files were finished before" in capsys.readouterr().out
 
 
@@ -896,11 +995,16 @@ def test_an_hdf5_file_that_may_not_grow_is_an_error_of_the_file(tmp_path):
 
     message = run(tmp_path / "a-{shard}.h5", limit=5_000, status=1)
 
-    assert re.search(r"FileError: \S+\.h5 cannot be written\n  cause:  File too large\n  remedy: make room", message)
+    assert re.search(
+        r"FileError: \S+\.h5 cannot be written\n  cause:  File too large\n  remedy: make room",
+        message,
+    )
 
 
 def test_the_error_of_a_full_disk_is_in_the_words_of_the_system_whatever_a_library_adds():
-    error = OSError(errno.ENOSPC, "Can't write data (time = Thu\n, buf = 0x7fa9, offset = 258048)")  # as of HDF5
+    error = OSError(
+        errno.ENOSPC, "Can't write data (time = Thu\n, buf = 0x7fa9, offset = 258048)"
+    )  # as of HDF5
 
     assert write_error("a.h5", error).cause == os.strerror(errno.ENOSPC)
     assert write_error("a.h5", OSError("no number")).cause == "no number"
@@ -911,8 +1015,16 @@ def test_the_command_says_what_is_wrong_and_ends_with_status_2(tmp_path, capsys)
 
     assert cli.main(["convert", str(tmp_path / "a.npy"), str(tmp_path / "b.tfrecord")]) == 2
     assert "field x: float64 () cannot be written as tfrecord" in capsys.readouterr().err
-    assert cli.main(["convert", str(tmp_path / "a.npy"), str(tmp_path / "b.tfrecord"), "--tensor", "x"]) == 0
-    assert cli.main(["convert", str(tmp_path / "a.npy"), str(tmp_path / "b.tfrecord"), "--raw", "x"]) == 2
+    assert (
+        cli.main(
+            ["convert", str(tmp_path / "a.npy"), str(tmp_path / "b.tfrecord"), "--tensor", "x"]
+        )
+        == 0
+    )
+    assert (
+        cli.main(["convert", str(tmp_path / "a.npy"), str(tmp_path / "b.tfrecord"), "--raw", "x"])
+        == 2
+    )
     assert "raw: [] then, ['x'] now" in capsys.readouterr().err
     assert (
         cli.main(
@@ -935,7 +1047,9 @@ def test_the_journal_says_what_the_files_depend_on(tmp_path):
     source = gl.arrays(x=values())
     gl.convert(source, tmp_path / "a-{shard}.npy", num_shards=2)
 
-    first, parts, *files = map(json.loads, (tmp_path / "a-SHARD.npy.convert.jsonl").read_text().splitlines())
+    first, parts, *files = map(
+        json.loads, (tmp_path / "a-SHARD.npy.convert.jsonl").read_text().splitlines()
+    )
 
     assert first == {
         "conversion": 1, "source": source.fingerprint(), "records": 1000, "format": "npy", "files": "a-{shard}.npy",
@@ -971,7 +1085,9 @@ def test_a_batch_and_arrays_are_refused_with_the_form_that_works(tmp_path):
     assert np.load(tmp_path / "a.npy").tolist() == [1, 2]
 
 
-def test_parquet_keeps_the_names_of_classes_and_other_formats_say_that_they_do_not(tmp_path, caplog):
+def test_parquet_keeps_the_names_of_classes_and_other_formats_say_that_they_do_not(
+    tmp_path, caplog
+):
     caplog.set_level("INFO", logger="gpuload")
     for name in ("ant", "bee", "c d é"):
         (tmp_path / "in" / name).mkdir(parents=True)
@@ -985,7 +1101,9 @@ def test_parquet_keeps_the_names_of_classes_and_other_formats_say_that_they_do_n
     assert "names of the classes" not in caplog.text
     table = pytest.importorskip("pyarrow.parquet").read_table(tmp_path / "a.parquet")
     features = json.loads(table.schema.metadata[b"huggingface"])["info"]["features"]
-    assert features == {"label": {"_type": "ClassLabel", "names": ["ant", "bee", "c d é"]}}  # as `datasets` has it
+    assert features == {
+        "label": {"_type": "ClassLabel", "names": ["ant", "bee", "c d é"]}
+    }  # as `datasets` has it
     twice = gl.zip(rename, gl.arrays(size=[3, 1, 2]))  # which of the two has the classes?
     for path, records in (("b.parquet", twice), ("b.tfrecord", source), ("b.h5", source)):
         caplog.clear()

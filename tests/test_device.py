@@ -21,13 +21,19 @@ def test_an_unknown_device_is_refused(name):
 
 
 def test_a_problem_of_the_gpu_is_the_reason_for_the_cpu(monkeypatch):
-    monkeypatch.setattr(device, "gpu_problem", lambda number: device.Problem("the fan is off", "switch it on"))
+    monkeypatch.setattr(
+        device, "gpu_problem", lambda number: device.Problem("the fan is off", "switch it on")
+    )
     assert device.choose("auto") == ("cpu", "no usable GPU: the fan is off")
-    with pytest.raises(DeviceError, match="cause:  the fan is off\n  remedy: switch it on, or use device="):
+    with pytest.raises(
+        DeviceError, match="cause:  the fan is off\n  remedy: switch it on, or use device="
+    ):
         device.choose("gpu:1")
 
 
-@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no timers that send signals")
+@pytest.mark.skipif(
+    not hasattr(signal, "setitimer"), reason="this system has no timers that send signals"
+)
 def test_what_a_signal_handler_raises_meanwhile_is_no_reason_for_the_cpu(monkeypatch):
     go_on = threading.Event()
     monkeypatch.setattr(device.signalsafe, "is_installed", lambda name: True)
@@ -84,7 +90,9 @@ def page_locks(monkeypatch):
     sim = simdevice.install(monkeypatch)
     sizes: list[int] = []
     lock = sim.cupy.cuda.PinnedMemory
-    monkeypatch.setattr(sim.cupy.cuda, "PinnedMemory", lambda size: sizes.append(size) or lock(size))
+    monkeypatch.setattr(
+        sim.cupy.cuda, "PinnedMemory", lambda size: sizes.append(size) or lock(size)
+    )
     yield sizes
     sim.finish()
 
@@ -102,7 +110,9 @@ def test_page_locked_memory_has_the_size_that_was_asked_for_and_is_used_again(pa
     assert again.ctypes.data == address
 
 
-def test_idle_page_locked_memory_is_freed_where_another_size_needs_more_than_the_limit(page_locks, monkeypatch):
+def test_idle_page_locked_memory_is_freed_where_another_size_needs_more_than_the_limit(
+    page_locks, monkeypatch
+):
     monkeypatch.setattr(device, "MOST_IDLE_PINNED_BYTES", 10_000)
     loan = [device.pinned(4000) for _ in range(3)]
     del loan

@@ -1,4 +1,5 @@
-"""A notebook shows sources, loaders and batches as tables: whole, escaped, bounded in size, and never as an error."""
+"""A notebook shows sources, loaders and batches as tables: whole, escaped, bounded in size, and
+never as an error."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ SCRIPT = "<script>alert('x')</script>"
 
 
 class Page(HTMLParser):
-    """Checks that each tag is closed, and that nothing is loaded or run; has cells as texts, pictures as arrays."""
+    """Checks that each tag is closed, and that nothing is loaded or run; has cells as texts,
+    pictures as arrays."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -33,13 +35,28 @@ class Page(HTMLParser):
         assert self.open_tags == []
 
     def handle_starttag(self, tag, attrs):
-        assert tag in {"style", "div", "p", "table", "tr", "th", "td", "img", "br", "ol", "li", "code"}
+        assert tag in {
+            "style",
+            "div",
+            "p",
+            "table",
+            "tr",
+            "th",
+            "td",
+            "img",
+            "br",
+            "ol",
+            "li",
+            "code",
+        }
         assert {name for name, _ in attrs} <= {"class", "alt", "src"}
         if tag in ("td", "th"):
             self.cells.append("")
         if tag == "img":
             source = dict(attrs)["src"].removeprefix("data:image/png;base64,")
-            self.pictures.append(np.asarray(Image.open(io.BytesIO(base64.b64decode(source, validate=True)))))
+            self.pictures.append(
+                np.asarray(Image.open(io.BytesIO(base64.b64decode(source, validate=True))))
+            )
         elif tag != "br":
             self.open_tags.append(tag)
 
@@ -56,17 +73,25 @@ def page(thing):
 
 
 def weight(selector):
-    """Return how a browser weighs a selector without ids: by its classes, then by its names of elements."""
+    """Return how a browser weighs a selector without ids: by its classes, then by its names of
+    elements."""
     name = r"(?<![.\w-])[a-z]+(?![\w(-])"
-    return len(re.findall(r"\.[\w-]+", selector)), len(re.findall(name, selector.replace("(td,th)", " td")))
+    return len(re.findall(r"\.[\w-]+", selector)), len(
+        re.findall(name, selector.replace("(td,th)", " td"))
+    )
 
 
 def test_texts_are_on_the_left_though_jupyterlab_aligns_the_cells_of_all_tables_at_the_right():
     rules = re.findall(r"([^{}]+)\{([^}]*)\}", markup.STYLE)
-    selectors = [selector for selector, style in rules if "text-align:left" in style and "vertical-align:top" in style]
+    selectors = [
+        selector
+        for selector, style in rules
+        if "text-align:left" in style and "vertical-align:top" in style
+    ]
 
     assert [
-        weight(selector) > weight(".jp-RenderedHTMLCommon:not(.jp-RenderedMarkdown) td") for selector in selectors
+        weight(selector) > weight(".jp-RenderedHTMLCommon:not(.jp-RenderedMarkdown) td")
+        for selector in selectors
     ] == [True]
 
 
@@ -106,7 +131,9 @@ def test_the_table_of_ten_thousand_large_images_is_small():
         np.random.default_rng(0).integers(0, 255, (2160, 3840, 3), np.uint8), (10000, 2160, 3840, 3)
     )
     fields = {f"x{number}": image for number in range(100)}
-    batch = gl.Batch(fields, None, records=np.arange(10000), valid=np.ones(10000, bool), epoch=0, step=0)
+    batch = gl.Batch(
+        fields, None, records=np.arange(10000), valid=np.ones(10000, bool), epoch=0, step=0
+    )
 
     text = batch._repr_html_()
 
@@ -172,8 +199,14 @@ def test_each_dtype_and_shape_is_shown(name):
 def test_values_of_varying_length_and_texts_are_shown_by_their_beginning():
     tokens = gl.Ragged(np.arange(1000), np.array([0, 2, 2, 1000]))
     texts = gl.Ragged(np.array(["a", "b" * 500, "c"], object), np.array([0, 1, 2, 3]))
-    fields = {"tokens": tokens, "texts": texts, "image": [np.zeros((50, 30 + n, 3), np.uint8) for n in range(3)]}
-    batch = gl.Batch(fields, None, records=np.arange(3), valid=np.array([True, True, False]), epoch=1, step=3)
+    fields = {
+        "tokens": tokens,
+        "texts": texts,
+        "image": [np.zeros((50, 30 + n, 3), np.uint8) for n in range(3)],
+    }
+    batch = gl.Batch(
+        fields, None, records=np.arange(3), valid=np.array([True, True, False]), epoch=1, step=3
+    )
 
     shown = page(batch)
 
@@ -186,7 +219,9 @@ def test_values_of_varying_length_and_texts_are_shown_by_their_beginning():
     ]
     assert max(map(len, shown.cells)) < 200
     assert shown.cells[12] == "2, not valid"
-    assert [picture.shape for picture in shown.pictures] == [(100, 2 * (30 + n), 3) for n in range(3)]
+    assert [picture.shape for picture in shown.pictures] == [
+        (100, 2 * (30 + n), 3) for n in range(3)
+    ]
 
 
 def test_encoded_images_are_decoded_and_damage_is_named(tmp_path):
@@ -229,7 +264,9 @@ def test_a_value_that_raises_is_shown_as_its_error():
         def __getitem__(self, key):
             raise RuntimeError("<gone>")
 
-    batch = gl.Batch({"x": Broken()}, None, records=np.arange(1), valid=np.ones(1, bool), epoch=0, step=0)
+    batch = gl.Batch(
+        {"x": Broken()}, None, records=np.arange(1), valid=np.ones(1, bool), epoch=0, step=0
+    )
 
     assert page(batch).cells[-1] == "cannot be shown: RuntimeError: <gone>"
 
@@ -270,7 +307,9 @@ def test_what_is_closed_or_empty_is_shown():
     assert "0 records" in repr(empty)
     assert "gl.arrays: 0 records" in empty._repr_html_()
     page(gl.Loader(empty, 2, device="cpu"))
-    none = gl.Batch({"x": np.zeros((0, 2))}, None, records=np.arange(0), valid=np.ones(0, bool), epoch=0, step=0)
+    none = gl.Batch(
+        {"x": np.zeros((0, 2))}, None, records=np.arange(0), valid=np.ones(0, bool), epoch=0, step=0
+    )
     assert page(none).cells == ["record", "xfloat64 (0, 2)"]
 
 
@@ -283,19 +322,28 @@ def test_a_source_of_many_fields_is_shown_in_part():
 
 def test_of_a_batch_on_a_gpu_only_what_is_shown_is_copied(monkeypatch):
     sim = simdevice.install(monkeypatch, seed=3)
-    source = gl.arrays(image=np.random.default_rng(0).integers(0, 255, (8, 1000, 800, 3), np.uint8), label=np.arange(8))
+    source = gl.arrays(
+        image=np.random.default_rng(0).integers(0, 255, (8, 1000, 800, 3), np.uint8),
+        label=np.arange(8),
+    )
     copies = []
     get = simdevice.Array.get
-    monkeypatch.setattr(simdevice.Array, "get", lambda array: copies.append(array.nbytes) or get(array))
+    monkeypatch.setattr(
+        simdevice.Array, "get", lambda array: copies.append(array.nbytes) or get(array)
+    )
 
     with gl.Loader(source, 8, device="gpu", executor="array") as load:
         batch = next(iter(load))
         shown = page(batch)
         expected = page(gl.Loader(source, 8, device="cpu").peek())
 
-        assert [picture.tolist() for picture in shown.pictures] == [picture.tolist() for picture in expected.pictures]
+        assert [picture.tolist() for picture in shown.pictures] == [
+            picture.tolist() for picture in expected.pictures
+        ]
         assert shown.cells[-1] == "5"
-        assert re.search(r"image: \w+ uint8 \(8, 1000, 800, 3\)", repr(batch))  # behind the name of the library
+        assert re.search(
+            r"image: \w+ uint8 \(8, 1000, 800, 3\)", repr(batch)
+        )  # behind the name of the library
         assert 0 < sum(copies) < 6 * 4 * values.MOST_SIDE**2 * 3 * 2
     del batch
     sim.finish()
@@ -308,12 +356,16 @@ def test_of_a_batch_on_a_gpu_only_what_is_shown_is_copied(monkeypatch):
 )  # fmt: skip
 def test_tensors_of_frameworks_are_shown_as_arrays_are(library, convert, caplog):
     module = pytest.importorskip(library)
-    batch = batch_of(image=PHOTOS, label=np.arange(9, dtype=np.int32), half=np.zeros((9, 300), np.float16))
+    batch = batch_of(
+        image=PHOTOS, label=np.arange(9, dtype=np.int32), half=np.zeros((9, 300), np.float16)
+    )
 
     tensors = batch.with_fields(getattr(module, convert))
 
     shown, expected = page(tensors), page(batch)
-    assert [picture.tolist() for picture in shown.pictures] == [picture.tolist() for picture in expected.pictures]
+    assert [picture.tolist() for picture in shown.pictures] == [
+        picture.tolist() for picture in expected.pictures
+    ]
     assert shown.cells[4:] == expected.cells[4:]
     name = library.partition(".")[0]
     assert f"label: {name} int32 (9,)" in repr(tensors)
@@ -321,7 +373,9 @@ def test_tensors_of_frameworks_are_shown_as_arrays_are(library, convert, caplog)
 
 
 def test_repr_has_dtype_shape_and_axes():
-    batch = gl.Loader(gl.arrays(image=PHOTOS, t=np.zeros((9, 4))), 2, ops=[gl.ops.RandomFlip()], device="cpu").peek()
+    batch = gl.Loader(
+        gl.arrays(image=PHOTOS, t=np.zeros((9, 4))), 2, ops=[gl.ops.RandomFlip()], device="cpu"
+    ).peek()
 
     assert repr(batch) == (
         "<gl.Batch: 2 records, epoch 0, step 0;\n  image: uint8 (2, 40, 60, 3) NHWC;\n  t: float64 (2, 4)>"
@@ -331,16 +385,24 @@ def test_repr_has_dtype_shape_and_axes():
 
 
 def test_stats_are_tables_below_the_sentence():
-    with gl.Loader(gl.arrays(x=np.zeros((64, 4), np.float32)), 8, ops=[gl.ops.Cast("float64")], device="cpu") as loader:
+    with gl.Loader(
+        gl.arrays(x=np.zeros((64, 4), np.float32)), 8, ops=[gl.ops.Cast("float64")], device="cpu"
+    ) as loader:
         before = loader.stats()
         list(loader)
         for stats in (loader.stats(), loader.stats() - before):
             cells = page(stats).cells
             assert html.escape(str(stats.bottleneck())) in stats._repr_html_()
-            assert [cells[cells.index("batches") + i] for i in (0, 1, 2)] == ["batches", "8", MEANING["batches"]]
+            assert [cells[cells.index("batches") + i] for i in (0, 1, 2)] == [
+                "batches",
+                "8",
+                MEANING["batches"],
+            ]
             assert {"ops", "idle", "training", "waiting", "hand-over"} <= set(cells)
             text = "".join(str(stats).split())
-            assert all("".join(cell.split()) in text for cell in set(cells) - {"counter", "meaning"})
+            assert all(
+                "".join(cell.split()) in text for cell in set(cells) - {"counter", "meaning"}
+            )
 
 
 def test_stats_without_a_loader_are_text():
@@ -361,7 +423,12 @@ def test_a_kernel_of_jupyter_shows_them():
 
     nbclient.NotebookClient(book, timeout=60).execute()
 
-    results = [output.data for cell in book.cells for output in cell.outputs if output.output_type == "execute_result"]
+    results = [
+        output.data
+        for cell in book.cells
+        for output in cell.outputs
+        if output.output_type == "execute_result"
+    ]
     assert len(results) == len(sources) - 1
     for result in results:
         assert "<table>" in result["text/html"]

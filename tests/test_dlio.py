@@ -1,6 +1,8 @@
-"""DLIO with gpuload as its data loader (`benchmarks/dlio`): each record of an epoch once, and the table's arithmetic.
+"""DLIO with gpuload as its data loader (`benchmarks/dlio`): each record of an epoch once, and the
+table's arithmetic.
 
-The loader's tests need dlio-benchmark, which `make dlio` installs into an environment of its own, and runs them there.
+The loader's tests need dlio-benchmark, which `make dlio` installs into an environment of its own,
+and runs them there.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ NEEDED = "make dlio brings dlio-benchmark, and runs this test"
 
 @pytest.mark.parametrize(("most", "expected"), [(3.0, 2.8531), (1.0, 1.0), (0.05, 0.0472)])
 @pytest.mark.parametrize("start", [0.6, 0.9, 1.0, 1.05, 4.0])
-def test_the_search_ends_between_a_number_that_is_fed_and_the_next(most: float, expected: float, start: float) -> None:
+def test_the_search_ends_between_a_number_that_is_fed_and_the_next(
+    most: float, expected: float, start: float
+) -> None:
     tries: list[float] = []
 
     def utilisation(accelerators: float) -> float:
@@ -38,9 +42,11 @@ def test_a_utilisation_that_never_suffices_has_no_number() -> None:
     assert search.most_accelerators(lambda accelerators: 0.5, 1.0, 0.9) is None
 
 
-def test_a_loader_at_the_rate_that_an_accelerator_needs_is_estimated_to_feed_it_at_full_use() -> None:
-    # 7 records a step of 0.323 s are 21.67 records/s for an accelerator that never waits; at 0.9 of that it still has
-    # enough.
+def test_a_loader_at_the_rate_that_an_accelerator_needs_is_estimated_to_feed_it_at_full_use() -> (
+    None
+):
+    # 7 records a step of 0.323 s are 21.67 records/s for an accelerator that never waits; at 0.9 of
+    # that it still has enough.
     assert search.estimate(21.671827, 7, 0.323, 1.0) == pytest.approx(1.0)
     assert search.estimate(21.671827, 7, 0.323, 0.9) == pytest.approx(1 / 0.9)
 
@@ -48,15 +54,24 @@ def test_a_loader_at_the_rate_that_an_accelerator_needs_is_estimated_to_feed_it_
 def test_a_small_accelerator_asks_for_as_many_bytes_a_second_as_a_full_one() -> None:
     for workload in workloads.WORKLOADS:
         rates = [
-            workload.record_length * size.record_share * workload.batch(size) / workload.step_s(size)
+            workload.record_length
+            * size.record_share
+            * workload.batch(size)
+            / workload.step_s(size)
             for size in (FULL, workload.small)
         ]
         assert rates[0] == pytest.approx(rates[1])
-    assert workloads.find("unet3d").step_s(workloads.find("unet3d").small) == pytest.approx(0.323 / 30)
-    assert workloads.find("resnet50").step_s(workloads.find("resnet50").small) == pytest.approx(0.0112)
+    assert workloads.find("unet3d").step_s(workloads.find("unet3d").small) == pytest.approx(
+        0.323 / 30
+    )
+    assert workloads.find("resnet50").step_s(workloads.find("resnet50").small) == pytest.approx(
+        0.0112
+    )
 
 
-def sample(loader: str, number: int, accelerators: float | None, rate: float = 100.0) -> dict[str, Any]:
+def sample(
+    loader: str, number: int, accelerators: float | None, rate: float = 100.0
+) -> dict[str, Any]:
     return {
         "loader": loader, "round": number, "accelerators": accelerators, "free": {"records_per_s_mean": rate},
         "tries": [{"core_s": 3.0, "records": 500}, {"core_s": 1.0, "records": 300}],
@@ -90,7 +105,9 @@ def test_the_table_is_per_core_with_the_median_and_the_range() -> None:
     lines = page.table(WORK)
 
     assert lines[0] == "## UNet3D, NPZ: AU of 0.90"
-    assert lines[2] == "1,680 files, batches of 7, a step of one accelerator takes 10.7 ms. somewhere."
+    assert (
+        lines[2] == "1,680 files, batches of 7, a step of one accelerator takes 10.7 ms. somewhere."
+    )
     assert lines[6:] == [
         "| **gpuload** | 0.75 (0.5 to 1) | - | 400 | 5 | `benchmarks.dlio.loader` |",
         "| dali | - | - | - | - | failed: exit status 1: no such thing |",
@@ -109,7 +126,9 @@ def test_a_new_result_stands_beside_those_of_other_workloads(tmp_path: Path) -> 
     program.write_results("unet3d", WORK | {"title": "UNet3D"}, tmp_path)
     program.write_results("cosmoflow", WORK | {"title": "CosmoFlow again"}, tmp_path)
 
-    headings = [line for line in (tmp_path / "dlio.md").read_text().splitlines() if line.startswith("## ")]
+    headings = [
+        line for line in (tmp_path / "dlio.md").read_text().splitlines() if line.startswith("## ")
+    ]
     assert headings == ["## UNet3D: AU of 0.90", "## CosmoFlow again: AU of 0.90"]
 
 
@@ -119,16 +138,22 @@ NUM_FILES, SIDE = 11, 24
 
 
 def write_files(folder: Path, format_name: str) -> list[str]:
-    """Write files as DLIO's generators lay them out, whose record i is i times 20 everywhere; return their paths."""
+    """Write files as DLIO's generators lay them out, whose record i is i times 20 everywhere;
+    return their paths."""
     from PIL import Image
 
-    paths = [str(folder / f"img_{number:02d}_of_{NUM_FILES}.{format_name}") for number in range(NUM_FILES)]
+    paths = [
+        str(folder / f"img_{number:02d}_of_{NUM_FILES}.{format_name}")
+        for number in range(NUM_FILES)
+    ]
     for number, path in enumerate(paths):
         pixels = np.full((SIDE, SIDE), 20 * number, np.uint8)
         if format_name == "jpeg":
             Image.fromarray(pixels).save(path, format="JPEG")
         elif format_name == "npz":
-            np.savez(path, x=np.repeat(pixels, number + 1, axis=1)[..., None], y=[0])  # its sides differ
+            np.savez(
+                path, x=np.repeat(pixels, number + 1, axis=1)[..., None], y=[0]
+            )  # its sides differ
         else:
             write_tfrecord(path, pixels)
     return paths
@@ -141,7 +166,9 @@ def write_tfrecord(path: str, pixels: Any) -> None:
         "size": tf.train.Feature(int64_list=tf.train.Int64List(value=[SIDE])),
     }
     with tf.io.TFRecordWriter(path) as writer:
-        writer.write(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
+        writer.write(
+            tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
+        )
 
 
 def dlio_loader(
@@ -150,8 +177,8 @@ def dlio_loader(
 ) -> Any:  # fmt: skip
     """Return the loader that DLIO makes of a configuration, on one of several ranks.
 
-    The one thing that is not DLIO's own is the rank: it would be that of an MPI process, and is told as DLIO tells it
-    to the worker processes of a rank.
+    The one thing that is not DLIO's own is the rank: it would be that of an MPI process, and is
+    told as DLIO tells it to the worker processes of a rank.
     """
     from dlio_benchmark.common.enumerations import DatasetType, FormatType
     from dlio_benchmark.utils.config import ConfigArguments, LoadConfig
@@ -195,11 +222,15 @@ def test_the_ranks_of_an_epoch_have_every_record_of_whole_batches_once(
     dlio: Any, tmp_path: Path, format_name: str, ranks: int
 ) -> None:
     paths = write_files(tmp_path, format_name)
-    loaders = [dlio_loader(paths, format_name, rank, ranks, sample_shuffle="seed") for rank in range(ranks)]
+    loaders = [
+        dlio_loader(paths, format_name, rank, ranks, sample_shuffle="seed") for rank in range(ranks)
+    ]
 
     epochs = [[[records(batch) for batch in loader.next()] for loader in loaders] for _ in range(2)]
 
-    num_steps = NUM_FILES // (2 * ranks)  # as DLIO computes its steps; an incomplete one is left out
+    num_steps = NUM_FILES // (
+        2 * ranks
+    )  # as DLIO computes its steps; an incomplete one is left out
     orders = [[number for rank in epoch for batch in rank for number in batch] for epoch in epochs]
     assert all(len(batch) == 2 for epoch in epochs for rank in epoch for batch in rank)
     assert all(len(rank) == num_steps for epoch in epochs for rank in epoch)
@@ -208,19 +239,29 @@ def test_the_ranks_of_an_epoch_have_every_record_of_whole_batches_once(
     assert all(order != sorted(order) for order in orders)
 
 
-def test_the_order_is_that_of_the_seed_and_the_epoch_on_any_number_of_ranks(dlio: Any, tmp_path: Path) -> None:
+def test_the_order_is_that_of_the_seed_and_the_epoch_on_any_number_of_ranks(
+    dlio: Any, tmp_path: Path
+) -> None:
     paths = write_files(tmp_path, "npz")
 
-    whole = [records(batch) for batch in dlio_loader(paths, "npz", batch_size=4, sample_shuffle="seed").next()]
+    whole = [
+        records(batch)
+        for batch in dlio_loader(paths, "npz", batch_size=4, sample_shuffle="seed").next()
+    ]
     parts = [
-        [records(batch) for batch in dlio_loader(paths, "npz", rank, 2, sample_shuffle="seed").next()]
+        [
+            records(batch)
+            for batch in dlio_loader(paths, "npz", rank, 2, sample_shuffle="seed").next()
+        ]
         for rank in range(2)
     ]
 
     assert [first + second for first, second in zip(*parts, strict=True)] == whole
 
 
-def test_without_a_shuffle_the_records_come_in_the_order_of_the_files(dlio: Any, tmp_path: Path) -> None:
+def test_without_a_shuffle_the_records_come_in_the_order_of_the_files(
+    dlio: Any, tmp_path: Path
+) -> None:
     loader = dlio_loader(write_files(tmp_path, "jpeg"), "jpeg", batch_size=5)
 
     assert [records(batch) for batch in loader.next()] == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9]]
@@ -243,12 +284,16 @@ def test_a_seed_that_stays_gives_every_epoch_the_same_order(dlio: Any, tmp_path:
     assert first == second
 
 
-def test_an_epoch_that_is_left_at_its_last_batch_is_followed_by_the_next_one(dlio: Any, tmp_path: Path) -> None:
+def test_an_epoch_that_is_left_at_its_last_batch_is_followed_by_the_next_one(
+    dlio: Any, tmp_path: Path
+) -> None:
     """DLIO leaves its loop so, and what stands behind the last ``yield`` is never run."""
     paths = write_files(tmp_path, "npz")
     loader, whole = (dlio_loader(paths, "npz", sample_shuffle="seed") for _ in range(2))
 
-    left = [[records(next(batches)) for _ in range(5)] for batches in (loader.next(), loader.next())]
+    left = [
+        [records(next(batches)) for _ in range(5)] for batches in (loader.next(), loader.next())
+    ]
 
     assert left == [[records(batch) for batch in whole.next()] for _ in range(2)]
 

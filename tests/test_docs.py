@@ -1,4 +1,5 @@
-"""The pages of docs/: their code runs, prints what they say, and passes the contracts that it is written for."""
+"""The pages of docs/: their code runs, prints what they say, and passes the contracts that it is
+written for."""
 
 from __future__ import annotations
 
@@ -86,7 +87,11 @@ def second_rank(monkeypatch):
 @pytest.mark.usefixtures("shards", "second_rank")
 @pytest.mark.parametrize("defined", ["launchers"], indirect=True)
 def test_the_page_about_launchers_runs(defined):
-    assert (defined["loader"].batch_size, defined["loader"].shard_id, defined["loader"].num_shards) == (8, 1, 3)
+    assert (
+        defined["loader"].batch_size,
+        defined["loader"].shard_id,
+        defined["loader"].num_shards,
+    ) == (8, 1, 3)
 
 
 @pytest.mark.parametrize("defined", ["scale"], indirect=True)
@@ -123,7 +128,11 @@ def test_the_page_about_audits_runs(defined):
 
 def test_the_page_about_errors_names_every_class_of_error_and_what_it_is_besides():
     table = re.findall(r"^\| `(\w+)` \| `(\w+)` \|", (DOCS / "errors.md").read_text(), re.MULTILINE)
-    classes = {name: kind for name, kind in vars(errors).items() if isinstance(kind, type) and name != "GpuloadError"}
+    classes = {
+        name: kind
+        for name, kind in vars(errors).items()
+        if isinstance(kind, type) and name != "GpuloadError"
+    }
 
     kinds = {name for name, kind in classes.items() if issubclass(kind, errors.GpuloadError)}
     assert [name for name, _ in table] == [name for name in classes if name in kinds]
@@ -142,7 +151,9 @@ def test_the_plots_and_tables_of_the_page_about_performance_are_those_of_the_res
     assert performance.page(page) == page, "write them anew: python -m website.performance"
     for table, variant, name in performance.PICTURES:
         plot = (performance.PLOTS / f"{name}.svg").read_text(encoding="utf-8")
-        assert plot == performance.plot(table, variant), "draw it anew: python -m website.performance"
+        assert plot == performance.plot(table, variant), (
+            "draw it anew: python -m website.performance"
+        )
         assert f"assets/performance/{name}.svg" in page
 
 
@@ -150,8 +161,12 @@ def test_the_page_about_performance_names_each_table_in_which_gpuload_is_not_the
     page = performance.PAGE.read_text(encoding="utf-8")
     losses = page[page.index("## Where it loses") :]
     for table in performance.WORKS:
-        for part in (performance.RESULTS / f"{table}.md").read_text(encoding="utf-8").split("\n## ")[1:]:
-            loaders = re.findall(r"^\| \*{0,2}(\w+)\*{0,2} \| \d", part, re.MULTILINE)  # the best first
+        for part in (
+            (performance.RESULTS / f"{table}.md").read_text(encoding="utf-8").split("\n## ")[1:]
+        ):
+            loaders = re.findall(
+                r"^\| \*{0,2}(\w+)\*{0,2} \| \d", part, re.MULTILINE
+            )  # the best first
             first = next(name for name in loaders if not name.startswith("limit"))
             assert first.startswith("gpuload") or f"{table}.md" in losses, (table, part[:20])
 
@@ -175,9 +190,13 @@ def test_the_page_about_sources_runs_and_its_source_keeps_the_contract(defined):
 @pytest.mark.slow
 @pytest.mark.parametrize("defined", ["own-op"], indirect=True)
 def test_the_page_about_ops_runs_and_its_op_keeps_the_contract(defined):
-    for values, image in zip(defined["loader"].batch_at(0)["image"], defined["images"], strict=False):
+    for values, image in zip(
+        defined["loader"].batch_at(0)["image"], defined["images"], strict=False
+    ):
         flips = (image, image[:, ::-1])
-        forms = [np.where(x >= threshold, 255 - x, x) for x in flips for threshold in range(100, 257)]
+        forms = [
+            np.where(x >= threshold, 255 - x, x) for x in flips for threshold in range(100, 257)
+        ]
         assert any(np.array_equal(values, form) for form in forms)
 
 
@@ -211,7 +230,9 @@ def test_the_page_about_operators_of_dali_runs(defined):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy:DeprecationWarning")  # of h5py
+@pytest.mark.filterwarnings(
+    "ignore:__array__ implementation doesn't accept a copy:DeprecationWarning"
+)  # of h5py
 @pytest.mark.parametrize("defined", ["coming-from-tf-data"], indirect=True)
 def test_the_page_for_who_comes_from_tf_data_runs(defined):
     for epoch in defined["orders"][0]:
@@ -246,9 +267,15 @@ def test_every_block_of_python_in_a_page_is_run():
     pages = sorted(DOCS.rglob("*.md"))
     assert {page.stem for page in pages if codeblocks.blocks_of(page)} >= PAGES.keys()
     assert [page.name for page in pages if codeblocks.without_comment(page)] == []
-    rest = [page.name for page in DOCS.glob("*.md") if codeblocks.blocks_of(page) and page.stem not in PAGES]
+    rest = [
+        page.name
+        for page in DOCS.glob("*.md")
+        if codeblocks.blocks_of(page) and page.stem not in PAGES
+    ]
     tests = "".join(path.read_text() for path in codeblocks.ROOT.glob("tests/**/test_*.py"))
-    assert [name for name in rest if f'"{name}"' not in tests] == []  # a test of its own runs those of another kind
+    assert [
+        name for name in rest if f'"{name}"' not in tests
+    ] == []  # a test of its own runs those of another kind
 
 
 def test_pages_name_files_that_are_there():
@@ -269,7 +296,9 @@ def test_what_a_page_says_that_it_prints_is_compared(tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_a_test_on_a_page_that_fails_is_a_failure(tmp_path):
     page = tmp_path / "page.md"
-    page.write_text("<!-- file: test_one.py -->\n```python\ndef test_it():\n    assert 1 + 1 == 3\n```\n")
+    page.write_text(
+        "<!-- file: test_one.py -->\n```python\ndef test_it():\n    assert 1 + 1 == 3\n```\n"
+    )
 
     with pytest.raises(AssertionError, match="1 failed"):
         codeblocks.run(page, codeblocks.blocks_of(page), {}, tmp_path)
@@ -286,6 +315,8 @@ def test_a_block_that_nothing_runs_is_counted(tmp_path):
 @pytest.mark.parametrize("defined", ["damaged-data"], indirect=True)
 def test_the_page_about_damaged_data_runs_and_says_what_is_damaged(defined):
     assert defined["damaged"] == {17, 23}
-    assert [bad.record for bad in sorted(defined["loader"].bad_records(), key=lambda bad: bad.record)] == [17, 23]
+    assert [
+        bad.record for bad in sorted(defined["loader"].bad_records(), key=lambda bad: bad.record)
+    ] == [17, 23]
     lines = [json.loads(line) for line in Path("bad.jsonl").read_text().splitlines()]
     assert {line["record"] for line in lines} == {17, 23}

@@ -11,13 +11,14 @@ from gpuload import device, driver, ops
 from gpuload.errors import DeviceError, MissingPackageError
 from gpuload.executors import choose
 from gpuload.executors.dali import executor
-from gpuload.ops.graph import compile_ops
+from gpuload.graph.graph import compile_ops
 from gpuload.spec import Field, Spec
 from gpuload.testing.ops import uniform
 
 
 def plant(monkeypatch, version, failure=0):
-    """Put a library in the place of the driver's; ``version`` None stands for a machine without one."""
+    """Put a library in the place of the driver's; ``version`` None stands for a machine without
+    one."""
 
     def ask(pointer):
         pointer._obj.value = version
@@ -31,7 +32,9 @@ def plant(monkeypatch, version, failure=0):
     monkeypatch.setattr(driver.ctypes, "CDLL", load)
 
 
-@pytest.mark.parametrize(("version", "failure", "number"), [(12040, 0, 12040), (13000, 3, 0), (None, 0, 0)])
+@pytest.mark.parametrize(
+    ("version", "failure", "number"), [(12040, 0, 12040), (13000, 3, 0), (None, 0, 0)]
+)
 def test_the_driver_says_its_cuda_or_is_not_there(version, failure, number, monkeypatch):
     plant(monkeypatch, version, failure)
 
@@ -54,12 +57,16 @@ INSTALL = {
 
 
 @pytest.mark.parametrize("version", INSTALL)
-def test_every_error_about_a_missing_package_for_a_gpu_names_the_extra_of_the_driver(version, monkeypatch):
+def test_every_error_about_a_missing_package_for_a_gpu_names_the_extra_of_the_driver(
+    version, monkeypatch
+):
     plant(monkeypatch, version)
     monkeypatch.setattr(device.signalsafe, "is_installed", lambda name: False)
     monkeypatch.setattr(choose, "codec", lambda: None)
     monkeypatch.setattr(device, "cupy", device.cupy.__wrapped__)
-    decode = compile_ops(Spec((Field("image", np.dtype(np.uint8), (None,), encoded=True),)), [ops.Decode()])
+    decode = compile_ops(
+        Spec((Field("image", np.dtype(np.uint8), (None,), encoded=True),)), [ops.Decode()]
+    )
     blur = compile_ops(Spec((uniform(np.uint8, 8, 8, 3),)), [ops.Dali("gaussian_blur", sigma=1.5)])
 
     def fail(name):

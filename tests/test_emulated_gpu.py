@@ -13,7 +13,8 @@ from tests.emulated_gpu import counts, opcounts
 PYTHON = emulated_gpu.ENVIRONMENT / "bin" / "python"
 
 needs_cupy = pytest.mark.skipif(
-    not PYTHON.exists(), reason=f"there is no {PYTHON}: `make emulated-gpu` makes it, with CuPy, where g++ is"
+    not PYTHON.exists(),
+    reason=f"there is no {PYTHON}: `make emulated-gpu` makes it, with CuPy, where g++ is",
 )
 
 
@@ -22,7 +23,9 @@ needs_cupy = pytest.mark.skipif(
 def test_the_gpu_lane_is_right_on_the_real_cupy_and_costs_no_more_calls_than_before():
     command = [str(PYTHON), "-m", "tests.emulated_gpu", "--short"]
 
-    process = subprocess.run(command, cwd=emulated_gpu.HERE.parent.parent, capture_output=True, text=True, check=False)
+    process = subprocess.run(
+        command, cwd=emulated_gpu.HERE.parent.parent, capture_output=True, text=True, check=False
+    )
 
     assert process.returncode == 0, (process.stdout + process.stderr)[-6000:]
 
@@ -31,10 +34,14 @@ def test_the_gpu_lane_is_right_on_the_real_cupy_and_costs_no_more_calls_than_bef
 def test_the_time_of_the_host_is_measured_also_of_what_is_checked():
     command = [str(PYTHON), "-m", "tests.emulated_gpu.counts", "--host", "--only", "OneHot, a"]
 
-    process = subprocess.run(command, cwd=emulated_gpu.HERE.parent.parent, capture_output=True, text=True, check=False)
+    process = subprocess.run(
+        command, cwd=emulated_gpu.HERE.parent.parent, capture_output=True, text=True, check=False
+    )
 
     assert process.returncode == 0, process.stderr[-6000:]
-    assert re.fullmatch(r" +\d+ us of processor time a batch of 256: OneHot, a checked op\n", process.stdout)
+    assert re.fullmatch(
+        r" +\d+ us of processor time a batch of 256: OneHot, a checked op\n", process.stdout
+    )
 
 
 def test_the_file_of_counts_has_every_work_and_every_column():
@@ -49,12 +56,21 @@ def test_the_file_of_counts_has_every_work_and_every_column():
 def test_each_op_that_runs_on_a_gpu_has_its_counts_in_the_file():
     _, ops = counts.read(counts.RESULT.read_text(encoding="utf-8"))
 
-    assert set(ops) == {name for name in opexamples.NAMES if opcounts.runs_on_a_gpu(opexamples.example(name))}
+    assert set(ops) == {
+        name for name in opexamples.NAMES if opcounts.runs_on_a_gpu(opexamples.example(name))
+    }
 
 
 def test_a_count_that_grew_is_named_and_one_that_shrank_or_is_a_matter_of_time_is_not():
     before = {"rows of 3 KiB": {"launches": 1.0, "uploads": 6.0, "waits": 0.0, "allocations": 2.0}}
-    now = {"rows of 3 KiB": {**dict.fromkeys(counts.COLUMNS, 0.0), "launches": 2.0, "uploads": 1.0, "waits": 0.2}}
+    now = {
+        "rows of 3 KiB": {
+            **dict.fromkeys(counts.COLUMNS, 0.0),
+            "launches": 2.0,
+            "uploads": 1.0,
+            "waits": 0.2,
+        }
+    }
 
     assert counts.grown(now, before) == ["rows of 3 KiB: launches 2 a batch, before 1"]
 
@@ -69,7 +85,9 @@ def test_what_is_written_is_what_is_read():
 def test_an_op_of_more_than_three_launches_is_named_but_for_those_that_draw_ops():
     row = {"launches, images of one size": 4, "uploads, images of one size": 1}
 
-    assert opcounts.above({"Hue": row, "OneOf": row}) == ["Hue: 4 launches, images of one size, at most 3"]
+    assert opcounts.above({"Hue": row, "OneOf": row}) == [
+        "Hue: 4 launches, images of one size, at most 3"
+    ]
 
 
 def test_more_than_one_upload_is_named_of_each_op():

@@ -32,7 +32,11 @@ BUILT_IN = {
     "PixelError": RuntimeError,
     "MissingPackageError": ImportError,
 }
-KINDS = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, GpuloadError)]
+KINDS = [
+    kind
+    for _, kind in inspect.getmembers(errors, inspect.isclass)
+    if issubclass(kind, GpuloadError)
+]
 
 
 def test_every_error_is_in_the_table():
@@ -78,9 +82,15 @@ def test_a_missing_package_names_its_extra():
 
 
 def test_a_package_that_is_there_and_cannot_be_imported_says_why():
-    reasons = [ModuleNotFoundError("No module named 'pyarrow'"), ImportError("pyarrow requires NumPy 2.0 or newer")]
+    reasons = [
+        ModuleNotFoundError("No module named 'pyarrow'"),
+        ImportError("pyarrow requires NumPy 2.0 or newer"),
+    ]
 
-    causes = [errors.missing_package("pyarrow", needed_for="gl.csv", extra="csv", error=item).cause for item in reasons]
+    causes = [
+        errors.missing_package("pyarrow", needed_for="gl.csv", extra="csv", error=item).cause
+        for item in reasons
+    ]
 
     assert causes == [
         "it is not installed",

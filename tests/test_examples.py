@@ -23,7 +23,12 @@ def run(path, folder):
         pytest.skip(f"{NEEDS[path.stem]} is not installed")
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
     process = subprocess.run(
-        [sys.executable, path], cwd=folder, env=environment, capture_output=True, text=True, timeout=110
+        [sys.executable, path],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=110,
     )
     assert process.returncode == 0, process.stderr
     return process.stdout
@@ -32,7 +37,9 @@ def run(path, folder):
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
-    "path", [path for path in EXAMPLES if not path.stem.startswith("launch_")], ids=lambda path: path.stem
+    "path",
+    [path for path in EXAMPLES if not path.stem.startswith("launch_")],
+    ids=lambda path: path.stem,
 )
 def test_an_example_runs(path, tmp_path):
     assert run(path, tmp_path)

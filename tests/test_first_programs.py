@@ -1,4 +1,5 @@
-"""The programs of docs/first-programs run as they stand there, in a folder with files like those that they name."""
+"""The programs of docs/first-programs run as they stand there, in a folder with files like those
+that they name."""
 
 from __future__ import annotations
 
@@ -50,13 +51,21 @@ def samples():
 def npz():
     Path("samples").mkdir()
     for number in range(10):
-        np.savez(f"samples/{number}.npz", image=np.full((8, 8, 3), number, np.float32), label=np.int64(number))
+        np.savez(
+            f"samples/{number}.npz",
+            image=np.full((8, 8, 3), number, np.float32),
+            label=np.int64(number),
+        )
 
 
 def pickled():
     Path("samples").mkdir()
     for number in range(6):
-        record = {"features": np.full((4, 5), number, np.float32), "mask": np.zeros((4, 2)), "label": number}
+        record = {
+            "features": np.full((4, 5), number, np.float32),
+            "mask": np.zeros((4, 2)),
+            "label": number,
+        }
         np.save(f"samples/{number}.npy", record, allow_pickle=True)
 
 
@@ -89,8 +98,12 @@ def masks():
     Path("masks").mkdir()
     for number in range(6):
         random = np.random.default_rng(number)
-        image.fromarray(random.integers(0, 256, (80, 100, 3), np.uint8)).save(f"photos/{number}.jpg")
-        image.fromarray(random.integers(0, 2, (80, 100), np.uint8) * np.uint8(7)).save(f"masks/{number}.png")
+        image.fromarray(random.integers(0, 256, (80, 100, 3), np.uint8)).save(
+            f"photos/{number}.jpg"
+        )
+        image.fromarray(random.integers(0, 2, (80, 100), np.uint8) * np.uint8(7)).save(
+            f"masks/{number}.png"
+        )
     np.savetxt("tags.csv", np.eye(6, 3), delimiter=",")
 
 
@@ -146,8 +159,12 @@ def varying():
     with tf.io.TFRecordWriter("frames.tfrecord") as writer:
         for label in range(2):
             steps = [feature(tf, [float(step), 1.0]) for step in range(label + 1)]
-            lists = tf.train.FeatureLists(feature_list={"frame": tf.train.FeatureList(feature=steps)})
-            example = tf.train.SequenceExample(context=features(tf, label=[label]), feature_lists=lists)
+            lists = tf.train.FeatureLists(
+                feature_list={"frame": tf.train.FeatureList(feature=steps)}
+            )
+            example = tf.train.SequenceExample(
+                context=features(tf, label=[label]), feature_lists=lists
+            )
             writer.write(example.SerializeToString())
 
 
@@ -177,8 +194,12 @@ def labels():
     for number in range(4):
         image.fromarray(np.full((30, 40, 3), number, np.uint8)).save(f"train/img_{number}.jpg")
     names = ("cat", "dog", "cat", "dog")
-    Path("labels.csv").write_text("id,label\n" + "".join(f"img_{n},{names[n]}\n" for n in (2, 0, 3, 1)))
-    Path("train.csv").write_text("id,breed,x,y\n" + "".join(f"img_{n},b,{n + 0.5},{n + 8}\n" for n in (1, 3, 0, 2)))
+    Path("labels.csv").write_text(
+        "id,label\n" + "".join(f"img_{n},{names[n]}\n" for n in (2, 0, 3, 1))
+    )
+    Path("train.csv").write_text(
+        "id,breed,x,y\n" + "".join(f"img_{n},b,{n + 0.5},{n + 8}\n" for n in (1, 3, 0, 2))
+    )
 
 
 def bfloat_npy():
@@ -242,10 +263,15 @@ def run_program(name, folder, monkeypatch):
     codeblocks.run(page, [block], {}, folder)
 
 
-@pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy:DeprecationWarning")  # of h5py
+@pytest.mark.filterwarnings(
+    "ignore:__array__ implementation doesn't accept a copy:DeprecationWarning"
+)  # of h5py
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=pytest.mark.slow if name == "photos" else ()) for name in sorted(PROGRAMS)],
+    [
+        pytest.param(name, marks=pytest.mark.slow if name == "photos" else ())
+        for name in sorted(PROGRAMS)
+    ],
 )
 def test_a_first_program_runs_and_prints_what_the_page_says(name, tmp_path, monkeypatch):
     run_program(name, tmp_path, monkeypatch)
@@ -263,9 +289,13 @@ def test_the_program_with_a_pretrained_network_runs_with_a_small_one(tmp_path, m
 
 
 def test_each_program_stands_alone():
-    assert sum(len(codeblocks.blocks_of(page)) for page in PAGES) == len(PROGRAMS)  # no two have one name
+    assert sum(len(codeblocks.blocks_of(page)) for page in PAGES) == len(
+        PROGRAMS
+    )  # no two have one name
     assert set(PREPARE) | set(NEEDS) <= set(PROGRAMS)
-    assert [name for name, (_, block) in PROGRAMS.items() if "import gpuload as gl\n" not in block.code] == []
+    assert [
+        name for name, (_, block) in PROGRAMS.items() if "import gpuload as gl\n" not in block.code
+    ] == []
 
 
 def test_every_program_is_in_the_table():

@@ -42,15 +42,22 @@ def test_it_is_what_a_new_python_makes_of_the_program(name, tmp_path, monkeypatc
 
     process = forkserver.run(PROGRAMS[name], 5, "x")
 
-    expected = subprocess.run([sys.executable, "-c", PROGRAMS[name], "5", "x"], capture_output=True, text=True)
-    assert (process.returncode, process.stdout) == (expected.returncode, expected.stdout), process.stderr
+    expected = subprocess.run(
+        [sys.executable, "-c", PROGRAMS[name], "5", "x"], capture_output=True, text=True
+    )
+    assert (process.returncode, process.stdout) == (expected.returncode, expected.stdout), (
+        process.stderr
+    )
     assert process.stderr.splitlines()[-1:] == expected.stderr.splitlines()[-1:]
 
 
 def test_a_program_may_have_a_folder_and_no_gpuload(tmp_path):
     program = "import os, sys; print(os.getcwd(), 'numpy' in sys.modules, 'gpuload' in sys.modules)"
 
-    assert forkserver.run(program, folder=tmp_path, has_gpuload=False).stdout == f"{tmp_path} True False\n"
+    assert (
+        forkserver.run(program, folder=tmp_path, has_gpuload=False).stdout
+        == f"{tmp_path} True False\n"
+    )
     assert forkserver.run(program).stdout.split()[1:] == ["True", "True"]
 
 
@@ -63,7 +70,9 @@ def test_warnings_may_be_errors_or_nothing():
 
 
 def test_a_program_that_does_not_end_is_killed_and_the_next_one_runs(tmp_path):
-    program = "import os, sys, time\nopen(sys.argv[1], 'w').write(str(os.getpid()))\ntime.sleep(600)"
+    program = (
+        "import os, sys, time\nopen(sys.argv[1], 'w').write(str(os.getpid()))\ntime.sleep(600)"
+    )
 
     for timeout in (1, 10, 100):  # in which a busy machine begins the program
         with pytest.raises(subprocess.TimeoutExpired):
@@ -81,7 +90,9 @@ def test_a_program_that_does_not_end_is_killed_and_the_next_one_runs(tmp_path):
 
 def test_errors_go_to_a_descriptor_that_is_named(tmp_path):
     with open(tmp_path / "errors", "wb") as file:
-        process = forkserver.run("import os; os.write(2, b'said'); print('out')", stderr=file.fileno())
+        process = forkserver.run(
+            "import os; os.write(2, b'said'); print('out')", stderr=file.fileno()
+        )
 
     assert (process.stdout, process.stderr) == ("out\n", "")
     assert (tmp_path / "errors").read_bytes() == b"said"
@@ -90,7 +101,9 @@ def test_errors_go_to_a_descriptor_that_is_named(tmp_path):
 def test_signals_are_handled_as_in_a_new_python():
     program = "from signal import *\nfor number in (SIGINT, SIGTERM, SIGPIPE, SIGBUS): print(getsignal(number))"
 
-    expected = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    expected = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
 
     assert forkserver.run(program).stdout.split("at 0x")[0] == expected.stdout.split("at 0x")[0]
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

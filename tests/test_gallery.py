@@ -19,7 +19,9 @@ def test_every_op_has_a_picture_or_a_reason():
     pictures = {path.stem for path in gallery.FOLDER.glob("*.jpg")}
     assert pictures == set(gallery.names()), "python -m tests.gallery makes them"
     for name in gallery.names():
-        assert f"![{name}](images/ops/{name}.jpg)" in PAGE, "python -m tests.gallery writes the page"
+        assert f"![{name}](images/ops/{name}.jpg)" in PAGE, (
+            "python -m tests.gallery writes the page"
+        )
 
 
 def test_the_page_is_what_the_command_writes():
@@ -28,7 +30,10 @@ def test_the_page_is_what_the_command_writes():
 
 
 def test_the_page_names_the_command_and_the_seed():
-    assert f"`python -m tests.gallery`\nmakes all of them, by `gl.preview` with seed {gallery.SEED};" in PAGE
+    assert (
+        f"`python -m tests.gallery`\nmakes all of them, by `gl.preview` with seed {gallery.SEED};"
+        in PAGE
+    )
 
 
 def test_pictures_are_small():
@@ -48,10 +53,16 @@ def test_a_picture_is_the_one_that_the_command_makes(name):
 
 
 def test_boxes_go_with_the_photo():
-    """Mirrored photos have their boxes mirrored: the pictures of the box's colour are where they should be."""
+    """Mirrored photos have their boxes mirrored: the pictures of the box's colour are where they
+    should be."""
     stored, *flips = [cell.pictures[0][1] for cell in gallery.cells("RandomFlip")]
     mirror = stored[:, ::-1]
-    kinds = {"as stored" if np.abs(flip.astype(int) - stored).mean() < 8 else "mirrored" for flip in flips}
+    kinds = {
+        "as stored" if np.abs(flip.astype(int) - stored).mean() < 8 else "mirrored"
+        for flip in flips
+    }
     assert kinds == {"as stored", "mirrored"}
     for flip in flips:
-        assert min(np.abs(flip.astype(int) - other).mean() for other in (stored, mirror)) < 8  # but for the labels
+        assert (
+            min(np.abs(flip.astype(int) - other).mean() for other in (stored, mirror)) < 8
+        )  # but for the labels

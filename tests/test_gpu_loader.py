@@ -24,7 +24,9 @@ def source(folder):
     random = np.random.default_rng(0)
     random.random((61, 5)).astype(">f4").tofile(folder / "x.bin")
     images = random.integers(0, 256, (61, 3, 6, 6), np.uint8)
-    memory = gl.arrays(image=images, label=np.arange(61), name=np.array([f"n{i}" for i in range(61)]))
+    memory = gl.arrays(
+        image=images, label=np.arange(61), name=np.array([f"n{i}" for i in range(61)])
+    )
     return gl.zip(memory, gl.fixed(folder / "x.bin", [("a", ">f4", (3,)), ("b", ">f4", (2,))]))
 
 
@@ -33,7 +35,10 @@ def on_host(values):
 
 
 def loaders(folder, ops, **changes):
-    arguments, records = {"batch_size": 7, "ops": ops, "shuffle": True, "seed": 5, **changes}, source(folder)
+    arguments, records = (
+        {"batch_size": 7, "ops": ops, "shuffle": True, "seed": 5, **changes},
+        source(folder),
+    )
     return [gl.Loader(records, device=name, **arguments) for name in ("cpu", "gpu")]
 
 
@@ -57,7 +62,9 @@ def test_the_batches_are_those_of_the_cpu(tmp_path, ops, executor):
 def test_numbers_are_on_the_device_and_text_is_on_the_host(tmp_path):
     batch = next(iter(loaders(tmp_path, OPS)[1]))
     assert isinstance(batch["name"], np.ndarray)
-    assert all(isinstance(batch[name], device.cupy().ndarray) for name in ("image", "label", "a", "b"))
+    assert all(
+        isinstance(batch[name], device.cupy().ndarray) for name in ("image", "label", "a", "b")
+    )
 
 
 def test_an_array_made_by_dlpack_stays_right_while_the_next_batches_are_made(tmp_path):
@@ -76,7 +83,12 @@ def test_any_batch_is_made_again(tmp_path):
 
 
 def test_a_row_that_an_op_cannot_take_is_named():
-    load = gl.Loader(gl.arrays(label=np.array([0, 5])), batch_size=1, ops=[gl.ops.OneHot(3, on="label")], device="gpu")
+    load = gl.Loader(
+        gl.arrays(label=np.array([0, 5])),
+        batch_size=1,
+        ops=[gl.ops.OneHot(3, on="label")],
+        device="gpu",
+    )
     with pytest.raises(RecordError, match="record 1"):
         list(load)
 
@@ -86,13 +98,17 @@ def test_images_are_decoded_on_the_gpu_alike_for_every_batch_size(tmp_path):
     random = np.random.default_rng(0)
     for number in range(24):
         buffer = io.BytesIO()
-        pixels = image.fromarray(random.integers(0, 256, (9, 12, 3), np.uint8)).resize((120 + number, 90))
+        pixels = image.fromarray(random.integers(0, 256, (9, 12, 3), np.uint8)).resize(
+            (120 + number, 90)
+        )
         pixels.save(buffer, "JPEG", quality=90)
         (tmp_path / f"{number:02}.jpg").write_bytes(buffer.getvalue())
     ops = [gl.ops.Decode(), gl.ops.RandomResizedCrop(32, 32), gl.ops.RandomFlip()]
     results, on_device = [], {"device": "gpu", "decode": "device"}
     for batch_size in (1, 7, 24):
-        load = gl.Loader(gl.images(tmp_path, labels=None), batch_size=batch_size, ops=ops, **on_device)
+        load = gl.Loader(
+            gl.images(tmp_path, labels=None), batch_size=batch_size, ops=ops, **on_device
+        )
         results.append(np.concatenate([on_host(batch["image"]) for batch in load]))
     assert np.array_equal(results[0], results[1])
     assert np.array_equal(results[0], results[2])

@@ -1,4 +1,5 @@
-"""A gpu test runs where a GPU is, is skipped with a reason where none is, and fails there if a GPU is required."""
+"""A gpu test runs where a GPU is, is skipped with a reason where none is, and fails there if a GPU
+is required."""
 
 from __future__ import annotations
 
@@ -33,7 +34,10 @@ class cuda:
         def getDeviceCount():
             {body}
 """
-ONE_GPU, NO_DRIVER = CUPY.format(body="return 1"), CUPY.format(body="raise RuntimeError('no driver')")
+ONE_GPU, NO_DRIVER = (
+    CUPY.format(body="return 1"),
+    CUPY.format(body="raise RuntimeError('no driver')"),
+)
 
 
 @pytest.fixture
@@ -42,10 +46,14 @@ def run(pytester, monkeypatch):
 
     def run(cupy: str, *, required: bool) -> pytest.RunResult:
         conftest = Path(__file__).with_name("conftest.py").read_text(encoding="utf-8")
-        pytester.makepyfile(conftest=conftest, cupy=cupy, test_a=TESTS, test_b=FILE_THAT_SKIPS_ITSELF)
+        pytester.makepyfile(
+            conftest=conftest, cupy=cupy, test_a=TESTS, test_b=FILE_THAT_SKIPS_ITSELF
+        )
         pytester.makeini(f"[pytest]\nmarkers = gpu\npythonpath = {Path(__file__).parents[1]}")
         monkeypatch.setenv("GPULOAD_REQUIRE_GPU", str(int(required)))
-        return pytester.runpytest_inprocess("-p", "no:cacheprovider", "--continue-on-collection-errors")
+        return pytester.runpytest_inprocess(
+            "-p", "no:cacheprovider", "--continue-on-collection-errors"
+        )
 
     return run
 
@@ -61,7 +69,10 @@ def test_without_a_gpu_that_is_required_gpu_tests_fail(run):
     result = run(NO_DRIVER, required=True)
 
     assert result.parseoutcomes() == {"errors": 3, "skipped": 1}
-    assert "under GPULOAD_REQUIRE_GPU=1: Skipped: CuPy cannot use a GPU: no driver" in result.stdout.str()
+    assert (
+        "under GPULOAD_REQUIRE_GPU=1: Skipped: CuPy cannot use a GPU: no driver"
+        in result.stdout.str()
+    )
 
 
 def test_on_a_gpu_they_run(run):

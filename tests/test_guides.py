@@ -1,4 +1,5 @@
-"""The guides by what people have (docs/guides) run, with real files of tests/golden under names of their own."""
+"""The guides by what people have (docs/guides) run, with real files of tests/golden under names of
+their own."""
 
 from __future__ import annotations
 
@@ -31,7 +32,9 @@ def mask(path, source):
     image = pytest.importorskip("PIL.Image")
     with image.open(GOLDEN / source) as photo:
         width, height = photo.size
-    image.fromarray(np.where(np.arange(width) < width // 2, 7, 0).astype(np.uint8)[None].repeat(height, 0)).save(path)
+    image.fromarray(
+        np.where(np.arange(width) < width // 2, 7, 0).astype(np.uint8)[None].repeat(height, 0)
+    ).save(path)
 
 
 IDX = "idx/JPG-PNG-to-MNIST-NN-Format/train-"
@@ -67,8 +70,12 @@ FILES = {  # of a guide: the name there, and the file of tests/golden, or a func
     "hdf5": {
         "train.h5": "hdf5/h5py-latest.h5",
         "train.zarr": "zarr/zarr-3.zarr",
-        "t2m.nc": lambda path: dataset(path, "t2m", PACKED, scale_factor=0.01, add_offset=273.15, _FillValue=PACKED[2]),
-        "samples.mat": lambda path: dataset(path, "X", np.zeros((4, 100)), MATLAB_class=np.bytes_("double")),
+        "t2m.nc": lambda path: dataset(
+            path, "t2m", PACKED, scale_factor=0.01, add_offset=273.15, _FillValue=PACKED[2]
+        ),
+        "samples.mat": lambda path: dataset(
+            path, "X", np.zeros((4, 100)), MATLAB_class=np.bytes_("double")
+        ),
     },
     "parquet": {"days.parquet": "parquet/polars.parquet"},
     "masks-and-boxes": {
@@ -81,10 +88,19 @@ FILES = {  # of a guide: the name there, and the file of tests/golden, or a func
         "licence.txt": "../../LICENSE",
         "de-en.tfrecord": "tfrecord/trax/para_crawl-train.tfrecord-00000-of-00001",
     },
-    "series": {"sine.npy": "npy/npy-matlab/matlab_sine_int16.npy", "airline.csv": "csv/io/airline-passengers.csv"},
+    "series": {
+        "sine.npy": "npy/npy-matlab/matlab_sine_int16.npy",
+        "airline.csv": "csv/io/airline-passengers.csv",
+    },
 }
 PACKED = np.array([100, 200, -32767], np.int16)
-NEEDS = {"images": "PIL", "masks-and-boxes": "PIL", "csv": "pyarrow", "hdf5": "zarr", "series": "pyarrow"}
+NEEDS = {
+    "images": "PIL",
+    "masks-and-boxes": "PIL",
+    "csv": "pyarrow",
+    "hdf5": "zarr",
+    "series": "pyarrow",
+}
 
 
 def dataset(path, name, values, **attributes):

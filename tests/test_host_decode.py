@@ -1,4 +1,5 @@
-"""Images decoded on the host for a GPU: its batches are those of the CPU, and a state keeps where they are decoded."""
+"""Images decoded on the host for a GPU: its batches are those of the CPU, and a state keeps where
+they are decoded."""
 
 from __future__ import annotations
 
@@ -26,13 +27,23 @@ from tests.opexamples import NAMES, beside_boxes, example
 
 Image = pytest.importorskip("PIL.Image")
 COUNT = 10
-# Behind kernels a compiler may round once where NumPy rounds twice: of values up to 4 that is the last bit of float32.
+# Behind kernels a compiler may round once where NumPy rounds twice: of values up to 4 that is the
+# last bit of float32.
 FLOAT_BOUND = 2e-6
 LARGE = gl.ops.ScaleJitter(24, scale=(0.5, 1.5))  # its example makes images of megapixels
-# Views of one image that has a size, an op each. Those that are left out act on files, boxes, labels and texts.
-PLACES = {"Decode": "image", "OneHot": "label", "RandomIoUCrop": "image", "CleanBoxes": "boxes", "PadTo": "boxes"}
+# Views of one image that has a size, an op each. Those that are left out act on files, boxes,
+# labels and texts.
+PLACES = {
+    "Decode": "image",
+    "OneHot": "label",
+    "RandomIoUCrop": "image",
+    "CleanBoxes": "boxes",
+    "PadTo": "boxes",
+}
 VIEWS = tuple(name for name in NAMES if name not in ("Copy", "Dali", *PLACES))
-QUICK_VIEWS = tuple(name for name in VIEWS if name not in ("AugMix", "Elastic"))  # which take seconds there
+QUICK_VIEWS = tuple(
+    name for name in VIEWS if name not in ("AugMix", "Elastic")
+)  # which take seconds there
 
 
 def mask(height: int, width: int) -> bytes:
@@ -62,7 +73,9 @@ def source(cut: tuple[int, ...] = (), *, boxes: bool = False) -> gl.Source:
     views = [array(imagefiles.png(*size[::-1])) for size in sizes]
 
     columns = {"image": files, "mask": masks, "second": views}
-    encoded = gl.records(COUNT, partial(read_columns, columns), fields=dict.fromkeys(columns, ("u1", (None,))))
+    encoded = gl.records(
+        COUNT, partial(read_columns, columns), fields=dict.fromkeys(columns, ("u1", (None,)))
+    )
     labels = gl.arrays(label=np.arange(COUNT) % 5)
     records = gl.zip(encoded.mark(image="encoded", mask="encoded", second="encoded"), labels)
     return beside_boxes(records) if boxes else records
@@ -133,7 +146,15 @@ LISTS: dict[str, tuple[list[Any], Any]] = {  # ops, output
     "boxes in a window": ([DECODE, LARGE, ops.Pad(40, 40, fill=9), ops.CleanBoxes()], ("image", "boxes")),
     "boxes in rows": ([DECODE, CROP, ops.CleanBoxes(min_size=2), ops.PadTo(4, on="boxes")], ("image", "boxes")),
 }  # fmt: skip
-QUICK = ("normalised", "no size", "a mosaic", "a mask of labels", "boxes", "Python in the middle", "two images")
+QUICK = (
+    "normalised",
+    "no size",
+    "a mosaic",
+    "a mask of labels",
+    "boxes",
+    "Python in the middle",
+    "two images",
+)
 QUICK += ("moved with its mask",)
 
 
@@ -141,7 +162,15 @@ def loaders(name: str, **settings: Any) -> list[gl.Loader]:
     """Return a loader on the CPU, and one whose images are decoded on the host for the GPU."""
     chain, output = LISTS[name]
     records = settings.pop("records", None) or source(boxes="boxes" in output)
-    words = {"batch_size": 4, "ops": chain, "output": output, "shuffle": True, "seed": 3, "drawn": True, **settings}
+    words = {
+        "batch_size": 4,
+        "ops": chain,
+        "output": output,
+        "shuffle": True,
+        "seed": 3,
+        "drawn": True,
+        **settings,
+    }
     return [
         gl.Loader(records, **{**words, "device": "cpu"}),
         gl.Loader(records, **{"device": "gpu", "executor": "array", **words}),
@@ -206,16 +235,31 @@ def test_the_batches_of_each_list_of_ops_are_those_of_the_cpu(name):
 
 def views_of(names: tuple[str, ...]) -> list[Any]:
     """Return ops that decode, make images of 32 x 32 pixels, and give each op a view of its own."""
-    views = [dataclasses.replace(LARGE if name == "ScaleJitter" else example(name), on=name) for name in names]
-    rest = [dataclasses.replace(example(name), on=PLACES[name]) for name in PLACES if name != "Decode"]
+    views = [
+        dataclasses.replace(LARGE if name == "ScaleJitter" else example(name), on=name)
+        for name in names
+    ]
+    rest = [
+        dataclasses.replace(example(name), on=PLACES[name]) for name in PLACES if name != "Decode"
+    ]
     return [DECODE, ops.Resize(32, 32), ops.Copy("image", to=names), *views, *rest]
 
 
 def check_views(names: tuple[str, ...]) -> None:
     records, chain = source(boxes=True), views_of(names)
     output = (*names, "image", "label", "boxes")
-    words = {"batch_size": 4, "ops": chain, "output": output, "seed": 3, "shuffle": True, "drawn": True}
-    pair = [gl.Loader(records, **words, device="cpu"), gl.Loader(records, **words, device="gpu", executor="array")]
+    words = {
+        "batch_size": 4,
+        "ops": chain,
+        "output": output,
+        "seed": 3,
+        "shuffle": True,
+        "drawn": True,
+    }
+    pair = [
+        gl.Loader(records, **words, device="cpu"),
+        gl.Loader(records, **words, device="gpu", executor="array"),
+    ]
     check_equal(pair, 1)
 
 
@@ -250,7 +294,9 @@ def test_every_op_before_the_size_does_as_on_the_cpu(name):
 @pytest.mark.gpu
 @pytest.mark.parametrize("last_batch", ["partial", "pad", "drop"])
 def test_a_short_last_batch_is_that_of_the_cpu(last_batch):
-    check_equal(loaders("normalised", last_batch=last_batch, batch_size=3, shard_id=1, num_shards=2), 1)
+    check_equal(
+        loaders("normalised", last_batch=last_batch, batch_size=3, shard_id=1, num_shards=2), 1
+    )
 
 
 @pytest.mark.gpu
@@ -285,20 +331,28 @@ def test_a_run_goes_on_on_the_other_device_with_the_same_batches(order, caplog):
     assert caplog.messages == []
     for result, expected in zip(second, batches, strict=True):
         for name in ("image",):
-            np.testing.assert_allclose(to_host(result[name]), to_host(expected[name]), rtol=0, atol=FLOAT_BOUND)
+            np.testing.assert_allclose(
+                to_host(result[name]), to_host(expected[name]), rtol=0, atol=FLOAT_BOUND
+            )
     for loader in pair:
         loader.close()
 
 
 @pytest.mark.gpu
-def test_regions_that_doctor_found_bad_on_a_cpu_are_cut_from_whole_images_for_a_gpu_too(monkeypatch):
+def test_regions_that_doctor_found_bad_on_a_cpu_are_cut_from_whole_images_for_a_gpu_too(
+    monkeypatch,
+):
     failure = trials.Failure("array", "cpu", "JPEG", True, "largest 9")
-    monkeypatch.setattr(trials, "load", lambda name, place: (failure,) if (name, place) == ("array", "cpu") else ())
+    monkeypatch.setattr(
+        trials, "load", lambda name, place: (failure,) if (name, place) == ("array", "cpu") else ()
+    )
 
     cpu, gpu = loaders("normalised")
 
     assert all(crop is None for crop in gpu.graph.crops)
-    assert "whole images are decoded and cut: gpuload doctor found that array on cpu" in gpu.describe()
+    assert (
+        "whole images are decoded and cut: gpuload doctor found that array on cpu" in gpu.describe()
+    )
     check_equal([cpu, gpu], 1)
 
 
@@ -321,12 +375,17 @@ TURN, MIRROR = ops.Python(upside_down, out={}), ops.Python(mirror_image, out={})
 def test_dali_goes_on_behind_images_that_the_core_has_decoded(chain, array_chain, number):
     pytest.importorskip("nvidia.dali")
 
-    with cpu_loader(ops=chain, executor="dali", decode="host") as loader, cpu_loader(ops=array_chain) as other:
+    with (
+        cpu_loader(ops=chain, executor="dali", decode="host") as loader,
+        cpu_loader(ops=array_chain) as other,
+    ):
         results, expected = images_of(loader), images_of(other)
         place, executor = line_of(loader, "decoding"), line_of(loader, "executor")
 
     for result, image in zip(results, expected, strict=True):
-        np.testing.assert_allclose(result, image, rtol=0, atol=1.1 / 60)  # a level, where DALI resizes
+        np.testing.assert_allclose(
+            result, image, rtol=0, atol=1.1 / 60
+        )  # a level, where DALI resizes
     assert place.startswith("on the host, by ")
     assert f": {' '.join(type(op).__name__ for op in chain[:number])};" in place
     assert place.endswith("for DALI (asked for)")
@@ -339,7 +398,8 @@ def test_dali_goes_on_behind_images_that_the_core_has_decoded(chain, array_chain
 class DeviceDecoder:
     """Stands for DALI: pixels that differ from those of the host by one; on a GPU they are there.
 
-    It runs what DALI would run by NumPy, whose results a test can tell from those of the core by their last bit.
+    It runs what DALI would run by NumPy, whose results a test can tell from those of the core by
+    their last bit.
     """
 
     kind, name, any_length, bundles = "batches", "dali", False, False
@@ -350,9 +410,13 @@ class DeviceDecoder:
 
     def start(self, fields: Any, draws: Any) -> None:
         """See ``BatchExecutor``."""
-        results = ArrayRowExecutor(self.graph).run({name: to_host(fields[name]) for name in fields}, draws, {})
+        results = ArrayRowExecutor(self.graph).run(
+            {name: to_host(fields[name]) for name in fields}, draws, {}
+        )
         to_device = np.asarray if self.device == "cpu" else device.cupy().asarray
-        self._pending.append({name: to_device(values + (name == "image")) for name, values in results.items()})
+        self._pending.append(
+            {name: to_device(values + (name == "image")) for name, values in results.items()}
+        )
 
     def finish(self) -> Any:
         """See ``BatchExecutor``."""
@@ -372,12 +436,15 @@ class DeviceDecoder:
 
 @pytest.fixture(params=["sim", pytest.param("cupy", marks=pytest.mark.gpu)])
 def dali(request, monkeypatch):
-    """Have a DALI that a test can tell from the core; returns a function that sets the cores for each GPU."""
+    """Have a DALI that a test can tell from the core; returns a function that sets the cores for
+    each GPU."""
     sim, make = None, choose.make
     if request.param == "sim":
         sim = simdevice.install(monkeypatch, seed=1)
     monkeypatch.setattr(choose, "_has_dali", lambda: True)
-    monkeypatch.setenv("GPULOAD_DOCTOR", "0")  # nothing is audited: its pixels are others on purpose
+    monkeypatch.setenv(
+        "GPULOAD_DOCTOR", "0"
+    )  # nothing is audited: its pixels are others on purpose
     monkeypatch.setattr(choose.ArrayRowExecutor, "decoder", "core")
     monkeypatch.setattr(
         choose,
@@ -394,12 +461,21 @@ def dali(request, monkeypatch):
 
 def line_of(loader: gl.Loader, name: str) -> str:
     """Return a line of ``describe()`` without its name."""
-    return next(line for line in loader.describe().splitlines() if line.startswith(f"{name}:")).split(":", 1)[1].strip()
+    return (
+        next(line for line in loader.describe().splitlines() if line.startswith(f"{name}:"))
+        .split(":", 1)[1]
+        .strip()
+    )
 
 
 def auto_loader(**words: Any) -> gl.Loader:
     """Return a loader for the GPU that decides by itself where images are decoded."""
-    settings = {"batch_size": 3, "ops": [DECODE, CROP, FLIP, ops.ColorJitter(0.4)], "output": "image", "seed": 3}
+    settings = {
+        "batch_size": 3,
+        "ops": [DECODE, CROP, FLIP, ops.ColorJitter(0.4)],
+        "output": "image",
+        "seed": 3,
+    }
     # No audit: it would find that this device decodes wrongly.
     return gl.Loader(source(), **{**settings, "device": "gpu", "audit": 0, **words})
 
@@ -411,7 +487,9 @@ def images_of(loader: gl.Loader) -> list[Any]:
 def test_describe_says_where_images_are_decoded_by_whom_and_what_is_uploaded(dali):
     dali(16)
     with auto_loader() as loader:
-        place, stages, executor = (line_of(loader, name) for name in ("decoding", "stages", "executor"))
+        place, stages, executor = (
+            line_of(loader, name) for name in ("decoding", "stages", "executor")
+        )
     dali(2)
     with auto_loader() as loader:
         on_device = line_of(loader, "decoding")
@@ -422,7 +500,10 @@ def test_describe_says_where_images_are_decoded_by_whom_and_what_is_uploaded(dal
     )
     assert stages == "image: array of ColorJitter"
     assert executor == "array, cupy (images are decoded on the host)"
-    assert on_device == "on gpu:0, by DALI (2 of the 3 cores for each GPU that the host needs to decode)"
+    assert (
+        on_device
+        == "on gpu:0, by DALI (2 of the 3 cores for each GPU that the host needs to decode)"
+    )
 
 
 def test_where_the_host_does_all_ops_describe_says_that_none_is_left(dali):
@@ -432,19 +513,34 @@ def test_where_the_host_does_all_ops_describe_says_that_none_is_left(dali):
 
 
 def test_images_that_the_host_gives_another_shape_are_counted(dali):
-    chain = [DECODE, CROP, ops.Copy("image", to="view"), ops.Python(np.ravel, out={"shape": (1440,)})]
+    chain = [
+        DECODE,
+        CROP,
+        ops.Copy("image", to="view"),
+        ops.Python(np.ravel, out={"shape": (1440,)}),
+    ]
 
     with auto_loader(ops=chain, output=("image", "view")) as loader:
-        assert ": Decode RandomResizedCrop Copy Python; 2,880 bytes an image uploaded" in line_of(loader, "decoding")
+        assert ": Decode RandomResizedCrop Copy Python; 2,880 bytes an image uploaded" in line_of(
+            loader, "decoding"
+        )
 
 
-TWO_VIEWS = [DECODE, ops.Copy("image", to=("a", "b")), ops.RandomResizedCrop(24, on="a"), ops.Resize(8, 9, on="b")]
+TWO_VIEWS = [
+    DECODE,
+    ops.Copy("image", to=("a", "b")),
+    ops.RandomResizedCrop(24, on="a"),
+    ops.Resize(8, 9, on="b"),
+]
 
 
 @pytest.mark.parametrize(
     ("output", "line"),
     [
-        (("a", "b"), "Decode Copy RandomResizedCrop Resize; 1,944 bytes an image uploaded"),  # 3 * (24 * 24 + 8 * 9)
+        (
+            ("a", "b"),
+            "Decode Copy RandomResizedCrop Resize; 1,944 bytes an image uploaded",
+        ),  # 3 * (24 * 24 + 8 * 9)
         (("a", "image"), "on gpu:0, by DALI (no op behind Decode gives the images one size)"),
     ],
 )
@@ -489,7 +585,10 @@ def test_a_run_stays_where_its_images_are_decoded(dali, before, after, place, ca
     np.testing.assert_array_equal(at_step, expected[1])
     assert line == pickled_line
     assert line.endswith("(as in the run of the state that was loaded)")
-    assert f"images are decoded on the {place} from here on, as in the run of the state" in caplog.messages
+    assert (
+        f"images are decoded on the {place} from here on, as in the run of the state"
+        in caplog.messages
+    )
 
 
 def test_the_pixels_of_both_places_differ_here_so_that_these_tests_see_them(dali):
@@ -502,8 +601,14 @@ def test_the_pixels_of_both_places_differ_here_so_that_these_tests_see_them(dali
 @pytest.mark.parametrize(
     ("words", "cause"),
     [
-        ({"executor": "array"}, "executor= or decode= says so; remedy: write decode='device', and leave executor= out"),
-        ({"decode": "host"}, "executor= or decode= says so; remedy: write decode='device', and leave executor= out"),
+        (
+            {"executor": "array"},
+            "executor= or decode= says so; remedy: write decode='device', and leave executor= out",
+        ),
+        (
+            {"decode": "host"},
+            "executor= or decode= says so; remedy: write decode='device', and leave executor= out",
+        ),
     ],
 )
 def test_where_the_user_says_where_a_state_of_elsewhere_is_told(dali, words, cause, caplog):
@@ -547,12 +652,19 @@ def test_on_a_cpu_a_state_of_a_gpus_images_is_told_and_one_of_the_hosts_is_not(w
         position = loader.position
 
     (message,) = caplog.messages
-    assert "a CPU is the host; remedy: write device='gpu' and decode='device', and leave executor= out" in message
+    assert (
+        "a CPU is the host; remedy: write device='gpu' and decode='device', and leave executor= out"
+        in message
+    )
     assert (position.epoch, position.step) == (1, 1)
 
 
 def test_states_without_images_or_of_earlier_versions_say_nothing_of_them(caplog):
-    with cpu_loader(output="label") as labels, cpu_loader() as loader, caplog.at_level(logging.WARNING, "gpuload"):
+    with (
+        cpu_loader(output="label") as labels,
+        cpu_loader() as loader,
+        caplog.at_level(logging.WARNING, "gpuload"),
+    ):
         assert "decode" not in labels.state_dict()
         state = loader.state_dict(epoch=0, step=2)
         del state["decode"]
@@ -565,7 +677,11 @@ def test_states_without_images_or_of_earlier_versions_say_nothing_of_them(caplog
 
 @pytest.mark.parametrize(
     ("cores", "chain", "is_told"),
-    [(16, [DECODE, CROP, FLIP], True), (2, [DECODE, CROP], False), (16, [DECODE, CROP, MIRROR], False)],
+    [
+        (16, [DECODE, CROP, FLIP], True),
+        (2, [DECODE, CROP], False),
+        (16, [DECODE, CROP, MIRROR], False),
+    ],
     ids=["the host by the rule", "the device", "the host as in earlier versions"],
 )
 def test_a_gpu_that_decodes_elsewhere_than_earlier_versions_says_so_of_their_states(
@@ -580,7 +696,9 @@ def test_a_gpu_that_decodes_elsewhere_than_earlier_versions_says_so_of_their_sta
         loader.load_state_dict(state)
 
         assert loader.position.step == 2
-    assert ["decode='device' if that run was on a GPU" in text for text in caplog.messages] == [True] * is_told
+    assert ["decode='device' if that run was on a GPU" in text for text in caplog.messages] == [
+        True
+    ] * is_told
 
 
 @pytest.mark.parametrize("place", ["gpu", 3, None, ["host"]])
@@ -593,7 +711,10 @@ def test_a_state_of_an_unknown_place_is_refused(place):
 
 
 def test_a_cache_has_images_of_the_host_and_its_state_says_so(caplog):
-    with cpu_loader(ops=[DECODE, ops.Resize(24, 24), FLIP]) as loader, loader.cache(memory="9MB") as cached:
+    with (
+        cpu_loader(ops=[DECODE, ops.Resize(24, 24), FLIP]) as loader,
+        loader.cache(memory="9MB") as cached,
+    ):
         state = cached.state_dict()
         loader.load_state_dict(state)
         cached.load_state_dict(loader.state_dict())
@@ -611,5 +732,9 @@ def test_a_place_that_is_not_known_is_refused(words):
 
 
 def test_it_is_an_argument_of_replace_and_of_a_pickle():
-    with cpu_loader() as loader, loader.replace(decode="host") as other, pickle.loads(pickle.dumps(other)) as arrived:
+    with (
+        cpu_loader() as loader,
+        loader.replace(decode="host") as other,
+        pickle.loads(pickle.dumps(other)) as arrived,
+    ):
         assert arrived._arguments["decode"] == "host"

@@ -25,7 +25,8 @@ SCRIPTS = house.read_scripts(ROOT)
 
 @pytest.fixture(autouse=True, scope="module")
 def _no_garbage_collection():
-    """The trees of a thousand files stay. Collections walk all of them, and parsing takes three times as long."""
+    """The trees of a thousand files stay. Collections walk all of them, and parsing takes three
+    times as long."""
     gc.disable()
     yield
     gc.enable()
@@ -68,27 +69,48 @@ def test_the_walk_of_one_batch_names_what_is_there():
     walk = text[text.index("## One batch") : text.index("## Where things are")]
     defined = {node.name for module in MODULES for node in module.nodes if hasattr(node, "name")}
 
-    named = {name for code in re.findall(r"`([^`\n]+)`", walk) for name in re.findall(r"[A-Za-z_]\w*", code)}
+    named = {
+        name
+        for code in re.findall(r"`([^`\n]+)`", walk)
+        for name in re.findall(r"[A-Za-z_]\w*", code)
+    }
     files = {name.rpartition("/")[2] for name in re.findall(r"[\w/]+\.py", walk)}
 
     assert len(named) > 25
     assert files - {Path(module.path).name for module in MODULES} == set()
-    assert named - defined - {Path(module.path).stem for module in MODULES} - ROOMS_AND_WORDS == set()
+    assert (
+        named - defined - {Path(module.path).stem for module in MODULES} - ROOMS_AND_WORDS == set()
+    )
 
 
 def test_the_table_of_rooms_is_that_of_the_checks():
     text = (ROOT / "CONTRIBUTING.md").read_text()
-    table = text[text.index("| line | what it is |") : text.index("`import gpuload` loads NumPy only")]
+    table = text[
+        text.index("| line | what it is |") : text.index("`import gpuload` loads NumPy only")
+    ]
     rows = [line.split("|")[1] for line in table.splitlines()[2:] if line.startswith("|")]
     files = {path.name for path in (ROOT / house.PACKAGE).iterdir()}
 
     paths = [[path.removesuffix("/") for path in re.findall(r"`([^`]+)`", row)] for row in rows]
 
-    assert [{path.removesuffix(".py") for path in line} for line in paths] == [set(line) for line in house.LINES]
+    assert [{path.removesuffix(".py") for path in line} for line in paths] == [
+        set(line) for line in house.LINES
+    ]
     assert {path for line in paths for path in line} - files == set()
 
 
-ROOMS_AND_WORDS = {"pipeline", "executors", "sources", "storage", "ops", "array", "for", "batch", "in", "loader"}
+ROOMS_AND_WORDS = {
+    "pipeline",
+    "executors",
+    "sources",
+    "storage",
+    "ops",
+    "array",
+    "for",
+    "batch",
+    "in",
+    "loader",
+}
 
 
 def test_every_extra_that_is_named_exists():
@@ -98,7 +120,9 @@ def test_every_extra_that_is_named_exists():
     named = {
         (path.name, extra)
         for path in texts
-        for group in re.findall(r"\bgpuload\[([\w, -]+)\]|\bextra=\"([\w-]+)\"", path.read_text(encoding="utf-8"))
+        for group in re.findall(
+            r"\bgpuload\[([\w, -]+)\]|\bextra=\"([\w-]+)\"", path.read_text(encoding="utf-8")
+        )
         for extra in re.split(r"\s*,\s*", "".join(group))
     }
 
@@ -108,7 +132,11 @@ def test_every_extra_that_is_named_exists():
 def test_every_package_that_is_asked_for_is_pinned():
     project = _project()
     wanted = sum(project["optional-dependencies"].values(), project["dependencies"])
-    pinned = {line.partition("==")[0] for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line}
+    pinned = {
+        line.partition("==")[0]
+        for line in (ROOT / "constraints.txt").read_text().splitlines()
+        if "==" in line
+    }
 
     names = {re.match(r"[\w.-]+", line)[0].lower() for line in wanted}
 
@@ -123,7 +151,9 @@ CLEAN = {
     "loader.py": '"""Join."""\nfrom gpuload.pipeline.epoch import x\nfrom . import device as devices',
     "pipeline/epoch.py": '"""One pass."""\nfrom gpuload.pipeline import ring\nfrom gpuload.pipeline.ring import Ring',
     "pipeline/ring.py": '"""Memory."""\nif TYPE_CHECKING:\n    from gpuload.stats import x',
-    "formats/csv/parse.py": ('"""CSV."""\nfrom gpuload import signalsafe\nsignalsafe.import_package("pyarrow.csv")'),
+    "formats/csv/parse.py": (
+        '"""CSV."""\nfrom gpuload import signalsafe\nsignalsafe.import_package("pyarrow.csv")'
+    ),
     "sources/__init__.py": '"""Formats."""\nfrom .npy import npy\ndef open(path): return npy\nopen(1)',
     "formats/npy/source.py": '"""NPY."""\nimport numpy as np\nnp.load("x", allow_pickle=False)\nopen("x")',
     "convert.py": '"""Write."""\nfrom gpuload.formats import FORMATS\nfrom gpuload.formats.npy import pickles',
@@ -152,20 +182,32 @@ BROKEN = {
         ("order.py", "from gpuload import sources", "order imports gpuload.sources"),
         ("ops/crop.py", "from ..order import plan", "ops imports gpuload.order.plan"),
         ("ops/crop.py", "from .. import batch", "ops imports gpuload.batch"),
-        ("state.py", "def f():\n    import gpuload.loader", "state.py:3: state imports gpuload.loader"),
+        (
+            "state.py",
+            "def f():\n    import gpuload.loader",
+            "state.py:3: state imports gpuload.loader",
+        ),
         (
             "storage/pread.py",
             "from gpuload.formats.idx import E",
             "storage imports gpuload.formats.idx.E",
         ),
-        ("spec.py", "from importlib import import_module as load\nload('gpuload.order')", "spec imports gpuload.order"),
+        (
+            "spec.py",
+            "from importlib import import_module as load\nload('gpuload.order')",
+            "spec imports gpuload.order",
+        ),
         ("rng.py", "import gpuload", "rng imports gpuload, "),
         ("loader.py", "from gpuload import npy", "loader imports gpuload.npy"),
         ("__init__.py", "from gpuload import cli", "__init__ imports gpuload.cli"),
         ("helpers.py", "", "the room 'helpers' is on no line"),
     ],
     "modules_import_in_no_circle": [
-        ("pipeline/ring.py", "from .epoch import x", "gpuload.pipeline.ring -> gpuload.pipeline.epoch"),
+        (
+            "pipeline/ring.py",
+            "from .epoch import x",
+            "gpuload.pipeline.ring -> gpuload.pipeline.epoch",
+        ),
         (
             "pipeline/ring.py",
             "def f():\n    import gpuload.pipeline.epoch",
@@ -188,29 +230,65 @@ BROKEN = {
         ),
     ],
     "loops_over_formats_name_none": [
-        ("open.py", "from gpuload.formats.npy import npy", "open.py:2: imports gpuload.formats.npy.npy; "),
-        ("check.py", "from gpuload.formats.npy import pickles", "check.py:2: imports gpuload.formats.npy.pickles; "),
+        (
+            "open.py",
+            "from gpuload.formats.npy import npy",
+            "open.py:2: imports gpuload.formats.npy.npy; ",
+        ),
+        (
+            "check.py",
+            "from gpuload.formats.npy import pickles",
+            "check.py:2: imports gpuload.formats.npy.pickles; ",
+        ),
     ],
     "packages_have_one_importer": [
-        ("loader.py", "def f():\n    import tensorflow.dlpack", "loader.py:3: imports tensorflow.dlpack"),
-        ("ops/decode.py", "from nvidia import dali", "nvidia.dali, which belongs to executors/dali/*"),
+        (
+            "loader.py",
+            "def f():\n    import tensorflow.dlpack",
+            "loader.py:3: imports tensorflow.dlpack",
+        ),
+        (
+            "ops/decode.py",
+            "from nvidia import dali",
+            "nvidia.dali, which belongs to executors/dali/*",
+        ),
         ("order.py", "import pyarrow as pa", "belongs to formats/csv/parse.py"),
         ("batch.py", "import cupy", "belongs to device.py"),
         ("cli/bench.py", "import sklearn", "belongs to cli/demo*"),
-        ("formats/images/source.py", "import PIL.Image", "belongs to images/decode.py and images/recompress.py and"),
+        (
+            "formats/images/source.py",
+            "import PIL.Image",
+            "belongs to images/decode.py and images/recompress.py and",
+        ),
         ("stats.py", "import pandas", "belongs to nobody"),
-        ("loader.py", "import importlib\nimportlib.import_module('cv2')", "loader.py:3: imports cv2"),
+        (
+            "loader.py",
+            "import importlib\nimportlib.import_module('cv2')",
+            "loader.py:3: imports cv2",
+        ),
         ("loader.py", "__import__('ds'[::-1])", "imports ?, which belongs to nobody"),
     ],
     "packages_are_imported_safely": [
-        ("loader.py", "def f():\n    from gpuload.images import head", "loader.py:3: imports gpuload.images.head"),
+        (
+            "loader.py",
+            "def f():\n    from gpuload.images import head",
+            "loader.py:3: imports gpuload.images.head",
+        ),
         (
             "formats/csv/parse.py",
             "def f():\n    import pyarrow.csv",
             "parse.py:3: imports pyarrow.csv; write signalsafe.",
         ),
-        ("images/decode.py", "from PIL import Image", "PIL.Image; write signalsafe.import_package('PIL.Image')"),
-        ("device.py", "import importlib as i\ni.import_module('cupy')", "device.py:3: imports cupy; "),
+        (
+            "images/decode.py",
+            "from PIL import Image",
+            "PIL.Image; write signalsafe.import_package('PIL.Image')",
+        ),
+        (
+            "device.py",
+            "import importlib as i\ni.import_module('cupy')",
+            "device.py:3: imports cupy; ",
+        ),
         ("open.py", "def f():\n    import zipfile", "imports zipfile; "),
     ],
     "calls_of_libraries_have_one_wrapper": [
@@ -224,7 +302,11 @@ BROKEN = {
             "def f(g, pa):\n    try:\n        g()\n    except (OSError, pa.ArrowException):\n        pass",
             "except ArrowException and OSError; write signalsafe",
         ),
-        ("formats/npy/source.py", "try:\n    x = 1\nexcept:\n    pass", "except BaseException; write signalsafe"),
+        (
+            "formats/npy/source.py",
+            "try:\n    x = 1\nexcept:\n    pass",
+            "except BaseException; write signalsafe",
+        ),
     ],
     "threads_start_in_one_place": [
         ("loader.py", "import threading as t\nt.Thread()", "loader.py:3: threading.Thread; "),
@@ -237,14 +319,22 @@ BROKEN = {
         ("order.py", "open('x')", "open; order.py is pure"),
         ("rng.py", "from time import time", "time; rng.py is pure"),
         ("spec.py", "import os", "os; spec.py is pure"),
-        ("ops/flip.py", "import numpy as np\nnp.random.rand()", "numpy.random; ops/flip.py is pure"),
+        (
+            "ops/flip.py",
+            "import numpy as np\nnp.random.rand()",
+            "numpy.random; ops/geometry/flip.py is pure",
+        ),
         ("images/head.py", "from numpy import load", "numpy.load; images/head.py is pure"),
     ],
     "nothing_is_unpickled_or_executed": [
         ("state.py", "from pickle import loads", "pickle; "),
         ("formats/npy/source.py", "x = eval('1')", "eval; "),
         ("ops/python.py", "f = exec", "exec; "),
-        ("formats/npy/source.py", "import numpy\nnumpy.load('x', allow_pickle=True)", "source.py:3: allow_pickle; "),
+        (
+            "formats/npy/source.py",
+            "import numpy\nnumpy.load('x', allow_pickle=True)",
+            "source.py:3: allow_pickle; ",
+        ),
         (
             "loader.py",
             "from gpuload.formats.npy import pickles",
@@ -270,7 +360,8 @@ BROKEN = {
 
 
 @pytest.mark.parametrize(
-    ("check", "path", "text", "message"), [(check, *case) for check, cases in BROKEN.items() for case in cases]
+    ("check", "path", "text", "message"),
+    [(check, *case) for check, cases in BROKEN.items() for case in cases],
 )
 def test_a_broken_rule_is_told_once_with_its_file(tmp_path, check, path, text, message):
     broken = _tree(tmp_path, {**CLEAN, path: "x = 1" if text is None else f'"""Some."""\n{text}'})
@@ -299,12 +390,15 @@ def test_each_exception_names_what_its_file_binds(path, names):
 
 def test_scripts_and_tests_call_nothing_by_words_that_say_nothing(tmp_path):
     (tmp_path / "examples").mkdir()
-    (tmp_path / "examples/loop.py").write_text("found = 1\nfor _next_one in found: found_rows = 1\nseen_by = 2\n")
+    (tmp_path / "examples/loop.py").write_text(
+        "found = 1\nfor _next_one in found: found_rows = 1\nseen_by = 2\n"
+    )
 
     assert len(SCRIPTS) > 150
     assert list(house.names_of_scripts_say_what_they_are(SCRIPTS)) == []
     assert [
-        line.split(" says")[0] for line in house.names_of_scripts_say_what_they_are(house.read_scripts(tmp_path))
+        line.split(" says")[0]
+        for line in house.names_of_scripts_say_what_they_are(house.read_scripts(tmp_path))
     ] == [
         "examples/loop.py:1: found",
         "examples/loop.py:2: _next_one",
@@ -331,7 +425,9 @@ def _tree(folder: Path, files: dict[str, str]) -> list[house.Module]:
 
 def _run(code: str) -> str:
     lines = "\n".join(line.strip() for line in code.splitlines())
-    return subprocess.run([sys.executable, "-c", lines], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    return subprocess.run(
+        [sys.executable, "-c", lines], cwd=ROOT, check=True, capture_output=True, text=True
+    ).stdout
 
 
 def _project() -> dict:

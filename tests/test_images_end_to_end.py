@@ -1,4 +1,5 @@
-"""Image files through the loader: the same pixels on both executors, and errors that name the file."""
+"""Image files through the loader: the same pixels on both executors, and errors that name the
+file."""
 
 from __future__ import annotations
 
@@ -37,7 +38,10 @@ def folder(tmp_path_factory):
 
 
 def batches(folder, **changes):
-    with gl.images(folder) as source, gl.Loader(source, **{"batch_size": 7, "shuffle": True, **changes}) as load:
+    with (
+        gl.images(folder) as source,
+        gl.Loader(source, **{"batch_size": 7, "shuffle": True, **changes}) as load,
+    ):
         yield from load
 
 
@@ -50,8 +54,12 @@ def by_record(result):
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
-@pytest.mark.parametrize("changes", [{"batch_size": 1}, {"batch_size": 64, "num_threads": 4}, {"num_threads": 1}])
-def test_an_image_has_the_same_pixels_for_every_batch_size_and_number_of_threads(folder, executor, changes):
+@pytest.mark.parametrize(
+    "changes", [{"batch_size": 1}, {"batch_size": 64, "num_threads": 4}, {"num_threads": 1}]
+)
+def test_an_image_has_the_same_pixels_for_every_batch_size_and_number_of_threads(
+    folder, executor, changes
+):
     item = by_record(batches(folder, ops=TRAIN, executor=executor))
     second = by_record(batches(folder, ops=TRAIN, executor=executor, **changes))
     assert item.keys() == second.keys() == set(range(40))
@@ -65,7 +73,9 @@ def test_an_image_has_the_same_pixels_on_every_number_of_shards(folder, executor
     shards = [
         batch
         for shard_id in range(num_shards)
-        for batch in batches(folder, ops=TRAIN, executor=executor, num_shards=num_shards, shard_id=shard_id)
+        for batch in batches(
+            folder, ops=TRAIN, executor=executor, num_shards=num_shards, shard_id=shard_id
+        )
     ]
     second = by_record(shards)
     assert item.keys() == second.keys()
@@ -75,9 +85,13 @@ def test_an_image_has_the_same_pixels_on_every_number_of_shards(folder, executor
 def test_executors_differ_by_at_most_one_level_after_a_resize(folder):
     by_array = by_record(batches(folder, ops=TRAIN, executor="array"))
     by_dali = by_record(batches(folder, ops=TRAIN, executor="dali"))
-    differences = np.concatenate([np.abs(by_array[record][0] - by_dali[record][0]).ravel() for record in by_array])
+    differences = np.concatenate(
+        [np.abs(by_array[record][0] - by_dali[record][0]).ravel() for record in by_array]
+    )
     assert differences.max() <= 1.001  # one level of uint8, normalised with std 1
-    assert (differences > 1e-3).mean() <= 1e-4  # these photographs; tests/ops/test_resize.py has smooth images
+    assert (
+        differences > 1e-3
+    ).mean() <= 1e-4  # these photographs; tests/ops/test_resize.py has smooth images
 
 
 def test_executors_are_equal_where_nothing_is_resampled(folder):
@@ -102,10 +116,16 @@ def test_images_of_many_sizes_come_as_a_list_of_what_pillow_decodes(folder, exec
 def test_a_damaged_image_is_an_error_that_names_its_file_at_its_step(tmp_path, executor, damage):
     buffer = io.BytesIO()
     random = np.random.default_rng(0)
-    image_module.fromarray(random.integers(0, 256, (64, 64, 3), np.uint8)).save(buffer, "JPEG", progressive=True)
+    image_module.fromarray(random.integers(0, 256, (64, 64, 3), np.uint8)).save(
+        buffer, "JPEG", progressive=True
+    )
     whole = buffer.getvalue()
     half = len(whole) // 2
-    broken = {"truncated": whole[:half], "garbage": b"not an image", "scan": whole[:half] + b"\xff\xc4" + whole[half:]}
+    broken = {
+        "truncated": whole[:half],
+        "garbage": b"not an image",
+        "scan": whole[:half] + b"\xff\xc4" + whole[half:],
+    }
     for number in range(12):
         (tmp_path / f"{number:02}.jpg").write_bytes(broken[damage] if number == 6 else whole)
     source = gl.images(tmp_path, labels=None)
@@ -137,7 +157,10 @@ def test_a_small_file_that_takes_long_or_much_memory_is_an_error_that_names_the_
     for number in range(6):
         (tmp_path / f"{number}.jpg").write_bytes(bomb if number == 3 else imagefiles.jpeg())
     source = gl.images(tmp_path, labels=None)
-    run, steps = iter(gl.Loader(source, batch_size=1, ops=[gl.ops.Decode(), *extra], executor=executor)), []
+    run, steps = (
+        iter(gl.Loader(source, batch_size=1, ops=[gl.ops.Decode(), *extra], executor=executor)),
+        [],
+    )
 
     for _ in range(3):
         steps.append(next(run).step)
@@ -187,7 +210,10 @@ def test_a_label_that_is_no_class_is_an_error_that_names_its_record(executor):
 def test_a_list_of_all_batches_holds_what_each_was_when_it_came(folder, executor):
     held_batches = []
     for _ in range(3):
-        held_batches.extend((batch, batch["image"].copy()) for batch in batches(folder, ops=TRAIN, executor=executor))
+        held_batches.extend(
+            (batch, batch["image"].copy())
+            for batch in batches(folder, ops=TRAIN, executor=executor)
+        )
     assert all(np.array_equal(batch["image"], copy) for batch, copy in held_batches)
 
 
@@ -199,7 +225,9 @@ class TestFormats:
         image = image_module.fromarray(imagefiles.pixels(24, 32))
         for suffix in ("jpg", "png", "bmp", "ppm", "tif", "webp", "jp2", "j2k", "gif", "avif"):
             image.save(tmp_path / f"a.{suffix}")
-        image_module.fromarray(np.arange(768, dtype=np.uint16).reshape(24, 32) * 85).save(tmp_path / "deep.png")
+        image_module.fromarray(np.arange(768, dtype=np.uint16).reshape(24, 32) * 85).save(
+            tmp_path / "deep.png"
+        )
         (tmp_path / "lies.jpg").write_bytes((tmp_path / "a.tif").read_bytes())
         return tmp_path
 
@@ -213,7 +241,9 @@ class TestFormats:
          [gl.ops.Decode("GRAY", dtype="uint16"), gl.ops.Normalize(30_000.0, 9_000.0)]],
     )  # fmt: skip
     def test_both_executors_make_the_same_of_what_both_decode(self, folder, ops):
-        held_batches = [path for path in sorted(folder.iterdir()) if path.suffix not in (".gif", ".avif")]
+        held_batches = [
+            path for path in sorted(folder.iterdir()) if path.suffix not in (".gif", ".avif")
+        ]
         source = gl.images(held_batches, labels=None)
 
         (item,), (second,) = (self.loader(source, executor, ops) for executor in EXECUTORS)
@@ -228,7 +258,9 @@ class TestFormats:
 
         lossless = [path.name for path in sorted(folder.iterdir())]
         for name in ("a.png", "a.bmp", "a.ppm", "a.tif", "a.jp2", "a.j2k", "lies.jpg"):
-            np.testing.assert_array_equal(batch["image"][lossless.index(name)], imagefiles.pixels(24, 32))
+            np.testing.assert_array_equal(
+                batch["image"][lossless.index(name)], imagefiles.pixels(24, 32)
+            )
         assert all(item.shape == (24, 32, 3) for item in batch["image"])
 
     @pytest.mark.parametrize(("name", "title"), [("a.gif", "GIF"), ("a.avif", "AVIF")])
@@ -242,9 +274,17 @@ class TestFormats:
         assert 'decode="host"' in caught.value.remedy
 
     def test_where_damaged_records_are_replaced_so_are_they(self, folder):
-        source = gl.images([folder / "a.png", folder / "a.jpg", folder / "a.gif", folder / "a.bmp"], labels=None)
+        source = gl.images(
+            [folder / "a.png", folder / "a.jpg", folder / "a.gif", folder / "a.bmp"], labels=None
+        )
         load = gl.Loader(
-            source, batch_size=4, ops=[gl.ops.Decode()], executor="dali", device="cpu", on_error="replace", max_bad=0.5
+            source,
+            batch_size=4,
+            ops=[gl.ops.Decode()],
+            executor="dali",
+            device="cpu",
+            on_error="replace",
+            max_bad=0.5,
         )
 
         (batch,) = load
@@ -254,7 +294,8 @@ class TestFormats:
 
     @pytest.mark.parametrize("executor", EXECUTORS)
     @pytest.mark.parametrize(
-        ("name", "piece"), [("a.bmp", 200), ("a.tif", 200), ("a.webp", 50), ("a.jp2", 50), ("a.ppm", 9)]
+        ("name", "piece"),
+        [("a.bmp", 200), ("a.tif", 200), ("a.webp", 50), ("a.jp2", 50), ("a.ppm", 9)],
     )
     def test_a_damaged_file_is_named(self, folder, executor, name, piece):
         path = folder / name

@@ -1,7 +1,8 @@
-"""A lane on a GPU: nothing is read too early, overwritten too early or freed too early, and nobody waits for it.
+"""A lane on a GPU: nothing is read too early, overwritten too early or freed too early, and nobody
+waits for it.
 
-Each test that is not about the simulation runs on the simulated GPU and, where there is one, on a real one. There a
-kernel that takes its time stands in front of what must not be overtaken.
+Each test that is not about the simulation runs on the simulated GPU and, where there is one, on a
+real one. There a kernel that takes its time stands in front of what must not be overtaken.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ class Real:
         self._spin((1,), (1,), (np.int64(75_000_000),))
 
     def free_all_blocks(self):
-        """Free what CuPy's pool keeps; of several free blocks of one size CuPy 13 takes one after the other."""
+        """Free what CuPy's pool keeps; of several free blocks of one size CuPy 13 takes one after
+        the other."""
         self.cupy.get_default_memory_pool().free_all_blocks()
 
 
@@ -48,7 +50,9 @@ def gpu(request, monkeypatch):
         yield Real()
         return
     sim = simdevice.install(monkeypatch, seed=3)
-    sim.delay = lambda: [sim.cupy.zeros(1) for _ in range(20)]  # more than runs while somebody looks
+    sim.delay = lambda: [
+        sim.cupy.zeros(1) for _ in range(20)
+    ]  # more than runs while somebody looks
     sim.free_all_blocks = lambda: None  # it keeps none
     yield sim
     gc.collect()
@@ -141,7 +145,11 @@ class TestAStep:
         assert np.array_equal(result.get(), ROWS * 2)
 
     def test_has_shapes_dtypes_and_empty_arrays_as_they_were(self, gpu, lane):
-        for host in (np.zeros((0, 3), np.uint8), np.arange(6, dtype=np.int16).reshape(2, 3), np.array(3.0)):
+        for host in (
+            np.zeros((0, 3), np.uint8),
+            np.arange(6, dtype=np.int16).reshape(2, 3),
+            np.array(3.0),
+        ):
             with lane:
                 on_gpu = lane.upload(host)
             lane.mark().synchronize()
@@ -175,7 +183,9 @@ class TestLentMemory:
             image = lane.lend(result)
             del result
             gpu.delay()
-            results.append(image + 1)  # queued behind the delay, and then the array is dropped at once
+            results.append(
+                image + 1
+            )  # queued behind the delay, and then the array is dropped at once
             del image
 
         for number, result in enumerate(results):
@@ -222,7 +232,9 @@ class TestLentMemory:
         lane.reclaim()
         assert lane.bytes == 0
 
-    def test_stays_right_after_the_lane_was_closed_and_the_next_one_took_its_stream(self, gpu, lane):
+    def test_stays_right_after_the_lane_was_closed_and_the_next_one_took_its_stream(
+        self, gpu, lane
+    ):
         arrays = []
         for number in range(5):
             short_lane = Lane("gpu:0")
@@ -235,10 +247,14 @@ class TestLentMemory:
                 gpu.delay()
                 arrays.append(arrays.pop() + 0)
 
-        assert [np.array_equal(array.get(), (ROWS + number) * 2) for number, array in enumerate(arrays)] == [True] * 5
+        assert [
+            np.array_equal(array.get(), (ROWS + number) * 2) for number, array in enumerate(arrays)
+        ] == [True] * 5
 
     def test_that_is_read_on_a_stream_nobody_sees_is_not_overwritten(self, gpu, lane):
-        hidden = gpu.cupy.cuda.Stream(non_blocking=True)  # as TensorFlow's: known to whoever takes the capsule alone
+        hidden = gpu.cupy.cuda.Stream(
+            non_blocking=True
+        )  # as TensorFlow's: known to whoever takes the capsule alone
         results = []
         for number in range(3 * FOREIGN_GROUP):
             lane.reclaim()
@@ -258,9 +274,18 @@ class TestLentMemory:
 
     @pytest.mark.parametrize(
         "view",
-        [lambda x: x, lambda x: x[3:], lambda x: x[5], lambda x: x.reshape(-1), lambda x: x.T, lambda x: x.view("i4")],
+        [
+            lambda x: x,
+            lambda x: x[3:],
+            lambda x: x[5],
+            lambda x: x.reshape(-1),
+            lambda x: x.T,
+            lambda x: x.view("i4"),
+        ],
     )
-    @pytest.mark.parametrize("export", [lambda x: x.__dlpack__(), lambda x: x.__cuda_array_interface__])
+    @pytest.mark.parametrize(
+        "export", [lambda x: x.__dlpack__(), lambda x: x.__cuda_array_interface__]
+    )
     def test_that_leaves_cupy_is_noticed_also_through_a_view(self, gpu, lane, view, export):
         result, event = step(lane, pinned(ROWS))
         lane.hand_over(event)
@@ -274,7 +299,8 @@ class TestLentMemory:
         assert lane.bytes == 0
 
     def test_of_somebody_else_goes_only_when_it_was_read(self, gpu, lane):
-        """Memory that is not CuPy's (DALI's) is not ordered by our stream, so the host has to see that it was read."""
+        """Memory that is not CuPy's (DALI's) is not ordered by our stream, so the host has to see
+        that it was read."""
         dropped = threading.Event()
 
         class Owner:
@@ -287,7 +313,9 @@ class TestLentMemory:
         owned = gpu.cupy.asarray(ROWS)
         gpu.cupy.cuda.get_current_stream().synchronize()
         memory = gpu.cupy.cuda.UnownedMemory(owned.data.ptr, owned.nbytes, Owner(owned), 0)
-        image = lane.lend(gpu.cupy.ndarray(owned.shape, owned.dtype, gpu.cupy.cuda.MemoryPointer(memory, 0)))
+        image = lane.lend(
+            gpu.cupy.ndarray(owned.shape, owned.dtype, gpu.cupy.cuda.MemoryPointer(memory, 0))
+        )
         del memory
         gpu.delay()
         result = image + 1
@@ -322,7 +350,13 @@ class TestALane:
         result, event = step(lane, pinned(ROWS))
         lane.close()
         lane.close()
-        for use in (lane.__enter__, lane.mark, lane.reclaim, lambda: lane.lend(result), lambda: lane.hand_over(event)):
+        for use in (
+            lane.__enter__,
+            lane.mark,
+            lane.reclaim,
+            lambda: lane.lend(result),
+            lambda: lane.hand_over(event),
+        ):
             with pytest.raises(ClosedError):
                 use()
 
@@ -339,7 +373,9 @@ class TestALane:
         assert handles[0] != lane.stream.ptr
 
     @pytest.mark.parametrize("has_event", [False, True])
-    def test_that_is_garbage_in_a_cycle_gives_a_sound_stream_and_sound_events_to_the_next_one(self, gpu, has_event):
+    def test_that_is_garbage_in_a_cycle_gives_a_sound_stream_and_sound_events_to_the_next_one(
+        self, gpu, has_event
+    ):
         cycle = {"lane": Lane("gpu:0")}
         cycle["event"] = cycle["lane"].mark() if has_event else None
         cycle["itself"] = cycle
@@ -408,7 +444,9 @@ class TestNobodyWaits:
         uploads, doubled = sim.works("upload"), sim.works("mul")
 
         assert len(uploads) == len(doubled) == 3
-        assert all(sim.notes["begin"] < work.ran < sim.notes["end"] for work in uploads[1:] + doubled[1:])
+        assert all(
+            sim.notes["begin"] < work.ran < sim.notes["end"] for work in uploads[1:] + doubled[1:]
+        )
         assert sim.host_waits == []
         assert np.array_equal(image.get(), ROWS * 2)
 
@@ -455,7 +493,9 @@ class TestNobodyWaits:
         assert sim.used_bytes <= 4 * ROWS.nbytes
 
     @pytest.mark.parametrize("handle", [None, -1, 0, 2])
-    def test_a_reader_that_names_no_stream_of_its_own_is_waited_for_with_the_whole_device(self, sim, handle):
+    def test_a_reader_that_names_no_stream_of_its_own_is_waited_for_with_the_whole_device(
+        self, sim, handle
+    ):
         lane = Lane("gpu:0")
         result, event = step(lane, pinned(ROWS))
         lane.hand_over(event)
@@ -526,7 +566,9 @@ class TestEachWaitIsNeeded:
 
         consume()
         lend = Lane.lend
-        monkeypatch.setattr(Lane, "lend", lambda self, array: _without_stream(lend(self, array), sim))
+        monkeypatch.setattr(
+            Lane, "lend", lambda self, array: _without_stream(lend(self, array), sim)
+        )
         with sim.expect_fault("gives memory back to its pool while 'add'"):
             consume()
 
@@ -561,7 +603,10 @@ class TestEachWaitIsNeeded:
             lane.reclaim()
 
         consume()
-        with sim.expect_fault("gives memory back to its pool while 'add'"), monkeypatch.context() as patch:
+        with (
+            sim.expect_fault("gives memory back to its pool while 'add'"),
+            monkeypatch.context() as patch,
+        ):
             patch.setattr(sim.cupy.cuda.Device, "synchronize", lambda self: None)
             consume()
 
@@ -580,7 +625,10 @@ class TestEachWaitIsNeeded:
             lane.reclaim()
 
         consume()
-        with sim.expect_fault("gives memory back to its pool while 'add'"), monkeypatch.context() as patch:
+        with (
+            sim.expect_fault("gives memory back to its pool while 'add'"),
+            monkeypatch.context() as patch,
+        ):
             patch.setattr(sim.cupy.cuda, "ExternalStream", lambda handle: sim.null)
             consume()
 
@@ -618,7 +666,9 @@ class TestEachWaitIsNeeded:
 
     def test_the_look_at_the_events_of_somebody_elses_memory(self, sim, monkeypatch):
         lane = Lane("gpu:0")
-        foreign = sim.cupy.from_dlpack(sim.cupy.asarray(ROWS))  # on the consumer's stream, like DALI's on its own
+        foreign = sim.cupy.from_dlpack(
+            sim.cupy.asarray(ROWS)
+        )  # on the consumer's stream, like DALI's on its own
         image = lane.lend(foreign)
         del foreign
         stream = sim.cupy.cuda.Stream(non_blocking=True)
@@ -703,7 +753,9 @@ class TestOddEnds:
                 event.done  # noqa: B018
             lane.close()
             recorded = []
-            patch.setattr(sim.cupy.cuda.Event, "record", lambda self, stream: recorded.append(stream))
+            patch.setattr(
+                sim.cupy.cuda.Event, "record", lambda self, stream: recorded.append(stream)
+            )
             del image, event, use
         assert recorded == []
         assert len(sim.trace) == queued

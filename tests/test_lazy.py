@@ -1,4 +1,5 @@
-"""Names that are imported at their first use: which there are, and that they are as if they had been there before."""
+"""Names that are imported at their first use: which there are, and that they are as if they had
+been there before."""
 
 from __future__ import annotations
 
@@ -55,7 +56,8 @@ def check(side):
 
 @pytest.fixture
 def shapes(tmp_path, monkeypatch):
-    """Return a package with lazy names, and an event: its module waits for it in the middle of its import."""
+    """Return a package with lazy names, and an event: its module waits for it in the middle of its
+    import."""
     event = threading.Event()
     event.set()
     folder = tmp_path / "shapes"
@@ -87,7 +89,9 @@ def test_type_checkers_read_the_names_that_a_package_attaches(package):
     assert [name for name in module.__all__ if not hasattr(module, name)] == []
 
 
-def test_the_import_loads_no_op_no_recipe_and_no_reader_and_a_batch_of_rows_needs_that_of_its_format_alone(tmp_path):
+def test_the_import_loads_no_op_no_recipe_and_no_reader_and_a_batch_of_rows_needs_that_of_its_format_alone(
+    tmp_path,
+):
     code = """
         import sys
         import numpy as np
@@ -102,14 +106,28 @@ def test_the_import_loads_no_op_no_recipe_and_no_reader_and_a_batch_of_rows_need
     before, after = _run(code, tmp_path)
 
     lazy_modules = {
-        f"{package}.{module}" for package in PACKAGES for module in sys.modules[package]._lazy_names.values()
+        f"{package}.{module}"
+        for package in PACKAGES
+        for module in sys.modules[package]._lazy_names.values()
     }
-    formats_of_one_module = {name for name in lazy_modules if re.fullmatch(r"gpuload\.formats\.\w+", name)}
+    formats_of_one_module = {
+        name for name in lazy_modules if re.fullmatch(r"gpuload\.formats\.\w+", name)
+    }
     assert len(lazy_modules) > 50
     assert formats_of_one_module >= {"gpuload.formats.idx", "gpuload.formats.text"}
-    assert set(before) & lazy_modules == formats_of_one_module | {"gpuload.ops.base", "gpuload.sources.compose"}
-    assert set(before) & {"email", "html", "importlib.metadata", "statistics", "tempfile", "zipfile"} == set()
-    assert after == ["gpuload.formats.npy.headers", "gpuload.formats.pixels", "gpuload.formats.npy.source"]
+    assert set(before) & lazy_modules == formats_of_one_module | {
+        "gpuload.ops.base",
+        "gpuload.sources.compose",
+    }
+    assert (
+        set(before) & {"email", "html", "importlib.metadata", "statistics", "tempfile", "zipfile"}
+        == set()
+    )
+    assert after == [
+        "gpuload.formats.npy.headers",
+        "gpuload.formats.pixels",
+        "gpuload.formats.npy.source",
+    ]
 
 
 def test_dir_lists_the_names_and_a_star_imports_them(shapes):
@@ -124,7 +142,9 @@ def test_dir_lists_the_names_and_a_star_imports_them(shapes):
 
 
 def test_a_name_that_is_not_there_is_an_attribute_error():
-    with pytest.raises(AttributeError, match=r"module 'gpuload\.ops' has no attribute '_RandomFilp'") as caught:
+    with pytest.raises(
+        AttributeError, match=r"module 'gpuload\.ops' has no attribute '_RandomFilp'"
+    ) as caught:
         gl.ops._RandomFilp  # noqa: B018
 
     assert (caught.value.name, caught.value.obj) == ("_RandomFilp", gl.ops)
@@ -197,7 +217,9 @@ def test_an_error_shows_of_our_frames_the_call_and_the_place_that_raised_it_alon
     assert not hasattr(package.Square.__init__.__wrapped__, "__wrapped__")
     with pytest.raises(SpecError) as caught:
         gl.npy([])
-    own_frames = [entry for entry in caught.traceback if str(entry.path).startswith(str(ROOT / "gpuload"))]
+    own_frames = [
+        entry for entry in caught.traceback if str(entry.path).startswith(str(ROOT / "gpuload"))
+    ]
     assert [entry.path.name for entry in own_frames] == ["tracebacks.py", "files.py"]
 
 
@@ -216,9 +238,16 @@ def test_a_lazy_function_takes_the_arguments_of_the_function_that_it_stands_for(
 
 
 def _run(code, folder):
-    """Return the words of each line that a program prints in a process that has imported nothing."""
-    command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{inspect.cleandoc(code)}"]
-    text = subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True, timeout=100).stdout
+    """Return the words of each line that a program prints in a process that has imported
+    nothing."""
+    command = [
+        sys.executable,
+        "-c",
+        f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{inspect.cleandoc(code)}",
+    ]
+    text = subprocess.run(
+        command, cwd=folder, check=True, capture_output=True, text=True, timeout=100
+    ).stdout
     return [line.split() for line in text.splitlines()]
 
 

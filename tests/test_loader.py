@@ -39,16 +39,29 @@ from gpuload.spec import Field, Layout, Part, Spec
 from tests.interrupts import Alarm
 from tests.threads import none_left
 
-OPS = [gl.ops.RandomCrop(6, 6, pad=2), gl.ops.RandomFlip(), gl.ops.Normalize((1.0, 2.0, 3.0), (4.0, 5.0, 6.0))]
+OPS = [
+    gl.ops.RandomCrop(6, 6, pad=2),
+    gl.ops.RandomFlip(),
+    gl.ops.Normalize((1.0, 2.0, 3.0), (4.0, 5.0, 6.0)),
+]
 
 
 def source(count=61):
     images = np.random.default_rng(0).integers(0, 256, (count, 6, 6, 3), np.uint8)
-    return gl.arrays(image=images, label=np.arange(count), name=np.array([f"n{i}" for i in range(count)]))
+    return gl.arrays(
+        image=images, label=np.arange(count), name=np.array([f"n{i}" for i in range(count)])
+    )
 
 
 def loader(count=61, **changes):
-    arguments = {"batch_size": 7, "ops": OPS, "shuffle": True, "seed": 3, "device": "cpu", **changes}
+    arguments = {
+        "batch_size": 7,
+        "ops": OPS,
+        "shuffle": True,
+        "seed": 3,
+        "device": "cpu",
+        **changes,
+    }
     return gl.Loader(source(count), **arguments)
 
 
@@ -78,7 +91,9 @@ def expected():
 
 @pytest.mark.parametrize("batch_size", [1, 7, 64])
 @pytest.mark.parametrize("num_threads", [1, 4])
-def test_a_record_is_the_same_for_every_batch_size_and_number_of_threads(expected, batch_size, num_threads):
+def test_a_record_is_the_same_for_every_batch_size_and_number_of_threads(
+    expected, batch_size, num_threads
+):
     with loader(batch_size=batch_size, num_threads=num_threads) as load:
         assert_same(by_record(load), expected)
 
@@ -86,7 +101,9 @@ def test_a_record_is_the_same_for_every_batch_size_and_number_of_threads(expecte
 @pytest.mark.parametrize("num_shards", [1, 2, 3, 7])
 @pytest.mark.parametrize("last_batch", ["partial", "pad"])
 def test_a_record_is_the_same_for_every_number_of_shards(expected, num_shards, last_batch):
-    shards = [loader(num_shards=num_shards, shard_id=i, last_batch=last_batch) for i in range(num_shards)]
+    shards = [
+        loader(num_shards=num_shards, shard_id=i, last_batch=last_batch) for i in range(num_shards)
+    ]
     assert len({len(load) for load in shards}) == 1
     assert_same(by_record(batch for load in shards for batch in load), expected)
 
@@ -99,7 +116,10 @@ def test_the_array_form_of_each_op_is_what_a_record_goes_through(expected):
     draws = graph.draw(seed=3, epoch=0, records=records, sizes=sizes)
     images = list(read["image"])
     for op, draw in zip(graph.ops, draws, strict=True):
-        images = [op.array(np, image, {k: v[i] for k, v in draw.items()}) for i, image in enumerate(images)]
+        images = [
+            op.array(np, image, {k: v[i] for k, v in draw.items()})
+            for i, image in enumerate(images)
+        ]
     for record in records:
         assert np.array_equal(expected[record]["image"], images[record])
         assert expected[record]["label"] == record
@@ -135,7 +155,9 @@ def test_of_steps_done_together_only_arrays_that_begin_elsewhere_are_copied(on_e
         assert load._session.recipe.num_joined > 1
         run = iter(load)
         alone, first, second = next(run), next(run), next(run)
-    assert _memory(alone["image"]) is not _memory(first["image"])  # its step is the one that is waited for
+    assert _memory(alone["image"]) is not _memory(
+        first["image"]
+    )  # its step is the one that is waited for
     assert _memory(first["image"]) is _memory(second["image"])
     assert _memory(first["label"]) is not _memory(second["label"])
 
@@ -166,7 +188,9 @@ def test_a_loop_that_drops_its_batches_allocates_no_slot_after_the_first_lap():
 @pytest.mark.parametrize("leave", ["at the end", "early", "by an error"])
 def test_a_loader_between_two_epochs_keeps_only_memory_that_the_system_may_take(leave, monkeypatch):
     offered, offer = [], device.offer
-    monkeypatch.setattr(device, "offer", lambda memory: offered.append(_address(memory)) or offer(memory))
+    monkeypatch.setattr(
+        device, "offer", lambda memory: offered.append(_address(memory)) or offer(memory)
+    )
     load = loader(2000, batch_size=4)
     batches = []
     with contextlib.suppress(KeyError):
@@ -180,7 +204,9 @@ def test_a_loader_between_two_epochs_keeps_only_memory_that_the_system_may_take(
     memories = [weakref.ref(_memory(batch["image"])) for batch in batches]
     batches.clear()
     for _ in range(1000):
-        waiting = [_address(memory) for slots in load._session.ring._idle.values() for memory in slots]
+        waiting = [
+            _address(memory) for slots in load._session.ring._idle.values() for memory in slots
+        ]
         num_alive = len({_address(alive) for memory in memories if (alive := memory()) is not None})
         if num_alive <= len(waiting):
             break
@@ -228,7 +254,9 @@ def test_a_loop_that_was_left_goes_on_where_it_was_left():
         if batch.step == 2:
             break
     assert place(load) == (0, 3)
-    assert [(batch.epoch, batch.step) for batch in load] == [(0, step) for step in range(3, len(load))]
+    assert [(batch.epoch, batch.step) for batch in load] == [
+        (0, step) for step in range(3, len(load))
+    ]
     assert place(load) == (1, 0)
     assert next(iter(load)).epoch == 1
 
@@ -236,7 +264,11 @@ def test_a_loop_that_was_left_goes_on_where_it_was_left():
 def test_an_iterator_begins_where_the_loader_is_and_takes_it_along():
     load = loader()
     first, second = iter(load), iter(load)
-    assert [(batch.epoch, batch.step) for batch in (next(first), next(first), next(second))] == [(0, 0), (0, 1), (0, 0)]
+    assert [(batch.epoch, batch.step) for batch in (next(first), next(first), next(second))] == [
+        (0, 0),
+        (0, 1),
+        (0, 0),
+    ]
     assert place(load) == (0, 1)
     next(first)
     assert place(load) == (0, 3)
@@ -332,7 +364,9 @@ def test_the_steps_of_records_are_those_at_which_batch_at_has_them():
 
     steps = load.steps_of([7, 2], epoch=3)
 
-    assert [record in load.batch_at(step, 3).records for record, step in zip([7, 2], steps, strict=True)] == [
+    assert [
+        record in load.batch_at(step, 3).records for record, step in zip([7, 2], steps, strict=True)
+    ] == [
         True,
         True,
     ]
@@ -395,13 +429,19 @@ def test_a_state_of_another_run_is_refused_saying_what_differs(changes, word):
 
 def test_a_state_of_other_data_is_refused():
     other = gl.arrays(
-        image=np.zeros((61, 6, 6, 3), np.uint8), label=np.arange(61), name=source().read([0])["name"].repeat(61)
+        image=np.zeros((61, 6, 6, 3), np.uint8),
+        label=np.arange(61),
+        name=source().read([0])["name"].repeat(61),
     )
     with pytest.raises(StateError, match="source"):
-        gl.Loader(other, batch_size=7, ops=OPS, shuffle=True, seed=3).load_state_dict(loader().state_dict())
+        gl.Loader(other, batch_size=7, ops=OPS, shuffle=True, seed=3).load_state_dict(
+            loader().state_dict()
+        )
 
 
-@pytest.mark.parametrize("state", [None, {}, {"version": 99}, {"version": 1, "epoch": -1, "position": 0}, []])
+@pytest.mark.parametrize(
+    "state", [None, {}, {"version": 99}, {"version": 1, "epoch": -1, "position": 0}, []]
+)
 def test_what_is_no_state_is_refused(state):
     with pytest.raises(StateError):
         loader().load_state_dict(state)
@@ -420,7 +460,9 @@ def test_leaving_a_field_out_does_not_change_the_others(expected):
     ops = [gl.ops.RandomFlip(on="mask"), *OPS]
     images = source().read(np.arange(61))["image"]
     both = gl.zip(source(), gl.arrays(mask=images))
-    load = gl.Loader(both, batch_size=7, ops=[*ops[:1], gl.ops.RandomFlip(on="image")], output="image", seed=3)
+    load = gl.Loader(
+        both, batch_size=7, ops=[*ops[:1], gl.ops.RandomFlip(on="image")], output="image", seed=3
+    )
     whole = gl.Loader(both, batch_size=7, ops=[*ops[:1], gl.ops.RandomFlip(on="image")], seed=3)
     for batch, other in zip(load, whole, strict=True):
         assert np.array_equal(batch["image"], other["image"])
@@ -465,7 +507,9 @@ def test_auto_says_what_it_chose_and_why(caplog):
     assert load.describe().count("\n") > 5
 
 
-@pytest.mark.parametrize(("executor", "why"), [("auto", "faster one on a CPU"), ("array", "asked for")])
+@pytest.mark.parametrize(
+    ("executor", "why"), [("auto", "faster one on a CPU"), ("array", "asked for")]
+)
 def test_describe_says_why_executor_and_device_were_chosen(executor, why):
     lines = dict(line.split(":", 1) for line in loader(executor=executor).describe().splitlines())
     assert why in lines["executor"]
@@ -523,7 +567,9 @@ def test_a_value_that_an_op_cannot_take_is_an_error_at_its_step_alone(prefetch):
     labels = np.zeros(100, np.int64)
     labels[41] = 7
     ops = [gl.ops.OneHot(3, on="label")]
-    load = gl.Loader(gl.arrays(label=labels), batch_size=2, ops=ops, prefetch=prefetch, device="cpu")
+    load = gl.Loader(
+        gl.arrays(label=labels), batch_size=2, ops=ops, prefetch=prefetch, device="cpu"
+    )
     run, steps, failed = iter(load), [], None
     while True:
         try:
@@ -557,7 +603,12 @@ def test_what_is_drawn_for_many_steps_at_once_is_what_each_draws_alone(batch_siz
     images = np.random.default_rng(0).integers(0, 256, (9001, 6, 5, 3), np.uint8)
     ops = [gl.ops.RandomCrop(4, 4, pad=2), gl.ops.RandomFlip(), gl.ops.Normalize(3, 7)]
     load = gl.Loader(
-        gl.arrays(image=images), batch_size=batch_size, shuffle=True, ops=ops, executor="array", device="cpu"
+        gl.arrays(image=images),
+        batch_size=batch_size,
+        shuffle=True,
+        ops=ops,
+        executor="array",
+        device="cpu",
     )
     numbers = {step * len(load) // 20 for step in range(20)} | {len(load) - 1}
     for batch in load:
@@ -648,13 +699,16 @@ def test_whatever_a_signal_handler_raises_each_step_comes_once_and_right(how):
                         interrupted += 1
                 assert [batch.step for batch in batches] == list(range(len(load)))
                 assert all(
-                    np.array_equal(batch["image"], other) for batch, other in zip(batches, expected, strict=True)
+                    np.array_equal(batch["image"], other)
+                    for batch, other in zip(batches, expected, strict=True)
                 )
         assert interrupted > 10
 
 
 @pytest.mark.parametrize("step", [0, 1, 8])
-def test_a_signal_while_an_iterator_that_reads_ahead_moves_the_loader_loses_no_batch(monkeypatch, step):
+def test_a_signal_while_an_iterator_that_reads_ahead_moves_the_loader_loses_no_batch(
+    monkeypatch, step
+):
     def ring(*_):
         raise TimeoutError
 
@@ -683,7 +737,10 @@ def test_a_signal_while_an_iterator_that_reads_ahead_moves_the_loader_loses_no_b
 def test_two_threads_that_share_an_iterator_get_each_batch_once():
     with loader(3000, batch_size=4) as load:
         run, steps = iter(load), []
-        takers = [threading.Thread(target=lambda: steps.extend(batch.step for batch in run)) for _ in range(4)]
+        takers = [
+            threading.Thread(target=lambda: steps.extend(batch.step for batch in run))
+            for _ in range(4)
+        ]
         for taker in takers:
             taker.start()
         for taker in takers:
@@ -806,7 +863,9 @@ def test_a_killed_run_goes_on_with_the_next_batch(tmp_path, request):
     program = KILLED.format(tests=str(request.config.rootpath))
 
     def first_lines(count, *arguments):
-        process = subprocess.Popen([sys.executable, "-c", program, *arguments], stdout=subprocess.PIPE, text=True)
+        process = subprocess.Popen(
+            [sys.executable, "-c", program, *arguments], stdout=subprocess.PIPE, text=True
+        )
         lines = [json.loads(process.stdout.readline()) for _ in range(count)]
         process.kill()
         process.wait()
@@ -824,8 +883,13 @@ def test_a_batch_size_beyond_the_records_takes_memory_for_the_records_alone():
     assert load._session.recipe.slot_bytes < 100_000
     [batch] = load
     assert sorted(batch.records) == list(range(61))
-    parts = [gl.Loader(source(), batch_size=10**12, shard_id=i, num_shards=7, device="cpu") for i in range(7)]
-    assert sorted(record for part in parts for batch in part for record in batch.records) == list(range(61))
+    parts = [
+        gl.Loader(source(), batch_size=10**12, shard_id=i, num_shards=7, device="cpu")
+        for i in range(7)
+    ]
+    assert sorted(record for part in parts for batch in part for record in batch.records) == list(
+        range(61)
+    )
     assert max(part._session.recipe.num_rows for part in parts) == 9
 
 
@@ -845,7 +909,9 @@ def test_the_work_for_a_loader_grows_with_its_fields_and_not_with_their_square()
         names = [Name(f"f{number}") for number in range(count)]
         many = gl.arrays(x=np.zeros(3)).rename(x="f0")
         fields = [Field(name, np.dtype("u1"), ()) for name in names]
-        layout = Layout(count, tuple(Part(field, field.dtype, number) for number, field in enumerate(fields)))
+        layout = Layout(
+            count, tuple(Part(field, field.dtype, number) for number, field in enumerate(fields))
+        )
         many.groups, many.spec = (Group.of(layout),), Spec(tuple(fields))
         Name.compared = 0
         gl.Loader(many, batch_size=2, device="cpu")
@@ -857,10 +923,14 @@ def test_the_work_for_a_loader_grows_with_its_fields_and_not_with_their_square()
 def test_text_that_is_none_is_named_with_its_record(tmp_path):
     texts = np.array([[65, 0], [66, 0], [0x110000, 0], [67, 0]], np.uint32).view("U2")
     for swapped in (False, True):
-        np.save(tmp_path / "a.npy", texts.astype(texts.dtype.newbyteorder(">")) if swapped else texts)
+        np.save(
+            tmp_path / "a.npy", texts.astype(texts.dtype.newbyteorder(">")) if swapped else texts
+        )
         with gl.npy(tmp_path / "a.npy") as rows:
             assert rows[1]["x"] == ["B"]
-            with pytest.raises(RecordError, match=r"a\.npy, record 2, byte 144: its text holds a number that is no"):
+            with pytest.raises(
+                RecordError, match=r"a\.npy, record 2, byte 144: its text holds a number that is no"
+            ):
                 rows[2]
             run, names = iter(gl.Loader(rows, batch_size=1, device="cpu")), []
             for step in range(4):
@@ -874,11 +944,17 @@ def test_text_that_is_none_is_named_with_its_record(tmp_path):
 
 def test_text_that_is_none_is_named_with_its_record_also_where_lengths_vary(tmp_path):
     for number in range(3):
-        texts = np.array([65, 0x110000 if number == 1 else 66, *[67] * number], np.uint32).view("U1")
+        texts = np.array([65, 0x110000 if number == 1 else 66, *[67] * number], np.uint32).view(
+            "U1"
+        )
         np.save(tmp_path / f"{number}.npy", texts)
     files = gl.npy(tmp_path / "*.npy", record="file")
     assert files[2]["x"].tolist() == ["A", "B", "C", "C"]
-    for ask in (lambda: files[1], lambda: files.read([0, 1]), lambda: list(gl.Loader(files, batch_size=3))):
+    for ask in (
+        lambda: files[1],
+        lambda: files.read([0, 1]),
+        lambda: list(gl.Loader(files, batch_size=3)),
+    ):
         with pytest.raises(RecordError, match=r"1\.npy, record 0: its text"):
             ask()
 
@@ -886,12 +962,18 @@ def test_text_that_is_none_is_named_with_its_record_also_where_lengths_vary(tmp_
 def test_a_record_that_no_memory_can_hold_is_named(tmp_path, monkeypatch):
     np.save(tmp_path / "a.npy", np.zeros(10, np.uint8))
     header = io.BytesIO()
-    np.lib.format.write_array_header_1_0(header, {"descr": "|u1", "fortran_order": False, "shape": (1 << 42,)})
+    np.lib.format.write_array_header_1_0(
+        header, {"descr": "|u1", "fortran_order": False, "shape": (1 << 42,)}
+    )
     (tmp_path / "b.npy").write_bytes(header.getvalue())
-    os.truncate(tmp_path / "b.npy", len(header.getvalue()) + (1 << 42))  # holes, which take no place
+    os.truncate(
+        tmp_path / "b.npy", len(header.getvalue()) + (1 << 42)
+    )  # holes, which take no place
     empty = np.empty
 
-    def of_this_machine(shape, dtype=float, **more):  # some systems promise any memory, and end who uses it
+    def of_this_machine(
+        shape, dtype=float, **more
+    ):  # some systems promise any memory, and end who uses it
         if np.prod(shape, dtype=float) > 1 << 40:
             raise MemoryError("Unable to allocate")
         return empty(shape, dtype, **more)
@@ -899,7 +981,9 @@ def test_a_record_that_no_memory_can_hold_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(np, "empty", of_this_machine)
     files = gl.npy(tmp_path / "*.npy", record="file")
     for ask in (lambda: files[1], lambda: list(gl.Loader(files, batch_size=2, device="cpu"))):
-        with pytest.raises(RecordError, match=r"b\.npy, record 0: its 4398046511104 bytes are too many"):
+        with pytest.raises(
+            RecordError, match=r"b\.npy, record 0: its 4398046511104 bytes are too many"
+        ):
             ask()
 
 
@@ -909,7 +993,9 @@ def test_the_batch_size_may_be_said_without_its_name():
 
 @pytest.mark.parametrize("num_shards", [1, 3])
 def test_a_loader_of_which_every_epoch_would_be_empty_is_refused(num_shards):
-    with pytest.raises(SpecError, match=r"remedy: use a smaller batch_size, or last_batch='partial'"):
+    with pytest.raises(
+        SpecError, match=r"remedy: use a smaller batch_size, or last_batch='partial'"
+    ):
         gl.Loader(source(), batch_size=62, last_batch="drop", num_shards=num_shards, device="cpu")
     assert len(gl.Loader(source(), batch_size=61, last_batch="drop", device="cpu")) == 1
     assert list(gl.Loader(source()[:0], batch_size=61, last_batch="drop", device="cpu")) == []
@@ -924,9 +1010,13 @@ def test_the_repr_of_a_loader_says_what_it_gives_and_where_it_is():
     )
 
 
-@pytest.mark.parametrize(("prefetch", "text"), [(1, "1 step is made ahead"), (40, "40 steps are made ahead")])
+@pytest.mark.parametrize(
+    ("prefetch", "text"), [(1, "1 step is made ahead"), (40, "40 steps are made ahead")]
+)
 def test_describe_speaks_of_steps_and_megabytes(prefetch, text):
-    lines = dict(line.split(":", 1) for line in loader(3000, prefetch=prefetch).describe().splitlines())
+    lines = dict(
+        line.split(":", 1) for line in loader(3000, prefetch=prefetch).describe().splitlines()
+    )
     assert lines["prefetch"].strip() == text
     assert "MB for a step" in lines["memory"]
     assert "step" in lines["threads"]
@@ -971,7 +1061,9 @@ def test_an_iterator_that_was_made_before_a_state_was_loaded_goes_on_there(num_t
         next(run)
     load.load_state_dict(state_at(2, 4))
     rest = list(run)
-    assert [(batch.epoch, batch.step) for batch in rest] == [(2, step) for step in range(4, len(load))]
+    assert [(batch.epoch, batch.step) for batch in rest] == [
+        (2, step) for step in range(4, len(load))
+    ]
     assert np.array_equal(rest[0]["image"], expected[4]["image"])
     assert place(load) == (3, 0)
 
@@ -1020,7 +1112,8 @@ def test_an_iterator_that_reads_ahead_says_that_a_state_was_loaded_and_moves_not
     load.load_state_dict(state_at(2, 4))
     for _ in range(2):
         with pytest.raises(
-            SpecError, match=r"is at epoch 2, step 4[\s\S]*a state was loaded[\s\S]*make a new iterator"
+            SpecError,
+            match=r"is at epoch 2, step 4[\s\S]*a state was loaded[\s\S]*make a new iterator",
         ):
             next(run)
     assert place(load) == (2, 4)
@@ -1044,7 +1137,10 @@ def test_a_state_that_is_where_what_reads_ahead_left_the_loader_changes_nothing(
 
 def numbers(**changes):
     """A loader of 16 steps, short enough to be made together."""
-    return gl.Loader(gl.arrays(x=np.arange(256)), **{"batch_size": 16, "device": "cpu", "num_threads": 2, **changes})
+    return gl.Loader(
+        gl.arrays(x=np.arange(256)),
+        **{"batch_size": 16, "device": "cpu", "num_threads": 2, **changes},
+    )
 
 
 def wait(seconds):
@@ -1081,7 +1177,12 @@ def test_fill_never_counts_more_steps_than_are_made_ahead():
             for _ in load:
                 wait(0.002)
         stats = load.stats()
-        assert 0 <= stats["steps_ready"] <= stats["steps_ahead"] <= stats["batches"] * max(16, load.prefetch)
+        assert (
+            0
+            <= stats["steps_ready"]
+            <= stats["steps_ahead"]
+            <= stats["batches"] * max(16, load.prefetch)
+        )
     assert numbers().stats()["fill"] == 0
 
 

@@ -1,4 +1,5 @@
-"""What a loader's ops make, kept or written: batches, draws and states are those of the loader without it."""
+"""What a loader's ops make, kept or written: batches, draws and states are those of the loader
+without it."""
 
 from __future__ import annotations
 
@@ -19,7 +20,9 @@ from gpuload.testing.sources import SourceContract
 from tests import simdevice
 
 X = np.arange(240, dtype=np.uint8).reshape(10, 6, 4, 1)
-needs_dali = pytest.mark.skipif(not signalsafe.is_installed("nvidia.dali"), reason="DALI is not installed")
+needs_dali = pytest.mark.skipif(
+    not signalsafe.is_installed("nvidia.dali"), reason="DALI is not installed"
+)
 
 
 def inverted(x):
@@ -32,7 +35,11 @@ def noisy(x, rng):
 
 def photo(number):
     pixels = np.random.default_rng(number).integers(0, 256, (8, 8, 3), np.uint8)
-    image, exif, file = Image.fromarray(pixels).resize((70 + 3 * number, 60 + number)), Image.Exif(), io.BytesIO()
+    image, exif, file = (
+        Image.fromarray(pixels).resize((70 + 3 * number, 60 + number)),
+        Image.Exif(),
+        io.BytesIO(),
+    )
     exif[0x0112] = 1 + number % 8  # each orientation
     image.save(file, "JPEG", exif=exif)
     return file.getvalue()
@@ -62,7 +69,13 @@ OPS = {
 
 def photo_loader(photos, ops="resize", **arguments):
     source = gl.images(photos, labels="folder")
-    arguments = {"output": ("image", "label"), "device": "cpu", "shuffle": True, "seed": 5, **arguments}
+    arguments = {
+        "output": ("image", "label"),
+        "device": "cpu",
+        "shuffle": True,
+        "seed": 5,
+        **arguments,
+    }
     return gl.Loader(source, 5, ops=OPS[ops] if isinstance(ops, str) else ops, **arguments)
 
 
@@ -80,12 +93,17 @@ def assert_same_batches(item, other, epochs=(0, 3)):
 def test_the_batches_are_the_same_bit_for_bit(photos, tmp_path, ops, place):
     loader = photo_loader(photos, ops)
 
-    cached = loader.cache(**({"memory": "1GB"} if place == "memory" else {"path": tmp_path / "cache"}))
+    cached = loader.cache(
+        **({"memory": "1GB"} if place == "memory" else {"path": tmp_path / "cache"})
+    )
 
     assert_same_batches(loader, cached)
     assert_same_batches(loader.replace(seed=6, batch_size=4), cached.replace(seed=6, batch_size=4))
     if ops != "nothing random":
-        images = [cached.batch_at(0, epoch)["image"][np.argsort(cached.batch_at(0, epoch).records)] for epoch in (0, 1)]
+        images = [
+            cached.batch_at(0, epoch)["image"][np.argsort(cached.batch_at(0, epoch).records)]
+            for epoch in (0, 1)
+        ]
         assert not np.array_equal(*images)  # drawn anew
 
 
@@ -114,7 +132,9 @@ def test_states_go_from_one_to_the_other(photos, ops):
     loader.load_state_dict(cached.state_dict())
     assert loader.position.step == 2
     with pytest.raises(StateError, match="the ops"):
-        cached.load_state_dict(loader.replace(ops=[*loader.ops, gl.ops.Cast("float32")]).state_dict())
+        cached.load_state_dict(
+            loader.replace(ops=[*loader.ops, gl.ops.Cast("float32")]).state_dict()
+        )
 
 
 def test_files_of_before_are_found_and_those_of_other_ops_refused(photos, tmp_path):
@@ -168,7 +188,9 @@ def test_shards_of_a_cached_loader_are_those_of_the_loader(photos):
     loader = photo_loader(photos)
     cached = loader.cache(memory="1GB")
     for shard_id in range(2):
-        assert_same_batches(*(item.replace(num_shards=2, shard_id=shard_id) for item in (loader, cached)), [1])
+        assert_same_batches(
+            *(item.replace(num_shards=2, shard_id=shard_id) for item in (loader, cached)), [1]
+        )
 
 
 def test_a_damaged_record_is_named_when_the_cache_is_made(photos):
@@ -198,10 +220,13 @@ def test_pixels_of_another_executor_are_refused_with_the_way(photos):
     loader = photo_loader(photos, executor="dali")
 
     with pytest.raises(
-        DeviceError, match=r"executor 'dali' on cpu(.|\n)*replace\(device='cpu', executor='array', decode='auto'\)"
+        DeviceError,
+        match=r"executor 'dali' on cpu(.|\n)*replace\(device='cpu', executor='array', decode='auto'\)",
     ):
         loader.cache(memory="1GB")
-    cached = loader.replace(device="cpu", executor="array").cache(memory="1GB").replace(executor="dali")
+    cached = (
+        loader.replace(device="cpu", executor="array").cache(memory="1GB").replace(executor="dali")
+    )
     assert (
         np.abs(cached.batch_at(0)["image"] - loader.batch_at(0)["image"]).max() <= 2
     )  # two levels of 8 bits, by std=0.5
@@ -219,7 +244,9 @@ def test_functions_before_dali_are_done_once_on_the_host():
 
 
 def test_a_mix_and_no_place_are_refused():
-    mixture = gl.Loader(gl.mix({gl.arrays(x=X): 1, gl.arrays(x=X): 2}), 4, ops=[gl.ops.Cast("float32")])
+    mixture = gl.Loader(
+        gl.mix({gl.arrays(x=X): 1, gl.arrays(x=X): 2}), 4, ops=[gl.ops.Cast("float32")]
+    )
 
     with pytest.raises(SpecError, match="cache its parts"):
         mixture.cache(memory="1GB")
@@ -262,7 +289,9 @@ def test_images_of_all_sizes_are_written_as_tensors(photos, tmp_path):
 
     content = eval(result.call, {"gl": gl}).read(range(12))
     for part, reference in zip(
-        content["image"], loader.replace(shuffle=False, batch_size=12).batch_at(0)["image"], strict=True
+        content["image"],
+        loader.replace(shuffle=False, batch_size=12).batch_at(0)["image"],
+        strict=True,
     ):
         np.testing.assert_array_equal(part, reference)
 
@@ -296,7 +325,9 @@ def test_the_records_of_an_epoch_make_no_loader_that_takes_the_states_of_others(
 
     frozen = gl.Loader(loader.to_source(epoch=3), 5, shuffle=True, seed=5)
 
-    np.testing.assert_array_equal(frozen.batch_at(1)["image"], _row_by_row(loader, frozen.batch_at(1).records))
+    np.testing.assert_array_equal(
+        frozen.batch_at(1)["image"], _row_by_row(loader, frozen.batch_at(1).records)
+    )
     with pytest.raises(StateError):
         frozen.load_state_dict(loader.state_dict())
 
@@ -310,7 +341,9 @@ def _row_by_row(loader, records):
     return np.stack([rows[record] for record in records.tolist()])
 
 
-@pytest.mark.parametrize("ops", [OPS["nothing random"], [gl.ops.Decode()]], ids=["one size", "all sizes"])
+@pytest.mark.parametrize(
+    "ops", [OPS["nothing random"], [gl.ops.Decode()]], ids=["one size", "all sizes"]
+)
 def test_few_large_files_are_read_at_a_time(photos, monkeypatch, ops):
     monkeypatch.setattr(filtering, "CHUNK_BYTES", 8000)
     sizes = {file.name: file.stat().st_size for file in photos.rglob("*.jpg")}
@@ -320,20 +353,32 @@ def test_few_large_files_are_read_at_a_time(photos, monkeypatch, ops):
 
     assert np.concatenate(pieces).tolist() == list(range(12))
     for piece in pieces:
-        files = [behind.where(number).partition(",")[0].rpartition("/")[2] for number in piece.tolist()]
+        files = [
+            behind.where(number).partition(",")[0].rpartition("/")[2] for number in piece.tolist()
+        ]
         assert len(files) == 1 or sum(sizes[file] for file in files) <= 8000
 
 
 class TestOpsSource(SourceContract):
     def open(self, folder):
         source = gl.arrays(x=X, label=np.arange(10))
-        return OpsSource(source, [gl.ops.Cast("float32", on="x"), gl.ops.RandomFlip(on="x")], ("x", "label"), 7, 2)
+        return OpsSource(
+            source,
+            [gl.ops.Cast("float32", on="x"), gl.ops.RandomFlip(on="x")],
+            ("x", "label"),
+            7,
+            2,
+        )
 
     def open_other(self, folder):
-        return OpsSource(gl.arrays(x=X, label=np.arange(10)), [gl.ops.Cast("float32", on="x")], ("x", "label"), 7)
+        return OpsSource(
+            gl.arrays(x=X, label=np.arange(10)), [gl.ops.Cast("float32", on="x")], ("x", "label"), 7
+        )
 
     def expected(self):
-        loader = gl.Loader(gl.arrays(x=X), 10, ops=[gl.ops.Cast("float32"), gl.ops.RandomFlip()], seed=7)
+        loader = gl.Loader(
+            gl.arrays(x=X), 10, ops=[gl.ops.Cast("float32"), gl.ops.RandomFlip()], seed=7
+        )
         return {"x": loader.batch_at(0, 2)["x"], "label": np.arange(10)}
 
 
@@ -341,9 +386,12 @@ def test_on_a_simulated_gpu_what_the_cpu_made_is_kept_and_the_other_ops_run_ther
     sim = simdevice.install(monkeypatch, seed=5)
     ops = [gl.ops.Cast("float32"), gl.ops.RandomFlip()]
 
-    with gl.Loader(gl.arrays(x=X), 4, ops=ops, shuffle=True, device="gpu", executor="array") as loader:
+    with gl.Loader(
+        gl.arrays(x=X), 4, ops=ops, shuffle=True, device="gpu", executor="array"
+    ) as loader:
         with pytest.raises(
-            DeviceError, match=r"executor 'array' on gpu:0(.|\n)*replace\(device='cpu', executor='array'"
+            DeviceError,
+            match=r"executor 'array' on gpu:0(.|\n)*replace\(device='cpu', executor='array'",
         ):
             loader.cache(memory="1MB")
         with loader.replace(device="cpu").cache(memory="1MB").replace(device="gpu") as cached:

@@ -1,4 +1,5 @@
-"""The oracle of torchvision, beside stand-ins of torch and torchvision: which operators it declares."""
+"""The oracle of torchvision, beside stand-ins of torch and torchvision: which operators it
+declares."""
 
 from __future__ import annotations
 
@@ -23,11 +24,17 @@ assert "nms" in torch.operators
 
 
 class Torch(SimpleNamespace):
-    """torch, as far as the oracle asks: a second registration of an operator is an error, in place of the end."""
+    """torch, as far as the oracle asks: a second registration of an operator is an error, in place
+    of the end."""
 
     def __init__(self, *, loads: bool) -> None:
         super().__init__(
-            ops=self, library=self, operators=[], libraries=[], loads=loads, set_num_threads=lambda number: None
+            ops=self,
+            library=self,
+            operators=[],
+            libraries=[],
+            loads=loads,
+            set_num_threads=lambda number: None,
         )
 
     def load_library(self, path: str) -> None:
@@ -48,7 +55,9 @@ class Torch(SimpleNamespace):
 
 
 @pytest.mark.parametrize("loads", [True, False])
-def test_operators_are_declared_where_torchvisions_library_does_not_load(loads, tmp_path, monkeypatch):
+def test_operators_are_declared_where_torchvisions_library_does_not_load(
+    loads, tmp_path, monkeypatch
+):
     for name in TORCHVISION:
         folder = tmp_path / name.replace(".", "/")
         folder.mkdir()
@@ -70,7 +79,9 @@ def test_operators_are_declared_where_torchvisions_library_does_not_load(loads, 
 
 
 def test_the_parts_on_a_gpu_leave_out_what_compares_with_torchvision_on_a_cpu():
-    files = [path for path in Path(__file__).parent.glob("ops/*.py") if path.name.endswith("_torch.py")]
+    files = [
+        path for path in Path(__file__).parent.glob("ops/*.py") if path.name.endswith("_torch.py")
+    ]
     parts = [part for part in gpu_report.PARTS if "tests/ops" in part.command]
 
     assert len(parts) == 2

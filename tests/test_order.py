@@ -1,4 +1,5 @@
-"""The order is a uniform permutation, computed without memory, and ignores batch size and number of shards."""
+"""The order is a uniform permutation, computed without memory, and ignores batch size and number of
+shards."""
 
 from __future__ import annotations
 
@@ -21,13 +22,16 @@ BEGIN = Position()
 
 
 def batch(plan, step, epoch=0, start=BEGIN):
-    """The records of a step, and which are valid; counted from the epoch's beginning unless it was begun elsewhere."""
+    """The records of a step, and which are valid; counted from the epoch's beginning unless it was
+    begun elsewhere."""
     records, valid, _ = plan.span(plan.at(replace(start, epoch=epoch), step))
     return records, valid
 
 
 blocks_of_one_lane = st.builds(Blocks, st.integers(1, 9), st.integers(1, 5))
-all_blocks = st.builds(Blocks, st.integers(1, 9), st.integers(1, 5), st.integers(1, 7), st.integers(1, 9))
+all_blocks = st.builds(
+    Blocks, st.integers(1, 9), st.integers(1, 5), st.integers(1, 7), st.integers(1, 9)
+)
 shuffles = st.one_of(st.booleans(), blocks_of_one_lane, all_blocks)
 
 
@@ -37,12 +41,25 @@ def epoch_of(plan, epoch=0, start=BEGIN):
     return [records[valid] for records, valid in batches]
 
 
-def global_order(length, *, batch_size, num_shards, shuffle=True, seed=0, epoch=0, start=BEGIN, last_batch="partial"):
+def global_order(
+    length,
+    *,
+    batch_size,
+    num_shards,
+    shuffle=True,
+    seed=0,
+    epoch=0,
+    start=BEGIN,
+    last_batch="partial",
+):
     plans = [
-        Plan(length, batch_size, shuffle, seed, shard_id, num_shards, last_batch) for shard_id in range(num_shards)
+        Plan(length, batch_size, shuffle, seed, shard_id, num_shards, last_batch)
+        for shard_id in range(num_shards)
     ]
     steps = zip(*(epoch_of(plan, epoch, start) for plan in plans), strict=True)
-    return np.concatenate([np.empty(0, np.int64), *(records for shards in steps for records in shards)])
+    return np.concatenate(
+        [np.empty(0, np.int64), *(records for shards in steps for records in shards)]
+    )
 
 
 @given(
@@ -53,9 +70,15 @@ def global_order(length, *, batch_size, num_shards, shuffle=True, seed=0, epoch=
     st.integers(1, 3),
     st.integers(0, 2),
 )
-def test_the_step_of_a_record_is_the_one_that_has_it(length, batch_size, shuffle, last_batch, num_shards, epoch):
+def test_the_step_of_a_record_is_the_one_that_has_it(
+    length, batch_size, shuffle, last_batch, num_shards, epoch
+):
     plan = Plan(length, batch_size, shuffle, 5, 0, num_shards, last_batch)
-    steps = {int(record): step for step, records in enumerate(epoch_of(plan, epoch)) for record in records}
+    steps = {
+        int(record): step
+        for step, records in enumerate(epoch_of(plan, epoch))
+        for record in records
+    }
 
     assert plan.steps_of(list(steps), epoch) == list(steps.values())
     for record in {-1, length, *range(length)} - steps.keys():
@@ -85,7 +108,9 @@ def test_a_permutation_holds_every_number_once(length, seed, epoch):
 @pytest.mark.parametrize("length", [3, 4, 5])
 def test_every_arrangement_of_a_few_records_is_equally_likely(length):
     epochs = 6000
-    orders = np.stack([permutation(length, seed=1, epoch=e).at(np.arange(length)) for e in range(epochs)])
+    orders = np.stack(
+        [permutation(length, seed=1, epoch=e).at(np.arange(length)) for e in range(epochs)]
+    )
 
     _, counts = np.unique(orders @ length ** np.arange(length), return_counts=True)
 
@@ -99,10 +124,14 @@ def test_every_arrangement_of_a_few_records_is_equally_likely(length):
 @pytest.mark.parametrize("length", [10, 37, 100, 1000])
 def test_places_and_neighbours_are_uniform(length):
     epochs = 1500
-    orders = np.stack([permutation(length, seed=2, epoch=e).at(np.arange(length)) for e in range(epochs)])
+    orders = np.stack(
+        [permutation(length, seed=2, epoch=e).at(np.arange(length)) for e in range(epochs)]
+    )
     places = np.zeros((length, length))
     np.add.at(places, (np.broadcast_to(np.arange(length), orders.shape), orders), 1)
-    distances = np.bincount(((orders[:, 1:] - orders[:, :-1]) % length).ravel(), minlength=length)[1:]
+    distances = np.bincount(((orders[:, 1:] - orders[:, :-1]) % length).ravel(), minlength=length)[
+        1:
+    ]
 
     for counts, freedom in ((places, (length - 1) ** 2), (distances, length - 2)):
         expected = counts.sum() / counts.size
@@ -131,7 +160,11 @@ def test_a_batch_of_a_trillion_records_takes_no_memory():
     assert peak < 1 << 20
 
 
-@given(st.integers(1, 10**13), st.integers(0, 2**64 - 1), st.lists(st.integers(0, 2**40), min_size=1, max_size=20))
+@given(
+    st.integers(1, 10**13),
+    st.integers(0, 2**64 - 1),
+    st.lists(st.integers(0, 2**40), min_size=1, max_size=20),
+)
 def test_the_numpy_form_equals_the_compiled_form(length, seed, places):
     positions = np.array(places) % length
     compiled = permutation(length, seed=seed, epoch=1).at(positions)
@@ -148,7 +181,10 @@ def test_the_order_is_the_same_in_every_version():
     assert permutation(10, seed=42, epoch=0).at(np.arange(10)).tolist() == GOLDEN_SMALL
     assert permutation(10**9, seed=42, epoch=7).at(np.arange(4)).tolist() == GOLDEN_LARGE
     assert batch(Plan(20, 20, Blocks(4, 2), seed=42), 0, 1)[0].tolist() == GOLDEN_BLOCKS
-    assert batch(Plan(20, 20, Blocks(4, 2, lanes=3, chunk=2), seed=42), 0, 1)[0].tolist() == GOLDEN_LANES
+    assert (
+        batch(Plan(20, 20, Blocks(4, 2, lanes=3, chunk=2), seed=42), 0, 1)[0].tolist()
+        == GOLDEN_LANES
+    )
     assert Split(20, 5, seed=42, second=False).at(np.arange(5)).tolist() == GOLDEN_SPLIT
 
 
@@ -156,15 +192,22 @@ def test_the_order_is_the_same_in_every_version():
 def test_the_shards_together_visit_every_record_once_in_an_order_that_ignores_them(
     length, batch_size, num_shards, shuffle, epoch
 ):
-    visited = global_order(length, batch_size=batch_size, num_shards=num_shards, shuffle=shuffle, epoch=epoch)
+    visited = global_order(
+        length, batch_size=batch_size, num_shards=num_shards, shuffle=shuffle, epoch=epoch
+    )
     alone = global_order(length, batch_size=length, num_shards=1, shuffle=shuffle, epoch=epoch)
     assert np.array_equal(np.sort(visited), np.arange(length))
     assert np.array_equal(visited, alone)
 
 
 @given(st.integers(1, 100), st.integers(1, 9), st.integers(1, 7), st.sampled_from(order.LAST_BATCH))
-def test_every_shard_has_the_same_number_of_steps_and_no_empty_batch(length, batch_size, num_shards, last_batch):
-    plans = [Plan(length, batch_size, True, 0, shard_id, num_shards, last_batch) for shard_id in range(num_shards)]
+def test_every_shard_has_the_same_number_of_steps_and_no_empty_batch(
+    length, batch_size, num_shards, last_batch
+):
+    plans = [
+        Plan(length, batch_size, True, 0, shard_id, num_shards, last_batch)
+        for shard_id in range(num_shards)
+    ]
     assert len({plan.end() for plan in plans}) == 1
     for plan in plans:
         for step in range(plan.end()):
@@ -211,7 +254,9 @@ def test_partial_deals_the_last_records_out_and_gives_an_empty_shard_one_padded_
 
 
 def test_drop_leaves_the_last_records_out():
-    assert np.array_equal(global_order(11, batch_size=2, num_shards=2, shuffle=False, last_batch="drop"), np.arange(8))
+    assert np.array_equal(
+        global_order(11, batch_size=2, num_shards=2, shuffle=False, last_batch="drop"), np.arange(8)
+    )
 
 
 @given(
@@ -225,7 +270,9 @@ def test_another_number_of_shards_and_batch_size_goes_on_with_exactly_the_record
     position = before.at(BEGIN, num_steps).offset
     start = Plan(length, new_batch_size, shuffle, 0, 0, new_num_shards).start_at(0, position)
 
-    rest = global_order(length, batch_size=new_batch_size, num_shards=new_num_shards, shuffle=shuffle, start=start)
+    rest = global_order(
+        length, batch_size=new_batch_size, num_shards=new_num_shards, shuffle=shuffle, start=start
+    )
 
     whole = global_order(length, batch_size=batch_size, num_shards=num_shards, shuffle=shuffle)
     assert np.array_equal(rest, whole[position:])
@@ -248,7 +295,11 @@ def test_blocks_begin_elsewhere_in_each_epoch():
 
 
 def test_epochs_and_seeds_have_other_orders():
-    orders = {tuple(batch(Plan(50, 50, True, seed), 0, epoch)[0]) for seed in range(5) for epoch in range(5)}
+    orders = {
+        tuple(batch(Plan(50, 50, True, seed), 0, epoch)[0])
+        for seed in range(5)
+        for epoch in range(5)
+    }
     assert len(orders) == 25
 
 
@@ -271,7 +322,9 @@ def test_lanes_hold_every_place_once_and_know_where_it_is_taken(length, num_lane
 
 
 @given(st.integers(0, 100), st.integers(1, 5), st.integers(1, 9), st.integers(0, 120))
-def test_a_lane_is_reached_where_its_places_before_a_position_end(length, num_lanes, chunk, position):
+def test_a_lane_is_reached_where_its_places_before_a_position_end(
+    length, num_lanes, chunk, position
+):
     lanes = Lanes(length, num_lanes, chunk)
     bounds = [*(lane * lanes.lane_length for lane in range(num_lanes + 1)), length]
     position = min(position, length)
@@ -298,9 +351,13 @@ def test_blocks_are_named_by_what_makes_their_order():
 def test_shards_stay_on_their_lanes_when_they_become_fewer_at_the_same_global_batch(factor):
     blocks, length = Blocks(5, 4, lanes=8, chunk=6), 4800
     lane_of = np.empty(length, np.int64)
-    lane_of[batch(Plan(length, length, blocks), 0, 0)[0]] = Lanes(length, 8, 6).places(np.arange(length)) // 600
+    lane_of[batch(Plan(length, length, blocks), 0, 0)[0]] = (
+        Lanes(length, 8, 6).places(np.arange(length)) // 600
+    )
     for shard_id in range(8 // factor):
-        records = np.concatenate(epoch_of(Plan(length, 6 * factor, blocks, 0, shard_id, 8 // factor)))
+        records = np.concatenate(
+            epoch_of(Plan(length, 6 * factor, blocks, 0, shard_id, 8 // factor))
+        )
         assert set(lane_of[records]) == set(range(shard_id * factor, (shard_id + 1) * factor))
 
 
@@ -314,7 +371,8 @@ def test_lanes_that_make_no_sense_are_refused_by_name(arguments):
 
 
 def fetched(plan, steps, *, page=64, cached=640, epoch=0):
-    """The records read by a shard that keeps the pages of 64 records which it used last, for each that it takes."""
+    """The records read by a shard that keeps the pages of 64 records which it used last, for each
+    that it takes."""
     cache, num_read, num_taken = OrderedDict(), 0, 0
     for step in steps:
         records, _ = batch(plan, step, epoch)
@@ -332,8 +390,12 @@ MANY, SHARDS, BATCH = 10**12, 10**4, 256
 
 
 @pytest.mark.parametrize("shuffle", [True, Blocks(), Blocks(lanes=SHARDS, chunk=16)])
-@pytest.mark.parametrize("shards", [range(2_000), pytest.param(range(SHARDS), marks=pytest.mark.slow)], ids=len)
-def test_a_step_of_ten_thousand_shards_of_a_trillion_records_takes_different_records(shuffle, shards):
+@pytest.mark.parametrize(
+    "shards", [range(2_000), pytest.param(range(SHARDS), marks=pytest.mark.slow)], ids=len
+)
+def test_a_step_of_ten_thousand_shards_of_a_trillion_records_takes_different_records(
+    shuffle, shards
+):
     plans = [Plan(MANY, 16, shuffle, 3, shard_id, SHARDS) for shard_id in shards]
 
     records = np.concatenate([batch(plan, 2_000_000, 5)[0] for plan in plans])
@@ -399,13 +461,24 @@ def test_one_shard_asks_for_every_record_once_at_least_a_step_before_it_is_taken
 
     batches = epoch_of(plan, epoch, start)
     all_requests = np.concatenate([np.empty(0, np.int64), *requests])
-    assert np.array_equal(np.sort(all_requests), np.sort(np.concatenate([np.empty(0, np.int64), *batches])))
+    assert np.array_equal(
+        np.sort(all_requests), np.sort(np.concatenate([np.empty(0, np.int64), *batches]))
+    )
     for number in range(len(steps)):
         assert np.all(np.diff(requests[number]) > 0)
-        assert set(np.concatenate(batches[: number + 2])) <= set(np.concatenate(requests[: number + 1]))
+        assert set(np.concatenate(batches[: number + 2])) <= set(
+            np.concatenate(requests[: number + 1])
+        )
 
 
-@given(st.integers(1, 300), st.integers(1, 9), st.integers(1, 9), all_blocks, st.integers(0, 20), st.integers(1, 5))
+@given(
+    st.integers(1, 300),
+    st.integers(1, 9),
+    st.integers(1, 9),
+    all_blocks,
+    st.integers(0, 20),
+    st.integers(1, 5),
+)
 def test_several_steps_ask_in_one_call_for_what_each_of_them_asks_for(
     length, batch_size, num_shards, shuffle, step, num_steps
 ):
@@ -450,7 +523,9 @@ def test_many_shards_that_share_windows_ask_for_nothing():
 def test_with_lanes_each_of_many_shards_asks_for_its_own_windows(factor, position):
     length, blocks = 24_017, Blocks(10, 4, lanes=16, chunk=12)
     num_shards = 16 // factor
-    plans = [Plan(length, 12 * factor, blocks, 1, shard_id, num_shards) for shard_id in range(num_shards)]
+    plans = [
+        Plan(length, 12 * factor, blocks, 1, shard_id, num_shards) for shard_id in range(num_shards)
+    ]
     start = plans[0].start_at(0, position)
 
     num_asked = num_taken = num_missed = 0
@@ -461,13 +536,19 @@ def test_with_lanes_each_of_many_shards_asks_for_its_own_windows(factor, positio
             assert requests.isdisjoint(new.tolist())
             requests.update(new.tolist())
             num_missed += len(set(batches[number]) - requests)
-        num_asked, num_taken = num_asked + len(requests), num_taken + sum(records.size for records in batches)
+        num_asked, num_taken = (
+            num_asked + len(requests),
+            num_taken + sum(records.size for records in batches),
+        )
 
-    # Where a run goes on one position after the beginning of a chunk, one record of each batch lies in a neighbour's
-    # lane. What is left after the lanes is shared by all shards, and the last step may not be a whole one.
+    # Where a run goes on one position after the beginning of a chunk, one record of each batch lies
+    # in a neighbour's lane. What is left after the lanes is shared by all shards, and the last step
+    # may not be a whole one.
     aside = num_taken // (12 * factor) if position % 12 else 0
     assert num_missed <= aside + 2 * 192
-    assert num_asked <= 1.01 * num_taken  # a short window where a lane begins may have two shards that ask for it
+    assert (
+        num_asked <= 1.01 * num_taken
+    )  # a short window where a lane begins may have two shards that ask for it
 
 
 @pytest.mark.parametrize(
@@ -505,7 +586,9 @@ def brute_force(length, count, seed):
     """The first part, cell by cell, as the docstring of Split says."""
     rarer = min(count, length - count)
     cells = np.array_split(np.arange(length), rarer) if rarer else []
-    words = order.rng.bits(1, seed=seed, epoch=0, records=np.arange(rarer), stream=order.SPLIT_STREAM)[:, 0].tolist()
+    words = order.rng.bits(
+        1, seed=seed, epoch=0, records=np.arange(rarer), stream=order.SPLIT_STREAM
+    )[:, 0].tolist()
     chosen = [int(cell[word % cell.size]) for cell, word in zip(cells, words, strict=True)]
     return chosen if count == rarer else sorted(set(range(length)) - set(chosen))
 
@@ -532,7 +615,9 @@ def test_a_record_of_a_part_is_the_same_whatever_is_asked_for_with_it(length, fr
         part = Split(length, round(length * fraction), seed, second)
         if len(part):
             whole = part.at(np.arange(len(part)))
-            some = np.array(data.draw(st.lists(st.integers(0, len(part) - 1), max_size=9)), np.int64)
+            some = np.array(
+                data.draw(st.lists(st.integers(0, len(part) - 1), max_size=9)), np.int64
+            )
             assert np.array_equal(part.at(some), whole[some])
             assert part.at(some).dtype == np.int64
 
@@ -548,7 +633,12 @@ def test_the_places_in_cells_are_uniform_and_independent(count):
 
 
 def test_seed_length_and_count_choose_other_records():
-    chosen = {tuple(parts_of(length, count, seed)[0]) for length in (99, 100) for count in (9, 10) for seed in range(5)}
+    chosen = {
+        tuple(parts_of(length, count, seed)[0])
+        for length in (99, 100)
+        for count in (9, 10)
+        for seed in range(5)
+    }
     assert len(chosen) == 20
 
 
@@ -559,7 +649,11 @@ def test_both_parts_of_a_trillion_records_are_computed_without_memory(count):
     records = []
     for second in (False, True):
         part = Split(length, count, 4, second)
-        positions = np.unique(np.linspace(0, len(part) - 1, 1000, dtype=np.int64)) if len(part) else np.arange(0)
+        positions = (
+            np.unique(np.linspace(0, len(part) - 1, 1000, dtype=np.int64))
+            if len(part)
+            else np.arange(0)
+        )
         records.append(part.at(positions))
         assert np.all(np.diff(records[-1]) > 0)
     peak = tracemalloc.get_traced_memory()[1]
@@ -657,7 +751,9 @@ GOLDEN_SPLIT = [3, 4, 9, 13, 16]
 GOLDEN_BLOCKS = [12, 14, 16, 13, 17, 19, 18, 15, 3, 9, 2, 10, 1, 0, 8, 11, 4, 6, 5, 7]
 
 
-@pytest.mark.parametrize("arguments", [{"length": 10**5000}, {"batch_size": -(10**5000)}, {"shard_id": 10**5000}])
+@pytest.mark.parametrize(
+    "arguments", [{"length": 10**5000}, {"batch_size": -(10**5000)}, {"shard_id": 10**5000}]
+)
 def test_an_integer_of_too_many_digits_is_refused_as_any_other(arguments):
     with pytest.raises(SpecError, match="too many digits to show"):
         order.Plan(**{"length": 9, "batch_size": 2, **arguments})

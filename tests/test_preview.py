@@ -47,9 +47,13 @@ def test_a_page_has_records_as_stored_and_behind_the_ops_of_each_epoch(tmp_path)
     assert "http" not in page  # nothing is loaded from elsewhere
     shown = pictures(page)
     assert [picture.shape for picture in shown] == [(120, 180, 3), *[(120, 180, 3)] * 3] * 2
-    np.testing.assert_array_equal(shown[0], PHOTOS[2].repeat(3, 0).repeat(3, 1))  # 3 pixels for each one
+    np.testing.assert_array_equal(
+        shown[0], PHOTOS[2].repeat(3, 0).repeat(3, 1)
+    )  # 3 pixels for each one
     for epoch in range(3):
-        (place,) = np.flatnonzero(np.concatenate([load.batch_at(step, epoch).records for step in range(3)]) == 2)
+        (place,) = np.flatnonzero(
+            np.concatenate([load.batch_at(step, epoch).records for step in range(3)]) == 2
+        )
         crop = load.batch_at(place // 2, epoch)["image"][place % 2]
         np.testing.assert_array_equal(shown[1 + epoch], crop.repeat(6, 0).repeat(6, 1))
 
@@ -59,7 +63,12 @@ def test_marked_boxes_are_drawn_where_they_are():
 
     is_drawn = (pixels == (255, 64, 32)).all(axis=2)
     rows, columns = np.nonzero(is_drawn)
-    assert (rows.min(), rows.max() + 1, columns.min(), columns.max() + 1) == (15, 90, 30, 120)  # 3 pixels for each one
+    assert (rows.min(), rows.max() + 1, columns.min(), columns.max() + 1) == (
+        15,
+        90,
+        30,
+        120,
+    )  # 3 pixels for each one
     assert not is_drawn[17:88, 32:118].any()
 
 
@@ -87,7 +96,11 @@ def test_files_masks_and_floats_are_shown(tmp_path):
     [
         [ops.Normalize((120.0, 100.0, 80.0), (50.0, 60.0, 70.0))],
         [ops.Normalize(100.0, 50.0, dtype="float16"), ops.Transpose("CHW")],
-        [ops.Normalize((120.0, 100.0, 80.0), 50.0), ops.Copy("image", to="view"), ops.Transpose("CHW", on="view")],
+        [
+            ops.Normalize((120.0, 100.0, 80.0), 50.0),
+            ops.Copy("image", to="view"),
+            ops.Transpose("CHW", on="view"),
+        ],
     ],
     ids=["HWC", "CHW", "view"],
 )
@@ -127,7 +140,8 @@ def test_a_picture_has_records_below_one_another_and_epochs_side_by_side(tmp_pat
 
 
 def places_of(picture, part):
-    """Return the rows and columns where a picture has a part that occurs in it, in its first column of cells."""
+    """Return the rows and columns where a picture has a part that occurs in it, in its first column
+    of cells."""
     corner = (picture[:, :240] == part[0, 0]).all(axis=2)
     hits = [
         (y, x)
@@ -138,7 +152,9 @@ def places_of(picture, part):
 
 
 def test_the_page_says_what_was_drawn():
-    load = loader_of([ops.RandomCrop(20, 30), ops.Sometimes(0.5, [ops.Brightness(0.5, 1.5)])], shuffle=True)
+    load = loader_of(
+        [ops.RandomCrop(20, 30), ops.Sometimes(0.5, [ops.Brightness(0.5, 1.5)])], shuffle=True
+    )
 
     page = gl.preview(load, records=[4], epochs=[3])
 
@@ -146,7 +162,11 @@ def test_the_page_says_what_was_drawn():
     start = batch.drawn["RandomCrop/0"]["start"][0].tolist()
     assert page.rows[0][0].draws == ()
     assert page.rows[0][1].draws[0] == f"RandomCrop/0: start {start}"
-    assert page.rows[0][1].draws[1].startswith(f"Sometimes/0: choice {batch.drawn['Sometimes/0']['choice'][0]}, ")
+    assert (
+        page.rows[0][1]
+        .draws[1]
+        .startswith(f"Sometimes/0: choice {batch.drawn['Sometimes/0']['choice'][0]}, ")
+    )
     assert f"RandomCrop/0: start {start}" in page.to_html()
 
 
@@ -160,7 +180,9 @@ def test_pairs_are_those_of_the_loader_with_their_partners_and_soft_labels():
     for batch in batches:
         for row, (record, partner) in enumerate((batch.records, batch.records[::-1])):
             cell = page.rows[record][1]
-            np.testing.assert_array_equal(cell.pictures[0][1], batch["image"][row].repeat(3, 0).repeat(3, 1))
+            np.testing.assert_array_equal(
+                cell.pictures[0][1], batch["image"][row].repeat(3, 0).repeat(3, 1)
+            )
             assert cell.draws[0] == f"partner: record {partner}"
             weight = batch["label"][row, record]
             assert f"{weight:.4g} of {record}" in cell.texts[0]
@@ -169,9 +191,15 @@ def test_pairs_are_those_of_the_loader_with_their_partners_and_soft_labels():
 
 def test_each_view_is_shown():
     views = ("large", "small")
-    chain = [ops.Copy("image", to=views), ops.RandomCrop(30, 40, on="large"), ops.RandomCrop(8, 8, on="small")]
+    chain = [
+        ops.Copy("image", to=views),
+        ops.RandomCrop(30, 40, on="large"),
+        ops.RandomCrop(8, 8, on="small"),
+    ]
 
-    cell = gl.preview(loader_of(chain, gl.arrays(image=PHOTOS), output=views), records=1, epochs=1).rows[0][1]
+    cell = gl.preview(
+        loader_of(chain, gl.arrays(image=PHOTOS), output=views), records=1, epochs=1
+    ).rows[0][1]
 
     assert [(name, pixels.shape) for name, pixels, _ in cell.pictures] == [
         ("large", (120, 160, 3)), ("small", (160, 160, 3)),
@@ -181,10 +209,14 @@ def test_each_view_is_shown():
 VOLUME = np.random.default_rng(1).integers(0, 256, (2, 20, 32, 40), np.uint8)
 
 
-@pytest.mark.parametrize(("axes", "volume"), [("DHW", VOLUME), ("DHWC", np.stack([VOLUME] * 3, axis=-1))])
+@pytest.mark.parametrize(
+    ("axes", "volume"), [("DHW", VOLUME), ("DHWC", np.stack([VOLUME] * 3, axis=-1))]
+)
 def test_of_a_volume_the_middle_slice_is_shown(axes, volume):
     source = gl.arrays(scan=volume).mark(scan=axes)
-    cells = gl.preview(loader_of([ops.RandomCrop(16, 20, depth=6)], source), records=1, epochs=1).rows[0]
+    cells = gl.preview(
+        loader_of([ops.RandomCrop(16, 20, depth=6)], source), records=1, epochs=1
+    ).rows[0]
 
     (name, pixels, note), (_, _, crop_note) = (cell.pictures[0] for cell in cells)
     middle = VOLUME[0, 10].repeat(4, 0).repeat(4, 1)
@@ -277,7 +309,9 @@ def test_what_cannot_be_shown_is_refused(call, error, what):
 
 def test_an_operator_of_dali_is_refused_by_name():
     pytest.importorskip("nvidia.dali")
-    load = gl.Loader(gl.arrays(image=PHOTOS), 2, ops=[ops.Dali("gaussian_blur", sigma=1.5)], device="cpu")
+    load = gl.Loader(
+        gl.arrays(image=PHOTOS), 2, ops=[ops.Dali("gaussian_blur", sigma=1.5)], device="cpu"
+    )
     with pytest.raises(DeviceError, match="Dali"):
         gl.preview(load)
 
@@ -292,11 +326,23 @@ def test_the_command_shows_the_ops_of_a_module(tmp_path, monkeypatch, capsys):
         "def made():\n    return train\n"
     )
 
-    assert cli.main(["preview", "photos", "--ops", "augment_of_preview:train", "--records", "2"]) == 0
-    assert capsys.readouterr().out == "wrote preview.html: 2 records; columns: as stored, epoch 0, epoch 1\n"
+    assert (
+        cli.main(["preview", "photos", "--ops", "augment_of_preview:train", "--records", "2"]) == 0
+    )
+    assert (
+        capsys.readouterr().out
+        == "wrote preview.html: 2 records; columns: as stored, epoch 0, epoch 1\n"
+    )
     assert len(pictures((tmp_path / "preview.html").read_text())) == 6
-    assert cli.main(["preview", "photos", "--ops", "augment_of_preview:made", "--out", "page.png"]) == 0
-    for name, cause in (("train", "colon"), ("augment_of_preview:trane", "trane"), ("augment_of_preview:size", "int")):
+    assert (
+        cli.main(["preview", "photos", "--ops", "augment_of_preview:made", "--out", "page.png"])
+        == 0
+    )
+    for name, cause in (
+        ("train", "colon"),
+        ("augment_of_preview:trane", "trane"),
+        ("augment_of_preview:size", "int"),
+    ):
         assert cli.main(["preview", "photos", "--ops", name]) == 2
         assert cause in capsys.readouterr().err
 
@@ -304,7 +350,9 @@ def test_the_command_shows_the_ops_of_a_module(tmp_path, monkeypatch, capsys):
 def test_the_widest_picture_fits_into_its_cell_where_a_browser_would_draw_it_over_the_next():
     source = gl.arrays(image=np.zeros((1, 8, 2000, 3), np.uint8))
 
-    page = gl.preview(gl.Loader(source, 1, ops=[ops.RandomFlip()], device="cpu"), records=1, epochs=1).to_html()
+    page = gl.preview(
+        gl.Loader(source, 1, ops=[ops.RandomFlip()], device="cpu"), records=1, epochs=1
+    ).to_html()
 
     width = pictures(page)[0].shape[1]
     cell = int(re.search(r"td,[^{]*{[^}]*max-width:(\d+)px", page)[1])

@@ -1,4 +1,5 @@
-"""What takes more than a second is one line on a terminal, nothing in a pipe, and always in the log."""
+"""What takes more than a second is one line on a terminal, nothing in a pipe, and always in the
+log."""
 
 from __future__ import annotations
 
@@ -30,7 +31,11 @@ class Terminal:
     def __init__(self, num_columns: int = 0) -> None:
         self._own_end, self.program_end = pty.openpty()
         if num_columns:
-            fcntl.ioctl(self.program_end, termios.TIOCSWINSZ, np.array([24, num_columns, 0, 0], np.uint16).tobytes())
+            fcntl.ioctl(
+                self.program_end,
+                termios.TIOCSWINSZ,
+                np.array([24, num_columns, 0, 0], np.uint16).tobytes(),
+            )
         self._parts: list[bytes] = []
         (self._reader,) = threads.start(1, self._read, stop=lambda: None)
 
@@ -83,7 +88,9 @@ progress.AFTER_S = progress.EVERY_S = 0
 def run(code, *arguments, stderr=None, **settings):
     """Run a program that logs to its standard output, and prints there."""
     environment = {**os.environ, progress.SWITCH: "", **settings}
-    process = forkserver.run(PREPARE + code, *arguments, stderr=stderr, warnings="error", environment=environment)
+    process = forkserver.run(
+        PREPARE + code, *arguments, stderr=stderr, warnings="error", environment=environment
+    )
     assert process.returncode == 0, (process.stderr, process.stdout)
     return process
 
@@ -111,7 +118,9 @@ def test_on_a_terminal_the_line_of_headers_is_written_over_and_wiped(shards, ter
     lines = [text.rstrip() for text in terminal.written.split("\r") if text.strip()]
     assert lines[0] == f"gpuload: reading headers: 0 of 300 files [{'-' * 20}]"
     # A long rate takes from the length of the bar.
-    assert_matches(lines[1], r"^gpuload: reading headers: 64 of 300 files, [\d,.]+/s, \d+:\d\d left \[##+-+\]$")
+    assert_matches(
+        lines[1], r"^gpuload: reading headers: 64 of 300 files, [\d,.]+/s, \d+:\d\d left \[##+-+\]$"
+    )
     assert "\n" not in terminal.written
     assert terminal.screen == ""
     assert_matches(process.stdout, LOGGED)
@@ -202,7 +211,9 @@ def stderr_on(terminal, monkeypatch):
     terminal.close()
 
 
-def test_the_first_second_is_silent_and_after_it_five_texts_a_second_are_shown(terminal, clock, caplog, monkeypatch):
+def test_the_first_second_is_silent_and_after_it_five_texts_a_second_are_shown(
+    terminal, clock, caplog, monkeypatch
+):
     caplog.set_level(logging.INFO, "gpuload")
     with stderr_on(terminal, monkeypatch), progress.Progress("counting") as counting:
         for number in range(192):  # 64 a second
@@ -212,7 +223,9 @@ def test_the_first_second_is_silent_and_after_it_five_texts_a_second_are_shown(t
                 assert caplog.messages == []
 
     lines = [text for text in terminal.written.split("\r") if text.strip()]
-    texts = [f"gpuload: counting: {number} of 192 things, 64/s, 0:0" for number in range(64, 192, 13)]
+    texts = [
+        f"gpuload: counting: {number} of 192 things, 64/s, 0:0" for number in range(64, 192, 13)
+    ]
     assert [line[: len(text)] for line, text in zip(lines, texts, strict=True)] == texts
     assert lines[0].endswith(" of 192 things, 64/s, 0:02 left [######--------------]")
     assert caplog.messages == ["counting: 64 of 192 things", "counting: done after 3.0 s"]
@@ -269,7 +282,9 @@ def test_the_bar_takes_the_rest_of_a_line(num_columns, line, clock, monkeypatch)
         (15, 15, "counting: 15 of 15 things, 1.5/s, 0:00 left"),
     ],
 )
-def test_rate_and_remaining_time_are_shown_as_far_as_they_are_known(how_far, of, text, clock, monkeypatch):
+def test_rate_and_remaining_time_are_shown_as_far_as_they_are_known(
+    how_far, of, text, clock, monkeypatch
+):
     terminal = Terminal(num_columns=200)
     with stderr_on(terminal, monkeypatch):
         counting = progress.Progress("counting")
@@ -314,7 +329,11 @@ def test_in_a_notebook_it_is_html_below_the_cell_and_nothing_is_left_at_the_end(
         return Handle()
 
     monkeypatch.setattr(sys, "stderr", OutStream())
-    monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(display=types.SimpleNamespace(display=display)))
+    monkeypatch.setitem(
+        sys.modules,
+        "IPython",
+        types.SimpleNamespace(display=types.SimpleNamespace(display=display)),
+    )
 
     with progress.Progress("counting <b>") as counting:
         counting.show(0, 100, "things")
@@ -348,7 +367,9 @@ def test_without_a_usable_stderr_the_log_is_still_written(stderr, monkeypatch, t
 
     closed = (tmp_path / "closed").open("w")
     closed.close()
-    monkeypatch.setattr(sys, "stderr", {"none": None, "closed": closed, "no file": NoFile()}[stderr])
+    monkeypatch.setattr(
+        sys, "stderr", {"none": None, "closed": closed, "no file": NoFile()}[stderr]
+    )
     monkeypatch.setattr(progress, "AFTER_S", 0)
     caplog.set_level(logging.INFO, "gpuload")
 
@@ -362,7 +383,11 @@ def test_who_finds_another_thread_at_it_does_not_wait(monkeypatch):
     monkeypatch.setattr(progress, "AFTER_S", 0)
     monkeypatch.setattr(progress, "EVERY_S", 0)
     inside, go_on, draws = threading.Event(), threading.Event(), []
-    monkeypatch.setattr(progress, "_draw", lambda text, pace, share: (draws.append(text), inside.set(), go_on.wait(60)))
+    monkeypatch.setattr(
+        progress,
+        "_draw",
+        lambda text, pace, share: (draws.append(text), inside.set(), go_on.wait(60)),
+    )
     counting = progress.Progress("counting")
     (second,) = threads.start(1, counting.show, 1, 2, stop=go_on.set)
     inside.wait(60)

@@ -1,4 +1,5 @@
-"""Sizes and kinds that NumPy or Python refuse with an error of their own are refused by one of ours with a remedy."""
+"""Sizes and kinds that NumPy or Python refuse with an error of their own are refused by one of ours
+with a remedy."""
 
 from __future__ import annotations
 
@@ -25,7 +26,10 @@ CALLS = {
         lambda value: gl.Loader(source(), 2, device="cpu").steps_of(value),
         (3, "01", [None], [1.5], slice(2)),
     ),
-    "convert": (lambda value: gl.convert(source(), "x.npy", format=value), ([], {}, np.arange(2), slice(2))),
+    "convert": (
+        lambda value: gl.convert(source(), "x.npy", format=value),
+        ([], {}, np.arange(2), slice(2)),
+    ),
     "cache": (lambda value: source().cache(path=value), (np.array([]), np.arange(2), [], 3)),
     "split": (lambda value: source().split(0.5, by=value), ([[0], [1, 2]],)),
     "mix": (lambda value: gl.mix([(source(), value)]), (10**400, float("inf"), float("nan"), -1)),
@@ -34,7 +38,8 @@ CALLS = {
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [pytest.param(name, value, id=name) for name, (_, values) in CALLS.items() for value in values]
+    ("name", "value"),
+    [pytest.param(name, value, id=name) for name, (_, values) in CALLS.items() for value in values],
 )
 @pytest.mark.every_case
 def test_each_is_an_error_with_cause_and_remedy(name, value):
@@ -45,8 +50,36 @@ def test_each_is_an_error_with_cause_and_remedy(name, value):
     assert error.value.remedy
 
 
-READERS = ("npy", "npz", "idx", "tfrecord", "text", "webdataset", "csv", "parquet", "arrow", "images", "open")
-PATHS = ("dir", "fifo", "link", "loop", "", "\0", "a\0b", "x" * 300, "gone/x", "/dev/null", "\ud800", None, 3, [], [3])
+READERS = (
+    "npy",
+    "npz",
+    "idx",
+    "tfrecord",
+    "text",
+    "webdataset",
+    "csv",
+    "parquet",
+    "arrow",
+    "images",
+    "open",
+)
+PATHS = (
+    "dir",
+    "fifo",
+    "link",
+    "loop",
+    "",
+    "\0",
+    "a\0b",
+    "x" * 300,
+    "gone/x",
+    "/dev/null",
+    "\ud800",
+    None,
+    3,
+    [],
+    [3],
+)
 
 
 @pytest.fixture

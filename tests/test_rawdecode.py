@@ -31,7 +31,10 @@ TEXTS = st.one_of(
 
 def structures(kinds):
     return st.one_of(
-        kinds, hnp.nested_dtypes(kinds, max_leaves=6, max_itemsize=300).filter(lambda d: d.subdtype is None)
+        kinds,
+        hnp.nested_dtypes(kinds, max_leaves=6, max_itemsize=300).filter(
+            lambda d: d.subdtype is None
+        ),
     )
 
 
@@ -64,7 +67,9 @@ def test_bytes_alone_give_the_same_as_numpy(case):
     _, raw, layout = case
 
     for part in layout.parts:
-        assert_same(rawdecode._by_bytes(np, raw, part), rawdecode.decode(np, raw, layout)[part.field.name])
+        assert_same(
+            rawdecode._by_bytes(np, raw, part), rawdecode.decode(np, raw, layout)[part.field.name]
+        )
 
 
 @given(raw_records(st.one_of(NUMBERS, TEXTS)))
@@ -109,7 +114,11 @@ def test_rows_may_be_apart():
     layout = layout_of(np.dtype(">i2"), (2,), field="x")
     raw = np.arange(30, dtype=np.uint8).reshape(5, 6)[::2, 1:5]
 
-    assert rawdecode.decode(np, raw, layout)["x"].tolist() == [[0x0102, 0x0304], [0x0D0E, 0x0F10], [0x191A, 0x1B1C]]
+    assert rawdecode.decode(np, raw, layout)["x"].tolist() == [
+        [0x0102, 0x0304],
+        [0x0D0E, 0x0F10],
+        [0x191A, 0x1B1C],
+    ]
 
 
 @pytest.mark.parametrize(
@@ -125,7 +134,9 @@ def test_rows_may_be_apart():
         ({"names": ["a"], "formats": ["<f4"], "offsets": [4]}, (), False, False),
     ],
 )
-def test_raw_bytes_are_the_field_itself_where_they_are_native_and_nothing_else(dtype, shape, fortran, direct):
+def test_raw_bytes_are_the_field_itself_where_they_are_native_and_nothing_else(
+    dtype, shape, fortran, direct
+):
     layout = layout_of(np.dtype(dtype), shape, field="x", fortran=fortran)
 
     assert layout.is_direct is direct
@@ -133,7 +144,12 @@ def test_raw_bytes_are_the_field_itself_where_they_are_native_and_nothing_else(d
 
 @pytest.mark.parametrize(
     "raw",
-    [np.zeros((2, 5), np.uint8), np.zeros(4, np.uint8), np.zeros((2, 4), np.int8), np.zeros((2, 8), np.uint8)[:, ::2]],
+    [
+        np.zeros((2, 5), np.uint8),
+        np.zeros(4, np.uint8),
+        np.zeros((2, 4), np.int8),
+        np.zeros((2, 8), np.uint8)[:, ::2],
+    ],
 )
 def test_what_is_no_block_of_the_layout_is_refused(raw):
     with pytest.raises(SpecError, match="raw records"):
@@ -163,7 +179,9 @@ def test_cupy_decodes_what_numpy_decodes(case):
     on_gpu = rawdecode.decode(cupy, cupy.asarray(raw), layout)
 
     for name, expected in rawdecode.decode(np, raw, layout).items():
-        assert on_gpu[name].flags.c_contiguous or expected.itemsize == 1  # bytes stay where they lie
+        assert (
+            on_gpu[name].flags.c_contiguous or expected.itemsize == 1
+        )  # bytes stay where they lie
         assert_same(cupy.asnumpy(on_gpu[name]), expected)
 
 

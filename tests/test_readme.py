@@ -1,4 +1,5 @@
-"""The code of the README, and of the pages to which its parts go, runs; their tables name what is there."""
+"""The code of the README, and of the pages to which its parts go, runs; their tables name what is
+there."""
 
 from __future__ import annotations
 
@@ -13,7 +14,10 @@ import gpuload as gl
 from tests import codeblocks, opexamples
 
 README = codeblocks.ROOT / "README.md"
-PAGES = [README, *(codeblocks.ROOT / "docs" / name for name in ("sources.md", "ops.md", "training.md"))]
+PAGES = [
+    README,
+    *(codeblocks.ROOT / "docs" / name for name in ("sources.md", "ops.md", "training.md")),
+]
 GROUPS = sorted({(page.stem, block.name) for page in PAGES for block in codeblocks.blocks_of(page)})
 
 
@@ -26,7 +30,9 @@ def cifar(folder):
         records = random.integers(0, 256, (400, 3073), np.uint8)
         records[:, 0] %= 10
         (folder / f"cifar-10/data_batch_{number}.bin").write_bytes(records.tobytes())
-    model = tf.keras.Sequential([tf.keras.Input((32, 32, 3)), tf.keras.layers.Flatten(), tf.keras.layers.Dense(10)])
+    model = tf.keras.Sequential(
+        [tf.keras.Input((32, 32, 3)), tf.keras.layers.Flatten(), tf.keras.layers.Dense(10)]
+    )
     model.compile("sgd", tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
 
     def train_step(images, labels):
@@ -53,7 +59,9 @@ def photos(folder):
         (folder / "photos" / name).mkdir(parents=True)
         for number in range(33):
             pixels = random.integers(0, 256, (12, 16, 3), np.uint8)
-            image.fromarray(pixels).resize((160, 120)).save(folder / "photos" / name / f"{number}.jpg")
+            image.fromarray(pixels).resize((160, 120)).save(
+                folder / "photos" / name / f"{number}.jpg"
+            )
     return {}
 
 
@@ -65,14 +73,20 @@ def frameworks(folder):
     def train_step(features, labels):
         assert (type(features), labels.dtype) == (torch.Tensor, torch.int64)
 
-    return {"loader": gl.Loader(source, 6, output=("x", "y"), device="cpu"), "train_step": train_step}
+    return {
+        "loader": gl.Loader(source, 6, output=("x", "y"), device="cpu"),
+        "train_step": train_step,
+    }
 
 
 def rows(folder):
     """Three NPY shards and the labels of their rows."""
     (folder / "shards").mkdir()
     for number in range(3):
-        np.save(folder / f"shards/{number}.npy", np.random.default_rng(number).random((50, 8), np.float32))
+        np.save(
+            folder / f"shards/{number}.npy",
+            np.random.default_rng(number).random((50, 8), np.float32),
+        )
     return {"labels": np.arange(150) % 10}
 
 
@@ -85,7 +99,9 @@ def labels(folder):
     for number, name in enumerate(("cat", "dog")):
         paths[number].rename(folder / "photos" / name / "0.jpg")
     data = [path.read_bytes() for path in sorted((folder / "photos").glob("*/*.jpg")) * 4]
-    np.array([*enumerate(data)], [("label", "<i4"), ("image", "S8192")]).tofile(folder / "jpegs.bin")
+    np.array([*enumerate(data)], [("label", "<i4"), ("image", "S8192")]).tofile(
+        folder / "jpegs.bin"
+    )
     (folder / "train.csv").write_text("path,age\ndog/0.jpg,3\ncat/0.jpg,5\ndog/0.jpg,4\n")
     return {}
 
@@ -117,13 +133,19 @@ def formats(folder):
                 file = io.BytesIO()
                 image.new("RGB", (16, 12), (number, 0, 0)).save(file, "PNG")
                 feature = {
-                    "image": tf.train.Feature(bytes_list=tf.train.BytesList(value=[file.getvalue()])),
+                    "image": tf.train.Feature(
+                        bytes_list=tf.train.BytesList(value=[file.getvalue()])
+                    ),
                     "label": tf.train.Feature(
                         int64_list=tf.train.Int64List(value=[number + 10 * (name == "drawings")])
                     ),
                     "boxes": tf.train.Feature(float_list=tf.train.FloatList(value=[0.5] * number)),
                 }
-                writer.write(tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString())
+                writer.write(
+                    tf.train.Example(
+                        features=tf.train.Features(feature=feature)
+                    ).SerializeToString()
+                )
     return {}
 
 
@@ -163,7 +185,9 @@ def test_the_code_of_the_pages_runs(page, group, tmp_path, monkeypatch, capsys):
     if group == "names":
         scans = names["pairs"].read(range(11))
         assert (
-            scans["scan"][:, 0, 0].tolist() == scans["organ"][:, 0, 0].tolist() == [1, 10, 11, 12, 2, 3, 4, 5, 6, 8, 9]
+            scans["scan"][:, 0, 0].tolist()
+            == scans["organ"][:, 0, 0].tolist()
+            == [1, 10, 11, 12, 2, 3, 4, 5, 6, 8, 9]
         )
     if group == "formats":
         assert names["kept"].read([2, 0, 1])["age"].tolist() == [38.5, 22, 0]
@@ -189,19 +213,28 @@ def test_the_table_of_ops_is_what_their_docstrings_say():
 def test_the_pages_name_every_source():
     text = "".join(page.read_text() for page in PAGES)
     for name in set(gl.__all__) - {"GpuloadError", "ops"}:
-        assert re.search(rf"gl\.{name}\b", text), f"neither the README nor the pages of its parts mention gl.{name}"
+        assert re.search(rf"gl\.{name}\b", text), (
+            f"neither the README nor the pages of its parts mention gl.{name}"
+        )
 
 
 def test_the_figures_are_those_of_the_results():
     folder = Path(__file__).parent.parent / "benchmarks"
-    tables = "".join(path.read_text() for path in sorted((folder / "results").rglob("*.md"))).replace("*", "")
+    tables = "".join(
+        path.read_text() for path in sorted((folder / "results").rglob("*.md"))
+    ).replace("*", "")
     page = (folder / "README.md").read_text()
     quoted = re.findall(r"^\| (?:\*\*)?gpuload.*$", page, re.MULTILINE)
     assert quoted
     for line in quoted:
         assert line.replace("*", "") in tables, f"no results file holds the line {line}"
-    results = "".join(path.read_text() for path in sorted((folder / "results" / "xeon").glob("*.md")))
-    shares = {f"{float(share):.2f}" for share in re.findall(r"^\| \S+ \| (\d\.\d{3}) \(", results, re.MULTILINE)}
+    results = "".join(
+        path.read_text() for path in sorted((folder / "results" / "xeon").glob("*.md"))
+    )
+    shares = {
+        f"{float(share):.2f}"
+        for share in re.findall(r"^\| \S+ \| (\d\.\d{3}) \(", results, re.MULTILINE)
+    }
     lines = re.findall(r"^\| .* \| (?:\*\*)?\d\.\d\d(?:\*\*)? \| .*$", page, re.MULTILINE)
     assert len(lines) > 10
     for share in re.findall(r"\d\.\d\d", "".join(lines)):
@@ -214,7 +247,11 @@ def test_the_figures_are_those_of_the_results():
 
 def test_the_tests_that_the_promises_name_are_there():
     root = Path(__file__).parent
-    defined = {name for path in root.rglob("*.py") for name in re.findall(r"def (test_\w+)\(", path.read_text())}
+    defined = {
+        name
+        for path in root.rglob("*.py")
+        for name in re.findall(r"def (test_\w+)\(", path.read_text())
+    }
     names = re.findall(r"`(test_\w+)`", (root.parent / "docs" / "promises.md").read_text())
     assert len(names) > 25
     assert [name for name in names if name not in defined] == []

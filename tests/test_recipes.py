@@ -1,4 +1,5 @@
-"""Recipes: what they print makes them again, they run, and evaluation is what torchvision and timm make of images."""
+"""Recipes: what they print makes them again, they run, and evaluation is what torchvision and timm
+make of images."""
 
 from __future__ import annotations
 
@@ -33,7 +34,9 @@ OUTPUTS = {
 
 def small(name, **arguments):
     """Return a recipe of small images, of a source that has pixels."""
-    return getattr(gl.recipes, name)(**{"images": "HWC", **SMALL.get(name, {"size": 32}), **arguments})
+    return getattr(gl.recipes, name)(
+        **{"images": "HWC", **SMALL.get(name, {"size": 32}), **arguments}
+    )
 
 
 def calls():
@@ -80,13 +83,19 @@ def test_views_are_printed_as_one_list_where_they_are_alike():
     text = str(gl.recipes.dino())
 
     assert text.count("gl.ops.RandomResizedCrop(96") == 1
-    assert "], on=('local_0', 'local_1', 'local_2', 'local_3', 'local_4', 'local_5', 'local_6', 'local_7')),\n]" in text
+    assert (
+        "], on=('local_0', 'local_1', 'local_2', 'local_3', 'local_4', 'local_5', 'local_6', 'local_7')),\n]"
+        in text
+    )
 
 
 def test_a_list_in_an_op_that_is_longer_than_a_line_has_lines_of_its_own():
     text = str(gl.recipes.ssd())
 
-    assert "    gl.ops.OneOf([\n        [\n            gl.ops.Sometimes(0.5, [gl.ops.Contrast(0.5, 1.5)]),\n" in text
+    assert (
+        "    gl.ops.OneOf([\n        [\n            gl.ops.Sometimes(0.5, [gl.ops.Contrast(0.5, 1.5)]),\n"
+        in text
+    )
 
 
 def test_a_recipe_is_a_tuple_of_ops_that_can_be_pickled():
@@ -120,7 +129,10 @@ def images_with_all(*, is_marked=False):
     boxes = np.array([[4, 5, 30, 28], [20, 10, 44, 36]], np.float32)
     objects = gl.records(
         len(IMAGES),
-        lambda numbers: {"boxes": [boxes[: n % 3] for n in numbers], "labels": [np.arange(n % 3) for n in numbers]},
+        lambda numbers: {
+            "boxes": [boxes[: n % 3] for n in numbers],
+            "labels": [np.arange(n % 3) for n in numbers],
+        },
         fields={"boxes": ("float32", (None, 4)), "labels": ("int64", (None,))},
     )
     masks = np.repeat(np.arange(8, dtype=np.uint8), 40 * 48).reshape(8, 40, 48, 1)
@@ -137,7 +149,9 @@ def test_each_recipe_makes_images_of_its_size(name, layout):
     output = (*names, *(("boxes", "labels") if detects else ("label",)))
     source = images_with_all(is_marked=detects)
 
-    with gl.Loader(source, 4, ops=small(name, layout=layout), output=output, shuffle=True, device="cpu") as loader:
+    with gl.Loader(
+        source, 4, ops=small(name, layout=layout), output=output, shuffle=True, device="cpu"
+    ) as loader:
         fields = dict(loader.batch_at(1, epoch=2).items())
 
     for field in names:
@@ -153,10 +167,16 @@ def test_each_recipe_makes_images_of_its_size(name, layout):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_evaluation_is_the_same_in_each_epoch(name):
-    arguments = {key: value for key, value in SMALL.get(name, {"size": 32}).items() if key in ("size", "base")}
+    arguments = {
+        key: value
+        for key, value in SMALL.get(name, {"size": 32}).items()
+        if key in ("size", "base")
+    }
     ops = small(name, train=False, **arguments)
 
-    with gl.Loader(images_with_all(), 1, ops=ops, output=("image", "label"), device="cpu") as loader:
+    with gl.Loader(
+        images_with_all(), 1, ops=ops, output=("image", "label"), device="cpu"
+    ) as loader:
         first, again = (loader.batch_at(3, epoch=epoch) for epoch in (0, 5))
 
     np.testing.assert_array_equal(first["image"][0], again["image"][0])
@@ -167,7 +187,9 @@ def test_repeats_are_views_with_labels_of_their_own_and_are_mixed_with_another_i
     ops = small("deit", repeats=3, num_classes=8)
     names = (("image_0", "image_1", "image_2"), ("label_0", "label_1", "label_2"))
 
-    with gl.Loader(images_with_all(), 8, ops=ops, output=names, shuffle=True, seed=3, device="cpu") as loader:
+    with gl.Loader(
+        images_with_all(), 8, ops=ops, output=names, shuffle=True, seed=3, device="cpu"
+    ) as loader:
         batch = loader.batch_at(0)
 
     records = batch.records
@@ -177,14 +199,19 @@ def test_repeats_are_views_with_labels_of_their_own_and_are_mixed_with_another_i
         partners = records[np.arange(8) ^ 1]
         has_part = labels > 0.1 / 8 + 1e-6
         for row in range(8):
-            assert set(np.flatnonzero(has_part[row]).tolist()) <= {int(records[row]), int(partners[row])}
+            assert set(np.flatnonzero(has_part[row]).tolist()) <= {
+                int(records[row]),
+                int(partners[row]),
+            }
     assert not np.array_equal(batch["image_0"], batch["image_1"])
     assert not np.array_equal(batch["label_0"], batch["label_1"])
 
 
 def test_another_name_of_the_image_and_of_the_label_is_said_in_on():
     source = gl.arrays(photo=IMAGES, animal=np.arange(8))
-    ops = gl.recipes.resnet50_v2(images="HWC", image="photo", label="animal", num_classes=8, size=32)
+    ops = gl.recipes.resnet50_v2(
+        images="HWC", image="photo", label="animal", num_classes=8, size=32
+    )
 
     with gl.Loader(source, 4, ops=ops, output=("photo", "animal"), device="cpu") as loader:
         photos, animals = loader.batch_at(0)
@@ -206,7 +233,9 @@ def test_recipes_on_a_gpu(name, monkeypatch):
         batch = dict(on_gpu.batch_at(0).items())
         for field, values in expected.items():
             for value, result in zip(values, batch[field], strict=True):
-                np.testing.assert_array_equal(result.get() if hasattr(result, "get") else result, value)
+                np.testing.assert_array_equal(
+                    result.get() if hasattr(result, "get") else result, value
+                )
 
     del batch, result
     gc.collect()
@@ -217,8 +246,13 @@ def test_recipes_on_a_gpu(name, monkeypatch):
 def test_images_of_half_precision_are_the_rounded_ones(dtype):
     pytest.importorskip("ml_dtypes")
     results = []
-    for ops in (small("resnet50_a3", num_classes=8), small("resnet50_a3", num_classes=8, dtype=dtype)):
-        with gl.Loader(images_with_all(), 8, ops=ops, output=("image", "label"), seed=5, device="cpu") as loader:
+    for ops in (
+        small("resnet50_a3", num_classes=8),
+        small("resnet50_a3", num_classes=8, dtype=dtype),
+    ):
+        with gl.Loader(
+            images_with_all(), 8, ops=ops, output=("image", "label"), seed=5, device="cpu"
+        ) as loader:
             results.append(loader.batch_at(0)["image"])
 
     np.testing.assert_array_equal(results[0].astype(results[1].dtype), results[1])
@@ -227,7 +261,11 @@ def test_images_of_half_precision_are_the_rounded_ones(dtype):
 @pytest.mark.parametrize(
     ("name", "arguments", "message"),
     [
-        ("mae", {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}, "multiply both by 255"),
+        (
+            "mae",
+            {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)},
+            "multiply both by 255",
+        ),
         ("mae", {"layout": "CHW"}, r"gl.recipes.mae\(layout='CHW'\)"),
         ("mae", {"images": "jpeg"}, r"one of \['encoded', 'HWC', 'CHW'\]"),
         ("mae", {"dtype": "uint8"}, r"one of \['float32', 'float16', 'bfloat16'\]"),
@@ -257,9 +295,13 @@ def test_evaluation_makes_the_pixels_of_torchvision_and_timm(case):
         expected = golden[f"{case}/{number}"]
         for antialias, levels in (("pil", 0), (True, 2 if case in ("timm_a1", "deit") else 1)):
             ops = recipe(train=False, images="HWC", layout="NCHW", antialias=antialias, **arguments)
-            with gl.Loader(gl.arrays(image=image[None]), 1, ops=ops, output="image", device="cpu") as loader:
+            with gl.Loader(
+                gl.arrays(image=image[None]), 1, ops=ops, output="image", device="cpu"
+            ) as loader:
                 result = np.array(loader.batch_at(0)["image"])[0, :, ::8, ::8]
 
             difference = np.abs(result - expected) * 57  # of levels, about
             assert difference.max() < levels + 0.01
-            assert (difference > 0.1).mean() <= 0.25  # Pillow rounds to whole numbers between rows and columns, too
+            assert (
+                difference > 0.1
+            ).mean() <= 0.25  # Pillow rounds to whole numbers between rows and columns, too

@@ -86,7 +86,9 @@ def test_other_texts_stay_as_they_are(text: str) -> None:
         ("ALL_PROXY", f"{SECRET}@proxy"),
     ],
 )
-def test_secrets_of_the_environment_are_taken_out(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+def test_secrets_of_the_environment_are_taken_out(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
     monkeypatch.setenv(name, value)
     assert SECRET not in redact(f"the library said {SECRET}, and {value}")
 
@@ -96,7 +98,9 @@ def test_a_long_text_takes_no_long_time() -> None:
     begin_s = time.process_time()
     for part in parts:
         redact(part * (10_000 // len(part)) + " a=b://")
-    assert time.process_time() - begin_s < 4  # one pattern whose time is the square of the length takes longer
+    assert (
+        time.process_time() - begin_s < 4
+    )  # one pattern whose time is the square of the length takes longer
 
 
 def test_a_call_with_arguments_of_another_library_shows_no_secret() -> None:
@@ -151,7 +155,11 @@ def test_names_of_fields_steer_no_terminal(tmp_path: Path) -> None:
     loader = gl.Loader(source, batch_size=2, device="cpu")
     [batch, _] = loader
     texts = [source.describe(), loader.describe(), str(loader.spec_out)]
-    texts += [text for value in (source, batch, loader) for text in (repr(value), str(value), value._repr_html_())]
+    texts += [
+        text
+        for value in (source, batch, loader)
+        for text in (repr(value), str(value), value._repr_html_())
+    ]
     for text in texts:
         assert not {"\x1b", "\x07", "\u202e", "\r"} & set(text), text
     assert source.spec.names == (evil,)

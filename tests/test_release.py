@@ -28,7 +28,9 @@ def test_the_version_stands_in_one_place():
 
 
 def test_the_changes_and_the_pages_name_this_version():
-    first = re.search(r"^## (\S+?),? ", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    first = re.search(
+        r"^## (\S+?),? ", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
     pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
     versions = {
         (page.name, version)
@@ -47,7 +49,9 @@ def test_the_matrix_has_each_python_that_gpuload_takes():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     prefix = "Programming Language :: Python :: "
 
-    versions = tuple(line.removeprefix(prefix) for line in project["classifiers"] if line.startswith(prefix))
+    versions = tuple(
+        line.removeprefix(prefix) for line in project["classifiers"] if line.startswith(prefix)
+    )
     assert versions == matrix.PYTHONS
     assert f"numpy>={matrix.NUMPYS[0]}" in project["dependencies"]
 
@@ -59,7 +63,9 @@ def test_an_interpreter_is_found_by_its_version_and_a_foreign_one_is_not():
 
     assert matrix.interpreter("3.99") is None
     if program is not None:
-        output = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout
+        output = subprocess.run(
+            [program, "--version"], capture_output=True, text=True, check=True
+        ).stdout
         assert output.startswith(f"Python {version}.")
 
 
@@ -71,7 +77,15 @@ def test_the_types_of_the_wheel_find_the_mistakes_of_a_user(gpuload_wheel, tmp_p
     assert process.returncode == 0, process.stdout + process.stderr
     program = tmp_path / "program.py"
     program.write_text((ROOT / "tests" / "userprogram.py").read_text(encoding="utf-8"))
-    command = [sys.executable, "-m", "mypy", "--strict", "--python-executable", machine.python, program.name]
+    command = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--strict",
+        "--python-executable",
+        machine.python,
+        program.name,
+    ]
 
     right = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     program.write_text(re.sub(r"  # type: ignore.*", "", program.read_text()))

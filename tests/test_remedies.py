@@ -20,7 +20,9 @@ def test_every_remedy_in_the_code_names_calls_arguments_extras_and_verbs_that_th
 
     assert len(texts) > 700
     assert len(snippets) > 200
-    assert [(where, reason) for where, snippet in snippets if (reason := remedies.fault(snippet))] == []
+    assert [
+        (where, reason) for where, snippet in snippets if (reason := remedies.fault(snippet))
+    ] == []
 
 
 @pytest.mark.parametrize(
@@ -54,13 +56,29 @@ TYPED = [
     ("gl.ops.randomflip()", "gl.ops.RandomFlip", "gl.ops.RandomFlip()"),
     ("gl.ops.ToTensor()", "gl.ops.Normalize(0, 255)", "gl.ops.Normalize(0, 255)"),
     ("loader(ops=['flip'])", "gl.ops.RandomFlip(...)", "loader(ops=[gl.ops.RandomFlip()])"),
-    ("loader(ops=[gl.ops.RandomFlip])", "gl.ops.RandomFlip(...)", "loader(ops=[gl.ops.RandomFlip()])"),
-    ("loader(ops=gl.ops.RandomFlip())", "ops=[gl.ops.RandomFlip(...)]", "loader(ops=[gl.ops.RandomFlip()])"),
-    ("loader(ops=[len])", "gl.ops.Python(len)", "loader(ops=[gl.ops.Python(len, on='label', out='i8')])"),
+    (
+        "loader(ops=[gl.ops.RandomFlip])",
+        "gl.ops.RandomFlip(...)",
+        "loader(ops=[gl.ops.RandomFlip()])",
+    ),
+    (
+        "loader(ops=gl.ops.RandomFlip())",
+        "ops=[gl.ops.RandomFlip(...)]",
+        "loader(ops=[gl.ops.RandomFlip()])",
+    ),
+    (
+        "loader(ops=[len])",
+        "gl.ops.Python(len)",
+        "loader(ops=[gl.ops.Python(len, on='label', out='i8')])",
+    ),
     ("loader(shard_id=1)", "shard_id=1, num_shards=2", "loader(shard_id=1, num_shards=2)"),
     ("loader(drop_last=True)", "last_batch=", "loader(last_batch='drop')"),
     ("loader(num_workers=2)", "num_threads=", "loader(num_threads=2)"),
-    ("loader().seek", "loader.state_dict(epoch=0, step=100)", "loader().state_dict(epoch=0, step=1)"),
+    (
+        "loader().seek",
+        "loader.state_dict(epoch=0, step=100)",
+        "loader().state_dict(epoch=0, step=1)",
+    ),
     ("source.fields", "source.spec.names", "source.spec.names"),
     ("source.take", "source[:100]", "source[:100]"),
     ("gl.image", "gl.images", "gl.images"),
@@ -90,7 +108,7 @@ def test_what_a_remedy_says_works_when_it_is_typed(tmp_path, wrong, named, right
 
 
 def test_a_module_of_ops_is_no_op_and_says_so():
-    from gpuload.ops import flip
+    from gpuload.ops.geometry import flip
 
     with pytest.raises(GpuloadError, match=r"gl\.ops\.flip is a module") as error:
         flip()

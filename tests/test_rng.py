@@ -23,7 +23,9 @@ def numpys(count, *, seed, epoch, record, stream):
 def test_the_numbers_equal_numpys_own_philox(seed, epoch, records, stream, count):
     result = rng.uniform(count, seed=seed, epoch=epoch, records=np.array(records), stream=stream)
 
-    reference = [numpys(count, seed=seed, epoch=epoch, record=record, stream=stream) for record in records]
+    reference = [
+        numpys(count, seed=seed, epoch=epoch, record=record, stream=stream) for record in records
+    ]
 
     assert np.array_equal(result, np.stack(reference))
 

@@ -1,4 +1,5 @@
-"""`make test` runs a sample of the cases of each test, in which each value of each parameter occurs."""
+"""`make test` runs a sample of the cases of each test, in which each value of each parameter
+occurs."""
 
 from __future__ import annotations
 
@@ -60,7 +61,8 @@ def test_each_value_of_two_parameters_occurs_and_each_pair_of_values_of_more(sha
 
 
 @pytest.mark.parametrize(
-    ("shape", "limit"), [((2, 3), 4), ((7, 2), 8), ((30, 2), 31), ((3, 3, 3), 13), ((2, 10, 3, 4), 60)]
+    ("shape", "limit"),
+    [((2, 3), 4), ((7, 2), 8), ((30, 2), 31), ((3, 3, 3), 13), ((2, 10, 3, 4), 60)],
 )
 def test_a_sample_is_much_smaller_than_all_cases(shape, limit):
     cases = list(itertools.product(*map(range, shape)))
@@ -87,7 +89,9 @@ def test_the_seed_decides_which_values_meet():
 def test_the_option_leaves_the_other_cases_out(pytester):
     conftest = Path(__file__).with_name("conftest.py").read_text(encoding="utf-8")
     pytester.makepyfile(conftest=conftest, test_a=TESTS)
-    pytester.makeini(f"[pytest]\nmarkers =\n  gpu\n  slow\n  every_case\npythonpath = {Path(__file__).parents[1]}")
+    pytester.makeini(
+        f"[pytest]\nmarkers =\n  gpu\n  slow\n  every_case\npythonpath = {Path(__file__).parents[1]}"
+    )
 
     lines = pytester.runpytest_inprocess(
         "--sample", "--collect-only", "-q", "-m", "not slow", "-p", "no:cacheprovider"
@@ -100,4 +104,8 @@ def test_the_option_leaves_the_other_cases_out(pytester):
     assert names.count("test_slow_cases_are_in_no_sample") == 2
     assert names.count("test_cases_for_a_gpu_have_a_sample_of_their_own") == 18
     assert names.count("test_parameters_of_one_mark_are_one") == 4
-    assert names.count("TestOfAClass::test_one_parameter") == names.count("TestOfAClass::test_two_parameters") == 9
+    assert (
+        names.count("TestOfAClass::test_one_parameter")
+        == names.count("TestOfAClass::test_two_parameters")
+        == 9
+    )

@@ -1,4 +1,5 @@
-"""A signal handler that raises breaks off the caller and not the work, and the next call goes on from there."""
+"""A signal handler that raises breaks off the caller and not the work, and the next call goes on
+from there."""
 
 from __future__ import annotations
 
@@ -24,7 +25,9 @@ from gpuload.formats.zarr import metadata
 from tests import forkserver
 
 ROOT = Path(__file__).parents[1]
-needs_timers = pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers that send signals")
+needs_timers = pytest.mark.skipif(
+    not hasattr(signal, "setitimer"), reason="no timers that send signals"
+)
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 
 
@@ -111,7 +114,8 @@ def test_where_no_thread_is_to_be_had_the_caller_does_the_work(monkeypatch):
 
 def test_when_python_ends_the_caller_does_the_work():
     registered = (
-        "import atexit, threading\natexit.register(lambda: print(signalsafe.call(threading.current_thread).name))\n"
+        "import atexit, threading\n"
+        "atexit.register(lambda: print(signalsafe.call(threading.current_thread).name))\n"
     )
     script = [sys.executable, "-c", f"{registered}from gpuload import signalsafe"]
 
@@ -164,7 +168,9 @@ signal.signal(signal.SIGALRM, ring)
 
 
 def run(code, *arguments, **environment):
-    return forkserver.run(SCRIPT + code, *arguments, timeout=60, environment={**os.environ, **environment})
+    return forkserver.run(
+        SCRIPT + code, *arguments, timeout=60, environment={**os.environ, **environment}
+    )
 
 
 @needs_fork
@@ -311,15 +317,29 @@ def run_undisturbed(first_use):
         pytest.param("PIL", CODEC, 0.005, id="codec"),
         pytest.param("nvidia.dali", DALI, 0.005, id="dali, often"),
         pytest.param("nvidia.dali", DALI, 0.2, id="dali"),
-        # Here the main thread has to import a module of ours itself. Few interrupts fall into that: Python 3.11 leaves
-        # the lock of all imports locked for ever when one does so between two lines of importlib._get_module_lock.
+        # Here the main thread has to import a module of ours itself. Few interrupts fall into that:
+        # Python 3.11 leaves the lock of all imports locked for ever when one does so between two
+        # lines of importlib._get_module_lock.
         pytest.param("tensorflow", TENSORFLOW, 0.4, id="tensorflow", marks=pytest.mark.slow),
-        pytest.param("tensorflow", TENSORS.format(name="tensorflow"), 0.01, id="tensors", marks=pytest.mark.slow),
-        pytest.param("jax", TENSORS.format(name="jax"), 0.01, id="arrays of jax", marks=pytest.mark.slow),
+        pytest.param(
+            "tensorflow",
+            TENSORS.format(name="tensorflow"),
+            0.01,
+            id="tensors",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            "jax", TENSORS.format(name="jax"), 0.01, id="arrays of jax", marks=pytest.mark.slow
+        ),
     ],
 )
-def test_the_import_of_a_large_package_may_be_interrupted_at_any_moment(package, first_use, seconds):
-    if importlib.util.find_spec(package.partition(".")[0]) is None or importlib.util.find_spec(package) is None:
+def test_the_import_of_a_large_package_may_be_interrupted_at_any_moment(
+    package, first_use, seconds
+):
+    if (
+        importlib.util.find_spec(package.partition(".")[0]) is None
+        or importlib.util.find_spec(package) is None
+    ):
         pytest.skip(f"{package} is not installed")
 
     process = run(first_use + TRY, str(seconds))
@@ -333,10 +353,16 @@ def test_an_error_of_a_library_becomes_ours_and_ours_are_passed_on():
     def fail(error):
         raise error
 
-    for error, result in [(KeyError("k"), FormatError), (SpecError("s"), SpecError), (EOFError(), EOFError)]:
+    for error, result in [
+        (KeyError("k"), FormatError),
+        (SpecError("s"), SpecError),
+        (EOFError(), EOFError),
+    ]:
         with pytest.raises(result):
             signalsafe.call_library(
-                functools.partial(fail, error), lambda error: FormatError(str(error)), (LookupError, SpecError)
+                functools.partial(fail, error),
+                lambda error: FormatError(str(error)),
+                (LookupError, SpecError),
             )
 
 

@@ -1,4 +1,5 @@
-"""The simulated GPU catches what a real one does wrong only now and then; and lets pass what is right."""
+"""The simulated GPU catches what a real one does wrong only now and then; and lets pass what is
+right."""
 
 from __future__ import annotations
 
@@ -315,7 +316,9 @@ class TestOurCodeRunsOnIt:
 
         assert vectors.get().tolist() == [[0, 1, 0, 0], [0, 0, 0, 1]]
 
-    @pytest.mark.parametrize("dtype", [">f4", "<c16", [("a", ">u2", (3,)), ("b", "?"), ("c", "<f8", (2, 2))]])
+    @pytest.mark.parametrize(
+        "dtype", [">f4", "<c16", [("a", ">u2", (3,)), ("b", "?"), ("c", "<f8", (2, 2))]]
+    )
     @pytest.mark.parametrize("fortran", [False, True])
     def test_raw_records_are_decoded_as_on_the_host(self, cupy, dtype, fortran):
         layout = layout_of(np.dtype(dtype), (2, 3), field="x", fortran=fortran)

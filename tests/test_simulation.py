@@ -1,6 +1,8 @@
-"""A training on ranks that are lost and added (`benchmarks/simulation.py`): each record of each epoch once.
+"""A training on ranks that are lost and added (`benchmarks/simulation.py`): each record of each
+epoch once.
 
-Here few records, of which every one is counted; the trillion is in the slow tests and in the program.
+Here few records, of which every one is counted; the trillion is in the slow tests and in the
+program.
 """
 
 from __future__ import annotations
@@ -45,7 +47,9 @@ def test_every_record_of_every_epoch_is_committed_once(seed: int) -> None:
         rank_counts.add(leg.attempt.num_ranks)
         if leg.num_committed:
             for rank in range(leg.attempt.num_ranks):
-                records, is_valid, _ = training.plan(leg.attempt.num_ranks, rank).span(leg.begin, leg.num_committed)
+                records, is_valid, _ = training.plan(leg.attempt.num_ranks, rank).span(
+                    leg.begin, leg.num_committed
+                )
                 epochs.setdefault(leg.begin.epoch, Counter()).update(records[is_valid].tolist())
 
     assert len(rank_counts) > 3
@@ -83,7 +87,9 @@ def test_ranks_are_lost_and_come_back() -> None:
 
 @pytest.mark.parametrize("num_ranks", [1, 3, 4, 6, 8, 12])
 @pytest.mark.parametrize(("begin", "num_steps"), [(0, 3), (5, 10), (14, 8)])
-def test_the_loaders_ask_for_no_more_than_is_counted(num_ranks: int, begin: int, num_steps: int) -> None:
+def test_the_loaders_ask_for_no_more_than_is_counted(
+    num_ranks: int, begin: int, num_steps: int
+) -> None:
     """What `Plan.ahead` asks for, and each window of which a rank takes a record, whole."""
     num_windows = 0
     whole = FEW.plan(1)
@@ -93,9 +99,14 @@ def test_the_loaders_ask_for_no_more_than_is_counted(num_ranks: int, begin: int,
     for rank in range(num_ranks):
         plan = FEW.plan(num_ranks, rank)
         start = plan.at(Position(), begin)
-        lanes = FEW.lanes.places(plan_positions(num_ranks, rank, start, num_steps)) // FEW.lanes.lane_length
+        lanes = (
+            FEW.lanes.places(plan_positions(num_ranks, rank, start, num_steps))
+            // FEW.lanes.lane_length
+        )
         parts = [plan.ahead(start, start.step, num_steps=num_steps), plan.span(start, num_steps)[0]]
-        pairs = {(lane, int(window)) for lane, window in zip(lanes, window_of[parts[1]], strict=True)}
+        pairs = {
+            (lane, int(window)) for lane, window in zip(lanes, window_of[parts[1]], strict=True)
+        }
         num_windows += max(len(pairs), len(set(window_of[parts[0]].tolist())))
     attempt = Attempt(0, 12, num_ranks, num_steps, is_crash=True)
     leg = Leg(attempt, whole.at(Position(), begin), num_steps, 0)
@@ -114,7 +125,9 @@ def test_the_inverse_of_the_order_is_its_inverse(length: int) -> None:
     training = replace(FEW, num_records=length)
     positions = np.unique(np.linspace(0, length - 1, 500).astype(np.int64))
     plan = Plan(length, 1, training.blocks, training.seed)
-    records = np.concatenate([plan.span(plan.start_at(3, position))[0] for position in positions.tolist()])
+    records = np.concatenate(
+        [plan.span(plan.start_at(3, position))[0] for position in positions.tolist()]
+    )
 
     assert np.array_equal(simulation.positions_of(training, records, 3), positions)
 
@@ -132,8 +145,12 @@ def other_order(plan: Plan, positions: Any, epoch: int, records: Any = Plan._rec
     return records(plan, positions, epoch + (plan.num_shards > 4))
 
 
-@pytest.mark.parametrize(("name", "fault"), [("start_at", gap), ("_positions", neighbour), ("_records", other_order)])
-def test_a_fault_of_the_order_ends_the_simulation(name: str, fault: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("name", "fault"), [("start_at", gap), ("_positions", neighbour), ("_records", other_order)]
+)
+def test_a_fault_of_the_order_ends_the_simulation(
+    name: str, fault: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(Plan, name, fault)
 
     with pytest.raises(AssertionError):
@@ -157,13 +174,17 @@ def test_a_few_days_of_a_trillion_records_on_ten_thousand_ranks(tmp_path: Path) 
     assert results["read_per_committed"] < 1.2
 
 
-def test_the_results_hold_what_is_promised_and_the_picture_and_the_page_are_those_of_the_results() -> None:
+def test_the_results_hold_what_is_promised_and_the_picture_and_the_page_are_those_of_the_results() -> (
+    None
+):
     results = json.loads(simulation_picture.RESULTS.read_text(encoding="utf-8"))
 
     assert (results["records"], results["ranks"], results["num_days"]) == (10**12, 10**4, 365)
     assert results["rollback_steps"]["most"] <= results["max_rollback_steps"]
     assert results["read_per_committed"] < 1.2
-    assert simulation_picture.RESULTS.with_suffix(".md").read_text(encoding="utf-8") == simulation.table(results)
-    assert simulation_picture.FILE.read_text(encoding="utf-8") == simulation_picture.draw(results), (
-        "draw it anew: python -m website.simulation_picture"
-    )
+    assert simulation_picture.RESULTS.with_suffix(".md").read_text(
+        encoding="utf-8"
+    ) == simulation.table(results)
+    assert simulation_picture.FILE.read_text(encoding="utf-8") == simulation_picture.draw(
+        results
+    ), "draw it anew: python -m website.simulation_picture"

@@ -1,4 +1,5 @@
-"""The documentation site: it builds without a warning, links lead somewhere, and it takes nothing from elsewhere."""
+"""The documentation site: it builds without a warning, links lead somewhere, and it takes nothing
+from elsewhere."""
 
 from __future__ import annotations
 
@@ -23,10 +24,26 @@ pytest.importorskip("mkdocstrings_handlers.python")
 
 
 def build(folder, *, whole):
-    """Build the site in a process of its own, ``whole`` with docstrings, the index of the search, and coloured code."""
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
-    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1", "GPULOAD_DOCS_WHOLE": str(whole).lower()}
-    process = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
+    """Build the site in a process of its own, ``whole`` with docstrings, the index of the search,
+    and coloured code."""
+    command = [
+        sys.executable,
+        "-m",
+        "mkdocs",
+        "build",
+        "--strict",
+        "--quiet",
+        "--site-dir",
+        str(folder),
+    ]
+    environment = {
+        **os.environ,
+        "NO_MKDOCS_2_WARNING": "1",
+        "GPULOAD_DOCS_WHOLE": str(whole).lower(),
+    }
+    process = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300
+    )
     assert process.returncode == 0, process.stdout + process.stderr
     return folder
 
@@ -46,12 +63,17 @@ class Links(HTMLParser):
             self.links.add(values["href"])
         if tag in ("img", "script", "source", "iframe") and values.get("src"):
             self.loads.add(values["src"])
-        if tag == "link" and values.get("href") and values.get("rel") not in ("canonical", "next", "prev"):
+        if (
+            tag == "link"
+            and values.get("href")
+            and values.get("rel") not in ("canonical", "next", "prev")
+        ):
             self.loads.add(values["href"])
 
 
 def broken_links(folder):
-    """Return the links and files of the pages below ``folder`` that lead nowhere, and what is loaded from elsewhere."""
+    """Return the links and files of the pages below ``folder`` that lead nowhere, and what is
+    loaded from elsewhere."""
     pages = {page.resolve(): Links(page) for page in folder.rglob("*.html")}
     problems = []
     for page, parts in pages.items():
@@ -65,18 +87,26 @@ def broken_links(folder):
             target = (page.parent / unquote(address.path)).resolve() if address.path else page
             if not target.is_file():
                 problems.append(f"{page.name} names {url}")
-            elif address.fragment and target in pages and unquote(address.fragment) not in pages[target].anchors:
+            elif (
+                address.fragment
+                and target in pages
+                and unquote(address.fragment) not in pages[target].anchors
+            ):
                 problems.append(f"{page.name} names {url}, which has no such anchor")
     return problems
 
 
-def test_the_site_without_docstrings_builds_its_links_lead_somewhere_and_it_loads_nothing_from_elsewhere(tmp_path):
+def test_the_site_without_docstrings_builds_its_links_lead_somewhere_and_it_loads_nothing_from_elsewhere(
+    tmp_path,
+):
     folder = build(tmp_path, whole=False)
 
     assert len(list(folder.rglob("*.html"))) > 40
     assert broken_links(folder) == []
     for sheet in folder.rglob("*.css"):
-        assert not re.search(r"(url\(|@import)\s*[\"']?(https?:)?//", sheet.read_text(encoding="utf-8")), sheet
+        assert not re.search(
+            r"(url\(|@import)\s*[\"']?(https?:)?//", sheet.read_text(encoding="utf-8")
+        ), sheet
     for page in folder.rglob("*.html"):
         assert flat_list(page.read_text(encoding="utf-8")) == "", page
 
@@ -98,23 +128,44 @@ PAGES.reduce((before, page) => before.then(() => measure(page)), Promise.resolve
 
 
 def too_wide(folder, pixels):
-    """Return the pages that have to be scrolled sideways in a window of so many pixels; none without Chromium."""
+    """Return the pages that have to be scrolled sideways in a window of so many pixels; none
+    without Chromium."""
     browser = shutil.which("chromium") or shutil.which("google-chrome")
     if not browser:
         return []
-    pages = [page.relative_to(folder).as_posix() for page in folder.rglob("*.html") if page.name != "404.html"]
+    pages = [
+        page.relative_to(folder).as_posix()
+        for page in folder.rglob("*.html")
+        if page.name != "404.html"
+    ]
     measure = folder / "widths.html"
-    measure.write_text(WIDTHS.replace("PIXELS", str(pixels)).replace("PAGES", json.dumps(pages)), encoding="utf-8")
-    command = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--allow-file-access-from-files", "--dump-dom"]
-    command += [f"--user-data-dir={folder}/browser", "--virtual-time-budget=60000", "--window-size=1400,1000"]
-    process = subprocess.run([*command, measure.as_uri()], capture_output=True, text=True, timeout=280)
+    measure.write_text(
+        WIDTHS.replace("PIXELS", str(pixels)).replace("PAGES", json.dumps(pages)), encoding="utf-8"
+    )
+    command = [
+        browser,
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--allow-file-access-from-files",
+        "--dump-dom",
+    ]
+    command += [
+        f"--user-data-dir={folder}/browser",
+        "--virtual-time-budget=60000",
+        "--window-size=1400,1000",
+    ]
+    process = subprocess.run(
+        [*command, measure.as_uri()], capture_output=True, text=True, timeout=280
+    )
     widths = dict(re.findall(r"^(?:.*>)?([\w./-]+\.html) (\d+)$", process.stdout, re.MULTILINE))
     assert set(widths) == set(pages)
     return [page for page, width in widths.items() if int(width) > pixels]
 
 
 def flat_list(html):
-    """Return the end of a paragraph in which a list or a table stands as text; ``""`` where there is none.
+    """Return the end of a paragraph in which a list or a table stands as text; ``""`` where there
+    is none.
 
     Python-Markdown wants an empty line before a list, which a code host does not.
     """
@@ -132,7 +183,9 @@ def test_the_site_with_the_docstrings_builds_and_its_links_lead_somewhere(tmp_pa
     ops = Links(folder / "api" / "ops.html").anchors
     assert {"gpuload.ops.RandomCrop", "gpuload.ops.Decode"} <= ops
     sources = (folder / "api" / "sources.html").read_text(encoding="utf-8")
-    assert "doc-symbol-module" not in sources  # gl.open is the function, and not the module of that name
+    assert (
+        "doc-symbol-module" not in sources
+    )  # gl.open is the function, and not the module of that name
     assert too_wide(folder, pixels=390) == []
 
 
@@ -151,7 +204,9 @@ def test_a_page_that_the_navigation_does_not_name_is_a_warning(caplog):
 
 
 def test_a_link_that_leads_nowhere_is_reported(tmp_path):
-    (tmp_path / "a.html").write_text('<a href="b.html#x">1</a><a href="c.html">2</a><script src="//cdn/x.js"></script>')
+    (tmp_path / "a.html").write_text(
+        '<a href="b.html#x">1</a><a href="c.html">2</a><script src="//cdn/x.js"></script>'
+    )
     (tmp_path / "b.html").write_text('<h1 id="y">B</h1><a href="a.html">A</a>')
 
     assert sorted(broken_links(tmp_path)) == [
@@ -165,7 +220,9 @@ def test_a_list_that_is_no_list_in_the_site_is_reported():
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not (shutil.which("chromium") or shutil.which("google-chrome")), reason="needs Chromium")
+@pytest.mark.skipif(
+    not (shutil.which("chromium") or shutil.which("google-chrome")), reason="needs Chromium"
+)
 def test_a_page_that_is_wider_than_the_window_is_reported(tmp_path):
     (tmp_path / "wide.html").write_text("<!doctype html><div style='width: 500px'>wide</div>")
     (tmp_path / "narrow.html").write_text("<!doctype html><div>narrow</div>")

@@ -27,7 +27,8 @@ def test_the_shape_of_a_field_that_varies_is_an_error_that_names_it():
 
 
 @pytest.mark.parametrize(
-    ("dtype", "host"), [("S4", True), ("U2", True), ("M8[s]", True), ("m8[s]", True), ("c8", False), ("?", False)]
+    ("dtype", "host"),
+    [("S4", True), ("U2", True), ("M8[s]", True), ("m8[s]", True), ("c8", False), ("?", False)],
 )
 def test_text_bytes_and_datetimes_stay_on_the_host(dtype, host):
     assert Field("x", np.dtype(dtype), ()).host_only is host
@@ -35,7 +36,9 @@ def test_text_bytes_and_datetimes_stay_on_the_host(dtype, host):
 
 @pytest.mark.parametrize("dtype", [[("a", "f4"), ("b", "i2")], "(2,3)f4", [("a", "O")]])
 def test_a_dtype_of_several_values_is_refused(dtype):
-    with pytest.raises(SpecError, match=r"'x'.*dtype[\s\S]*a field has one dtype, of numbers, text or bytes"):
+    with pytest.raises(
+        SpecError, match=r"'x'.*dtype[\s\S]*a field has one dtype, of numbers, text or bytes"
+    ):
         Field("x", np.dtype(dtype), ())
 
 
@@ -167,7 +170,10 @@ def test_the_repr_of_a_spec_is_a_line_where_that_fits_and_else_a_line_a_field():
     assert repr(numbered(40)).splitlines()[1:] == [
         f"  column {number}: float32 (3,){';' if number < 39 else '>'}" for number in range(40)
     ]
-    assert repr(numbered(70)).splitlines()[-2:] == ["  column 63: float32 (3,);", "  ... and 6 more fields>"]
+    assert repr(numbered(70)).splitlines()[-2:] == [
+        "  column 63: float32 (3,);",
+        "  ... and 6 more fields>",
+    ]
 
 
 @pytest.mark.parametrize("count", [1, 3, 9, 40])
@@ -192,7 +198,9 @@ def test_errors_name_a_source_of_many_fields_in_one_line():
     assert caught.value.what == "gl.mix: part 0 is <gl.arrays: 0 records>"
     with pytest.raises(CallError) as caught:
         gl.Loader(source, batches=3)
-    assert str(caught.value).startswith("gl.Loader(<gl.arrays: 0 records, column_0: float64 (), column_1: float64 (), ")
+    assert str(caught.value).startswith(
+        "gl.Loader(<gl.arrays: 0 records, column_0: float64 (), column_1: float64 (), "
+    )
     assert "\n" not in caught.value.what
 
 

@@ -1,4 +1,5 @@
-"""States: a text of every value that stays the same, and every state that was ever saved is loaded."""
+"""States: a text of every value that stays the same, and every state that was ever saved is
+loaded."""
 
 from __future__ import annotations
 
@@ -65,7 +66,11 @@ def test_an_argument_that_an_op_gets_later_with_a_default_changes_nothing():
 
 @pytest.mark.parametrize(
     ("weights", "expected"),
-    [((2.0,), "Old(size=3, weights=(2.0))"), ((1.0, 1.0), "Old(size=3, weights=(1.0, 1.0))"), ((1,), "Old(size=3)")],
+    [
+        ((2.0,), "Old(size=3, weights=(2.0))"),
+        ((1.0, 1.0), "Old(size=3, weights=(1.0, 1.0))"),
+        ((1,), "Old(size=3)"),
+    ],
 )
 def test_numbers_of_a_tuple_are_left_out_only_if_all_of_them_are_the_defaults(weights, expected):
     assert state.canonical_text(Old(3, weights)) == expected
@@ -182,13 +187,16 @@ def test_a_state_of_files_that_changed_is_not_saved(tmp_path):
         load.state_dict()
 
 
-# The states below were saved by the version that their names say; none is ever changed, and every op is in one of them.
+# The states below were saved by the version that their names say; none is ever changed, and every
+# op is in one of them.
 
 
 def ops_of_states(paths):
     """Return the names of the ops in some states."""
     states = [json.loads(path.read_text())["state"] for path in paths]
-    return {text.partition("(")[0] for saved_state in states for text in saved_state["ops"]} - {"mark"}
+    return {text.partition("(")[0] for saved_state in states for text in saved_state["ops"]} - {
+        "mark"
+    }
 
 
 def golden_loaders(folder):
@@ -200,11 +208,16 @@ def golden_loaders(folder):
     photos = sorted((GOLDEN / "images" / "Pillow").glob("hopper*.jpg"))
     rows = gl.npy([folder / "rows.npy", folder / "more.npy"])
     fixed = gl.fixed(folder / "records.bin", [("label", "u1"), ("image", "u1", (1, 2, 3))])
-    pixels = gl.arrays(image=np.arange(12 * 6 * 5 * 3, dtype=np.uint8).reshape(12, 6, 5, 3), label=np.arange(12) % 4)
+    pixels = gl.arrays(
+        image=np.arange(12 * 6 * 5 * 3, dtype=np.uint8).reshape(12, 6, 5, 3),
+        label=np.arange(12) % 4,
+    )
     decode = [gl.ops.Decode(), gl.ops.RandomResizedCrop(32, 32), gl.ops.RandomFlip(p=0.25)]
     loaders = {
         "rows": lambda: gl.Loader(rows, batch_size=4, shuffle=True, seed=2**63, device="cpu"),
-        "file_records": lambda: gl.Loader(gl.npy([folder / "rows.npy"], record="file"), batch_size=1, device="cpu"),
+        "file_records": lambda: gl.Loader(
+            gl.npy([folder / "rows.npy"], record="file"), batch_size=1, device="cpu"
+        ),
         "fixed": lambda: gl.Loader(
             fixed,
             batch_size=6,
@@ -213,7 +226,12 @@ def golden_loaders(folder):
             device="cpu",
         ),
         "images": lambda: gl.Loader(
-            gl.images(photos, labels=None), batch_size=2, shuffle=True, seed=5, ops=decode, device="cpu"
+            gl.images(photos, labels=None),
+            batch_size=2,
+            shuffle=True,
+            seed=5,
+            ops=decode,
+            device="cpu",
         ),
         "arrays": lambda: gl.Loader(
             gl.zip(pixels.split(0.5, seed=1)[0].rename(label="kind"), rows[3:9]),
@@ -241,19 +259,30 @@ def golden_loaders(folder):
             ],
             device="cpu",
         ),
-        "padded": lambda: gl.Loader(rows, batch_size=4, shuffle=True, ops=[gl.ops.PadTo(5, value=-1)], device="cpu"),
-        "concat": lambda: gl.Loader(gl.concat(rows, rows.select([1, 5, 5])), batch_size=4, shuffle=True, device="cpu"),
+        "padded": lambda: gl.Loader(
+            rows, batch_size=4, shuffle=True, ops=[gl.ops.PadTo(5, value=-1)], device="cpu"
+        ),
+        "concat": lambda: gl.Loader(
+            gl.concat(rows, rows.select([1, 5, 5])), batch_size=4, shuffle=True, device="cpu"
+        ),
     }
     blur = functools.partial(gl.ops.Dali, "gaussian_blur", sigma=1.5, window_size=3)
-    loaders["dali"] = lambda: gl.Loader(pixels, batch_size=5, shuffle=True, ops=[blur()], device="cpu")
-    images = gl.arrays(
-        image=np.arange(12 * 32 * 32 * 3, dtype=np.uint8).reshape(12, 32, 32, 3), label=np.arange(12) % 4
+    loaders["dali"] = lambda: gl.Loader(
+        pixels, batch_size=5, shuffle=True, ops=[blur()], device="cpu"
     )
-    group = ops_of_states(path for path in STATES if "_op_" not in path.stem and path.stem not in OTHER_MEANINGS)
+    images = gl.arrays(
+        image=np.arange(12 * 32 * 32 * 3, dtype=np.uint8).reshape(12, 32, 32, 3),
+        label=np.arange(12) % 4,
+    )
+    group = ops_of_states(
+        path for path in STATES if "_op_" not in path.stem and path.stem not in OTHER_MEANINGS
+    )
     for name in set(opexamples.NAMES) - group:  # an op that came later has a state of its example
         op = EARLIER_EXAMPLES.get(name) or opexamples.example(name)
         source = opexamples.beside_boxes(images) if op.reads_marks else images
-        loaders[f"op_{name}"] = functools.partial(gl.Loader, source, batch_size=5, shuffle=True, ops=[op], device="cpu")
+        loaders[f"op_{name}"] = functools.partial(
+            gl.Loader, source, batch_size=5, shuffle=True, ops=[op], device="cpu"
+        )
     return loaders
 
 
@@ -266,14 +295,20 @@ def test_a_state_of_every_version_goes_on_where_it_was(path, tmp_path):
         golden_state = json.loads(path.read_text())
         if path.stem in OTHER_MEANINGS:
             with pytest.raises(
-                StateError, match=rf"saved when {OTHER_MEANINGS[path.stem]}\(.*\) had another meaning\n"
+                StateError,
+                match=rf"saved when {OTHER_MEANINGS[path.stem]}\(.*\) had another meaning\n",
             ):
                 load.load_state_dict(golden_state["state"])
-            golden_state["state"]["ops"] = load.state_dict()["ops"]  # and for nothing else it is refused
+            golden_state["state"]["ops"] = load.state_dict()[
+                "ops"
+            ]  # and for nothing else it is refused
         load.load_state_dict(golden_state["state"])
         batch = next(iter(load))
     assert batch.records.tolist() == golden_state["next records"]
-    assert (batch.epoch, batch.step) == (golden_state["state"]["epoch"], golden_state["state"]["step"])
+    assert (batch.epoch, batch.step) == (
+        golden_state["state"]["epoch"],
+        golden_state["state"]["step"],
+    )
 
 
 def test_each_loader_and_each_op_is_in_a_kept_state_of_this_version(tmp_path):
@@ -284,7 +319,8 @@ def test_each_loader_and_each_op_is_in_a_kept_state_of_this_version(tmp_path):
 
 
 def write_states(folder):
-    """Write the states of this version; `python -m tests.test_state` does it, for names that are not there yet."""
+    """Write the states of this version; `python -m tests.test_state` does it, for names that are
+    not there yet."""
     with tempfile.TemporaryDirectory() as data:
         for name, loader in golden_loaders(Path(data)).items():
             path = folder / f"{state.VERSION}_{name}.json"
@@ -298,7 +334,9 @@ def write_states(folder):
                 next(run)
             saved_state = load.state_dict()
             upcoming = next(run).records.tolist()
-            path.write_text(json.dumps({"state": saved_state, "next records": upcoming}, indent=1) + "\n")
+            path.write_text(
+                json.dumps({"state": saved_state, "next records": upcoming}, indent=1) + "\n"
+            )
             load.close()
 
 
@@ -352,7 +390,9 @@ SOLARIZE = [
 @pytest.mark.parametrize("magnitude", range(31))
 def test_policies_whose_threshold_changed_have_another_meaning_and_the_others_do_not(magnitude):
     op = gl.ops.RandAugment(1, magnitude)
-    assert [op.meaning, gl.ops.Sometimes(0.5, [op]).inner[0].meaning] == [2 if magnitude in SOLARIZE else 1] * 2
+    assert [op.meaning, gl.ops.Sometimes(0.5, [op]).inner[0].meaning] == [
+        2 if magnitude in SOLARIZE else 1
+    ] * 2
     assert ("meaning=2" in state.canonical_text(gl.ops.OneOf([op]))) == (magnitude in SOLARIZE)
 
 
@@ -363,12 +403,17 @@ def test_a_state_of_labels_that_were_left_when_it_was_saved_is_refused(name, op)
     images = gl.arrays(image=np.zeros((8, 4, 4, 3), np.uint8), **{name: np.arange(8)})
     chain = [gl.ops.OneHot(8, on=name), op]
     loader = gl.Loader(images, 2, ops=chain, device="cpu")
-    saved = {**loader.state_dict(), "ops": [state.canonical_text(op) for op in chain]}  # as it was written then
+    saved = {
+        **loader.state_dict(),
+        "ops": [state.canonical_text(op) for op in chain],
+    }  # as it was written then
 
     if name == "label":  # which was mixed then, too
         loader.load_state_dict(saved)
     else:
-        with pytest.raises(StateError, match=rf"saved when {type(op).__name__}\(.*\) had another meaning"):
+        with pytest.raises(
+            StateError, match=rf"saved when {type(op).__name__}\(.*\) had another meaning"
+        ):
             loader.load_state_dict(saved)
     loader.load_state_dict(loader.state_dict())
     behind = gl.Loader(loader.replace(ops=chain[:1]).to_source(), 2, ops=chain[1:], device="cpu")

@@ -20,7 +20,8 @@ from gpuload.stats.counters import MOST_TALLIES
 def test_counts_from_many_threads_add_up():
     counters = Counters()
     threads = [
-        threading.Thread(target=lambda: [counters.add(batches=1, wait_s=0.5) for _ in range(1000)]) for _ in range(4)
+        threading.Thread(target=lambda: [counters.add(batches=1, wait_s=0.5) for _ in range(1000)])
+        for _ in range(4)
     ]
     for thread in threads:
         thread.start()
@@ -56,7 +57,15 @@ def test_reading_and_ops_are_the_sums_of_their_stages():
     counters.add(**{f"{name}.seconds": 10.0**place for place, name in enumerate(STAGES)})
 
     stats = counters.stats()
-    assert list(STAGES) == ["draw", "read", "decode_raw", "decode_images", "ops", "python_ops", "upload"]
+    assert list(STAGES) == [
+        "draw",
+        "read",
+        "decode_raw",
+        "decode_images",
+        "ops",
+        "python_ops",
+        "upload",
+    ]
     assert (stats["read_s"], stats["ops_s"]) == (110, 111_000)
     assert (stats - counters.stats())["read_s"] == 0
 
@@ -71,11 +80,15 @@ def test_every_counter_is_shown_with_its_meaning():
 def test_the_tables_of_stages_and_loop_fit_into_80_columns():
     counts = {f"{name}.seconds": 12345.678 for name in STAGES}
     counts |= {f"{name}.bytes": 1e12 for name in STAGES}
-    stats = Stats({**counts, "loop_s": 99999.9, "wait_s": 9999.9, "hand_over_s": 99.9, "batches": 1000})
+    stats = Stats(
+        {**counts, "loop_s": 99999.9, "wait_s": 9999.9, "hand_over_s": 99.9, "batches": 1000}
+    )
 
     limits = Limits(**{field.name: 1.23456e11 for field in fields(Limits)})
     for lines in (str(stats).splitlines(), stats.table(limits).splitlines()):
-        assert all(any(line.startswith(name.replace("_", " ")) for line in lines) for name in STAGES)
+        assert all(
+            any(line.startswith(name.replace("_", " ")) for line in lines) for name in STAGES
+        )
         assert max(map(len, lines)) <= 80
 
 
@@ -90,8 +103,16 @@ def test_the_tables_of_stages_and_loop_fit_into_80_columns():
     ],
 )
 def test_in_a_narrow_terminal_the_less_important_columns_are_left_out(columns, titles):
-    counts = {f"{name}.seconds": 12.5 for name in STAGES} | {f"{name}.bytes": 1e12 for name in STAGES}
-    limits = Limits(copy_bytes=1e9, random_bytes=100e6, sequential_bytes=400e6, decode_images=25, pinned_bytes=16e9)
+    counts = {f"{name}.seconds": 12.5 for name in STAGES} | {
+        f"{name}.bytes": 1e12 for name in STAGES
+    }
+    limits = Limits(
+        copy_bytes=1e9,
+        random_bytes=100e6,
+        sequential_bytes=400e6,
+        decode_images=25,
+        pinned_bytes=16e9,
+    )
 
     lines = (
         Stats({**counts, "decode_images.images": 600, "loop_s": 99.9, "wait_s": 9.9})
@@ -107,16 +128,39 @@ def test_in_a_narrow_terminal_the_less_important_columns_are_left_out(columns, t
 
 
 def test_each_stage_stands_beside_the_limits_of_the_machine():
-    counts = {"read.seconds": 8.0, "read.bytes": 4e9, "loop_s": 20.0, "batches": 100, "draw.seconds": 1.0}
-    counts |= {"decode_images.seconds": 30.0, "decode_images.images": 600, "decode_images.bytes": 3e9}
+    counts = {
+        "read.seconds": 8.0,
+        "read.bytes": 4e9,
+        "loop_s": 20.0,
+        "batches": 100,
+        "draw.seconds": 1.0,
+    }
+    counts |= {
+        "decode_images.seconds": 30.0,
+        "decode_images.images": 600,
+        "decode_images.bytes": 3e9,
+    }
     counts |= {"upload.seconds": 0.5, "upload.bytes": 8e9, "gpu_upload_s": 2.0}
-    limits = Limits(copy_bytes=1e9, random_bytes=100e6, sequential_bytes=400e6, decode_images=25, pinned_bytes=16e9)
+    limits = Limits(
+        copy_bytes=1e9,
+        random_bytes=100e6,
+        sequential_bytes=400e6,
+        decode_images=25,
+        pinned_bytes=16e9,
+    )
 
     beside = Stats(counts).stage_limits(limits)
 
-    assert {name: [(limit.name, limit.rate, limit.share) for limit in these] for name, these in beside.items()} == {
+    assert {
+        name: [(limit.name, limit.rate, limit.share) for limit in these]
+        for name, these in beside.items()
+    } == {
         "draw": [],
-        "read": [("copy_bytes", 5e8, 0.5), ("random_bytes", 2e8, 2.0), ("sequential_bytes", 2e8, 0.5)],
+        "read": [
+            ("copy_bytes", 5e8, 0.5),
+            ("random_bytes", 2e8, 2.0),
+            ("sequential_bytes", 2e8, 0.5),
+        ],
         "decode_images": [("decode_images", 20, 0.8)],
         "upload": [("pinned_bytes", 4e9, 0.25)],
     }
@@ -130,12 +174,23 @@ def test_each_stage_stands_beside_the_limits_of_the_machine():
 
 
 def test_the_queue_behind_a_stage_is_that_of_the_loop_or_of_the_thread_of_the_batches():
-    counts = {f"{name}.seconds": 1.0 for name in ("read", "upload", "ops")} | {"steps_ahead": 10, "steps_ready": 1}
+    counts = {f"{name}.seconds": 1.0 for name in ("read", "upload", "ops")} | {
+        "steps_ahead": 10,
+        "steps_ready": 1,
+    }
 
-    assert {stage.name: stage.fill for stage in Stats(counts).stages} == {"read": 0.1, "upload": 0.1, "ops": 0.1}
+    assert {stage.name: stage.fill for stage in Stats(counts).stages} == {
+        "read": 0.1,
+        "upload": 0.1,
+        "ops": 0.1,
+    }
 
     counts |= {"workers.steps_ahead": 20, "workers.steps_ready": 18}
-    assert {stage.name: stage.fill for stage in Stats(counts).stages} == {"read": 0.9, "upload": 0.1, "ops": 0.1}
+    assert {stage.name: stage.fill for stage in Stats(counts).stages} == {
+        "read": 0.9,
+        "upload": 0.1,
+        "ops": 0.1,
+    }
 
 
 def test_the_difference_of_two_stats_is_that_of_the_time_between():
@@ -143,11 +198,21 @@ def test_the_difference_of_two_stats_is_that_of_the_time_between():
     counters.add(**{"read.seconds": 1.0, "read.bytes": 100, "steps_ahead": 4, "steps_ready": 4})
     before = counters.stats()
     counters.add(
-        **{"read.seconds": 2.0, "ops.seconds": 6.0, "steps_ahead": 4, "steps_ready": 1, "loop_s": 8, "wait_s": 2}
+        **{
+            "read.seconds": 2.0,
+            "ops.seconds": 6.0,
+            "steps_ahead": 4,
+            "steps_ready": 1,
+            "loop_s": 8,
+            "wait_s": 2,
+        }
     )
     spent = counters.stats() - before
 
-    assert [(stage.name, stage.seconds, stage.share) for stage in spent.stages] == [("read", 2, 0.25), ("ops", 6, 0.75)]
+    assert [(stage.name, stage.seconds, stage.share) for stage in spent.stages] == [
+        ("read", 2, 0.25),
+        ("ops", 6, 0.75),
+    ]
     assert (spent.waiting, spent.training_s, spent["fill"]) == (0.25, 6, 0.25)
 
 
@@ -200,7 +265,10 @@ def test_batches_that_are_handed_out_are_counted_when_somebody_looks():
     counters = Counters()
     for number in range(3):
         counters.deliver((number, 100))
-        assert (counters.stats()["batches"], counters.stats()["bytes"]) == (number + 1, 100 * (number + 1))
+        assert (counters.stats()["batches"], counters.stats()["bytes"]) == (
+            number + 1,
+            100 * (number + 1),
+        )
     assert counters.stats()["records"] == 3
 
 
@@ -237,9 +305,13 @@ def test_where_the_kernel_does_not_count_queues_that_time_is_unknown(text, tmp_p
 
 def test_a_thread_that_sleeps_waits_and_has_the_numbers_of_its_own():
     """With the core and without it; each thread asks for itself."""
-    usages = [stages.usage()] if core.native is None else [stages.usage(), core.native.thread_usage()]
+    usages = (
+        [stages.usage()] if core.native is None else [stages.usage(), core.native.thread_usage()]
+    )
     usages_there = []
-    thread = threading.Thread(target=lambda: [threading.Event().wait(0.001), usages_there.append(stages.usage())])
+    thread = threading.Thread(
+        target=lambda: [threading.Event().wait(0.001), usages_there.append(stages.usage())]
+    )
     thread.start()
     thread.join()
 
@@ -248,7 +320,9 @@ def test_a_thread_that_sleeps_waits_and_has_the_numbers_of_its_own():
     assert usages_there[0][2] == -1 or usages_there[0][2] >= 1
 
 
-@pytest.mark.skipif(not os.path.exists("/proc/self/fd"), reason="open files are counted in /proc, which is not here")
+@pytest.mark.skipif(
+    not os.path.exists("/proc/self/fd"), reason="open files are counted in /proc, which is not here"
+)
 def test_to_ask_for_the_usage_of_a_thread_leaves_no_file_open():
     counts = []
 
@@ -263,7 +337,9 @@ def test_to_ask_for_the_usage_of_a_thread_leaves_no_file_open():
     assert counts == counts[:1] * 3
 
 
-def test_the_clock_of_the_loop_is_read_at_one_of_many_short_batches_and_no_time_is_lost(monkeypatch):
+def test_the_clock_of_the_loop_is_read_at_one_of_many_short_batches_and_no_time_is_lost(
+    monkeypatch,
+):
     readings = []
 
     def clock():

@@ -12,7 +12,10 @@ from gpuload.errors import RowError, SpecError
 from gpuload.ragged import Ragged
 from gpuload.spec import Field
 
-VALUES = {"str": st.text(st.characters(exclude_categories=("Cs",)), max_size=9), "bytes": st.binary(max_size=9)}
+VALUES = {
+    "str": st.text(st.characters(exclude_categories=("Cs",)), max_size=9),
+    "bytes": st.binary(max_size=9),
+}
 
 
 def field(kind, shape=()):
@@ -124,5 +127,9 @@ def test_a_field_of_objects_says_which_and_only_its_first_axis_varies(about):
 def test_a_field_of_text_says_what_it_is():
     assert str(field("str")) == "t: str ()"
     assert str(field("bytes", (None,))) == "t: bytes (None,)"
-    assert (field("str").uniform, field("str").has_rows, field("str").host_only) == (True, False, True)
+    assert (field("str").uniform, field("str").has_rows, field("str").host_only) == (
+        True,
+        False,
+        True,
+    )
     assert field("str", (3,)).stored == Field("t", np.dtype("u1"), (None,))

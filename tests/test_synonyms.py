@@ -1,4 +1,5 @@
-"""Attributes that other libraries have are answered with our form, which exists; nothing else changes."""
+"""Attributes that other libraries have are answered with our form, which exists; nothing else
+changes."""
 
 from __future__ import annotations
 

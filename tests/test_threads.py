@@ -1,4 +1,5 @@
-"""No thread of gpuload runs when Python's end freezes what is left; a process uses the cores that it was given."""
+"""No thread of gpuload runs when Python's end freezes what is left; a process uses the cores that
+it was given."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ from tests.threads import until
 
 
 def started(count=1, target=None):
-    """Threads that do what they are told to, until they are told None; and the queue that tells them."""
+    """Threads that do what they are told to, until they are told None; and the queue that tells
+    them."""
     tasks = SimpleQueue()
 
     def work():
@@ -43,7 +45,12 @@ def test_threads_are_named_daemons_that_call_the_target_with_its_arguments():
     process = SimpleQueue()
 
     workers = threads.start(
-        2, lambda item, second: process.put((item, second)), 3, "x", name="reader", stop=lambda: None
+        2,
+        lambda item, second: process.put((item, second)),
+        3,
+        "x",
+        name="reader",
+        stop=lambda: None,
     )
 
     threads.join(workers)
@@ -103,7 +110,11 @@ def test_a_thread_can_receive_sigbus_although_it_was_started_with_it_blocked():
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGBUS, signal.SIGUSR1})
     try:
         threads.join(
-            threads.start(1, lambda: masks.put(signal.pthread_sigmask(signal.SIG_BLOCK, [])), stop=lambda: None)
+            threads.start(
+                1,
+                lambda: masks.put(signal.pthread_sigmask(signal.SIG_BLOCK, [])),
+                stop=lambda: None,
+            )
         )
         old_mask = signal.pthread_sigmask(signal.SIG_BLOCK, [])
     finally:
@@ -125,7 +136,9 @@ def test_threads_start_on_systems_without_these_signals(monkeypatch, name):
     assert process.get(timeout=60) == "done"
 
 
-def test_where_the_system_gives_no_more_threads_those_that_started_end_and_the_error_says_what_to_do(monkeypatch):
+def test_where_the_system_gives_no_more_threads_those_that_started_end_and_the_error_says_what_to_do(
+    monkeypatch,
+):
     begin, begun = threading.Thread.start, []
 
     def start_two(thread):
@@ -180,7 +193,9 @@ def test_threads_of_the_main_thread_are_started_where_no_signal_handler_runs(mon
 
 
 @pytest.mark.parametrize("python_raises", [KeyError, RuntimeError])
-def test_what_broke_off_a_start_comes_as_itself_and_not_as_what_python_makes_of_it(monkeypatch, python_raises):
+def test_what_broke_off_a_start_comes_as_itself_and_not_as_what_python_makes_of_it(
+    monkeypatch, python_raises
+):
     def start(thread):
         try:
             raise KeyboardInterrupt
@@ -240,7 +255,9 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1]))
     assert script.returncode == 3, script.stderr
 
 
-@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no timers that send signals")
+@pytest.mark.skipif(
+    not hasattr(signal, "setitimer"), reason="this system has no timers that send signals"
+)
 def test_a_start_that_is_interrupted_at_any_moment_leaves_no_thread():
     before, interrupted, stops = set(threads._running), 0, []
     with Alarm(0.0001) as alarm:
@@ -297,12 +314,16 @@ except KeyboardInterrupt:
 @pytest.mark.parametrize("num_threads", [-1, 0, 1, 2, 7, 100])
 @pytest.mark.parametrize("count", [0, 1, 2, 50])
 def test_each_returns_the_results_in_the_order_of_the_items(num_threads, count):
-    assert threads.parallel_map(lambda x: x * x, range(count), num_threads) == [x * x for x in range(count)]
+    assert threads.parallel_map(lambda x: x * x, range(count), num_threads) == [
+        x * x for x in range(count)
+    ]
 
 
 @pytest.mark.parametrize(("count", "num_threads"), [(1, 8), (5, 1)])
 def test_each_starts_no_thread_for_one_item_or_one_thread(count, num_threads):
-    used = set(threads.parallel_map(lambda _: threading.current_thread(), range(count), num_threads))
+    used = set(
+        threads.parallel_map(lambda _: threading.current_thread(), range(count), num_threads)
+    )
     assert used == {threading.current_thread()}
 
 
@@ -377,7 +398,9 @@ def test_an_error_of_each_keeps_nothing_alive():
         gc.enable()
 
 
-@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no timers that send signals")
+@pytest.mark.skipif(
+    not hasattr(signal, "setitimer"), reason="this system has no timers that send signals"
+)
 def test_each_ends_when_a_signal_handler_raises():
     begun, process = SimpleQueue(), SimpleQueue()
 
@@ -401,7 +424,8 @@ def test_each_ends_when_a_signal_handler_raises():
     assert begun.qsize() == process.qsize() < 500
 
 
-# --- the end of a script, in processes of their own: the hooks of this one have been registered long ago
+# --- the end of a script, in processes of their own: the hooks of this one have been registered
+# long ago
 
 SCRIPT = """
 import os, signal, sys, threading, time
@@ -480,7 +504,10 @@ threads.END_S = 0.3
 threads.start(1, threading.Event().wait, name="stubborn", stop=lambda: None)
 """)
     assert script.returncode == 0
-    assert "without waiting for the threads stubborn-0; cause: they have not ended within" in script.stderr
+    assert (
+        "without waiting for the threads stubborn-0; cause: they have not ended within"
+        in script.stderr
+    )
 
 
 def test_a_message_about_many_threads_names_some_of_them():
@@ -496,7 +523,9 @@ threads.start(30, threading.Event().wait, name="stubborn", stop=lambda: None)
 
 @pytest.mark.timeout(60)
 @pytest.mark.skipif(sys.implementation.name != "cpython", reason="the lock of imports is CPython's")
-@pytest.mark.parametrize("how", ["threads.join(threads.start(1, use, stop=int))", "signalsafe.call(use)", "pass"])
+@pytest.mark.parametrize(
+    "how", ["threads.join(threads.start(1, use, stop=int))", "signalsafe.call(use)", "pass"]
+)
 def test_nobody_waits_for_an_import_lock_that_an_interrupt_left_locked(how):
     script = run_script(f"""
 import _imp, sys
@@ -515,7 +544,9 @@ else:
     threads.start(1, use, stop=int)
 """)
     assert script.returncode == 0, script.stderr
-    assert "broke off an import and left Python's lock locked" in (script.stderr if how == "pass" else script.stdout)
+    assert "broke off an import and left Python's lock locked" in (
+        script.stderr if how == "pass" else script.stdout
+    )
 
 
 def test_a_thread_that_would_start_when_python_has_ended_is_refused():
@@ -556,7 +587,8 @@ sys.exit(os.waitstatus_to_exitcode(status))
 
 @pytest.fixture
 def system(tmp_path, monkeypatch):
-    """Write what a system tells; returns a function of the cores by affinity, the process's groups and their limits."""
+    """Write what a system tells; returns a function of the cores by affinity, the process's groups
+    and their limits."""
 
     def tell(allowed, groups="", limits=None, requests=None):
         (tmp_path / "cgroup").write_text(groups)
@@ -597,8 +629,14 @@ def test_all_cores_where_the_system_has_no_affinity(system, monkeypatch):
         ("0::/a/b\n", {"a/b/cpu.max": "900000 100000\n", "cpu.max": "300000 100000\n"}),
         ("0::/a/b\n", {"a/b/cpu.max": "201000 100000\n"}),
         ("0::/not/seen/here\n", {"cpu.max": "300000 100000\n"}),
-        ("4:cpu,cpuacct:/a\n0::/\n", {"cpu/a/cpu.cfs_quota_us": "300000\n", "cpu/a/cpu.cfs_period_us": "100000\n"}),
-        ("4:cpu:/not/seen\n", {"cpu/cpu.cfs_quota_us": "300000\n", "cpu/cpu.cfs_period_us": "100000\n"}),
+        (
+            "4:cpu,cpuacct:/a\n0::/\n",
+            {"cpu/a/cpu.cfs_quota_us": "300000\n", "cpu/a/cpu.cfs_period_us": "100000\n"},
+        ),
+        (
+            "4:cpu:/not/seen\n",
+            {"cpu/cpu.cfs_quota_us": "300000\n", "cpu/cpu.cfs_period_us": "100000\n"},
+        ),
         ("1:name=systemd:/a:b\n0::/a:b\n", {"a:b/cpu.max": "300000 100000\n"}),
     ],
 )
@@ -613,7 +651,10 @@ def test_no_more_than_the_least_quota_of_a_group_rounded_up(system, groups, limi
         ("0::/\n", {"cpu.max": "max 100000\n"}),
         ("0::/\n", {"cpu.max": "nonsense\n"}),
         ("0::/\n", {"cpu.max": "100000 0\n"}),
-        ("3:cpuset:/a\n", {"cpu/a/cpu.cfs_quota_us": "100000\n", "cpu/a/cpu.cfs_period_us": "100000\n"}),
+        (
+            "3:cpuset:/a\n",
+            {"cpu/a/cpu.cfs_quota_us": "100000\n", "cpu/a/cpu.cfs_period_us": "100000\n"},
+        ),
         ("4:cpu:/a\n", {"cpu/a/cpu.cfs_quota_us": "-1\n", "cpu/a/cpu.cfs_period_us": "100000\n"}),
         ("4:cpu:/a\n", {"cpu/a/cpu.cfs_quota_us": "100000\n"}),
         ("nonsense\n", {"cpu.max": "100000 100000\n"}),
@@ -637,7 +678,18 @@ def test_more_processor_time_than_there_are_cores_allows_the_cores(system):
 
 @pytest.mark.parametrize(
     ("requests", "expected"),
-    [("1", 1), ("5", 5), ("12", 12), ("99", 12), (" 4 ", 4), ("4,2", 4), ("0", 12), ("-3", 12), ("", 12), ("all", 12)],
+    [
+        ("1", 1),
+        ("5", 5),
+        ("12", 12),
+        ("99", 12),
+        (" 4 ", 4),
+        ("4,2", 4),
+        ("0", 12),
+        ("-3", 12),
+        ("", 12),
+        ("all", 12),
+    ],
 )
 def test_omp_num_threads_is_heeded_where_it_asks_for_less(system, requests, expected):
     system(12, requests=requests)

@@ -31,7 +31,11 @@ def test_each_stage_of_each_step_is_an_event_of_its_thread(tmp_path: Path):
     assert {call["step"] + i for call in calls for i in range(call["num_steps"])} == {0, 1, 2, 3}
     assert [e["args"]["step"] for e in events(path) if e["name"] == "hand-over"] == [0, 1, 2, 3]
     names = {event["tid"]: event["args"]["name"] for event in events(path, "M")}
-    assert all(names[event["tid"]].startswith("gpuload-") for event in events(path) if event["name"] == "python ops")
+    assert all(
+        names[event["tid"]].startswith("gpuload-")
+        for event in events(path)
+        if event["name"] == "python ops"
+    )
     assert names[threading.get_native_id()] == threading.current_thread().name
 
 
@@ -53,7 +57,9 @@ def test_copies_of_the_core_are_events_within_the_loop(tmp_path: Path):
 def test_events_of_a_thread_do_not_overlap(tmp_path: Path):
     path = tmp_path / "trace.json"
     ops = [gl.ops.Cast("float64")]
-    with gl.Loader(gl.arrays(x=np.zeros((640, 4), np.float32)), 16, ops=ops, device="cpu", trace=path) as loader:
+    with gl.Loader(
+        gl.arrays(x=np.zeros((640, 4), np.float32)), 16, ops=ops, device="cpu", trace=path
+    ) as loader:
         list(loader)
 
     for thread in {event["tid"] for event in events(path)}:
@@ -109,7 +115,9 @@ def test_stages_are_ranges_of_a_profiler(monkeypatch: pytest.MonkeyPatch):
     assert calls == ["gpuload read", "end", "gpuload ops", "end"]
 
 
-def test_without_cupy_ranges_that_are_asked_for_are_a_warning(monkeypatch: pytest.MonkeyPatch, caplog):
+def test_without_cupy_ranges_that_are_asked_for_are_a_warning(
+    monkeypatch: pytest.MonkeyPatch, caplog
+):
     monkeypatch.setenv("GPULOAD_NVTX", "1")
     monkeypatch.setattr(stages, "_ranges", [])
     monkeypatch.setattr(gl.device, "nvtx_ranges", lambda: None)

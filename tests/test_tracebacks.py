@@ -57,7 +57,9 @@ def frames_of(slip):
     """Return the error that a slip causes, and the files of its traceback."""
     with pytest.raises(GpuloadError) as raised:
         slip()
-    return raised.value, [frame.filename for frame in traceback.extract_tb(raised.value.__traceback__)]
+    return raised.value, [
+        frame.filename for frame in traceback.extract_tb(raised.value.__traceback__)
+    ]
 
 
 @pytest.mark.parametrize("name", SLIPS)
@@ -86,7 +88,9 @@ def test_an_exception_of_the_users_keeps_its_frames():
     assert traceback.extract_tb(raised.value.__traceback__)[-1].name == "fails"
 
 
-@pytest.mark.parametrize("function", [gl.npy, gl.arrays, gl.Loader, gl.ops.RandomCrop, gl.Loader.batch_at])
+@pytest.mark.parametrize(
+    "function", [gl.npy, gl.arrays, gl.Loader, gl.ops.RandomCrop, gl.Loader.batch_at]
+)
 def test_what_is_public_keeps_its_name_and_signature_and_its_pickle(function):
     assert "args" not in inspect.signature(function).parameters
     assert function.__doc__

@@ -25,7 +25,9 @@ def raising(error):
     return function
 
 
-@pytest.mark.parametrize("walk", [list, lambda source: list(reversed(source)), lambda source: 7 in source])
+@pytest.mark.parametrize(
+    "walk", [list, lambda source: list(reversed(source)), lambda source: 7 in source]
+)
 def test_an_index_error_of_a_reader_does_not_end_a_loop_over_the_source(walk):
     source = gl.records(10, reader(IndexError("list index out of range"), 5))
 
@@ -54,14 +56,18 @@ CALLS = {
     "a batch of an op": lambda error: gl.Loader(
         gl.arrays(x=np.ones((4, 2))), 2, ops=[gl.ops.Python(raising(error), out={})]
     ).peek(),
-    "a conversion": lambda error: gl.Loader(gl.arrays(x=np.ones(4)), 2).peek().with_fields(raising(error)),
+    "a conversion": lambda error: (
+        gl.Loader(gl.arrays(x=np.ones(4)), 2).peek().with_fields(raising(error))
+    ),
     "a check": lambda error: list(gl.check(gl.records(10, reader(error, 5)))),
 }
 
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 def test_stop_iteration_of_a_function_is_a_runtime_error_with_a_note(call):
-    with pytest.raises(RuntimeError, match=r"a function raised StopIteration\('out of rows'\)") as caught:
+    with pytest.raises(
+        RuntimeError, match=r"a function raised StopIteration\('out of rows'\)"
+    ) as caught:
         call(StopIteration("out of rows"))
 
     assert caught.value.__notes__
@@ -78,7 +84,9 @@ def test_other_errors_of_a_function_come_as_themselves_with_a_note(call):
     assert caught.value.__notes__
 
 
-def test_stop_iteration_of_a_signal_handler_in_the_wait_for_a_batch_does_not_end_an_epoch(monkeypatch):
+def test_stop_iteration_of_a_signal_handler_in_the_wait_for_a_batch_does_not_end_an_epoch(
+    monkeypatch,
+):
     # A handler is called in the wait, and its exception comes from there.
     monkeypatch.setattr(Epoch, "_take", raising(StopIteration("from the handler")))
     loader = gl.Loader(gl.arrays(x=np.arange(6)), 1)

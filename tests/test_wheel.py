@@ -1,4 +1,5 @@
-"""The wheel is used where there is no compiler; the sdist is installed there, and gpuload says what is slow and why."""
+"""The wheel is used where there is no compiler; the sdist is installed there, and gpuload says what
+is slow and why."""
 
 from __future__ import annotations
 
@@ -27,13 +28,19 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 def without_compiler(machine: Environment) -> dict[str, str]:
     """Return variables with which a command finds the environment's programs alone."""
     path = str(machine.folder / "bin")
-    assert not any(shutil.which(name, path=path) for name in ("cc", "c++", "gcc", "g++", "clang", "clang++"))
+    assert not any(
+        shutil.which(name, path=path) for name in ("cc", "c++", "gcc", "g++", "clang", "clang++")
+    )
     return {"PATH": path}
 
 
 def source_tree(folder: Path) -> Path:
     """Copy what gpuload is built from, without the core that was built in place."""
-    shutil.copytree(ROOT / "gpuload", folder / "gpuload", ignore=shutil.ignore_patterns("_native*", "__pycache__"))
+    shutil.copytree(
+        ROOT / "gpuload",
+        folder / "gpuload",
+        ignore=shutil.ignore_patterns("_native*", "__pycache__"),
+    )
     for name in BUILD_FILES:
         shutil.copy(ROOT / name, folder)
     return folder
@@ -53,7 +60,9 @@ def sdist(tmp_path_factory) -> Path:
 def run_smoke_test(machine: Environment, folder: Path, expected: str) -> str:
     """Run the smoke test outside of the checkout; return what it prints."""
     shutil.copy(SMOKE, folder)
-    process = machine.run(machine.python, folder / SMOKE.name, expected, cwd=folder, **without_compiler(machine))
+    process = machine.run(
+        machine.python, folder / SMOKE.name, expected, cwd=folder, **without_compiler(machine)
+    )
     assert process.returncode == 0, process.stdout + process.stderr
     return process.stdout
 
@@ -102,7 +111,9 @@ def test_the_sdist_is_installed_without_a_compiler_and_says_what_is_slow_and_why
     assert logged.stderr.count("hot loops run in NumPy, many times slower") == 1
     assert "remedy: install a C++ compiler (g++), then gpuload again" in logged.stderr
 
-    health = machine.run(machine.folder / "bin" / "gpuload", "health", "--device", "cpu", **variables)
+    health = machine.run(
+        machine.folder / "bin" / "gpuload", "health", "--device", "cpu", **variables
+    )
     assert health.returncode == 0, health.stderr
     assert f"core:      {SLOW}" in health.stdout
 
@@ -115,7 +126,9 @@ def machine(tmp_path_factory) -> Environment:
 def test_where_the_core_is_required_no_compiler_is_an_error(machine, tmp_path):
     build = (machine.python, "setup.py", "-q", "build_ext")
 
-    process = machine.run(*build, cwd=source_tree(tmp_path / "source"), GPULOAD_CORE="1", **without_compiler(machine))
+    process = machine.run(
+        *build, cwd=source_tree(tmp_path / "source"), GPULOAD_CORE="1", **without_compiler(machine)
+    )
 
     assert process.returncode != 0
     assert "g++" in process.stderr
@@ -123,7 +136,9 @@ def test_where_the_core_is_required_no_compiler_is_an_error(machine, tmp_path):
 
 
 @pytest.mark.parametrize("is_broken", [False, True], ids=["no compiler", "an error in the source"])
-def test_a_core_that_is_not_built_leaves_none_of_older_source_in_the_checkout(machine, tmp_path, is_broken):
+def test_a_core_that_is_not_built_leaves_none_of_older_source_in_the_checkout(
+    machine, tmp_path, is_broken
+):
     tree = source_tree(tmp_path / "source")
     old = tree / "gpuload" / "core" / "_native.abi3.so"
     old.write_bytes(b"of older source")
@@ -132,7 +147,9 @@ def test_a_core_that_is_not_built_leaves_none_of_older_source_in_the_checkout(ma
         for path in tree.glob("gpuload/core/cpp/*.cpp"):
             path.write_text("#error of the test\n")
 
-    process = machine.run(machine.python, "setup.py", "-q", "build_ext", "--inplace", cwd=tree, **variables)
+    process = machine.run(
+        machine.python, "setup.py", "-q", "build_ext", "--inplace", cwd=tree, **variables
+    )
 
     assert process.returncode == 0, process.stderr
     assert process.stderr.count(LEFT_OUT) == 1
@@ -145,7 +162,8 @@ extern "C" __attribute__((visibility("default"))) const char* PyInit__native() {
 
 
 def stub_tree(folder: Path) -> Path:
-    """Copy what gpuload is built from, with one file in place of the core's: it is compiled in a moment."""
+    """Copy what gpuload is built from, with one file in place of the core's: it is compiled in a
+    moment."""
     tree = source_tree(folder)
     for path in (tree / "gpuload" / "core" / "cpp").iterdir():
         path.unlink()
@@ -169,7 +187,8 @@ def test_a_core_of_other_files_is_built_again_whatever_their_times_are(machine, 
 
 
 def test_no_wheel_holds_a_core_that_another_machine_built_in_the_same_folder(machine, tmp_path):
-    """As where cibuildwheel copies a checkout into its container, with all that lies in its build folder."""
+    """As where cibuildwheel copies a checkout into its container, with all that lies in its build
+    folder."""
     tree = stub_tree(tmp_path / "source")
     build = (machine.python, "setup.py", "-q", "bdist_wheel", "--dist-dir", tmp_path)
     assert machine.run(*build, cwd=tree, GPULOAD_CORE="1").returncode == 0
@@ -187,10 +206,19 @@ def test_no_wheel_holds_a_core_that_another_machine_built_in_the_same_folder(mac
 
 def test_cibuildwheel_takes_the_settings_and_builds_for_each_python_and_processor():
     pytest.importorskip("cibuildwheel")
-    command = [sys.executable, "-m", "cibuildwheel", "--platform", "linux", "--print-build-identifiers"]
+    command = [
+        sys.executable,
+        "-m",
+        "cibuildwheel",
+        "--platform",
+        "linux",
+        "--print-build-identifiers",
+    ]
 
     process = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=100)
 
     assert process.returncode == 0, process.stderr
     pythons, processors = ("cp310", "cp311", "cp312", "cp313"), ("x86_64", "aarch64")
-    assert set(process.stdout.split()) == {f"{python}-manylinux_{name}" for python in pythons for name in processors}
+    assert set(process.stdout.split()) == {
+        f"{python}-manylinux_{name}" for python in pythons for name in processors
+    }

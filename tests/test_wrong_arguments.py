@@ -1,8 +1,10 @@
-"""What a user may give by mistake to a loader, a batch and what describes them: it is taken, or refused with a remedy.
+"""What a user may give by mistake to a loader, a batch and what describes them: it is taken, or
+refused with a remedy.
 
-Every argument is given every value of VALUES. Each call says which of them it takes; of the others it says why not and
-what to do instead, and what it says to type is typed here. `sources/test_arguments.py` does the same for sources, and
-`ops/test_arguments.py` for ops. The name of an argument that a function does not have is Python's own ``TypeError``.
+Every argument is given every value of VALUES. Each call says which of them it takes; of the others
+it says why not and what to do instead, and what it says to type is typed here.
+`sources/test_arguments.py` does the same for sources, and `ops/test_arguments.py` for ops. The name
+of an argument that a function does not have is Python's own ``TypeError``.
 """
 
 from __future__ import annotations
@@ -68,13 +70,17 @@ def changed_state(name):
 
 def blocks_of(name):
     needs = {"lanes": {"chunk": 2}, "chunk": {"lanes": 2}}.get(name, {})
-    return lambda value: list(loader_of(shuffle=gl.Blocks(**{"block_records": 2, **needs, name: value})))
+    return lambda value: list(
+        loader_of(shuffle=gl.Blocks(**{"block_records": 2, **needs, name: value}))
+    )
 
 
 def field_of(name):
     def make(value):
         about = {"encoded": ("u1", (None,)), "axes": ("u1", (2, 2, 3))}.get(name, ("f4", (2,)))
-        field = gl.Field(**{"name": "x", "dtype": np.dtype(about[0]), "shape": about[1], name: value})
+        field = gl.Field(
+            **{"name": "x", "dtype": np.dtype(about[0]), "shape": about[1], name: value}
+        )
         assert gl.Spec((field,))["x" if name != "name" else value].with_() == field
         return str(field), hash(field), field.uniform, field.ragged, field.host_only
 
@@ -98,7 +104,10 @@ CALLS = {
     ),
     "Loader, shuffle": (read_with("shuffle"), {"True", "bool_"}),
     "Loader, seed": (read_with("seed"), COUNTED),
-    "Loader, shard_id": (lambda argument: list(loader_of(num_shards=3, shard_id=argument)), COUNTED),
+    "Loader, shard_id": (
+        lambda argument: list(loader_of(num_shards=3, shard_id=argument)),
+        COUNTED,
+    ),
     "Loader, num_shards": (read_with("num_shards"), {*WHOLE, "10**30"}),
     "Loader, last_batch": (read_with("last_batch"), set()),
     "Loader, device": (read_with("device"), set()),
@@ -108,14 +117,20 @@ CALLS = {
     "Loader, drawn": (read_with("drawn"), {"True", "bool_"}),
     "Loader, on_error": (read_with("on_error"), set()),
     "Loader, max_bad": (read_with("max_bad"), {"0"}),
-    "replace, batch_size": (lambda argument: loader_of().replace(batch_size=argument), {*WHOLE, "10**30"}),
+    "replace, batch_size": (
+        lambda argument: loader_of().replace(batch_size=argument),
+        {*WHOLE, "10**30"},
+    ),
     "replace, ops": (lambda argument: loader_of().replace(ops=argument), {"[]", "()"}),
     "epoch, number": (lambda argument: list(loader_of().epoch(argument)), COUNTED),
     "batch_at, step": (lambda argument: loader_of().batch_at(argument), COUNTED),
     "batch_at, epoch": (lambda argument: loader_of().batch_at(0, argument), COUNTED),
     "state_dict, epoch": (lambda argument: loader_of().state_dict(argument), {"None", *COUNTED}),
     "state_dict, step": (lambda argument: json.dumps(loader_of().state_dict(0, argument)), COUNTED),
-    "state_dict, step without epoch": (lambda argument: loader_of().state_dict(step=argument), {"0"}),
+    "state_dict, step without epoch": (
+        lambda argument: loader_of().state_dict(step=argument),
+        {"0"},
+    ),
     "load_state_dict": (lambda argument: loader_of().load_state_dict(argument), set()),
     "load_state_dict, version": (changed_state("version"), {*WHOLE, "float32", "0-d"}),
     "load_state_dict, epoch": (changed_state("epoch"), {*COUNTED, "0-d"}),
@@ -126,7 +141,10 @@ CALLS = {
     "load_state_dict, shuffle": (changed_state("shuffle"), set()),
     "load_state_dict, ops": (changed_state("ops"), {"[]", "()"}),
     "after, position": (lambda argument: loader_of().after(argument, 1), set()),
-    "after, num_steps": (lambda argument: loader_of().after(loader_of().position, argument), {*COUNTED, "10**30"}),
+    "after, num_steps": (
+        lambda argument: loader_of().after(loader_of().position, argument),
+        {*COUNTED, "10**30"},
+    ),
     "state_at, position": (lambda argument: loader_of().state_at(argument), set()),
     "count, name": (lambda argument: loader_of().count(argument), {"text", "label", "empty"}),
     "count, amount": (
@@ -144,10 +162,23 @@ CALLS = {
     "Blocks, chunk": (blocks_of("chunk"), WHOLE),
     "Ragged, payload": (lambda argument: repr(gl.Ragged(argument, OFFSETS)), {"array"}),
     "Ragged, offsets": (lambda argument: gl.Ragged(np.arange(3), argument), set()),
-    "Ragged.of": (lambda argument: gl.Ragged.of(argument, np.dtype("f4")), {"empty", "[]", "()", "{}"}),
+    "Ragged.of": (
+        lambda argument: gl.Ragged.of(argument, np.dtype("f4")),
+        {"empty", "[]", "()", "{}"},
+    ),
     "Ragged.of, one of them": (
         lambda argument: gl.Ragged.of([argument], np.dtype("f4")),
-        {"array", "texts", "range", "source", "()", "[]", "[2]", "[None]", "[label]"},  # NumPy makes arrays of them
+        {
+            "array",
+            "texts",
+            "range",
+            "source",
+            "()",
+            "[]",
+            "[2]",
+            "[None]",
+            "[label]",
+        },  # NumPy makes arrays of them
     ),
     "Ragged.of, dtype": (
         lambda argument: gl.Ragged.of([], argument),
@@ -155,7 +186,15 @@ CALLS = {
     ),
     "Ragged.of, shape": (
         lambda argument: gl.Ragged.of([], np.dtype("f4"), argument),
-        {"()", "[]", "{}", "[2]", "empty", "bytes", "range"},  # they are empty, or hold whole numbers
+        {
+            "()",
+            "[]",
+            "{}",
+            "[2]",
+            "empty",
+            "bytes",
+            "range",
+        },  # they are empty, or hold whole numbers
     ),
     "with_payload": (lambda argument: RAGGED.with_payload(argument), {"array"}),
     "ragged[]": (lambda argument: RAGGED[argument], {"True", "0", "-1", "slice"}),
@@ -167,17 +206,35 @@ CALLS = {
     "Spec": (lambda argument: gl.Spec(argument), {"()", "[]"}),
     "Spec, one of them": (lambda argument: gl.Spec((argument,)), set()),
     "spec[]": (lambda argument: SPEC[argument], {"label"}),
-    "only": (lambda argument: SPEC.only(argument), {"label", "[label]", "{label}", "texts", "()", "[]", "{}"}),
+    "only": (
+        lambda argument: SPEC.only(argument),
+        {"label", "[label]", "{label}", "texts", "()", "[]", "{}"},
+    ),
     "replacing": (lambda argument: SPEC.replacing(argument), set()),
     "check": (lambda argument: list(gl.check(argument)), {"source"}),
-    "check, num_threads": (lambda argument: list(gl.check(source(), num_threads=argument)), {"None", *WHOLE}),
+    "check, num_threads": (
+        lambda argument: list(gl.check(source(), num_threads=argument)),
+        {"None", *WHOLE},
+    ),
     "zip, by": (lambda argument: gl.zip(source(), by=argument), {"None"}),
     "zip, missing": (lambda argument: gl.zip(source(), missing=argument), set()),
     "zip, by_file": (lambda argument: gl.zip(source(), by_file=argument), {"True", "bool_"}),
-    "fixed, footer_bytes": (lambda argument: gl.fixed(__file__, "u1", footer_bytes=argument), COUNTED),
-    "slice, start": (lambda argument: source()[argument:], {"None", "True", "0", "-1", "2", "10**30", "int64", "0-d"}),
-    "slice, step": (lambda argument: source()[::argument], {"None", "True", "-1", "2", "10**30", "int64", "0-d"}),
-    "filter, what it returns": (lambda argument: source().filter(lambda fields: argument, fields="label"), set()),
+    "fixed, footer_bytes": (
+        lambda argument: gl.fixed(__file__, "u1", footer_bytes=argument),
+        COUNTED,
+    ),
+    "slice, start": (
+        lambda argument: source()[argument:],
+        {"None", "True", "0", "-1", "2", "10**30", "int64", "0-d"},
+    ),
+    "slice, step": (
+        lambda argument: source()[::argument],
+        {"None", "True", "-1", "2", "10**30", "int64", "0-d"},
+    ),
+    "filter, what it returns": (
+        lambda argument: source().filter(lambda fields: argument, fields="label"),
+        set(),
+    ),
     "filter, one of the fields": (
         lambda argument: source().filter(lambda fields: np.ones(10, bool), fields=[argument]),
         {"label"},
@@ -197,7 +254,9 @@ def test_it_takes_a_value_or_says_why_not_and_what_to_do(call, takes, request):
             refused[name] = error
 
     assert VALUES.keys() - refused.keys() == takes & VALUES.keys()
-    assert [name for name, error in refused.items() if not (error.what and error.cause and error.remedy)] == []
+    assert [
+        name for name, error in refused.items() if not (error.what and error.cause and error.remedy)
+    ] == []
     argument = (*request.node.callspec.id.split(", "), "")[1]
     for remedy in {error.remedy for error in refused.values()}:
         check_what_it_says_to_type(remedy, argument, call)
@@ -208,17 +267,39 @@ VALUE = r"'[^']*'|\([^)]*\)|\[[^]]*\]|\w+"
 
 
 def check_what_it_says_to_type(remedy, argument, call):
-    """Evaluate the code in a remedy, and call again with the values that it says an argument may have."""
+    """Evaluate the code in a remedy, and call again with the values that it says an argument may
+    have."""
     saved_state = json.dumps(loader_of().state_dict())
-    names = {"gl": gl, "numpy": np, "json": json, "path": "state.json", "open": lambda path: io.StringIO(saved_state)}
-    names |= {"source": source(), "loader": loader_of(), "batch": batch_of(), "ragged": RAGGED, "a": source()}
-    names |= {"array": np.zeros(3), "function": len, "field": SPEC["label"], "b": source().rename(image="x", label="y")}
+    names = {
+        "gl": gl,
+        "numpy": np,
+        "json": json,
+        "path": "state.json",
+        "open": lambda path: io.StringIO(saved_state),
+    }
+    names |= {
+        "source": source(),
+        "loader": loader_of(),
+        "batch": batch_of(),
+        "ragged": RAGGED,
+        "a": source(),
+    }
+    names |= {
+        "array": np.zeros(3),
+        "function": len,
+        "field": SPEC["label"],
+        "b": source().rename(image="x", label="y"),
+    }
     names |= {"name": "label", "indices": [0, 1], "mask": np.ones(10, bool), "batch_size": 2}
     for code in re.findall(CODE, remedy):
         if "..." not in code:
             eval(code, names)
     value = re.findall(rf"\b{argument}=({VALUE})", remedy) if argument else []
-    value += [repr(item) for part in re.findall(r"use one of (\(.*\))$", remedy) for item in ast.literal_eval(part)]
+    value += [
+        repr(item)
+        for part in re.findall(r"use one of (\(.*\))$", remedy)
+        for item in ast.literal_eval(part)
+    ]
     for text in value:
         if "..." not in text:
             call(eval(text, names))
@@ -258,7 +339,9 @@ def test_a_name_that_is_not_there_is_told_with_those_that_are(use):
     message = str(caught.value)
     assert re.search(r"nope|label|image", caught.value.what)
     assert caught.value.cause
-    assert re.search(r"'image'|'label'|batch_size|'HWC'|encoded|'drop'|'cpu'|'array'|source\[0\]", message)
+    assert re.search(
+        r"'image'|'label'|batch_size|'HWC'|encoded|'drop'|'cpu'|'array'|source\[0\]", message
+    )
 
 
 def test_a_batch_without_an_attribute_is_told_so_as_python_expects_it():
@@ -274,7 +357,9 @@ def test_a_batch_without_an_attribute_is_told_so_as_python_expects_it():
 
 @pytest.mark.parametrize("value", [None, 3, "numpy.copy", [len]])
 def test_fields_are_converted_by_a_function_alone(value):
-    with pytest.raises(GpuloadError, match=r"remedy: pass one, as in batch\.with_fields\(numpy\.copy\)"):
+    with pytest.raises(
+        GpuloadError, match=r"remedy: pass one, as in batch\.with_fields\(numpy\.copy\)"
+    ):
         batch_of().with_fields(value)
 
 
@@ -286,16 +371,22 @@ def test_numpy_numbers_are_numbers():
         batch_size=np.int64(3), seed=np.uint8(5), num_threads=np.int32(2), prefetch=np.uint64(3)
     )  # fmt: skip
 
-    assert json.dumps(second.state_dict(np.int64(1), np.int8(2))) == json.dumps(plain.state_dict(1, 2))
+    assert json.dumps(second.state_dict(np.int64(1), np.int8(2))) == json.dumps(
+        plain.state_dict(1, 2)
+    )
     assert (second.batch_at(np.int64(2)).step, second.num_threads) == (2, 2)
-    assert [batch["label"].tolist() for batch in second] == [batch["label"].tolist() for batch in plain]
+    assert [batch["label"].tolist() for batch in second] == [
+        batch["label"].tolist() for batch in plain
+    ]
 
 
 def test_a_state_of_numpy_values_and_tuples_is_the_same_state():
     loader = loader_of(ops=[gl.ops.RandomFlip()], shuffle=np.True_)
     state = loader.state_dict(2, 1)
 
-    loader.load_state_dict({**state, "epoch": np.int64(2), "position": np.array(4), "ops": tuple(state["ops"])})
+    loader.load_state_dict(
+        {**state, "epoch": np.int64(2), "position": np.array(4), "ops": tuple(state["ops"])}
+    )
 
     assert (loader.position.epoch, loader.position.step, loader.position.offset) == (2, 1, 4)
 
@@ -346,7 +437,11 @@ def test_the_bridge_to_tensorflow_takes_loaders_alone():
     pytest.importorskip("tensorflow")
     from gpuload.bridges import tensorflow as gltf
 
-    for use in (gltf.tensors, gltf.dataset, lambda argument: gltf.checkpoint(argument, "state.json")):
+    for use in (
+        gltf.tensors,
+        gltf.dataset,
+        lambda argument: gltf.checkpoint(argument, "state.json"),
+    ):
         for argument in (*VALUES.values(), batch_of(), SimpleNamespace(), gl.Loader):
             with pytest.raises(GpuloadError) as caught:
                 use(argument)

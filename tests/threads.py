@@ -23,9 +23,11 @@ def until(condition: Callable[[], bool], seconds: float = 60) -> bool:
 
 @contextmanager
 def none_left() -> Iterator[None]:
-    """Assert that each thread that is begun in here ends, at the latest with a collection of garbage.
+    """Assert that each thread that is begun in here ends, at the latest with a collection of
+    garbage.
 
-    Threads that other tests left are theirs: in one process they may be alive before, and may end meanwhile.
+    Threads that other tests left are theirs: in one process they may be alive before, and may end
+    meanwhile.
     """
     before = set(threads())
 

@@ -1,7 +1,8 @@
-"""A user's program, which mypy and pyright check against an installed wheel: what gpuload's types promise.
+"""A user's program, which mypy and pyright check against an installed wheel: what gpuload's types
+promise.
 
-It is never run. Each ``type: ignore`` stands where a mistake has to be found: without types it would be unused, which
-is an error, too.
+It is never run. Each ``type: ignore`` stands where a mistake has to be found: without types it
+would be unused, which is an error, too.
 """
 
 from __future__ import annotations
@@ -15,8 +16,14 @@ import gpuload as gl
 
 source: gl.Source = gl.npy("rows-*.npy", field="rows")
 train, held_out = source.split(0.9, seed=0)
-ops: list[gl.ops.Op] = [gl.ops.RandomCrop(32, 32, pad=4), gl.ops.RandomFlip(), gl.ops.Normalize(120.0, 64.0)]
-loader: gl.Loader = gl.Loader(train, batch_size=256, shuffle=True, seed=7, ops=ops, output=("image", "label"))
+ops: list[gl.ops.Op] = [
+    gl.ops.RandomCrop(32, 32, pad=4),
+    gl.ops.RandomFlip(),
+    gl.ops.Normalize(120.0, 64.0),
+]
+loader: gl.Loader = gl.Loader(
+    train, batch_size=256, shuffle=True, seed=7, ops=ops, output=("image", "label")
+)
 steps: int = len(loader)
 for batch in loader:
     records: NDArray[np.int64] = batch.records

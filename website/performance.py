@@ -1,6 +1,7 @@
 """The plots and tables of ``docs/performance.md``, from the tables in ``benchmarks/results``.
 
-``python -m website.performance`` writes the plots into ``docs/assets/performance`` and the tables into the page.
+``python -m website.performance`` writes the plots into ``docs/assets/performance`` and the tables
+into the page.
 """
 
 from __future__ import annotations
@@ -76,7 +77,8 @@ COLUMNS = {  # of the table of a training: the unit, and whether less is better
 
 @dataclass(frozen=True)
 class Rate:
-    """What a loader reached of what the machine can do at all: the median of the rounds, the lowest, the highest."""
+    """What a loader reached of what the machine can do at all: the median of the rounds, the
+    lowest, the highest."""
 
     peer: str
     median: float
@@ -97,17 +99,22 @@ class Rate:
 def rates(table: str, variant: str) -> list[Rate]:
     """Return the rates of one part of a table of results, the best first."""
     part = _part((RESULTS / f"{table}.md").read_text(encoding="utf-8"), variant)
-    rows = re.findall(r"^\| \*{0,2}(\w+)\*{0,2} \| ([\d.]+) \(([\d.]+) to ([\d.]+)\)", part, re.MULTILINE)
+    rows = re.findall(
+        r"^\| \*{0,2}(\w+)\*{0,2} \| ([\d.]+) \(([\d.]+) to ([\d.]+)\)", part, re.MULTILINE
+    )
     return [Rate(peer, *map(float, numbers)) for peer, *numbers in rows]
 
 
 def variants(table: str) -> list[str]:
     """Return the parts of a table of results."""
-    return re.findall(r"^## (.+)$", (RESULTS / f"{table}.md").read_text(encoding="utf-8"), re.MULTILINE)
+    return re.findall(
+        r"^## (.+)$", (RESULTS / f"{table}.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
 
 
 def plot(table: str, variant: str) -> str:
-    """Return the picture of one part of a table: a bar for each loader, with the range of its rounds."""
+    """Return the picture of one part of a table: a bar for each loader, with the range of its
+    rounds."""
     bars = [rate for rate in rates(table, variant) if not rate.is_limit]
     longest = max([1.0, *(rate.highest for rate in bars)])
     scale = BAR_WIDTH / longest
@@ -124,7 +131,14 @@ def plot(table: str, variant: str) -> str:
         begin, end = NAME_WIDTH + rate.lowest * scale, NAME_WIDTH + rate.highest * scale
         parts += [
             svg.text(NAME_WIDTH - 8, y + 14, NAMES[rate.peer], weight, anchor="end"),
-            svg.box(NAME_WIDTH, y + 2, rate.median * scale, LINE - 10, "a" if rate.is_gpuload else "rest", radius=2),
+            svg.box(
+                NAME_WIDTH,
+                y + 2,
+                rate.median * scale,
+                LINE - 10,
+                "a" if rate.is_gpuload else "rest",
+                radius=2,
+            ),
             svg.path(f"M {begin:g} {y + 10} H {end:g}", "frame"),
             svg.text(NAME_WIDTH + BAR_WIDTH + 12, y + 14, f"{rate.median:.2f}", "small"),
         ]
@@ -149,13 +163,21 @@ def losses() -> Iterator[str]:
     for work, rows in _training():
         for column, (unit, is_less_better) in COLUMNS.items():
             gpuload_rate = float(rows["gpuload"][column])
-            peers = {peer: float(row[column]) for peer, row in rows.items() if not peer.startswith("gpuload")}
+            peers = {
+                peer: float(row[column])
+                for peer, row in rows.items()
+                if not peer.startswith("gpuload")
+            }
             best = (min if is_less_better else max)(peers, key=peers.__getitem__)
             if (peers[best] < gpuload_rate) if is_less_better else (peers[best] > gpuload_rate):
-                yield _row(f"{work}: {unit}", f"{gpuload_rate:g}", best, f"{peers[best]:g}", "training")
+                yield _row(
+                    f"{work}: {unit}", f"{gpuload_rate:g}", best, f"{peers[best]:g}", "training"
+                )
     for op, gpuload_rate, peer, peer_rate in augmentations():
         if peer_rate > gpuload_rate:
-            yield _row(f"{op}: images/s", f"{gpuload_rate:,}", peer, f"{peer_rate:,}", "augment-core")
+            yield _row(
+                f"{op}: images/s", f"{gpuload_rate:,}", peer, f"{peer_rate:,}", "augment-core"
+            )
 
 
 def augmentations(library: str = "") -> Iterator[tuple[str, int, str, int]]:
@@ -166,10 +188,16 @@ def augmentations(library: str = "") -> Iterator[tuple[str, int, str, int]]:
     """
     text = (RESULTS / "augment-core.md").read_text(encoding="utf-8")
     for op in variants("augment-core"):
-        rows = re.findall(r"^\| \*{0,2}(\w+)\*{0,2} \| [^|]+ \| ([\d,]+) \|", _part(text, op), re.MULTILINE)
+        rows = re.findall(
+            r"^\| \*{0,2}(\w+)\*{0,2} \| [^|]+ \| ([\d,]+) \|", _part(text, op), re.MULTILINE
+        )
         rate_of = {peer: int(rate.replace(",", "")) for peer, rate in rows}
         gpuload_rate = rate_of.pop("gpuload")
-        best = max((peer for peer in rate_of if peer.startswith(library)), key=rate_of.__getitem__, default=None)
+        best = max(
+            (peer for peer in rate_of if peer.startswith(library)),
+            key=rate_of.__getitem__,
+            default=None,
+        )
         if best is not None:
             yield op, gpuload_rate, best, rate_of[best]
 
@@ -207,10 +235,16 @@ def _row(work: str, gpuload_rate: str, peer: str, peer_rate: str, table: str) ->
 def _training() -> Iterator[tuple[str, dict[str, dict[str, str]]]]:
     """Return the tables of what a training sees: the work, and the columns of each loader."""
     text = (RESULTS / "training.md").read_text(encoding="utf-8")
-    works = [("Rows", "Rows of one"), ("CIFAR-10 style records", "60,000 CIFAR-10"), ("JPEGs", "2,000 JPEGs")]
+    works = [
+        ("Rows", "Rows of one"),
+        ("CIFAR-10 style records", "60,000 CIFAR-10"),
+        ("JPEGs", "2,000 JPEGs"),
+    ]
     for name, beginning in works:
         part = text[text.index(f"\n{beginning}") :].strip().split("\n\n")[1]
-        head, _, *lines = [[cell.strip(" *") for cell in line.strip("|").split("|")] for line in part.splitlines()]
+        head, _, *lines = [
+            [cell.strip(" *") for cell in line.strip("|").split("|")] for line in part.splitlines()
+        ]
         yield name, {line[0]: dict(zip(head[1:], line[1:], strict=True)) for line in lines}
 
 

@@ -1,4 +1,5 @@
-"""The picture of the promise: eight records in one order, however they are divided. Its numbers come from loaders.
+"""The picture of the promise: eight records in one order, however they are divided. Its numbers
+come from loaders.
 
 ``python -m website.promise_picture`` writes ``docs/assets/promise.svg``.
 """
@@ -38,8 +39,13 @@ def steps(batch_size: int, num_ranks: int = 1, first_step: int = 0) -> list[Step
     columns = []
     for rank, loader in enumerate(loaders):
         loader.load_state_dict(state)
-        batches = [zip(batch.records.tolist(), batch["image"][:, 0, 0, 0].tolist(), strict=True) for batch in loader]
-        columns.append([[(rank, number, bool(pixel)) for number, pixel in batch] for batch in batches])
+        batches = [
+            zip(batch.records.tolist(), batch["image"][:, 0, 0, 0].tolist(), strict=True)
+            for batch in loader
+        ]
+        columns.append(
+            [[(rank, number, bool(pixel)) for number, pixel in batch] for batch in batches]
+        )
     return [list(itertools.chain(*parts)) for parts in zip(*columns, strict=True)]
 
 
@@ -49,7 +55,10 @@ def draw() -> str:
         ("batch_size=4", steps(4)),
         ("batch_size=2", steps(2)),
         ("two ranks, batch_size=2", steps(2, num_ranks=2)),
-        ("stopped after a step, four ranks go on", steps(4)[:1] + steps(1, num_ranks=4, first_step=1)),
+        (
+            "stopped after a step, four ranks go on",
+            steps(4)[:1] + steps(1, num_ranks=4, first_step=1),
+        ),
     ]
     parts = [
         svg.text(LEFT, 28, "batch = f(source, ops, seed, epoch, step)", "strong"),
@@ -60,9 +69,15 @@ def draw() -> str:
         parts.append(svg.text(LEFT, y + 8, name))
         parts += _row(y + 18, row)
     end = TOP + len(rows) * ROW
-    parts.append(svg.text(LEFT, end + 2, "A frame is a step of all ranks, a colour is a rank.", "small quiet"))
+    parts.append(
+        svg.text(
+            LEFT, end + 2, "A frame is a step of all ranks, a colour is a rank.", "small quiet"
+        )
+    )
     width = 2 * LEFT + NUM_RECORDS * (TILE + GAP)
-    return svg.picture(width, end + 18, parts, title="Eight records in the same order, divided in four ways")
+    return svg.picture(
+        width, end + 18, parts, title="Eight records in the same order, divided in four ways"
+    )
 
 
 def _row(y: float, row: list[Step]) -> Iterator[str]:
@@ -74,7 +89,9 @@ def _row(y: float, row: list[Step]) -> Iterator[str]:
             yield svg.box(x, y + GAP / 2, TILE, TILE, COLOURS[rank])
             yield svg.text(x + TILE / 2, y + 21, str(number), "on strong", anchor="middle")
             tail, tip, wing = (x + 25, x + 9, 4) if is_mirrored else (x + 9, x + 25, -4)
-            yield svg.path(f"M {tail:g} {y + 30:g} H {tip:g} m {wing} -4 l {-wing} 4 l {wing} 4", "arrow")
+            yield svg.path(
+                f"M {tail:g} {y + 30:g} H {tip:g} m {wing} -4 l {-wing} 4 l {wing} 4", "arrow"
+            )
             x += TILE + GAP
 
 

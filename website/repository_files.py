@@ -1,8 +1,10 @@
-"""A hook of MkDocs: what pages link to outside ``docs/`` gets a page, or a copy, under ``repository/`` of the site.
+"""A hook of MkDocs: what pages link to outside ``docs/`` gets a page, or a copy, under
+``repository/`` of the site.
 
-On a code host ``[the script](../docker/install.sh)`` shows that file. In the site the same link leads to
-``repository/docker/install.sh.html``. Markdown becomes a page whose own links are followed in the same way, an image is
-copied, any other file is shown as code, and a folder as the list of its files.
+On a code host ``[the script](../docker/install.sh)`` shows that file. In the site the same link
+leads to ``repository/docker/install.sh.html``. Markdown becomes a page whose own links are followed
+in the same way, an image is copied, any other file is shown as code, and a folder as the list of
+its files.
 """
 
 from __future__ import annotations
@@ -21,11 +23,16 @@ FENCE = re.compile(r"(^ *```.*?^ *```)", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"(\]\()(?!\w+:|#)([^)#\s]+)(#[^)\s]*)?(?=\))")
 IMAGES = {".gif", ".jpg", ".png", ".svg", ".webp"}
 LANGUAGES = {".py": "python", ".sh": "bash", ".yaml": "yaml", ".yml": "yaml", ".toml": "toml"}
-FIRST = ("CHANGELOG.md", "CONTRIBUTING.md", "benchmarks/README.md")  # those that the navigation names
+FIRST = (
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "benchmarks/README.md",
+)  # those that the navigation names
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add each file outside ``docs/`` to which a page of the site links, and those to which these link."""
+    """Add each file outside ``docs/`` to which a page of the site links, and those to which these
+    link."""
     pending = [*FIRST]
     for file in files.documentation_pages():
         pending += _linked(file.content_string, f"docs/{file.src_uri}")
@@ -45,7 +52,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Return the text with each link to a file of the repository turned to where that is in the site."""
+    """Return the text with each link to a file of the repository turned to where that is in the
+    site."""
     uri = page.file.src_uri
     path = uri.removeprefix(PREFIX) if uri.startswith(PREFIX) else f"docs/{uri}"
     if path.endswith(".md") and not (ROOT / path).is_file():
@@ -59,11 +67,14 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         return f"{match[1]}{place}{match[3] or ''}"
 
     parts = FENCE.split(markdown)
-    return "".join(part if number % 2 else LINK.sub(turn, part) for number, part in enumerate(parts))
+    return "".join(
+        part if number % 2 else LINK.sub(turn, part) for number, part in enumerate(parts)
+    )
 
 
 def site_uri(path: str) -> str:
-    """Return where a file of the repository (``docker/install.sh``) is among the sources of the site."""
+    """Return where a file of the repository (``docker/install.sh``) is among the sources of the
+    site."""
     if path.startswith("docs/"):
         return path.removeprefix("docs/")
     suffix = posixpath.splitext(path)[1]
@@ -78,7 +89,8 @@ def _linked(text: str, path: str) -> list[str]:
 
 
 def _target(link: str, path: str) -> str | None:
-    """Return the path in the repository to which a link of the page at ``path`` leads; None if nothing is there."""
+    """Return the path in the repository to which a link of the page at ``path`` leads; None if
+    nothing is there."""
     target = posixpath.normpath(posixpath.join(posixpath.dirname(path), link))
     return target if not target.startswith("..") and (ROOT / target).exists() else None
 
@@ -89,7 +101,9 @@ def _text_of(path: str) -> str:
     if place.suffix == ".md":
         return place.read_text(encoding="utf-8")
     if place.is_dir():
-        names = sorted(child.name for child in place.iterdir() if not child.name.startswith("__pycache__"))
+        names = sorted(
+            child.name for child in place.iterdir() if not child.name.startswith("__pycache__")
+        )
         return f"# {path}\n\n" + "".join(f"- `{name}`\n" for name in names)
     text = place.read_text(encoding="utf-8")
     return f"# {path}\n\n````{LANGUAGES.get(place.suffix, 'text')}\n{text.rstrip()}\n````\n"

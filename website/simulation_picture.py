@@ -63,7 +63,12 @@ def draw(results: dict[str, Any]) -> str:
     ]  # fmt: skip
     ranks = Panel(TOP, 9000, 10_000, num_days)
     parts += [
-        svg.text(16, TOP - 14, "Ranks, the least of a day: that could train (grey), and that trained (green)", "small"),
+        svg.text(
+            16,
+            TOP - 14,
+            "Ranks, the least of a day: that could train (grey), and that trained (green)",
+            "small",
+        ),
         ranks.area([9000] * num_days, [low for low, _ in days["healthy"]], "rest"),
         ranks.area([9000] * num_days, [low for low, _ in days["ranks"]], "a"),
         *ranks.rule(10_000, "10,000"),
@@ -72,7 +77,12 @@ def draw(results: dict[str, Any]) -> str:
     most = results["max_rollback_steps"]
     rollback = Panel(TOP + ROW, 0, most, num_days)
     parts += [
-        svg.text(16, TOP + ROW - 14, "Steps lost by the worst crash of a day, and the stated limit", "small"),
+        svg.text(
+            16,
+            TOP + ROW - 14,
+            "Steps lost by the worst crash of a day, and the stated limit",
+            "small",
+        ),
         rollback.area(zeros, days["most_rollback"], "b"),
         *rollback.rule(most, f"{most:,}", "frame"),
         *rollback.rule(0, "0"),

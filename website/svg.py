@@ -1,7 +1,8 @@
 """SVG as text: shapes in the colours of the page, in light and in dark.
 
-A picture is text, so that a change of it can be read, and one that is out of date can be found by comparing.
-Its colours follow ``prefers-color-scheme``, which for an image is that of the page around it.
+A picture is text, so that a change of it can be read, and one that is out of date can be found by
+comparing. Its colours follow ``prefers-color-scheme``, which for an image is that of the page
+around it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ STYLE = """
 
 
 def picture(width: int, height: int, parts: Iterable[str], *, title: str) -> str:
-    """Return the text of an SVG file of ``width`` x ``height`` pixels; ``title`` is for those who hear it."""
+    """Return the text of an SVG file of ``width`` x ``height`` pixels; ``title`` is for those who
+    hear it."""
     lines = "\n".join(f"  {part}" for part in parts)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '

@@ -5,13 +5,17 @@
       data_loader_classname: benchmarks.dlio.loader.GpuloadDataLoader
       data_loader_sampler: none
 
-Files    those that DLIO generated and lists: NPZ (the array ``x``), JPEG (RGB pixels), TFRecord (the bytes ``image``)
-Order    the records of ``file_list_train`` or ``file_list_eval``; shuffled as a whole where the configuration shuffles
-         files or samples, anew in each epoch by DLIO's seed; the same in each where ``seed_change_epoch`` is off
-Batches  whole ones alone, as DLIO counts them; at each step the ranks together take the next records of one order
-Values   NumPy arrays with the decoded records themselves: one array where all have one size, else a list or a
-         ``Ragged`` of one. DLIO's own readers decode as much, and then hand out one and the same random image. DLIO's
-         JPEGs are gray: Pillow, by which DLIO reads them, leaves them so; here, as in trainings, they become RGB
+Files    those that DLIO generated and lists: NPZ (the array ``x``), JPEG (RGB pixels), TFRecord
+(the bytes ``image``)
+Order    the records of ``file_list_train`` or ``file_list_eval``; shuffled as a whole where the
+         configuration shuffles files or samples, anew in each epoch by DLIO's seed; the same in
+         each where ``seed_change_epoch`` is off
+Batches  whole ones alone, as DLIO counts them; at each step the ranks together take the next
+records of one order
+Values   NumPy arrays with the decoded records themselves: one array where all have one size, else a
+         list or a ``Ragged`` of one. DLIO's own readers decode as much, and then hand out one and
+         the same random image. DLIO's JPEGs are gray: Pillow, by which DLIO reads them, leaves them
+         so; here, as in trainings, they become RGB
 Threads  ``read_threads`` and ``prefetch_size``; 0 leaves them to gpuload
 """
 
@@ -31,7 +35,8 @@ Opening = tuple[gl.Source, list[Any], str]  # the source, its ops, the field tha
 
 
 class GpuloadDataLoader(BaseDataLoader):
-    """DLIO makes one for each set of files, calls ``read`` once, and loops over ``next()`` in each epoch."""
+    """DLIO makes one for each set of files, calls ``read`` once, and loops over ``next()`` in each
+    epoch."""
 
     def __init__(self, format_type: FormatType, dataset_type: DatasetType, epoch: int) -> None:
         super().__init__(format_type, dataset_type, epoch, DataLoaderType.CUSTOM)
@@ -44,7 +49,9 @@ class GpuloadDataLoader(BaseDataLoader):
         """
         args = self._args
         _check_arguments(args, self.format_type)
-        paths = args.file_list_train if self.dataset_type is DatasetType.TRAIN else args.file_list_eval
+        paths = (
+            args.file_list_train if self.dataset_type is DatasetType.TRAIN else args.file_list_eval
+        )
         source, ops, name = OPENERS[self.format_type](paths, args)
         if len(source) != self.num_samples:
             raise SpecError(
@@ -57,7 +64,8 @@ class GpuloadDataLoader(BaseDataLoader):
             self.batch_size,
             ops=ops,
             output=name,
-            shuffle={Shuffle(args.sample_shuffle), Shuffle(args.file_shuffle)} != {Shuffle.OFF},  # one may be a text
+            shuffle={Shuffle(args.sample_shuffle), Shuffle(args.file_shuffle)}
+            != {Shuffle.OFF},  # one may be a text
             seed=args.seed,
             shard_id=args.my_rank,
             num_shards=args.comm_size,
@@ -70,7 +78,8 @@ class GpuloadDataLoader(BaseDataLoader):
     def next(self) -> Iterator[Any]:
         """Yield the batches of an epoch, and of the next one when it is called again.
 
-        DLIO leaves the loop at the last batch, so that nothing behind it runs: the epoch is counted in front of it.
+        DLIO leaves the loop at the last batch, so that nothing behind it runs: the epoch is counted
+        in front of it.
         """
         super().next()
         epoch = self.epoch_number

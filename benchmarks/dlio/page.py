@@ -46,7 +46,9 @@ def table(work: dict[str, Any]) -> list[str]:
     for loader, samples in _by_loader(work["samples"]).items():
         cells = _cells(samples, loader, work["samples"], computer["cores"])
         lines.append(f"| {_name(loader)} | {' | '.join(cells)} |")
-    lines += [f"| {loader} | - | - | - | - | {reason} |" for loader, reason in work["absent"].items()]
+    lines += [
+        f"| {loader} | - | - | - | - | {reason} |" for loader, reason in work["absent"].items()
+    ]
     return [
         *lines,
         "",
@@ -58,8 +60,13 @@ def table(work: dict[str, Any]) -> list[str]:
 
 
 def ratios(samples: Sequence[dict[str, Any]], loader: str) -> list[float]:
-    """Return how many times as many accelerators gpuload feeds as a loader, in each round that has both."""
-    by_round = {(sample["loader"], sample["round"]): sample["accelerators"] for sample in samples if _is_known(sample)}
+    """Return how many times as many accelerators gpuload feeds as a loader, in each round that has
+    both."""
+    by_round = {
+        (sample["loader"], sample["round"]): sample["accelerators"]
+        for sample in samples
+        if _is_known(sample)
+    }
     rounds = sorted({number for _, number in by_round})
     return [
         by_round[GPULOAD, number] / by_round[loader, number]
@@ -74,15 +81,28 @@ def _cells(
     per_core = [sample["accelerators"] / cores for sample in samples if _is_known(sample)]
     if not per_core:
         reasons = [sample["failed"] for sample in samples if "failed" in sample]
-        return "-", "-", "-", "-", f"failed: {reasons[0]}" if reasons else "the utilisation did not settle"
+        return (
+            "-",
+            "-",
+            "-",
+            "-",
+            f"failed: {reasons[0]}" if reasons else "the utilisation did not settle",
+        )
     rate = median(sample["free"]["records_per_s_mean"] for sample in samples if _is_known(sample))
     core_ms = median(_core_ms(sample["tries"]) for sample in samples if _is_known(sample))
     times = [] if loader in (GPULOAD, SYNTHETIC) else ratios(all_samples, loader)
-    return spread(per_core), f"{spread(times)} x" if times else "-", f"{rate:,.0f}", f"{core_ms:.3g}", ABOUT[loader]
+    return (
+        spread(per_core),
+        f"{spread(times)} x" if times else "-",
+        f"{rate:,.0f}",
+        f"{core_ms:.3g}",
+        ABOUT[loader],
+    )
 
 
 def _core_ms(tries: Sequence[dict[str, Any]]) -> float:
-    """Return the processor time of a record in these runs; the run before them imported what DLIO imports late."""
+    """Return the processor time of a record in these runs; the run before them imported what DLIO
+    imports late."""
     return sum(run["core_s"] for run in tries) * 1e3 / sum(run["records"] for run in tries)
 
 
@@ -97,9 +117,11 @@ def _is_known(sample: dict[str, Any]) -> bool:
 
 
 def _by_loader(samples: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    """Return the samples of each loader: gpuload first, the synthetic one last, the others as they are sorted."""
+    """Return the samples of each loader: gpuload first, the synthetic one last, the others as they
+    are sorted."""
     names = sorted(
-        {sample["loader"] for sample in samples}, key=lambda name: (name != GPULOAD, name == SYNTHETIC, name)
+        {sample["loader"] for sample in samples},
+        key=lambda name: (name != GPULOAD, name == SYNTHETIC, name),
     )
     return {name: [sample for sample in samples if sample["loader"] == name] for name in names}
 

@@ -1,7 +1,9 @@
-"""A process that lets DLIO train with one loader, again and again: `python -m benchmarks.dlio.train TASK`.
+"""A process that lets DLIO train with one loader, again and again:
+`python -m benchmarks.dlio.train TASK`.
 
-DLIO's classes do what its command does, with one configuration after the other: so the packages are imported once.
-With several ranks each does the same: DLIO computes the mean utilisation on each of them, and so all search alike.
+DLIO's classes do what its command does, with one configuration after the other: so the packages are
+imported once. With several ranks each does the same: DLIO computes the mean utilisation on each of
+them, and so all search alike.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ from benchmarks.dlio.workloads import Size
 
 MARK = "sample: "
 MOST_ERROR_CHARACTERS = 300
-ALIVE: list[Any] = []  # DALI 2.4 waits for ever where a pipeline that Python processes feed is dropped in mid-epoch
+ALIVE: list[
+    Any
+] = []  # DALI 2.4 waits for ever where a pipeline that Python processes feed is dropped in mid-epoch
 
 
 @dataclass(frozen=True)
@@ -81,12 +85,18 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def search_accelerators(task: Task) -> dict[str, Any]:
-    """Return how many accelerators a loader feeds, with all that was measured on the way, or how it failed."""
+    """Return how many accelerators a loader feeds, with all that was measured on the way, or how it
+    failed."""
     from dlio_benchmark.utils.utility import DLIOMPI
 
     workload, ranks = workloads.find(task.workload), DLIOMPI.get_instance().size()
     full_step_s = workload.step_s(task.size)
-    num_records = workload.files(task.size) // (ranks * workload.batch(task.size)) * ranks * workload.batch(task.size)
+    num_records = (
+        workload.files(task.size)
+        // (ranks * workload.batch(task.size))
+        * ranks
+        * workload.batch(task.size)
+    )
     tries: list[dict[str, Any]] = []
 
     def train(step_s: float) -> dict[str, Any]:
@@ -101,7 +111,9 @@ def search_accelerators(task: Task) -> dict[str, Any]:
         return {
             "au": [round(float(share) / 100, 4) for share in metric["train_au_percentage"]],
             "au_mean": float(metric["train_au_mean_percentage"]) / 100,
-            "records_per_s": [round(float(rate), 1) for rate in metric["train_throughput_samples_per_second"]],
+            "records_per_s": [
+                round(float(rate), 1) for rate in metric["train_throughput_samples_per_second"]
+            ],
             "records_per_s_mean": float(metric["train_throughput_mean_samples_per_second"]),
             "core_s": round(core_s() - begin_s, 3),
             "records": len(metric["train_au_percentage"]) * num_records // ranks,
@@ -115,7 +127,9 @@ def search_accelerators(task: Task) -> dict[str, Any]:
     sample: dict[str, Any] = {"loader": task.loader, "tries": tries}
     try:
         free = train(0.0)
-        start = search.estimate(free["records_per_s_mean"], workload.batch(task.size), full_step_s, workload.required)
+        start = search.estimate(
+            free["records_per_s_mean"], workload.batch(task.size), full_step_s, workload.required
+        )
         return sample | {
             "free": free,
             "accelerators": search.most_accelerators(utilisation, start, workload.required),
@@ -128,7 +142,8 @@ def search_accelerators(task: Task) -> dict[str, Any]:
 
 
 def core_s() -> float:
-    """Return the seconds that all cores together have worked for this process, for those it started, and for theirs."""
+    """Return the seconds that all cores together have worked for this process, for those it
+    started, and for theirs."""
     import psutil
 
     total = 0.0
@@ -172,7 +187,8 @@ def run(config: dict[str, Any]) -> dict[str, Any]:
 def _let_labels_wrap() -> None:
     """Let DLIO's loader for DALI make the label ``np.uint8([record])`` of any record.
 
-    NumPy 2 refuses a number above 255 there, and so the loader fails; in NumPy 1, for which it was written, it wraps.
+    NumPy 2 refuses a number above 255 there, and so the loader fails; in NumPy 1, for which it was
+    written, it wraps.
     """
     from types import SimpleNamespace
 

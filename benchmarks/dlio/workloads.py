@@ -1,10 +1,12 @@
 """The emulated trainings and their loaders, as configurations of DLIO.
 
-Sizes    `FULL` is the workload as its origin describes it. `SMALL` has smaller records (UNet3D) or smaller batches
-         (ResNet-50), and fewer files, so that all files take 2 GB; the time of a training step shrinks with the bytes
-         of a batch, so that an accelerator asks for as many bytes a second as in `FULL`
+Sizes    `FULL` is the workload as its origin describes it. `SMALL` has smaller records (UNet3D) or
+         smaller batches (ResNet-50), and fewer files, so that all files take 2 GB; the time of a
+         training step shrinks with the bytes of a batch, so that an accelerator asks for as many
+         bytes a second as in `FULL`
 Content  DLIO writes noise: JPEGs of gray noise take about as many bytes as they have pixels
-Files    one record in each: DLIO's configuration of ResNet-50 has TFRecords of 1,251 images; here each is a JPEG
+Files    one record in each: DLIO's configuration of ResNet-50 has TFRecords of 1,251 images; here
+         each is a JPEG
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ class Size:
         record_share: the size of a record, as a share of that in the workload's description.
         batch_share: the same of a batch.
         num_files: how many files there are; None for as many as the workload has.
-        epochs: of a training. With DALI's own readers DLIO makes a new pipeline in the second, which DALI 2.4 refuses.
+        epochs: of a training. With DALI's own readers DLIO makes a new pipeline in the second,
+            which DALI 2.4 refuses.
     """
 
     record_share: float = 1.0
@@ -52,7 +55,8 @@ class Workload:
         origin: whose configuration the numbers are from.
         record_length: bytes of an array or a TFRecord; pixels of a JPEG.
         record_length_stdev: DLIO draws both sides of a record from it.
-        record_length_resize: bytes of what DLIO's own loaders hand out for a record; 0 for those of an average record.
+        record_length_resize: bytes of what DLIO's own loaders hand out for a record; 0 for those of
+            an average record.
         computation_s: seconds of a training step of one accelerator.
         required: the utilisation that an accelerator has to have.
         small: the size of a short run.
@@ -89,7 +93,8 @@ class Workload:
         return self.computation_s * size.record_share * self.batch(size) / self.batch_size
 
     def framework_of(self, loader: str) -> str:
-        """Return the framework that DLIO is told: TensorFlow's loader needs its own, the others run beside either."""
+        """Return the framework that DLIO is told: TensorFlow's loader needs its own, the others run
+        beside either."""
         return loader if loader in ("pytorch", "tensorflow") else self.framework
 
 
@@ -180,7 +185,14 @@ def generation(workload: Workload, size: Size, data: Path, out: Path) -> dict[st
 
 
 def training(
-    workload: Workload, size: Size, data: Path, out: Path, *, loader: str, step_s: float, num_threads: int
+    workload: Workload,
+    size: Size,
+    data: Path,
+    out: Path,
+    *,
+    loader: str,
+    step_s: float,
+    num_threads: int,
 ) -> dict[str, Any]:
     """Return DLIO's configuration for a training.
 
@@ -204,9 +216,16 @@ def training(
         "shuffle_size": workload.shuffle_size,
     }
     if (loader, workload.format) == ("native_dali", "jpeg"):
-        reader |= {"file_shuffle": "off", "sample_shuffle": "off"}  # DLIO asks DALI for two shuffles, which it refuses
+        reader |= {
+            "file_shuffle": "off",
+            "sample_shuffle": "off",
+        }  # DLIO asks DALI for two shuffles, which it refuses
     if loader == "gpuload":
-        reader |= {"data_loader": "custom", "data_loader_classname": LOADER_CLASS, "data_loader_sampler": "none"}
+        reader |= {
+            "data_loader": "custom",
+            "data_loader_classname": LOADER_CLASS,
+            "data_loader_sampler": "none",
+        }
     return {
         "model": workload.name,
         "framework": workload.framework_of(loader),

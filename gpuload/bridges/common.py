@@ -1,4 +1,5 @@
-"""Common parts of the bridges: checks of loaders and of fields, and batches of a framework's tensors."""
+"""Common parts of the bridges: checks of loaders and of fields, and batches of a framework's
+tensors."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ import numpy as np
 from gpuload import device, signalsafe
 from gpuload.batch import names_in
 from gpuload.errors import SpecError
-from gpuload.ops.cast import exact_cast
+from gpuload.ops.value.cast import exact_cast
 from gpuload.order import Position
 
 if TYPE_CHECKING:
@@ -25,27 +26,37 @@ log = logging.getLogger("gpuload")
 Nest = Any  # a field name, or a tuple, list or dict of nests; with tensors in place of names when handed out
 NUMERIC_KINDS, TEXT_KINDS = "biufc", "SU"
 Convert = Callable[[Any], Any]  # the values of a field to the type that a framework has for them
-Shard = str | tuple[int, int] | None  # "auto": as the framework says; (rank, number of processes); None: as it is
+Shard = (
+    str | tuple[int, int] | None
+)  # "auto": as the framework says; (rank, number of processes); None: as it is
 
 
 class Tensors:
-    """Batches of a loader as tensors of a framework; each loop goes on from the loader's position and takes it along.
+    """Batches of a loader as tensors of a framework; each loop goes on from the loader's position
+    and takes it along.
 
     Attributes:
         loader: whose batches they are.
     """
 
     def __init__(
-        self, loader: Loader, convert: Convert, *, waits: bool = False, start: Callable[[], object] | None = None
+        self,
+        loader: Loader,
+        convert: Convert,
+        *,
+        waits: bool = False,
+        start: Callable[[], object] | None = None,
     ) -> None:
         """Make batches with the result of ``convert`` for each field.
 
         Args:
             loader: whose batches they are.
             convert: makes a tensor of the values of a field.
-            waits: the framework's reads wait for nothing, so that the host waits until a batch on a GPU is there.
-            start: has the framework start its devices. It is called when a loop begins, where no signal handler runs:
-                JAX and TensorFlow that are broken off while they start never work in this process.
+            waits: the framework's reads wait for nothing, so that the host waits until a batch on a
+                GPU is there.
+            start: has the framework start its devices. It is called when a loop begins, where no
+                signal handler runs: JAX and TensorFlow that are broken off while they start never
+                work in this process.
         """
         self.loader, self._convert, self._waits, self._start = loader, convert, waits, start
 
@@ -70,12 +81,14 @@ class Tensors:
         return self.loader.state_dict()
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
-        """Go on from a saved state; raises ``StateError`` if it is of other data, ops, shuffle or seed."""
+        """Go on from a saved state; raises ``StateError`` if it is of other data, ops, shuffle or
+        seed."""
         self.loader.load_state_dict(saved)
 
 
 def convert_batches(batches: Epoch, convert: Convert, *, waits: bool = False) -> Epoch:
-    """Return the batches of an epoch with their fields converted; an interrupt meanwhile loses none of them."""
+    """Return the batches of an epoch with their fields converted; an interrupt meanwhile loses none
+    of them."""
 
     def finish(batch: Batch) -> Batch:
         try:
@@ -111,7 +124,10 @@ def warn_of_padding(name: str, loader: Loader, mark: str = "") -> None:
         loader: whose batches they are.
         mark: what tells them apart, for the remedy.
     """
-    num_rows = len(loader) * loader.batch_size * loader.num_shards if loader.last_batch == "pad" else 0
+    if loader.last_batch == "pad":
+        num_rows = len(loader) * loader.batch_size * loader.num_shards
+    else:
+        num_rows = 0
     num_records = len(loader.source)
     if num_rows > num_records:
         log.warning(
@@ -129,11 +145,13 @@ def warn_of_padding(name: str, loader: Loader, mark: str = "") -> None:
 
 
 def sharded(loader: Loader, shard: Shard, find: Callable[[], tuple[int, int]]) -> Loader:
-    """Return the loader of this process's share: the loader itself, or a new one that begins where the loader is.
+    """Return the loader of this process's share: the loader itself, or a new one that begins where
+    the loader is.
 
     Args:
         loader: of all records, or of just that share.
-        shard: ``None`` leaves the loader as it is, ``"auto"`` asks ``find``, a pair is (rank, number of processes).
+        shard: ``None`` leaves the loader as it is, ``"auto"`` asks ``find``, a pair is (rank,
+            number of processes).
         find: asks the framework for such a pair.
 
     Raises:
@@ -164,14 +182,17 @@ def sharded(loader: Loader, shard: Shard, find: Callable[[], tuple[int, int]]) -
 
 
 def handed_out(loader: Loader, check: Callable[[Field], None]) -> tuple[tuple[str, ...], Nest]:
-    """Return the names of the fields that a loader hands out, each of them checked, and their nest."""
+    """Return the names of the fields that a loader hands out, each of them checked, and their
+    nest."""
     names = names_in(loader.output, loader.spec_out)
     for name in names:
         check(loader.spec_out[name])
     return names, dict(zip(names, names, strict=True)) if loader.output is None else loader.output
 
 
-def check_field(field: Field, kind: str, *, text: bool, ragged: bool, bfloat16: bool = False) -> None:
+def check_field(
+    field: Field, kind: str, *, text: bool, ragged: bool, bfloat16: bool = False
+) -> None:
     """Raise ``SpecError`` if no framework has the field as a tensor.
 
     Args:
@@ -179,15 +200,30 @@ def check_field(field: Field, kind: str, *, text: bool, ragged: bool, bfloat16: 
         kind: of the tensor, in words, ``"a tf.Tensor"``.
         text: the framework has text and bytes.
         ragged: it has values of varying length.
-        bfloat16: arrays of that dtype, which NumPy has from the package ml_dtypes, can be handed over.
+        bfloat16: arrays of that dtype, which NumPy has from the package ml_dtypes, can be handed
+            over.
     """
     if field.encoded:
-        refuse(field, kind, "its bytes are an encoded image", f"put gl.ops.Decode(on={field.name!r}) into ops=")
+        refuse(
+            field,
+            kind,
+            "its bytes are an encoded image",
+            f"put gl.ops.Decode(on={field.name!r}) into ops=",
+        )
     if field.dtype.kind in "mM":
         refuse(field, kind, "tensors have no dates", _cast_of_dates(field))
     if is_text(field) and not text:
-        refuse(field, kind, "tensors have no text", "name the other fields in output=, and encode text as numbers")
-    is_known = field.dtype.kind in NUMERIC_KINDS or is_text(field) or (bfloat16 and is_bfloat16(field.dtype))
+        refuse(
+            field,
+            kind,
+            "tensors have no text",
+            "name the other fields in output=, and encode text as numbers",
+        )
+    is_known = (
+        field.dtype.kind in NUMERIC_KINDS
+        or is_text(field)
+        or (bfloat16 and is_bfloat16(field.dtype))
+    )
     if not is_known or field.dtype.char in "gG":
         remedy = "leave it out with output=, or use gl.ops.Cast"
         if field.dtype.kind == "V" and field.dtype.itemsize == 2:
@@ -203,7 +239,8 @@ def check_field(field: Field, kind: str, *, text: bool, ragged: bool, bfloat16: 
 
 
 def _cast_of_dates(field: Field) -> str:
-    """Return the remedy for a field of dates or times: numbers of its own unit, or of one that it names."""
+    """Return the remedy for a field of dates or times: numbers of its own unit, or of one that it
+    names."""
     unit = np.datetime_data(field.dtype)[0]
     call = exact_cast(field)
     if "unit=" in call:
@@ -217,8 +254,11 @@ def is_text(field: Field) -> bool:
 
 
 def is_bfloat16(dtype: Any) -> bool:
-    """Return whether a NumPy dtype is bfloat16 of the package ml_dtypes; DLPack of NumPy does not know it."""
-    return bool(dtype.kind == "V" and dtype.name == "bfloat16")  # NumPy needs 4 microseconds for a name
+    """Return whether a NumPy dtype is bfloat16 of the package ml_dtypes; DLPack of NumPy does not
+    know it."""
+    return bool(
+        dtype.kind == "V" and dtype.name == "bfloat16"
+    )  # NumPy needs 4 microseconds for a name
 
 
 def refuse(field: Field, kind: str, cause: str, remedy: str) -> NoReturn:
@@ -227,7 +267,8 @@ def refuse(field: Field, kind: str, cause: str, remedy: str) -> NoReturn:
 
 
 def shareable(array: Any, *, align_bytes: int = 1) -> bool:
-    """Return whether a framework can take the memory of a NumPy or CuPy array as it is, by DLPack."""
+    """Return whether a framework can take the memory of a NumPy or CuPy array as it is, by
+    DLPack."""
     if array.dtype.kind not in NUMERIC_KINDS or array.size == 0 or not array.flags.c_contiguous:
         return False
     # DLPack (before 1.0) cannot say that memory is read-only, so NumPy refuses to export it.
@@ -235,7 +276,9 @@ def shareable(array: Any, *, align_bytes: int = 1) -> bool:
         return False
     if align_bytes == 1:
         return True
-    return bool((array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr) % align_bytes == 0)
+    return bool(
+        (array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr) % align_bytes == 0
+    )
 
 
 def rebased(values: Ragged) -> Ragged:

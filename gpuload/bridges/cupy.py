@@ -1,19 +1,23 @@
 """Batches as CuPy arrays: those of a loader on a GPU, after a check of the loader.
 
-    for images, labels in tensors(loader):          from the loader's position to the end of the epoch
-        train_step(images, labels)
+    for images, labels in tensors(loader):          from the loader's position to the end of the
+        epoch train_step(images, labels)
 
-A loader with ``device="gpu"`` hands out CuPy arrays by itself, and NumPy arrays for dtypes that a GPU does not have
-(text, dates). Here these are refused by name, and so is a loader on the CPU: each of its batches would cross to the GPU
-while the training waits, where ``device="gpu"`` has them there ahead.
+A loader with ``device="gpu"`` hands out CuPy arrays by itself, and NumPy arrays for dtypes that a
+GPU does not have (text, dates). Here these are refused by name, and so is a loader on the CPU: each
+of its batches would cross to the GPU while the training waits, where ``device="gpu"`` has them
+there ahead.
 
-Memory   of a batch is the loader's; it does not change while an array, view or capsule of it is there. It is used again
-         when the last of them is gone and two streams have done what was queued on them until then: the one that was
-         current when the batch was handed out, and the one that is current in the thread that drops it.
-Streams  the stream that is CuPy's current one when a batch is handed out waits for the work that makes it. On another
-         stream, ``stream.wait_event(cupy.cuda.get_current_stream().record())`` first, as with any array of CuPy, and
+Memory   of a batch is the loader's; it does not change while an array, view or capsule of it is
+         there. It is used again when the last of them is gone and two streams have done what was
+         queued on them until then: the one that was current when the batch was handed out, and the
+         one that is current in the thread that drops it.
+Streams  the stream that is CuPy's current one when a batch is handed out waits for the work that
+         makes it. On another stream, ``stream.wait_event(cupy.cuda.get_current_stream().record())``
+         first, as with any array of CuPy, and
          ``cupy.cuda.get_current_stream().wait_event(stream.record())`` before the array is dropped.
-Ragged   a field of which only the first axis varies is a `gl.Ragged` with a CuPy payload, its offsets on the host.
+Ragged   a field of which only the first axis varies is a `gl.Ragged` with a CuPy payload, its
+         offsets on the host.
 """
 
 from __future__ import annotations
@@ -31,17 +35,22 @@ if TYPE_CHECKING:
 
 @public
 def tensors(loader: Loader, *, shard: common.Shard = None) -> common.Tensors:
-    """Return the loader's batches, every field of which is a ``cupy.ndarray``, or a `Ragged` over one.
+    """Return the loader's batches, every field of which is a ``cupy.ndarray``, or a `Ragged` over
+    one.
 
     Args:
-        loader: on a GPU; its ``output=`` is the nest that a batch unpacks to: ``images, labels = batch``.
-        shard: (rank, number of processes), for a loader that is made without ``shard_id=`` and ``num_shards=``.
+        loader: on a GPU; its ``output=`` is the nest that a batch unpacks to:
+            ``images, labels = batch``.
+        shard: (rank, number of processes), for a loader that is made without ``shard_id=`` and
+            ``num_shards=``.
 
     Returns:
-        An iterable with a length. Each loop over it goes on from the loader's position and takes it along.
+        An iterable with a length. Each loop over it goes on from the loader's position and takes it
+        along.
 
     Raises:
-        SpecError: a field that is handed out has no dtype on a GPU, or varies in shape; or ``shard="auto"``.
+        SpecError: a field that is handed out has no dtype on a GPU, or varies in shape; or
+            ``shard="auto"``.
         DeviceError: the loader is on the CPU.
     """
     common.check_loader("tensors", loader)

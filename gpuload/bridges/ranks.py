@@ -1,4 +1,5 @@
-"""Ranks: which of the processes of a training this is, as the launcher or the framework that started them says it.
+"""Ranks: which of the processes of a training this is, as the launcher or the framework that
+started them says it.
 
     loader = gl.Loader(source, batch_size=256, shuffle=True, seed=7, **gl.shard("slurm"))
 
@@ -12,16 +13,20 @@ Name       Who says it                                            Where it stand
 "jobset"   indexed Jobs and JobSets of Kubernetes                 ``JOB_COMPLETION_INDEX``, ``JOB_COMPLETIONS``
 "mpi"      mpirun of Open MPI, MPICH, Intel MPI and MVAPICH       ``OMPI_COMM_WORLD_RANK``, ``PMI_RANK``, ``MV2_...``
 
-Auto       ``"auto"`` asks all of them. If two of them disagree, an error names both: a node's torchrun is one task of
-           Slurm, and its workers are several. If none of them answers, that is an error, too: eight processes of which
-           each takes itself for the only one would train on every record eight times.
-Slurm      A batch script has ``SLURM_PROCID=0`` and ``SLURM_NTASKS``, too. So the number of tasks of the step counts,
-           which srun sets alone.
-Jobs       Kubernetes tells a pod its index, and not how many pods there are: the manifest sets ``JOB_COMPLETIONS``. Of
-           several replicas of a JobSet it also sets ``JOB_INDEX`` and ``REPLICATED_JOB_REPLICAS``.
-Frameworks A framework is asked by ``"auto"`` if the program has imported it; nothing is imported for the question.
-Sources    srun(1), torchrun (PyTorch, elastic/run), tensorflow/python/distribute/multi_worker_util.py (id_in_cluster),
-           kubernetes.io: Indexed Job, mpirun(1) of Open MPI, the process management interface PMI-1 of MPICH.
+Auto       ``"auto"`` asks all of them. If two of them disagree, an error names both: a node's
+           torchrun is one task of Slurm, and its workers are several. If none of them answers, that
+           is an error, too: eight processes of which each takes itself for the only one would train
+           on every record eight times.
+Slurm      A batch script has ``SLURM_PROCID=0`` and ``SLURM_NTASKS``, too. So the number of tasks
+           of the step counts, which srun sets alone.
+Jobs       Kubernetes tells a pod its index, and not how many pods there are: the manifest sets
+           ``JOB_COMPLETIONS``. Of several replicas of a JobSet it also sets ``JOB_INDEX`` and
+           ``REPLICATED_JOB_REPLICAS``.
+Frameworks A framework is asked by ``"auto"`` if the program has imported it; nothing is imported
+for the question.
+Sources    srun(1), torchrun (PyTorch, elastic/run),
+           tensorflow/python/distribute/multi_worker_util.py (id_in_cluster), kubernetes.io: Indexed
+           Job, mpirun(1) of Open MPI, the process management interface PMI-1 of MPICH.
 """
 
 from __future__ import annotations
@@ -73,15 +78,16 @@ def shard(launcher: str = "auto") -> dict[str, int]:
     """Return the arguments of a loader that say which share of the records this process reads.
 
     Args:
-        launcher: who started this process: ``"torch"``, ``"tf"``, ``"jax"``, ``"slurm"``, ``"jobset"``, ``"ray"`` or
-            ``"mpi"``. ``"auto"`` asks all of them, and they must agree.
+        launcher: who started this process: ``"torch"``, ``"tf"``, ``"jax"``, ``"slurm"``,
+            ``"jobset"``, ``"ray"`` or ``"mpi"``. ``"auto"`` asks all of them, and they must agree.
 
     Returns:
-        ``{"shard_id": rank, "num_shards": number of processes}``, for ``gl.Loader(..., **gl.shard("torch"))``.
+        ``{"shard_id": rank, "num_shards": number of processes}``, for
+        ``gl.Loader(..., **gl.shard("torch"))``.
 
     Raises:
-        SpecError: the launcher is unknown, did not start this process, says what is no rank, or disagrees with another
-            one.
+        SpecError: the launcher is unknown, did not start this process, says what is no rank, or
+            disagrees with another one.
     """
     if not isinstance(launcher, str) or launcher not in ("auto", *LAUNCHERS):
         raise SpecError(
@@ -123,12 +129,16 @@ def _agreed_rank(environment: Environment) -> Rank:
 
 
 def _check_agreement(answers: Mapping[str, list[Rank]]) -> Rank:
-    """Return the rank that all witnesses name; raises ``SpecError`` that names two that disagree."""
+    """Return the rank that all witnesses name; raises ``SpecError`` that names two that
+    disagree."""
     witnesses = [(name, rank) for name, ranks in answers.items() for rank in ranks]
     first_name, first = witnesses[0]
     for name, rank in witnesses[1:]:
         if (rank.number, rank.count) != (first.number, first.count):
-            names = f"{first_name} and {name}" if name != first_name else f"the variables of {name}"
+            if name != first_name:
+                names = f"{first_name} and {name}"
+            else:
+                names = f"the variables of {name}"
             raise SpecError(
                 f"{names} disagree about the rank of this process: {first}, {rank}",
                 cause="one of them started the processes that train, the other one something around them"
@@ -159,10 +169,11 @@ class Launcher:
     Attributes:
         absence: the cause of an error if it was named and answers nothing.
         remedy: of that error.
-        variables: returns the ranks that the environment names, none if the launcher did not start this process; raises
-            ``_PartError`` if something is missing. None: it sets no variables.
+        variables: returns the ranks that the environment names, none if the launcher did not start
+            this process; raises ``_PartError`` if something is missing. None: it sets no variables.
         framework: the package that ``framework_rank`` asks; no text: there is none.
-        framework_rank: returns rank and number of processes, or None if the framework knows of none.
+        framework_rank: returns rank and number of processes, or None if the framework knows of
+            none.
     """
 
     absence: str
@@ -172,10 +183,13 @@ class Launcher:
     framework_rank: Callable[[], tuple[int, int] | None] | None = None
 
     def ranks(self, environment: Environment, *, is_named: bool) -> list[Rank]:
-        """Return the ranks that it names; raises ``_PartError`` if a part is missing, of a named one ``SpecError``."""
+        """Return the ranks that it names; raises ``_PartError`` if a part is missing, of a named
+        one ``SpecError``."""
         answers = []
         # What the program has not imported knows of no ranks, and to import it would take seconds.
-        if self.framework_rank and (self.framework in sys.modules or (is_named and not self.variables)):
+        if self.framework_rank and (
+            self.framework in sys.modules or (is_named and not self.variables)
+        ):
             pair = self.framework_rank()
             answers = [] if pair is None else [Rank(f"{self.framework} itself", *pair)]
         try:
@@ -186,7 +200,9 @@ class Launcher:
             raise error.error if is_named else error from None
 
 
-def _pair(environment: Environment, number_name: str, count_name: str, part_remedy: str) -> list[Rank]:
+def _pair(
+    environment: Environment, number_name: str, count_name: str, part_remedy: str
+) -> list[Rank]:
     """Return the rank that two variables have; none if the first one is not set.
 
     Raises:
@@ -254,15 +270,23 @@ def _jobset(environment: Environment) -> list[Rank]:
     remedy = "set JOB_COMPLETIONS in the pod's env to the number of `completions:`, beside it in the manifest"
     pods = _pair(environment, "JOB_COMPLETION_INDEX", "JOB_COMPLETIONS", remedy)
     remedy = "set it in the pod's env from the label jobset.sigs.k8s.io/replicatedjob-replicas"
-    jobs = _pair(environment, "JOB_INDEX", "REPLICATED_JOB_REPLICAS", remedy) if pods else []
+    if pods:
+        jobs = _pair(environment, "JOB_INDEX", "REPLICATED_JOB_REPLICAS", remedy)
+    else:
+        jobs = []
     if not jobs:
         return pods
     [pod], [job] = pods, jobs
-    return [Rank(f"{pod.place}, {job.place}", job.number * pod.count + pod.number, job.count * pod.count)]
+    return [
+        Rank(
+            f"{pod.place}, {job.place}", job.number * pod.count + pod.number, job.count * pod.count
+        )
+    ]
 
 
 def _tf_config(environment: Environment) -> list[Rank]:
-    """Return the rank of a task of tf.distribute: the chief is the first one, the workers follow."""
+    """Return the rank of a task of tf.distribute: the chief is the first one, the workers
+    follow."""
     text = environment.get("TF_CONFIG", "")
     if not text.strip():
         return []
@@ -303,7 +327,9 @@ LAUNCHERS: dict[str, Launcher] = {
         "torch",
         torch_rank,
     ),
-    "tf": Launcher("TF_CONFIG is not set, or names no cluster", "set it as tf.distribute needs it", _tf_config),
+    "tf": Launcher(
+        "TF_CONFIG is not set, or names no cluster", "set it as tf.distribute needs it", _tf_config
+    ),
     "jax": Launcher(
         "jax.distributed is not initialised in this process",
         "call jax.distributed.initialize() before, or leave gl.shard out in a process that trains alone",
@@ -316,7 +342,9 @@ LAUNCHERS: dict[str, Launcher] = {
         _slurm,
     ),
     "jobset": Launcher(
-        "JOB_COMPLETION_INDEX is not set", 'give the Job completionMode: "Indexed" (a JobSet does so)', _jobset
+        "JOB_COMPLETION_INDEX is not set",
+        'give the Job completionMode: "Indexed" (a JobSet does so)',
+        _jobset,
     ),
     "ray": Launcher(
         "this is no worker of Ray Train",
@@ -325,6 +353,8 @@ LAUNCHERS: dict[str, Launcher] = {
         framework_rank=ray_rank,
     ),
     "mpi": Launcher(
-        "mpirun did not start this process, or its variables were removed", "write `mpirun -n 4 python train.py`", _mpi
+        "mpirun did not start this process, or its variables were removed",
+        "write `mpirun -n 4 python train.py`",
+        _mpi,
     ),
 }

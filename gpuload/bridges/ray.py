@@ -1,16 +1,20 @@
-"""Ray: records of a source for Ray Data, conversions by the workers of a cluster, and the rank in Ray Train.
+"""Ray: records of a source for Ray Data, conversions by the workers of a cluster, and the rank in
+Ray Train.
 
-    data = ray.data.read_datasource(glray.datasource(source))
-    glray.convert(source, "/shared/out/train-{shard:05d}.npy", records_per_shard=100_000)
-    loader = gl.Loader(source, 512 // ranks, shuffle=True, seed=7, **gl.shard("ray"))          in a worker of Ray Train
+    data = ray.data.read_datasource(glray.datasource(source)) glray.convert(source,
+    "/shared/out/train-{shard:05d}.npy", records_per_shard=100_000) loader = gl.Loader(source, 512
+    // ranks, shuffle=True, seed=7, **gl.shard("ray"))          in a worker of Ray Train
 
-Pickles  A source goes to a worker as the call that opened it (`sources/filesource.py`), and is opened again there. So
-         paths mean the same on every node, or an error names the node. A source in memory (``gl.arrays``) goes whole.
-Again    Ray calls a task again if its worker or its node dies. Both kinds of tasks may be called any number of times: a
-         read gives the same records, and a conversion goes on behind what is finished. A node that is only cut off
-         from the others may still write: the next task waits for it, IN_USE_S at most, and an unfinished file never
-         gets the name of a finished one (`journal.py`).
-Order    Of a dataset of Ray the order is Ray's. What promises an order, and an exact resume, is a loader.
+Pickles  A source goes to a worker as the call that opened it (`sources/filesource.py`), and is
+         opened again there. So paths mean the same on every node, or an error names the node. A
+         source in memory (``gl.arrays``) goes whole.
+Again    Ray calls a task again if its worker or its node dies. Both kinds of tasks may be called
+         any number of times: a read gives the same records, and a conversion goes on behind what is
+         finished. A node that is only cut off from the others may still write: the next task waits
+         for it, IN_USE_S at most, and an unfinished file never gets the name of a finished one
+         (`journal.py`).
+Order    Of a dataset of Ray the order is Ray's. What promises an order, and an exact resume, is a
+loader.
 Source   https://docs.ray.io/en/latest/data/api/doc/ray.data.Datasource.html, and Ray 2.60.
 """
 
@@ -41,7 +45,9 @@ from gpuload.tracebacks import public
 try:
     ray: Any = signalsafe.import_package("ray")
 except ImportError as error:
-    raise missing_package("ray", needed_for="gpuload.bridges.ray", extra="ray", error=error) from error
+    raise missing_package(
+        "ray", needed_for="gpuload.bridges.ray", extra="ray", error=error
+    ) from error
 
 BLOCK_BYTES = 32 << 20  # of a block; Ray cuts larger ones than 128 MiB itself
 BLOCK_RECORDS = 1024  # of a block where a field varies in length
@@ -68,17 +74,18 @@ def process_rank() -> tuple[int, int] | None:
 
 @public
 def datasource(source: Source) -> Any:
-    """Return a ``ray.data.Datasource`` of the records of a source, in slices, each of which a task reads.
+    """Return a ``ray.data.Datasource`` of the records of a source, in slices, each of which a task
+    reads.
 
-    Columns are the fields: numbers and arrays of one shape as NumPy arrays, those of varying shape and the bytes of
-    encoded images as objects of that kind, text as text.
+    Columns are the fields: numbers and arrays of one shape as NumPy arrays, those of varying shape
+    and the bytes of encoded images as objects of that kind, text as text.
 
     Args:
         source: any source; the workers open it again (see the module).
 
     Raises:
-        SpecError: it is no source, Ray has no column for a field, or it reads links that hold a password or a
-            signature.
+        SpecError: it is no source, Ray has no column for a field, or it reads links that hold a
+            password or a signature.
     """
     if not isinstance(source, Source):
         raise SpecError(
@@ -104,7 +111,8 @@ def datasource(source: Source) -> Any:
 
 
 def _check_links(source: Source) -> None:
-    """Refuse a source of links that hold a password or a signature: pickles of Ray do not have these.
+    """Refuse a source of links that hold a password or a signature: pickles of Ray do not have
+    these.
 
     Raises:
         SpecError: there is such a link.
@@ -133,7 +141,9 @@ def _datasource_class() -> type:
         def estimate_inmemory_data_size(self) -> int | None:
             """Return the bytes of all records; None where a field varies."""
             size = _record_bytes(self._source.spec)
-            return None if size is None else size * len(self._source)
+            if size is None:
+                return None
+            return size * len(self._source)
 
         def get_read_tasks(
             self, parallelism: int, per_task_row_limit: int | None = None, data_context: Any = None
@@ -164,21 +174,28 @@ def read_blocks(source: Source, begin: int, end: int) -> Iterator[Any]:
     """Yield the records ``begin`` to ``end`` as blocks of Ray; runs in a worker."""
     accessor = signalsafe.import_package("ray.data.block").BlockAccessor
     size = _record_bytes(source.spec)
-    num_records = BLOCK_RECORDS if size is None else max(1, BLOCK_BYTES // max(size, 1))
+    if size is None:
+        num_records = BLOCK_RECORDS
+    else:
+        num_records = max(1, BLOCK_BYTES // max(size, 1))
     # One block at least, of no records, which tells Ray the columns.
     for first in range(begin, max(end, begin + 1), num_records):
         try:
             fields = source.read(np.arange(first, min(first + num_records, end), dtype=np.int64))
         except GpuloadError as error:
             raise error.within(_node()) from None
-        yield accessor.batch_to_block({field.name: _column(field, fields[field.name]) for field in source.spec})
+        yield accessor.batch_to_block(
+            {field.name: _column(field, fields[field.name]) for field in source.spec}
+        )
 
 
 def _record_bytes(spec: Spec) -> int | None:
     """Return the bytes of a record; None if they vary."""
     if not all(field.uniform and field.dtype.kind != "O" for field in spec):
         return None
-    return sum(field.dtype.itemsize * int(np.prod(field.fixed_shape, dtype=np.int64)) for field in spec)
+    return sum(
+        field.dtype.itemsize * int(np.prod(field.fixed_shape, dtype=np.int64)) for field in spec
+    )
 
 
 def _column(field: Field, values: Any) -> Any:
@@ -210,15 +227,16 @@ def convert(
     overwrite: bool = False,
     num_cpus: float = 1,
 ) -> Conversion:
-    """Write the records of a source to files by the workers of a Ray cluster, each file by a task; return the result.
+    """Write the records of a source to files by the workers of a Ray cluster, each file by a task;
+    return the result.
 
-    The same call goes on with a conversion that ended before its end: files that are whole are not written again. A
-    task is called again if its worker or node dies.
+    The same call goes on with a conversion that ended before its end: files that are whole are not
+    written again. A task is called again if its worker or node dies.
 
     Args:
         source: any source; the workers open it again (see the module).
-        out: the files, with ``{shard}``: ``"/shared/train-{shard:05d}.npy"``. The path means the same folder on every
-            node.
+        out: the files, with ``{shard}``: ``"/shared/train-{shard:05d}.npy"``. The path means the
+            same folder on every node.
         records_per_shard: of each file; the last one may have fewer.
         format: as of ``gl.convert``; by default that of the suffix.
         verify: each file is read back and compared before it gets its name.
@@ -239,13 +257,20 @@ def convert(
             remedy="call ray.init() before, or gl.convert(...), which writes with the threads of this machine",
         )
     _check_links(source)
-    options = {"format": format, "verify": verify, "overwrite": overwrite, "num_threads": max(1, int(num_cpus))}
+    options = {
+        "format": format,
+        "verify": verify,
+        "overwrite": overwrite,
+        "num_threads": max(1, int(num_cpus)),
+    }
     task = ray.remote(_convert_part).options(
         num_cpus=num_cpus, max_retries=RETRIES, retry_exceptions=False, name="gpuload.convert"
     )
     # Once: a source in memory would else be sent with each of the tasks.
     recipe = ray.put(source)
-    waiting = {task.remote(recipe, part.path, part.begin, part.end, options): part for part in parts}
+    waiting = {
+        task.remote(recipe, part.path, part.begin, part.end, options): part for part in parts
+    }
     results: dict[str, Conversion] = {}
     try:
         while waiting:
@@ -254,7 +279,8 @@ def convert(
                 part = waiting.pop(reference)
                 results[part.path] = _result(reference, part.path)
     finally:
-        # An error or Ctrl-C: files that tasks have finished stay, and the next call goes on behind them.
+        # An error or Ctrl-C: files that tasks have finished stay, and the next call goes on behind
+        # them.
         for reference in waiting:
             ray.cancel(reference)
     conversions = [results[part.path] for part in parts]
@@ -267,7 +293,9 @@ def convert(
     )
 
 
-def _convert_part(source: Source, path: str, begin: int, end: int, options: dict[str, Any]) -> Conversion:
+def _convert_part(
+    source: Source, path: str, begin: int, end: int, options: dict[str, Any]
+) -> Conversion:
     """Write one file; runs in a worker."""
     end_s = time.monotonic() + IN_USE_S
     while True:
@@ -280,7 +308,8 @@ def _convert_part(source: Source, path: str, begin: int, end: int, options: dict
 
 
 def _result(reference: Any, path: str) -> Conversion:
-    """Return the result of a task; an error of gpuload is raised as itself, one of Ray's with its file."""
+    """Return the result of a task; an error of gpuload is raised as itself, one of Ray's with its
+    file."""
     try:
         result: Conversion = ray.get(reference)
         return result
@@ -288,7 +317,11 @@ def _result(reference: Any, path: str) -> Conversion:
         if isinstance(error.cause, GpuloadError):
             raise error.cause from None
         raise
-    except (ray.exceptions.WorkerCrashedError, ray.exceptions.NodeDiedError, ray.exceptions.ObjectLostError) as error:
+    except (
+        ray.exceptions.WorkerCrashedError,
+        ray.exceptions.NodeDiedError,
+        ray.exceptions.ObjectLostError,
+    ) as error:
         raise GpuloadError(
             f"{path} was not written",
             cause=f"its worker died {RETRIES + 1} times: {str(error).splitlines()[0]}",

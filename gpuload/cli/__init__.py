@@ -1,8 +1,10 @@
-"""The command line, ``gpuload VERB``: one verb a module, errors are messages, exit statuses are in `STATUSES`.
+"""The command line, ``gpuload VERB``: one verb a module, errors are messages, exit statuses are in
+`STATUSES`.
 
-To add a verb: one module ``gpuload/cli/NAME.py`` with a ``command``, made by ``@verb`` (`base.py` shows how), one line
-in `VERBS`, and its lines in ``docs/command-line.md``. A module is imported when its verb is called. The options --json
-and --debug, messages, exit statuses and completion come from here. Long work shows progress by `gpuload.progress`.
+To add a verb: one module ``gpuload/cli/NAME.py`` with a ``command``, made by ``@verb`` (`base.py`
+shows how), one line in `VERBS`, and its lines in ``docs/command-line.md``. A module is imported
+when its verb is called. The options --json and --debug, messages, exit statuses and completion come
+from here. Long work shows progress by `gpuload.progress`.
 """
 
 from __future__ import annotations
@@ -51,8 +53,13 @@ STATUSES = {
 }
 USAGE = "Try '{} --help' for help.\n\n"  # where click does not say it
 COMPLETE = "_GPULOAD_COMPLETE"  # set by a shell that asks for its script, or for completions
-UNLISTED = ("gl.concat(", "gl.Loader(")  # calls around that of files, of which no manifest is written
-IN_PYTHON = ". A verb has no option for that. Have the call write a manifest, and give this to the verb:"
+UNLISTED = (
+    "gl.concat(",
+    "gl.Loader(",
+)  # calls around that of files, of which no manifest is written
+IN_PYTHON = (
+    ". A verb has no option for that. Have the call write a manifest, and give this to the verb:"
+)
 MANIFEST = "x.manifest"  # of these lines
 
 
@@ -67,8 +74,8 @@ class Verbs(click.Group):
         """Return a verb; None if there is none of that name."""
         if cmd_name not in VERBS:
             return None
-        # Only the verb that is called is imported: some need a second for their packages, and each completion in a
-        # shell starts this program anew.
+        # Only the verb that is called is imported: some need a second for their packages, and each
+        # completion in a shell starts this program anew.
         command: click.Command = importlib.import_module(f"gpuload.cli.{cmd_name}").command
         command.name, command.short_help = cmd_name, VERBS[cmd_name]
         return command
@@ -80,8 +87,14 @@ class Verbs(click.Group):
         name = args[0]
         # While a shell completes, click parses words that are not yet whole; those are no slips.
         if name not in VERBS and not name.startswith("-") and not ctx.resilient_parsing:
-            near = ["--help"] if name == "help" else difflib.get_close_matches(name, VERBS, n=1, cutoff=0.5)
-            advice = f"Did you mean '{near[0]}'?" if near else f"The verbs are: {', '.join(VERBS)}."
+            if name == "help":
+                near = ["--help"]
+            else:
+                near = difflib.get_close_matches(name, VERBS, n=1, cutoff=0.5)
+            if near:
+                advice = f"Did you mean '{near[0]}'?"
+            else:
+                advice = f"The verbs are: {', '.join(VERBS)}."
             raise click.UsageError(f"No such verb '{name}'. {advice}", ctx)
         return super().resolve_command(ctx, args)
 
@@ -93,12 +106,15 @@ class Verbs(click.Group):
             formatter.write_dl([(str(status), text) for status, text in STATUSES.items()])
 
 
-@click.command(cls=Verbs, subcommand_metavar="VERB ...", no_args_is_help=False, context_settings=HELP)
+@click.command(
+    cls=Verbs, subcommand_metavar="VERB ...", no_args_is_help=False, context_settings=HELP
+)
 @click.version_option(gpuload.__version__, message="gpuload %(version)s")
 def group() -> None:
     """Records on disk to device tensors for training.
 
-    Start with: gpuload inspect PATH, then gpuload doctor. Each verb has its own help: gpuload inspect --help.
+    Start with: gpuload inspect PATH, then gpuload doctor. Each verb has its own help: gpuload
+    inspect --help.
     """
 
 
@@ -108,11 +124,13 @@ common_options(group)
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a verb and return the exit status, one of `STATUSES`.
 
-    Ctrl-C raises KeyboardInterrupt while the verb runs, and only once. Before the verb, after it, and from the first
-    Ctrl-C on, the system ends the process without a word. So Ctrl-C shows a traceback at no moment.
+    Ctrl-C raises KeyboardInterrupt while the verb runs, and only once. Before the verb, after it,
+    and from the first Ctrl-C on, the system ends the process without a word. So Ctrl-C shows a
+    traceback at no moment.
 
     Args:
-        argv: the words behind ``gpuload``; None for those of this process, which ends after this call.
+        argv: the words behind ``gpuload``; None for those of this process, which ends after this
+            call.
     """
     try:
         if argv is not None:
@@ -129,16 +147,18 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def end_at_interrupt() -> None:
-    """Let Ctrl-C end this process at once; a program that ignores it, or handles it in a way of its own, still does."""
+    """Let Ctrl-C end this process at once; a program that ignores it, or handles it in a way of its
+    own, still does."""
     if signal.getsignal(signal.SIGINT) in (signal.default_int_handler, _interrupt):
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _raise_at_interrupt() -> None:
-    """Let the first Ctrl-C raise KeyboardInterrupt in the main thread, and the second one end the process at once."""
+    """Let the first Ctrl-C raise KeyboardInterrupt in the main thread, and the second one end the
+    process at once."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
-        # Python drops an exception in a finalizer or a callback of C, and with it the Ctrl-C that happened to arrive
-        # there.
+        # Python drops an exception in a finalizer or a callback of C, and with it the Ctrl-C that
+        # happened to arrive there.
         sys.unraisablehook = _report
         signal.signal(signal.SIGINT, _interrupt)
 
@@ -150,7 +170,8 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def _report(unraisable: sys.UnraisableHookArgs) -> None:
-    """Report an exception that Python can raise nowhere, as one in a finalizer; end the process if it is Ctrl-C."""
+    """Report an exception that Python can raise nowhere, as one in a finalizer; end the process if
+    it is Ctrl-C."""
     if unraisable.exc_type is KeyboardInterrupt:
         signal.raise_signal(signal.SIGINT)
     sys.__unraisablehook__(unraisable)
@@ -161,7 +182,8 @@ def _main(words: list[str], is_process: bool = False) -> int:
 
     Args:
         words: the words behind ``gpuload``.
-        is_process: whether they are those of this process, which a shell may have started for completions.
+        is_process: whether they are those of this process, which a shell may have started for
+            completions.
     """
     output = Output()
     try:
@@ -189,9 +211,15 @@ def _fail(error: BaseException, output: Output, words: list[str]) -> int:
     if isinstance(error, BrokenPipeError):
         _leave_stdout()
         return CLOSED_PIPE
-    status = INTERRUPT if isinstance(error, KeyboardInterrupt) else ERROR
+    if isinstance(error, KeyboardInterrupt):
+        status = INTERRUPT
+    else:
+        status = ERROR
     _leave_full_stdout()
-    lines = _in_python(error.remedy, words) if isinstance(error, GpuloadError) else ""
+    if isinstance(error, GpuloadError):
+        lines = _in_python(error.remedy, words)
+    else:
+        lines = ""
     if output.is_debug:
         _print_error(message("".join(traceback.format_exception(error)).rstrip() + lines))
     else:
@@ -206,20 +234,25 @@ def _fail(error: BaseException, output: Output, words: list[str]) -> int:
 
 
 def _in_python(remedy: str, words: list[str]) -> str:
-    """Return the lines to type for a remedy that opens files by a call in Python; "" for another remedy."""
+    """Return the lines to type for a remedy that opens files by a call in Python; "" for another
+    remedy."""
     from gpuload.formats import FORMATS
 
     if any(call in remedy for call in UNLISTED):
         return ""
     # Formats without `call` open no manifest: the advice would not help there.
     forms = {form.name: form for form in FORMATS if form.call is not None}
-    # With its arguments: gl.npz(..., record="file"); a name alone is one of several calls to choose from. A call with a
-    # path of its own opens other files than those of the verb.
+    # With its arguments: gl.npz(..., record="file"); a name alone is one of several calls to choose
+    # from. A call with a path of its own opens other files than those of the verb.
     whole_path = r"""\(['"](?:/|\w+://)"""
     calls = re.findall(
-        rf"\bgl\.({'|'.join(forms)})\b(?!{whole_path})(\((?:\.\.\.|paths?)(?:, ((?:[^()]|\([^()]*\))*))?\))?", remedy
+        rf"\bgl\.({'|'.join(forms)})\b(?!{whole_path})(\((?:\.\.\.|paths?)(?:, ((?:[^()]|\([^()]*\))*))?\))?",
+        remedy,
     )
-    inputs, manifest, command = _manifest_words(words) if calls else ([], "", [])
+    if calls:
+        inputs, manifest, command = _manifest_words(words)
+    else:
+        inputs, manifest, command = ([], "", [])
     if not inputs:
         return ""
     name, _, arguments = next((call for call in calls if call[1]), calls[0])
@@ -228,16 +261,21 @@ def _in_python(remedy: str, words: list[str]) -> str:
     if '"' not in arguments:
         arguments = arguments.replace("'", '"')  # the shell's quotes stand around all of it
     target = json.dumps(inputs[0] if len(inputs) == 1 else inputs)  # a text is the same in Python
-    call = f"gl.{name}({', '.join(filter(None, [target, arguments]))}).index({json.dumps(manifest)})"
+    call = (
+        f"gl.{name}({', '.join(filter(None, [target, arguments]))}).index({json.dumps(manifest)})"
+    )
     lines = [["python", "-c", f"import gpuload as gl; {call}"], command]
     return "\n".join([IN_PYTHON, *(COMMAND + shlex.join(line) for line in lines if line)])
 
 
 def _manifest_words(words: list[str]) -> tuple[list[str], str, list[str]]:
-    """Return the paths that a verb reads, a manifest of them, and the command that reads that; none for `index`."""
+    """Return the paths that a verb reads, a manifest of them, and the command that reads that; none
+    for `index`."""
     place = next(place for place, word in enumerate(words) if word in VERBS)
     verb: click.Command = importlib.import_module(f"gpuload.cli.{words[place]}").command
-    options = verb.make_context(words[place], words[place + 1 :], obj=Output(), resilient_parsing=True).params
+    options = verb.make_context(
+        words[place], words[place + 1 :], obj=Output(), resilient_parsing=True
+    ).params
     paths = options.get("paths") or ()
     inputs = list(paths[:-1] if words[place] == "convert" else paths)
     if words[place] == "index" or not inputs:
@@ -258,8 +296,13 @@ def _message(error: BaseException, words: list[str]) -> str:
         error.show(text)
         has_usage = getattr(error, "ctx", None) is not None
         return f"{'' if has_usage else USAGE.format(_program(words))}{text.getvalue().rstrip()}"
-    if isinstance(error, OSError):  # of a file that a verb writes, or of stdout, which has no name: a full disk
-        message = str(error) if error.filename else f"the output cannot be written: {error.strerror or error}"
+    if isinstance(
+        error, OSError
+    ):  # of a file that a verb writes, or of stdout, which has no name: a full disk
+        if error.filename:
+            message = str(error)
+        else:
+            message = f"the output cannot be written: {error.strerror or error}"
         return f"{_program(words)}: {message}"
     command = shlex.join(["gpuload", *words, "--debug"])
     return (
@@ -277,7 +320,10 @@ def _document(error: BaseException) -> dict[str, str]:
         texts = error.format_message(), "", ""
     else:
         texts = str(error) or "interrupted", "", ""
-    return {"type": type(error).__name__, **dict(zip(("what", "cause", "remedy"), texts, strict=True))}
+    return {
+        "type": type(error).__name__,
+        **dict(zip(("what", "cause", "remedy"), texts, strict=True)),
+    }
 
 
 def _print_error(text: str) -> None:
@@ -299,7 +345,8 @@ def _print_all_characters() -> None:
 
 
 def _leave_full_stdout() -> None:
-    """Drop text that cannot be written to stdout: Python would try again at its end, and print an error."""
+    """Drop text that cannot be written to stdout: Python would try again at its end, and print an
+    error."""
     try:
         if sys.stdout is not None:
             sys.stdout.flush()
@@ -310,6 +357,6 @@ def _leave_full_stdout() -> None:
 def _leave_stdout() -> None:
     """Have nothing more written to stdout."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
-        # Under Python's own stream: what is still in its buffer is flushed when the interpreter ends, and must go
-        # somewhere.
+        # Under Python's own stream: what is still in its buffer is flushed when the interpreter
+        # ends, and must go somewhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,4 +1,5 @@
-"""The parts that all verbs share: `verb` makes a command of a function, and `Output` prints its results.
+"""The parts that all verbs share: `verb` makes a command of a function, and `Output` prints its
+results.
 
     @verb
     @click.argument("path", metavar="PATH")
@@ -8,9 +9,10 @@
         output.result(num_records=len(source))           for programs: the document of --json
         return 0                                         the exit status
 
-People    read lines, on stdout; `Output.draw` takes parts of Rich: tables, styled text. Rich is imported there, so
-          that verbs which only print lines start without it.
-Programs  read one JSON document on stdout, and nothing else is there: remarks and messages are on stderr.
+People    read lines, on stdout; `Output.draw` takes parts of Rich: tables, styled text. Rich is
+          imported there, so that verbs which only print lines start without it.
+Programs  read one JSON document on stdout, and nothing else is there: remarks and messages are on
+stderr.
 Errors    are raised; `gpuload.cli.main` makes messages and exit statuses of them.
 """
 
@@ -36,7 +38,9 @@ Options = ParamSpec("Options")
 Run = Callable[Concatenate["Output", Options], int]
 
 HELP: dict[str, Any] = {"help_option_names": ["-h", "--help"]}  # settings of click
-PATH = click.Path(readable=False)  # shells complete paths; whether it can be read, the verb says with a remedy
+PATH = click.Path(
+    readable=False
+)  # shells complete paths; whether it can be read, the verb says with a remedy
 COLUMNS = 80  # where stdout is no terminal
 COMMAND = " " * 4  # before a line to type, which is never wrapped
 
@@ -81,11 +85,14 @@ class Output:
         """Print parts of Rich, or texts, for people on stdout; nothing under --json.
 
         Args:
-            parts: of Rich, whose texts `message` made fit for a terminal; or texts, in which nothing is markup.
+            parts: of Rich, whose texts `message` made fit for a terminal; or texts, in which
+                nothing is markup.
             is_wrapped: False for lines that must stay whole, as those of a program.
         """
         if not self.is_json:
-            with self.console.capture() as capture:  # Rich would end the process where a pipe is closed
+            with (
+                self.console.capture() as capture
+            ):  # Rich would end the process where a pipe is closed
                 texts = (message(part) if isinstance(part, str) else part for part in parts)
                 self.console.print(*texts, soft_wrap=not is_wrapped)
             progress.wipe()
@@ -109,16 +116,21 @@ class Output:
 
     @cached_property
     def console(self) -> Any:
-        """Rich's console on stdout, in which no text is markup; 80 columns wide where stdout is no terminal."""
+        """Rich's console on stdout, in which no text is markup; 80 columns wide where stdout is no
+        terminal."""
         from rich.console import Console
 
         is_terminal = sys.stdout is not None and sys.stdout.isatty()
-        width = None if is_terminal or "COLUMNS" in os.environ else COLUMNS
+        if is_terminal or "COLUMNS" in os.environ:
+            width = None
+        else:
+            width = COLUMNS
         return Console(highlight=False, markup=False, emoji=False, width=width, quiet=self.is_json)
 
 
 def wrapped(text: str, stream: TextIO) -> str:
-    """Return lines that fit the terminal, if a stream is one; the text behind ``cause:`` has its own margin."""
+    """Return lines that fit the terminal, if a stream is one; the text behind ``cause:`` has its
+    own margin."""
     try:
         columns = os.get_terminal_size(stream.fileno()).columns or COLUMNS
     except (OSError, ValueError, AttributeError):
@@ -131,7 +143,9 @@ def wrapped(text: str, stream: TextIO) -> str:
         match = re.match(r" +(?:\w+: +)?", line)
         indent = " " * (match.end() if match else 2)
         # A long word stays whole, to be copied.
-        lines += textwrap.wrap(line, columns, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+        lines += textwrap.wrap(
+            line, columns, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+        )
     return "\n".join(lines)
 
 
@@ -147,11 +161,14 @@ def _without_secrets(value: Any) -> Any:
         return redact(value)
     if isinstance(value, dict):
         return {_without_secrets(name): _without_secrets(part) for name, part in value.items()}
-    return [_without_secrets(part) for part in value] if isinstance(value, (list, tuple)) else value
+    if isinstance(value, (list, tuple)):
+        return [_without_secrets(part) for part in value]
+    return value
 
 
 def verb(run: Run[Options]) -> click.Command:
-    """Return the command that calls a function with the output and its options; its docstring is the help."""
+    """Return the command that calls a function with the output and its options; its docstring is
+    the help."""
     command = click.command(context_settings=HELP)(click.pass_obj(run))
     return common_options(command)
 
@@ -174,9 +191,15 @@ def _flag(name: str, attribute: str, text: str) -> click.Option:
             if attribute == "is_debug":
                 show_log()
 
-    # Eager: click heeds it before it checks the values of other options, whose errors then come as it says.
+    # Eager: click heeds it before it checks the values of other options, whose errors then come as
+    # it says.
     return click.Option(
-        [name, attribute], is_flag=True, is_eager=True, expose_value=False, callback=switch_on, help=text
+        [name, attribute],
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=switch_on,
+        help=text,
     )
 
 

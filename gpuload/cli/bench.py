@@ -1,15 +1,18 @@
-"""``gpuload bench PATH``: how fast files come as batches, which stage takes the time, and which change helps most.
+"""``gpuload bench PATH``: how fast files come as batches, which stage takes the time, and which
+change helps most.
 
     gpuload bench train.npy                                     rows, shuffled, for five seconds
     gpuload bench photos --ops augment:train_ops --step-ms 40   beside training steps of 40 ms
-    gpuload bench photos --against tfdata,torch                 beside plain loaders of these on the same files
+    gpuload bench photos --against tfdata,torch                 beside plain loaders of these on the
+    same files
 
-Images on a machine with a GPU have ways: who decodes them, and where. These are measured beside one another, and it
-says which one to write.
+Images on a machine with a GPU have ways: who decodes them, and where. These are measured beside one
+another, and it says which one to write.
 
-First the limits of the machine are measured on these files: reading from storage in order and in random order (the
-system is asked to forget a part of the files before that), copying memory, decoding images alone, copying to a GPU.
-Then a loop takes batches, and the time of each stage stands beside these limits.
+First the limits of the machine are measured on these files: reading from storage in order and in
+random order (the system is asked to forget a part of the files before that), copying memory,
+decoding images alone, copying to a GPU. Then a loop takes batches, and the time of each stage
+stands beside these limits.
 
 Exit status 0, or 2 if the files cannot be read.
 """
@@ -84,9 +87,19 @@ class Run:
 
 @verb
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=PATH)
-@click.option("--ops", "ops_name", metavar="MODULE:NAME", help="A list of ops in a Python module: augment:train_ops.")
 @click.option(
-    "--batch-size", type=WholeNumber(1), default=64, show_default=True, metavar="N", help="Records of a batch."
+    "--ops",
+    "ops_name",
+    metavar="MODULE:NAME",
+    help="A list of ops in a Python module: augment:train_ops.",
+)
+@click.option(
+    "--batch-size",
+    type=WholeNumber(1),
+    default=64,
+    show_default=True,
+    metavar="N",
+    help="Records of a batch.",
 )
 @click.option(
     "--step-ms",
@@ -105,10 +118,17 @@ class Run:
     help="Duration of the measurement.",
 )
 @click.option(
-    "--num-threads", type=WholeNumber(1), metavar="N", help="Threads.  [default: the cores, then as measured]"
+    "--num-threads",
+    type=WholeNumber(1),
+    metavar="N",
+    help="Threads.  [default: the cores, then as measured]",
 )
-@click.option("--device", default="auto", show_default=True, metavar="DEVICE", help="auto, cpu, gpu or gpu:N.")
-@click.option("--in-order", is_flag=True, help="Read records in the order of the files, not shuffled.")
+@click.option(
+    "--device", default="auto", show_default=True, metavar="DEVICE", help="auto, cpu, gpu or gpu:N."
+)
+@click.option(
+    "--in-order", is_flag=True, help="Read records in the order of the files, not shuffled."
+)
 @click.option(
     "--on-error",
     default="raise",
@@ -117,15 +137,18 @@ class Run:
     type=click.Choice(["raise", "replace", "skip"]),
     help="What a damaged record does: raise, replace or skip.",
 )
-@click.option("--against", default="", metavar="PEERS", help=f"Measure these loaders, too: {','.join(PEERS)}.")
+@click.option(
+    "--against", default="", metavar="PEERS", help=f"Measure these loaders, too: {','.join(PEERS)}."
+)
 def command(
     output: Output, paths: tuple[str, ...], ops_name: str | None, batch_size: int, step_ms: float, seconds: float,
     num_threads: int | None, device: str, in_order: bool, on_error: str, against: str,
 ) -> int:  # fmt: skip
-    """Measure how fast files come as batches. Name the slowest stage, and the change that helps most.
+    """Measure how fast files come as batches. Name the slowest stage, and the change that helps
+    most.
 
-    PATH: files of one format, wildcards in quotes, or a folder of them. Without --ops records are only read;
-    images are decoded and resized to 224 x 224.
+    PATH: files of one format, wildcards in quotes, or a folder of them. Without --ops records are
+    only read; images are decoded and resized to 224 x 224.
     """
     peers, user_ops = _peers(against), find_ops(ops_name) if ops_name else None
     source = gl.open(paths[0] if len(paths) == 1 else list(paths))
@@ -137,9 +160,11 @@ def command(
     progress = Progress("measuring the machine, then loops")
     with progress, _own_option(), gl.Loader(source, batch_size, ops=ops, **options) as loader:
         progress.show()
-        # The limits come first: of files that a loader has mapped the system keeps the pages in its cache, whatever it
-        # is advised, and storage would look fast.
-        limits = measure_limits(source, on_gpu=loader.device != "cpu", seconds=min(1.0, seconds / 5))
+        # The limits come first: of files that a loader has mapped the system keeps the pages in its
+        # cache, whatever it is advised, and storage would look fast.
+        limits = measure_limits(
+            source, on_gpu=loader.device != "cpu", seconds=min(1.0, seconds / 5)
+        )
         run = measure_loop(loader, seconds, step_ms / 1e3, progress.show)
         bad_records = loader.bad_records()
 
@@ -147,16 +172,21 @@ def command(
             way_run = measure_loop(way, way_s, step_ms / 1e3, progress.show)
             return way_run.rate("records"), way_run.core_ms
 
-        ways = compare_ways(partial(gl.Loader, source, batch_size, ops=ops, **options), loader, figures, seconds)
+        ways = compare_ways(
+            partial(gl.Loader, source, batch_size, ops=ops, **options), loader, figures, seconds
+        )
     rates: dict[str, float | str] = {}
     if peers:
         with gl.Loader(source, batch_size, ops=plain, **options) as loader:
-            # With the plain ops and no pause, as the peers do it: a user's ops are not part of the comparison.
+            # With the plain ops and no pause, as the peers do it: a user's ops are not part of the
+            # comparison.
             rates["gpuload"] = measure_loop(loader, seconds, 0.0).rate("records")
         for peer in peers:
             rates[peer] = measure_peer(peer, source, batch_size, not in_order, seconds)
     bottleneck = run.stats.bottleneck(limits)
-    threads, prefetch = (int(run.stats[name]) for name in ("num_threads", "prefetch"))  # the loader may choose others
+    threads, prefetch = (
+        int(run.stats[name]) for name in ("num_threads", "prefetch")
+    )  # the loader may choose others
     output.say(repr(source))
     columns = min(COLUMNS, output.console.width)
     output.say(f"batches of {batch_size}, {_count(len(ops), 'op')}, on {loader.device}")
@@ -167,25 +197,40 @@ def command(
     )
     if bad_records:
         first = f"{bad_records[0].where}: {bad_records[0].cause}"
-        output.say(_wrap(f"{_count(len(bad_records), 'damaged record')}, the first: {first}", columns) + "\n")
+        output.say(
+            _wrap(f"{_count(len(bad_records), 'damaged record')}, the first: {first}", columns)
+            + "\n"
+        )
     output.say(run.stats.table(limits, columns), is_wrapped=False)
     for line in limit_lines(limits, run.stats.stage_limits(limits).values()):
         output.say(_wrap(line, columns, indent="  "))
     if rates:
         output.say("\nread only" if not plain else "\nonly decoded and resized")
         for name, rate in rates.items():
-            output.say(f"{name:<14} {rate:>12,.0f} records/s" if isinstance(rate, float) else f"{name:<14} {rate}")
+            output.say(
+                f"{name:<14} {rate:>12,.0f} records/s"
+                if isinstance(rate, float)
+                else f"{name:<14} {rate}"
+            )
     line = ""
     if ways is not None and ways.best is not None:
         files = paths[0] if len(paths) == 1 else list(paths)
-        ops_words = words_of(ops_name) if ops_name else plain_words(source)
-        line = loader_line(files, batch_size, ops_words, ways.best.words, in_order=in_order, device=device)
+        if ops_name:
+            ops_words = words_of(ops_name)
+        else:
+            ops_words = plain_words(source)
+        line = loader_line(
+            files, batch_size, ops_words, ways.best.words, in_order=in_order, device=device
+        )
     if ways is not None:
         _say_ways(output, ways, line, columns)
     output.say("\n" + _wrap(str(bottleneck), columns))
     if tuning := run.stats.tuning:
         output.say(_wrap(f"Tuning: {tuning}.", columns))
-    figures_of_ways = {} if ways is None else {**ways.as_dict(), "loader_line": line}
+    if ways is None:
+        figures_of_ways = {}
+    else:
+        figures_of_ways = {**ways.as_dict(), "loader_line": line}
     output.result(
         num_records=len(source), batch_size=batch_size, device=loader.device, num_threads=threads,
         prefetch=prefetch, records_per_s=run.rate("records"), batches_per_s=run.rate("batches"),
@@ -216,7 +261,13 @@ def _say_ways(output: Output, ways: WayTable, line: str, columns: int) -> None:
 
 
 def loader_line(
-    files: str | list[str], batch_size: int, ops: tuple[str, str], way: str, *, in_order: bool, device: str
+    files: str | list[str],
+    batch_size: int,
+    ops: tuple[str, str],
+    way: str,
+    *,
+    in_order: bool,
+    device: str,
 ) -> str:
     """Return the lines of Python that make a loader as it was measured, in a way.
 
@@ -231,20 +282,26 @@ def loader_line(
     import_line, ops_list = ops
     words = [f"gl.open({files!r})", str(batch_size), f"ops={ops_list}"]
     words += [] if in_order else ["shuffle=True"]
-    words += [] if device == "auto" else [f'device="{device}"']
+    if device == "auto":
+        words += []
+    else:
+        words += [f'device="{device}"']
     return f"{import_line}loader = gl.Loader({', '.join([*words, way])})"
 
 
 def plain_words(source: Source) -> tuple[str, str]:
     """Return ``plain_ops`` in Python, behind the line that imports them, which they do not need."""
     names = [field.name for field in source.spec if field.encoded]
-    ops = [f"gl.ops.Decode(on={name!r}), gl.ops.Resize({SIDE}, {SIDE}, on={name!r})" for name in names]
+    ops = [
+        f"gl.ops.Decode(on={name!r}), gl.ops.Resize({SIDE}, {SIDE}, on={name!r})" for name in names
+    ]
     return "", f"[{', '.join(ops)}]"
 
 
 @contextmanager
 def _own_option() -> Iterator[None]:
-    """Name the option of this verb, in place of the argument of a loader, in the remedy for a damaged record."""
+    """Name the option of this verb, in place of the argument of a loader, in the remedy for a
+    damaged record."""
     try:
         yield
     except RecordError as error:
@@ -255,13 +312,19 @@ def _own_option() -> Iterator[None]:
 def plain_ops(source: Source) -> list[Op]:
     """Return the ops where none are given: images are decoded and resized, as batches need them."""
     names = [field.name for field in source.spec if field.encoded]
-    return [op for name in names for op in (gl.ops.Decode(on=name), gl.ops.Resize(SIDE, SIDE, on=name))]
+    return [
+        op for name in names for op in (gl.ops.Decode(on=name), gl.ops.Resize(SIDE, SIDE, on=name))
+    ]
 
 
-def measure_loop(loader: gl.Loader, seconds: float, step_s: float, show: Callable[[], None] = lambda: None) -> Run:
-    """Return the measurement of a loop over batches that sleeps, and calls ``show``, between two of them.
+def measure_loop(
+    loader: gl.Loader, seconds: float, step_s: float, show: Callable[[], None] = lambda: None
+) -> Run:
+    """Return the measurement of a loop over batches that sleeps, and calls ``show``, between two of
+    them.
 
-    Where the batches lie on the host of a machine with a GPU, each is copied there, as a training would copy it.
+    Where the batches lie on the host of a machine with a GPU, each is copied there, as a training
+    would copy it.
     """
     training_device = devices.choose("auto")[0]
     uploads = loader.device == "cpu" and training_device != "cpu"
@@ -272,7 +335,8 @@ def measure_loop(loader: gl.Loader, seconds: float, step_s: float, show: Callabl
         for batch in loader.epoch(epoch):
             now = time.perf_counter()
             first_batch_s = first_batch_s or now - begin
-            # A counter keeps the sum since the loader began: what the warm-up added is taken off again.
+            # A counter keeps the sum since the loader began: what the warm-up added is taken off
+            # again.
             if not before and now - begin > WARM_UP * seconds:
                 before, start, core_start = loader.stats(), now, time.process_time()
             if before and now - start > seconds:
@@ -284,7 +348,11 @@ def measure_loop(loader: gl.Loader, seconds: float, step_s: float, show: Callabl
             if step_s:
                 time.sleep(step_s)
         epoch += 1
-    raise SpecError("a source without records", cause="there is nothing to be measured", remedy="check the paths")
+    raise SpecError(
+        "a source without records",
+        cause="there is nothing to be measured",
+        remedy="check the paths",
+    )
 
 
 def _upload(loader: gl.Loader, batch: gl.Batch, device: str) -> None:
@@ -300,7 +368,9 @@ def _upload(loader: gl.Loader, batch: gl.Batch, device: str) -> None:
 
 def _wrap(text: str, columns: int, indent: str = "") -> str:
     """Return lines of at most so many columns; a path stays whole."""
-    lines = textwrap.wrap(text, columns, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    lines = textwrap.wrap(
+        text, columns, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
     return "\n".join(lines)
 
 
@@ -309,7 +379,8 @@ def _count(number: int, noun: str) -> str:
 
 
 def limit_lines(limits: Limits, beside: Iterable[Sequence[StageLimit]]) -> list[str]:
-    """Return lines that explain limits beside stages, and the limits that stand beside none, a line each."""
+    """Return lines that explain limits beside stages, and the limits that stand beside none, a line
+    each."""
     names = {limit.name for stage in beside for limit in stage}
     lines = [text for name, text in EXPLANATIONS.items() if name in names]
     for name, (text, scale, unit) in REST.items():
@@ -324,6 +395,8 @@ def _peers(text: str) -> list[str]:
     for name in names:
         if name not in PEERS:
             raise SpecError(
-                f"--against {text}", cause=f"{name} is no peer that it knows", remedy=f"use {', '.join(PEERS)}"
+                f"--against {text}",
+                cause=f"{name} is no peer that it knows",
+                remedy=f"use {', '.join(PEERS)}",
             )
     return names

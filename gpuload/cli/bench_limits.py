@@ -1,8 +1,11 @@
-"""The limits of a machine with the user's files, measured: storage, memory, image decoding, copies to a GPU.
+"""The limits of a machine with the user's files, measured: storage, memory, image decoding, copies
+to a GPU.
 
-Storage   The system is asked to forget up to SAMPLE_BYTES of the files before (posix_fadvise), so that they come from
-          storage and not from the page cache. Files that it keeps all the same are read faster than any storage.
-Threads   A disk may be fastest for one reader, a store in a network for many: the better of both counts.
+Storage   The system is asked to forget up to SAMPLE_BYTES of the files before (posix_fadvise), so
+          that they come from storage and not from the page cache. Files that it keeps all the same
+          are read faster than any storage.
+Threads   A disk may be fastest for one reader, a store in a network for many: the better of both
+          counts.
 """
 
 from __future__ import annotations
@@ -33,14 +36,22 @@ FORGET = getattr(os, "POSIX_FADV_DONTNEED", None)
 
 
 def measure_limits(source: Source, *, on_gpu: bool, seconds: float) -> Limits:
-    """Return the limits, each measured for so many seconds at most; of an object store none is measured."""
-    files = [path for path in source.file_paths()[:MOST_FILES] if not is_remote(path) and os.path.getsize(path)]
+    """Return the limits, each measured for so many seconds at most; of an object store none is
+    measured."""
+    files = [
+        path
+        for path in source.file_paths()[:MOST_FILES]
+        if not is_remote(path) and os.path.getsize(path)
+    ]
     sequential = random = 0.0
     if files and READ_AT is not None and FORGET is not None:
         sequential = _storage_rate(_pieces(files, PIECE_BYTES), seconds)
         record_bytes = max(1, sum(map(os.path.getsize, files)) // max(len(source), 1))
         random = _storage_rate(_random_pieces(files, min(record_bytes, PIECE_BYTES)), seconds)
-    pinned, pageable = _upload_rates(seconds) if on_gpu else (0.0, 0.0)
+    if on_gpu:
+        pinned, pageable = _upload_rates(seconds)
+    else:
+        pinned, pageable = (0.0, 0.0)
     return Limits(
         sequential_bytes=sequential,
         random_bytes=random,
@@ -57,7 +68,9 @@ def _pieces(files: list[str], piece_bytes: int) -> list[tuple[str, int, int]]:
     left = SAMPLE_BYTES
     for path in files:
         size = min(os.path.getsize(path), left)
-        pieces += [(path, begin, min(piece_bytes, size - begin)) for begin in range(0, size, piece_bytes)]
+        pieces += [
+            (path, begin, min(piece_bytes, size - begin)) for begin in range(0, size, piece_bytes)
+        ]
         left -= size
         if left <= 0:
             break
@@ -77,14 +90,18 @@ def _random_pieces(files: list[str], piece_bytes: int) -> list[tuple[str, int, i
 
 def _storage_rate(pieces: list[tuple[str, int, int]], seconds: float) -> float:
     """Return the most bytes per second that storage gives of pieces: to one thread or to many."""
-    return max(_rate(pieces, seconds / 2, count) for count in (1, THREADS_PER_CORE * threads.num_cores()))
+    return max(
+        _rate(pieces, seconds / 2, count) for count in (1, THREADS_PER_CORE * threads.num_cores())
+    )
 
 
 def _rate(pieces: list[tuple[str, int, int]], seconds: float, num_threads: int) -> float:
-    """Return the bytes per second of reading pieces, which the system has forgotten before, by some threads."""
+    """Return the bytes per second of reading pieces, which the system has forgotten before, by some
+    threads."""
     for path in dict.fromkeys(path for path, _, _ in pieces):
         with _open_file(path) as file, contextlib.suppress(OSError):
-            # Pages that are not yet written to storage, or that a program maps, stay: that is advice and no order.
+            # Pages that are not yet written to storage, or that a program maps, stay: that is
+            # advice and no order.
             os.posix_fadvise(file, 0, 0, FORGET or 0)
     next_pieces, begin = iter(pieces), time.perf_counter()  # next() is one step of the interpreter
 
@@ -97,7 +114,9 @@ def _rate(pieces: list[tuple[str, int, int]], seconds: float, num_threads: int) 
                 break
         return num_bytes
 
-    return sum(threads.parallel_map(read, range(num_threads), num_threads)) / max(time.perf_counter() - begin, 1e-9)
+    return sum(threads.parallel_map(read, range(num_threads), num_threads)) / max(
+        time.perf_counter() - begin, 1e-9
+    )
 
 
 @contextlib.contextmanager
@@ -126,13 +145,16 @@ def _copy_rate(seconds: float) -> float:
 
 
 def _decode_rate(source: Source, seconds: float) -> float:
-    """Return how many images of the source one thread decodes in a second; 0.0 where it has none."""
+    """Return how many images of the source one thread decodes in a second; 0.0 where it has
+    none."""
     names = [field.name for field in source.spec if field.encoded]
     if not names or not len(source):
         return 0.0
     numbers = np.linspace(0, len(source) - 1, min(NUM_IMAGES, len(source))).astype(np.int64)
     # Read before the clock starts: decoding alone is measured.
-    images = [np.asarray(image) for name in names for image in source.read(numbers, fields=name)[name]]
+    images = [
+        np.asarray(image) for name in names for image in source.read(numbers, fields=name)[name]
+    ]
     images = list(filter(_is_sound, images))
     heads = [head.read(image) for image in images]
 
@@ -140,11 +162,14 @@ def _decode_rate(source: Source, seconds: float) -> float:
         for image, about in zip(images, heads, strict=True):
             decode.decode(image, about, "RGB")
 
-    return len(images) * _repeat(decode_images, seconds) if images else 0.0
+    if images:
+        return len(images) * _repeat(decode_images, seconds)
+    return 0.0
 
 
 def _is_sound(image: NDArray[np.uint8]) -> bool:
-    """Return True if an image can be decoded; the loop over batches says what is wrong with the others."""
+    """Return True if an image can be decoded; the loop over batches says what is wrong with the
+    others."""
     try:
         decode.decode(image, head.read(image), "RGB")
     except (HeadError, decode.ImageError):
@@ -153,7 +178,8 @@ def _is_sound(image: NDArray[np.uint8]) -> bool:
 
 
 def _upload_rates(seconds: float) -> tuple[float, float]:
-    """Return the bytes per second of copies to the GPU: from page-locked memory, from other memory."""
+    """Return the bytes per second of copies to the GPU: from page-locked memory, from other
+    memory."""
 
     def rate(host: NDArray[np.uint8]) -> float:
         def upload() -> None:

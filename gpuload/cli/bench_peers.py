@@ -1,7 +1,9 @@
 """Plain loaders of other libraries on the same files, as their documentation writes them.
 
-tfdata   NPY rows as one tensor in memory, shuffled whole; images by tf.io; TFRecords without parsing
-torch    NPY rows from a map, by a DataLoader over batches of records; images by Pillow; as many workers as cores
+tfdata   NPY rows as one tensor in memory, shuffled whole; images by tf.io; TFRecords without
+parsing
+torch    NPY rows from a map, by a DataLoader over batches of records; images by Pillow; as many
+         workers as cores
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ BUFFER = 10_000  # records that tf.data shuffles at a time, where they are not i
 WARM_UP = 0.2
 
 
-def measure_peer(name: str, source: Source, batch_size: int, shuffled: bool, seconds: float) -> float | str:
+def measure_peer(
+    name: str, source: Source, batch_size: int, shuffled: bool, seconds: float
+) -> float | str:
     """Return the records per second of a plain loader; or in words why there is none."""
     try:
         loop = PEERS[name](source, batch_size, shuffled)
@@ -45,11 +49,15 @@ def measure_peer(name: str, source: Source, batch_size: int, shuffled: bool, sec
 
 
 def _tfdata(source: Source, batch_size: int, shuffled: bool) -> Loop | None:
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # no lines about the processor among the figures
+    os.environ.setdefault(
+        "TF_CPP_MIN_LOG_LEVEL", "2"
+    )  # no lines about the processor among the figures
     try:
         import tensorflow as tf
     except ImportError as error:
-        raise missing_package("tensorflow", needed_for="--against tfdata", extra="cpu", error=error) from None
+        raise missing_package(
+            "tensorflow", needed_for="--against tfdata", extra="cpu", error=error
+        ) from None
     paths = list(source.file_paths())
 
     def decode(path: Any) -> Any:
@@ -58,14 +66,17 @@ def _tfdata(source: Source, batch_size: int, shuffled: bool) -> Loop | None:
 
     if _are_images(source):
         dataset = tf.data.Dataset.from_tensor_slices(paths)
-        dataset = dataset.shuffle(len(paths)) if shuffled else dataset
+        if shuffled:
+            dataset = dataset.shuffle(len(paths))
         dataset = dataset.map(decode, tf.data.AUTOTUNE)
     elif (rows := _rows(source, paths)) is not None:
         dataset = tf.data.Dataset.from_tensor_slices(rows)
-        dataset = dataset.shuffle(len(rows)) if shuffled else dataset
+        if shuffled:
+            dataset = dataset.shuffle(len(rows))
     elif all(path.endswith((".tfrecord", ".tfrecords")) for path in paths):
         dataset = tf.data.TFRecordDataset(paths)
-        dataset = dataset.shuffle(BUFFER) if shuffled else dataset
+        if shuffled:
+            dataset = dataset.shuffle(BUFFER)
     else:
         return None
     dataset = dataset.batch(batch_size).prefetch(tf.data.AUTOTUNE)
@@ -77,14 +88,20 @@ def _torch(source: Source, batch_size: int, shuffled: bool) -> Loop | None:
         torch: Any = importlib.import_module("torch")
         torch_data: Any = importlib.import_module("torch.utils.data")
     except ImportError as error:
-        raise missing_package("torch", needed_for="--against torch", extra="torch", error=error) from None
+        raise missing_package(
+            "torch", needed_for="--against torch", extra="torch", error=error
+        ) from None
     paths = list(source.file_paths())
-    dataset: Any = _ImageFiles(paths) if _are_images(source) else _rows(source, paths)
+    if _are_images(source):
+        dataset: Any = _ImageFiles(paths)
+    else:
+        dataset = _rows(source, paths)
     if dataset is None:
         return None
     loader = torch_data.DataLoader(
-        # Spawned, as this process has threads of loaders, and a fork may inherit their locks for ever; kept, as
-        # otherwise each epoch would start processes anew, and that would be measured.
+        # Spawned, as this process has threads of loaders, and a fork may inherit their locks for
+        # ever; kept, as otherwise each epoch would start processes anew, and that would be
+        # measured.
         dataset, batch_size, shuffle=shuffled, num_workers=threads.num_cores(), multiprocessing_context="spawn",
         collate_fn=None if _are_images(source) else _stack, persistent_workers=True,
     )  # fmt: skip

@@ -96,7 +96,10 @@ class WayTable:
         if second.records_per_s < NOISE * best.records_per_s:
             times = best.records_per_s / second.records_per_s
             return f"{best.words} is {times:.2f} times as fast as {second.words}."
-        times = second.core_ms / best.core_ms if best.core_ms else 1.0
+        if best.core_ms:
+            times = second.core_ms / best.core_ms
+        else:
+            times = 1.0
         return f"{best.words} is as fast as {second.words}, which takes {times:.2f} times its processor time."
 
     def as_dict(self) -> dict[str, Any]:
@@ -134,7 +137,9 @@ def compare_ways(
             ways = turns.setdefault(words, [])
             if not any(way.why_not for way in ways):
                 ways.append(_measure_way(words, arguments, make_loader, measure, seconds / ROUNDS))
-    return WayTable(tuple(_best_turn(ways) for ways in turns.values()), auto=_line(loader, "decoding"))
+    return WayTable(
+        tuple(_best_turn(ways) for ways in turns.values()), auto=_line(loader, "decoding")
+    )
 
 
 def _line(loader: gl.Loader, name: str) -> str:
@@ -149,11 +154,17 @@ def _twin(loader: gl.Loader, arguments: Mapping[str, str]) -> str:
         return ""
     if _line(loader, "executor").startswith("array"):
         return 'executor="array": no op is left for DALI'
-    return "" if "decode" in arguments else 'executor="dali", decode="host": the host decodes here'
+    if "decode" in arguments:
+        return ""
+    return 'executor="dali", decode="host": the host decodes here'
 
 
 def _measure_way(
-    words: str, arguments: Mapping[str, str], make_loader: Callable[..., gl.Loader], measure: Measure, seconds: float
+    words: str,
+    arguments: Mapping[str, str],
+    make_loader: Callable[..., gl.Loader],
+    measure: Measure,
+    seconds: float,
 ) -> WayRate:
     try:
         with make_loader(**arguments) as loader:
@@ -168,4 +179,6 @@ def _measure_way(
 
 def _best_turn(turns: list[WayRate]) -> WayRate:
     """Return a way that was not measured, or its faster turn."""
-    return next((way for way in turns if way.why_not), max(turns, key=lambda way: way.records_per_s))
+    return next(
+        (way for way in turns if way.why_not), max(turns, key=lambda way: way.records_per_s)
+    )

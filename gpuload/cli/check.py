@@ -1,7 +1,8 @@
-"""``gpuload check PATH``: reads all records, and lists those that are damaged; see ``gpuload.check``.
+"""``gpuload check PATH``: reads all records, and lists those that are damaged; see
+``gpuload.check``.
 
-Exit status 0 if all is read and sound; 1 if something is damaged, cannot be opened, or is of a kind that is not
-supported, so that a loader would not read it; 2 if there is no such path.
+Exit status 0 if all is read and sound; 1 if something is damaged, cannot be opened, or is of a kind
+that is not supported, so that a loader would not read it; 2 if there is no such path.
 """
 
 from __future__ import annotations
@@ -16,13 +17,18 @@ from gpuload.cli.base import PATH, Output, verb
 
 @verb
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=PATH)
-@click.option("--num-threads", type=int, metavar="N", help="Threads that read and decode.  [default: the cores]")
+@click.option(
+    "--num-threads",
+    type=int,
+    metavar="N",
+    help="Threads that read and decode.  [default: the cores]",
+)
 def command(output: Output, paths: tuple[str, ...], num_threads: int | None) -> int:
     """Read all records of files, and list the damaged ones.
 
-    PATH: files of one format, wildcards in quotes, or a folder of them. Checksums are verified, and images decoded.
-    The exit status is 1 if a record is damaged, a file cannot be opened, or one of them is of a kind that is not
-    supported (it may be sound); 0 if all is read.
+    PATH: files of one format, wildcards in quotes, or a folder of them. Checksums are verified, and
+    images decoded. The exit status is 1 if a record is damaged, a file cannot be opened, or one of
+    them is of a kind that is not supported (it may be sound); 0 if all is read.
     """
     findings = gl.check(paths[0] if len(paths) == 1 else list(paths), num_threads=num_threads)
     damage, remedies = [], {""}
@@ -39,7 +45,9 @@ def command(output: Output, paths: tuple[str, ...], num_threads: int | None) -> 
         unsupported = f", {num_unsupported} not supported"
     if num_unopened:
         unopened = f", and {num_unopened} file{'s' * (num_unopened > 1)} cannot be opened"
-    records = f"{findings.num_records:,} record{' was' if findings.num_records == 1 else 's were'} read"
+    records = (
+        f"{findings.num_records:,} record{' was' if findings.num_records == 1 else 's were'} read"
+    )
     output.say(f"{records}, {num_damaged or 'none'} of them damaged{unsupported}{unopened}")
     output.result(
         num_records=findings.num_records,

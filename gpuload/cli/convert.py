@@ -4,7 +4,8 @@
     gpuload convert photos 'out/train-{shard:05d}.tfrecord' --num-shards 16
     gpuload convert 'samples/*.npy' out.npz --allow-pickle
 
-The same command goes on with a conversion that was interrupted. Exit status 0 if all files are there, 2 if not.
+The same command goes on with a conversion that was interrupted. Exit status 0 if all files are
+there, 2 if not.
 """
 
 from __future__ import annotations
@@ -29,10 +30,27 @@ SUFFIXES = " ".join(suffix for format in WRITABLE for suffix in format.suffixes)
 @verb
 @click.argument("paths", nargs=-1, required=True, metavar="IN... OUT", type=PATH)
 @click.option("--num-shards", type=int, metavar="N", help="Number of files to write.")
-@click.option("--format", "format_name", type=click.Choice(NAMES), help="Format of OUT.  [default: by its suffix]")
-@click.option("--raw", multiple=True, metavar="FIELD", help="TFRecord: write this field as raw bytes.")
-@click.option("--tensor", multiple=True, metavar="FIELD", help="TFRecord: write this field as serialized tensors.")
-@click.option("--num-threads", type=int, metavar="N", help="Threads that read and write.  [default: the cores]")
+@click.option(
+    "--format",
+    "format_name",
+    type=click.Choice(NAMES),
+    help="Format of OUT.  [default: by its suffix]",
+)
+@click.option(
+    "--raw", multiple=True, metavar="FIELD", help="TFRecord: write this field as raw bytes."
+)
+@click.option(
+    "--tensor",
+    multiple=True,
+    metavar="FIELD",
+    help="TFRecord: write this field as serialized tensors.",
+)
+@click.option(
+    "--num-threads",
+    type=int,
+    metavar="N",
+    help="Threads that read and write.  [default: the cores]",
+)
 @click.option("--overwrite", is_flag=True, help="Replace existing files.")
 @click.option("--no-verify", is_flag=True, help="Do not read the written files back.")
 @click.option(
@@ -61,14 +79,15 @@ def command(
 ) -> int:
     """Write the records of files to files of another format, and read them back.
 
-    IN: files of one format, wildcards in quotes, or a folder of them. OUT: a file whose suffix names the format;
-    several files, with {shard:05d} in the name and --num-shards; or a folder/ of images. If a conversion was
-    interrupted, the same command continues it.
+    IN: files of one format, wildcards in quotes, or a folder of them. OUT: a file whose suffix
+    names the format; several files, with {shard:05d} in the name and --num-shards; or a folder/ of
+    images. If a conversion was interrupted, the same command continues it.
     """
     *inputs, out = paths
     if not inputs:
         raise click.UsageError(
-            f"Missing argument 'OUT': the file that {out} is written to.", click.get_current_context()
+            f"Missing argument 'OUT': the file that {out} is written to.",
+            click.get_current_context(),
         )
     start_s = time.perf_counter()
     source = _open(output, inputs, is_trusted=is_trusted, record=record)
@@ -87,11 +106,19 @@ def command(
         )
     duration_s = time.perf_counter() - start_s
     num_files, num_kept = len(conversion.paths), conversion.num_kept
-    note = f"; {num_kept} of {num_files} files were finished before" if num_files > 1 else "; it was finished before"
+    if num_files > 1:
+        note = f"; {num_kept} of {num_files} files were finished before"
+    else:
+        note = "; it was finished before"
     note = note if num_kept else ""
-    last = f" to {conversion.paths[-1]}" if num_files > 1 else ""
+    if num_files > 1:
+        last = f" to {conversion.paths[-1]}"
+    else:
+        last = ""
     num_records, num_bytes = conversion.num_records, conversion.num_bytes
-    output.say(f"wrote {conversion.paths[0]}{last}: {num_records:,} records, {num_bytes:,} bytes{note}")
+    output.say(
+        f"wrote {conversion.paths[0]}{last}: {num_records:,} records, {num_bytes:,} bytes{note}"
+    )
     output.say(f"it is read by {conversion.call}", is_wrapped=False)
     output.say(f"{'not read back' if no_verify else 'read back and equal'}, {duration_s:.2f} s")
     output.result(
@@ -103,8 +130,11 @@ def command(
 
 def _open(output: Output, inputs: list[str], *, is_trusted: bool, record: str | None) -> Source:
     if is_trusted:
-        # On stderr, also under --json: whoever runs this by a script should find the warning in its log.
-        output.note("--allow-pickle: the files are unpickled, which runs any code that their writer put there")
+        # On stderr, also under --json: whoever runs this by a script should find the warning in its
+        # log.
+        output.note(
+            "--allow-pickle: the files are unpickled, which runs any code that their writer put there"
+        )
         return pickles.trusted(list(inputs), record)
     if record is not None:
         raise SpecError(

@@ -1,6 +1,8 @@
-"""``gpuload demo``: the main job on real data: write records, train, stop and resume, compare executors, measure.
+"""``gpuload demo``: the main job on real data: write records, train, stop and resume, compare
+executors, measure.
 
-Exit status 0 only if all of it held: the accuracy, the resumed batches and the executors' agreement.
+Exit status 0 only if all of it held: the accuracy, the resumed batches and the executors'
+agreement.
 """
 
 from __future__ import annotations
@@ -48,7 +50,9 @@ def check_seconds(context: click.Context, parameter: click.Parameter, value: flo
     metavar="FILE.png",
     help="The contact sheet, a PNG.",
 )
-@click.option("--device", default="auto", show_default=True, metavar="DEVICE", help="auto, cpu, gpu or gpu:N.")
+@click.option(
+    "--device", default="auto", show_default=True, metavar="DEVICE", help="auto, cpu, gpu or gpu:N."
+)
 @click.option(
     "--seed",
     type=WholeNumber(0, 2**64 - 1),
@@ -66,21 +70,34 @@ def check_seconds(context: click.Context, parameter: click.Parameter, value: flo
     metavar="S",
     help="Seconds for each measured rate.",
 )
-@click.option("--epochs", type=WholeNumber(1), default=12, show_default=True, metavar="N", help="Epochs of model.fit.")
-def command(output: Output, sheet: Path, device: str, seed: int, seconds: float, epochs: int) -> int:
+@click.option(
+    "--epochs",
+    type=WholeNumber(1),
+    default=12,
+    show_default=True,
+    metavar="N",
+    help="Epochs of model.fit.",
+)
+def command(
+    output: Output, sheet: Path, device: str, seed: int, seconds: float, epochs: int
+) -> int:
     """Write records, train, stop and resume, compare executors and measure rates.
 
-    On real data, in about a minute. The exit status is 1 if the accuracy is too low, if resumed batches
-    differ, or if executors disagree.
+    On real data, in about a minute. The exit status is 1 if the accuracy is too low, if resumed
+    batches differ, or if executors disagree.
     """
     missing = [package for package in PACKAGES if not is_installed(package)]
     if missing:
         extras = ",".join(dict.fromkeys(PACKAGES[package] for package in missing))
         raise missing_package(missing[0], needed_for="gpuload demo", extra=extras)
     if not sheet.absolute().parent.is_dir():
-        raise MissingFileError(f"--output {sheet}", cause="there is no such folder", remedy="make it, or name another")
+        raise MissingFileError(
+            f"--output {sheet}", cause="there is no such folder", remedy="make it, or name another"
+        )
     if sheet.is_dir():
-        raise DirectoryError(f"--output {sheet}", cause="it is a folder", remedy="name the file: --output sheet.png")
+        raise DirectoryError(
+            f"--output {sheet}", cause="it is a folder", remedy="name the file: --output sheet.png"
+        )
     from rich.console import Console
 
     from gpuload.cli.demo_report import Report
@@ -88,14 +105,23 @@ def command(output: Output, sheet: Path, device: str, seed: int, seconds: float,
     os.environ.setdefault("GPULOAD_PROGRESS", "0")  # the report has a status of its own
     report, start_s = Report(Console(highlight=False, quiet=output.is_json)), time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="gpuload-demo-") as folder:
-        _all_parts(report, Path(folder), sheet, device=device, seed=seed, seconds=seconds, epochs=epochs)
+        _all_parts(
+            report, Path(folder), sheet, device=device, seed=seed, seconds=seconds, epochs=epochs
+        )
     status = report.end(time.perf_counter() - start_s)
     output.result(**report.document())
     return status
 
 
 def _all_parts(
-    report: Report, folder: Path, sheet: Path, *, device: str, seed: int, seconds: float, epochs: int
+    report: Report,
+    folder: Path,
+    sheet: Path,
+    *,
+    device: str,
+    seed: int,
+    seconds: float,
+    epochs: int,
 ) -> None:
     from gpuload import device as devices
 
@@ -120,7 +146,9 @@ def _write(report: Report, folder: Path) -> None:
         report.fact(f"all shards as one source: {len(npy):,} records of {npy.spec}")
         report.fact(f"fixed-length records: {len(fixed):,} of {fixed.spec}")
     with demo_data.digit_jpegs(folder) as digit_jpegs, demo_data.photos(folder) as photos:
-        report.fact(f"JPEG files: {len(digit_jpegs):,} digits, two photographs, {len(photos)} pieces of them")
+        report.fact(
+            f"JPEG files: {len(digit_jpegs):,} digits, two photographs, {len(photos)} pieces of them"
+        )
 
 
 def _train(report: Report, folder: Path, device: str, seed: int, epochs: int) -> None:
@@ -175,9 +203,14 @@ def _resume(report: Report, folder: Path, device: str) -> None:
     with report.part("4  Stopped in mid-epoch, resumed in a new process") as say:
         say("a new process resumes")
         result = demo_resume.resume(folder, device=device)
-    report.fact(f"stopped after step {demo_resume.STOP_AFTER}; the state is {result.state_bytes} bytes of JSON")
+    report.fact(
+        f"stopped after step {demo_resume.STOP_AFTER}; the state is {result.state_bytes} bytes of JSON"
+    )
     for line, expected_line in zip(result.resumed_lines[:2], result.uninterrupted[:2], strict=True):
-        verdict = "the records and pixels" if line == expected_line else "NOT the records and pixels"
+        if line == expected_line:
+            verdict = "the records and pixels"
+        else:
+            verdict = "NOT the records and pixels"
         report.fact(f"resumed: {line.rpartition(' ')[0]}, {verdict} of the run that never stopped")
     report.check(
         result.equal,
@@ -208,10 +241,14 @@ def _measure(report: Report, folder: Path, device: str, seconds: float) -> None:
 
 @contextmanager
 def _without_greetings() -> Iterator[None]:
-    """Hide the lines that TensorFlow 2.21 writes to stderr before its log level is in force; show them if it fails."""
+    """Hide the lines that TensorFlow 2.21 writes to stderr before its log level is in force; show
+    them if it fails."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")  # the GPU's memory is for the loader, too
-    # The descriptor, not sys.stderr: these lines come from C++, which knows nothing of Python's streams.
+    os.environ.setdefault(
+        "TF_FORCE_GPU_ALLOW_GROWTH", "true"
+    )  # the GPU's memory is for the loader, too
+    # The descriptor, not sys.stderr: these lines come from C++, which knows nothing of Python's
+    # streams.
     stderr = os.dup(2)
     with tempfile.TemporaryFile() as stderr_file:
         os.dup2(stderr_file.fileno(), 2)

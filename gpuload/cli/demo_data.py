@@ -1,16 +1,20 @@
-"""The demo's real data: scikit-learn's digits and photographs, written in each format that gpuload reads here.
+"""The demo's real data: scikit-learn's digits and photographs, written in each format that gpuload
+reads here.
 
 Below one folder:
 
-    npy/       1,797 digits as float32 rows in NPY shards, no two of which have the same header, and their labels
+    npy/       1,797 digits as float32 rows in NPY shards, no two of which have the same header, and
+    their labels
     fixed/     the same digits as fixed-length records: one byte of label, 64 bytes of image
     digits/    the same digits as JPEG files, 32 x 32 pixels, one folder a class
     whole/     the two photographs as they are, 640 x 427
     photos/    pieces of them as JPEG files of about 500 x 375, one folder a photograph
-    measured/  small pieces of them in the two formats of the benchmarks: rows.npy, and records.bin as CIFAR-10 has them
+    measured/  small pieces of them in the two formats of the benchmarks: rows.npy, and records.bin
+               as CIFAR-10 has them
 
-The pieces in ``photos`` are the first ones of ``benchmarks/jpeg_training.py``, byte for byte; rows and records have the
-layout of ``npy_rows.py`` and ``fixed_images.py``, with pixels of the photographs where those have random numbers.
+The pieces in ``photos`` are the first ones of ``benchmarks/jpeg_training.py``, byte for byte; rows
+and records have the layout of ``npy_rows.py`` and ``fixed_images.py``, with pixels of the
+photographs where those have random numbers.
 """
 
 from __future__ import annotations
@@ -30,7 +34,10 @@ from gpuload.sources.base import Source
 
 RECORD = [("label", "u1"), ("image", "u1", (8, 8, 1))]
 PHOTOGRAPHS = ("china", "flower")
-PIECES_SEED, NUM_PIECES = 20_261_101, 256  # of the benchmarks' JPEG files, and how many of their 2,000 are made here
+PIECES_SEED, NUM_PIECES = (
+    20_261_101,
+    256,
+)  # of the benchmarks' JPEG files, and how many of their 2,000 are made here
 PIECE_PIXELS, PIECE_QUALITY = (500, 375), 90
 NUM_BENCHMARK = 20_000  # rows, and records
 ROW_PIXELS, CIFAR_PIXELS = (28, 28), (32, 32)
@@ -39,7 +46,8 @@ CIFAR = [("label", "u1"), ("image", "u1", (3, *CIFAR_PIXELS))]
 
 @dataclass(frozen=True)
 class Shard:
-    """How one NPY shard differs from the others: its rows, its header's version, its byte order, its axis order."""
+    """How one NPY shard differs from the others: its rows, its header's version, its byte order,
+    its axis order."""
 
     num_rows: int
     version: tuple[int, int]
@@ -54,7 +62,9 @@ class Shard:
         """Write the rows as this shard."""
         rows = rows.astype(rows.dtype.newbyteorder(">" if self.big_endian else "<"))
         with path.open("wb") as file:
-            np.lib.format.write_array(file, np.asfortranarray(rows) if self.fortran else rows, version=self.version)
+            np.lib.format.write_array(
+                file, np.asfortranarray(rows) if self.fortran else rows, version=self.version
+            )
 
 
 SHARDS = (
@@ -159,7 +169,10 @@ def _digit_images(digits: Digits) -> Iterator[tuple[str, Any]]:
     from PIL import Image
 
     for pixels, label in zip(digits.images, digits.labels, strict=True):
-        yield str(label), Image.fromarray(pixels.astype(np.uint8)).resize((32, 32), Image.Resampling.BICUBIC)
+        yield (
+            str(label),
+            Image.fromarray(pixels.astype(np.uint8)).resize((32, 32), Image.Resampling.BICUBIC),
+        )
 
 
 def _write_whole(folder: Path) -> None:
@@ -176,11 +189,14 @@ def _write_photos(folder: Path) -> None:
     for number in range(NUM_PIECES):
         name = PHOTOGRAPHS[number % 2]
         piece = _piece(rng, photographs[name])
-        piece.save(folder / name / f"{number:04}.jpg", "JPEG", quality=PIECE_QUALITY, subsampling="4:2:0")
+        piece.save(
+            folder / name / f"{number:04}.jpg", "JPEG", quality=PIECE_QUALITY, subsampling="4:2:0"
+        )
 
 
 def _piece(rng: np.random.Generator, photograph: Any) -> Any:
-    """Return a random piece of a photograph, at a size within 15 % of 500 x 375, perhaps mirrored."""
+    """Return a random piece of a photograph, at a size within 15 % of 500 x 375, perhaps
+    mirrored."""
     from PIL import Image
 
     # The order of these draws is that of benchmarks/data.py: another order would make other files.
@@ -188,13 +204,21 @@ def _piece(rng: np.random.Generator, photograph: Any) -> Any:
     width, height = int(photograph.width * share), int(photograph.height * share)
     left = rng.integers(photograph.width - width + 1)
     top = rng.integers(photograph.height - height + 1)
-    size = (int(PIECE_PIXELS[0] * rng.uniform(0.85, 1.15)), int(PIECE_PIXELS[1] * rng.uniform(0.85, 1.15)))
-    piece = photograph.crop((left, top, left + width, top + height)).resize(size, Image.Resampling.BICUBIC)
-    return piece.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if rng.random() < 0.5 else piece
+    size = (
+        int(PIECE_PIXELS[0] * rng.uniform(0.85, 1.15)),
+        int(PIECE_PIXELS[1] * rng.uniform(0.85, 1.15)),
+    )
+    piece = photograph.crop((left, top, left + width, top + height)).resize(
+        size, Image.Resampling.BICUBIC
+    )
+    if rng.random() < 0.5:
+        return piece.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+    return piece
 
 
 def _write_benchmark(folder: Path) -> None:
-    """Write windows of the photographs at a third of their size, where even small ones show something."""
+    """Write windows of the photographs at a third of their size, where even small ones show
+    something."""
     folder.mkdir()
     rng = np.random.default_rng(0)
     small = np.stack([np.asarray(photograph.reduce(3)) for photograph in _photographs().values()])
@@ -208,7 +232,10 @@ def _write_benchmark(folder: Path) -> None:
 
 
 def _windows(
-    rng: np.random.Generator, images: NDArray[Any], numbers: NDArray[np.int64], size: tuple[int, int]
+    rng: np.random.Generator,
+    images: NDArray[Any],
+    numbers: NDArray[np.int64],
+    size: tuple[int, int],
 ) -> NDArray[Any]:
     """Return a window at a random place of each of the numbered images, [N, height, width, C]."""
     windows = np.lib.stride_tricks.sliding_window_view(images, size, axis=(1, 2))
@@ -220,4 +247,6 @@ def _photographs() -> dict[str, Any]:
     from PIL import Image
     from sklearn import datasets
 
-    return {name: Image.fromarray(datasets.load_sample_image(f"{name}.jpg")) for name in PHOTOGRAPHS}
+    return {
+        name: Image.fromarray(datasets.load_sample_image(f"{name}.jpg")) for name in PHOTOGRAPHS
+    }

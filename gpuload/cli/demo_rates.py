@@ -1,7 +1,9 @@
-"""Rates in the demo: records per second to tf.Tensor, through gpuload and through tf.data, on the same work.
+"""Rates in the demo: records per second to tf.Tensor, through gpuload and through tf.data, on the
+same work.
 
-Each work is that of a table of the benchmarks: the layout of the records, the ops, the size of a batch and the form of
-tf.data, which is tuned, are the same (``NOTES`` names the differences). Change both together.
+Each work is that of a table of the benchmarks: the layout of the records, the ops, the size of a
+batch and the form of tf.data, which is tuned, are the same (``NOTES`` names the differences).
+Change both together.
 """
 
 from __future__ import annotations
@@ -25,8 +27,9 @@ ROUNDS = 3
 SIDE, PAD, CIFAR_MEAN, CIFAR_STD = 32, 4, (125.3, 123.0, 113.9), (63.0, 62.1, 66.7)
 PHOTO_SIDE, PHOTO_MEAN, PHOTO_STD = 224, (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
 SHUFFLE_BUFFER = 10_000
-# How often a pass goes over the data: rows and records so that it is as long as in the benchmarks, where tf.data needs
-# 30 to 80 ms for its beginning; photographs so that it has at least eight batches.
+# How often a pass goes over the data: rows and records so that it is as long as in the benchmarks,
+# where tf.data needs 30 to 80 ms for its beginning; photographs so that it has at least eight
+# batches.
 ROWS_TIMES, RECORDS_TIMES, PHOTOS_TIMES = 10, 3, 2
 
 NOTES = (
@@ -37,13 +40,16 @@ NOTES = (
     "numbers; rounds of moments; one process for all, and tf.data without the malloc settings that it has there. "
     "Believe the tables",
 )
-NOTE_ON_A_GPU = "those tables are of CPUs: here gpuload's batches end on {device}, those of tf.data on the host"
+NOTE_ON_A_GPU = (
+    "those tables are of CPUs: here gpuload's batches end on {device}, those of tf.data on the host"
+)
 Batches = Iterable[Any]  # a tuple each, the images or rows last
 
 
 @dataclass(frozen=True)
 class Work:
-    """One work: its name, the table that has it, gpuload's loader, and a function that returns tf.data's batches."""
+    """One work: its name, the table that has it, gpuload's loader, and a function that returns
+    tf.data's batches."""
 
     name: str
     table: str
@@ -59,7 +65,9 @@ def measure(folder: Path, *, device: str, seconds: float, say: Callable[[str], N
     for work in works(folder, device=device):
         say(f"measuring: {work.name}")
         with work.loader:
-            gpuload_rate, tf_rate = _medians(gltf.tensors(work.loader), work.tf_data(), seconds / ROUNDS)
+            gpuload_rate, tf_rate = _medians(
+                gltf.tensors(work.loader), work.tf_data(), seconds / ROUNDS
+            )
         rates.append(Rate(work.name, work.table, gpuload_rate, tf_rate))
     return rates
 
@@ -85,7 +93,15 @@ def works(folder: Path, *, device: str) -> list[Work]:
     ]  # fmt: skip
 
     def loader(source: Any, batch_size: int, ops: list[gl.ops.Op], *output: str) -> gl.Loader:
-        return gl.Loader(source, batch_size=batch_size, shuffle=True, seed=0, ops=ops, output=output, device=device)
+        return gl.Loader(
+            source,
+            batch_size=batch_size,
+            shuffle=True,
+            seed=0,
+            ops=ops,
+            output=output,
+            device=device,
+        )
 
     return [
         Work("784 float32 of an NPY file", "npy_rows", loader(rows, 256, [], "x"), lambda: _tf_rows(benchmark_folder)),
@@ -106,7 +122,10 @@ def _times(source: Source, times: int) -> Source:
 
 
 def _medians(gpuload_batches: Batches, tf_batches: Batches, seconds: float) -> tuple[float, float]:
-    for batches in (gpuload_batches, tf_batches):  # the first epoch compiles, opens and fills caches
+    for batches in (
+        gpuload_batches,
+        tf_batches,
+    ):  # the first epoch compiles, opens and fills caches
         _rate(batches, 0.0)
     rounds = [(_rate(gpuload_batches, seconds), _rate(tf_batches, seconds)) for _ in range(ROUNDS)]
     return statistics.median(gpuload_rate for gpuload_rate, _ in rounds), statistics.median(
@@ -126,7 +145,8 @@ def _rate(batches: Batches, seconds: float) -> float:
 
 
 def _tf_rows(folder: Path) -> Batches:
-    """All rows in a tensor in memory, as tf.data has no NPY reader: a permutation a pass, a gather a batch."""
+    """All rows in a tensor in memory, as tf.data has no NPY reader: a permutation a pass, a gather
+    a batch."""
     import tensorflow as tf
 
     rows, num_rows, size = tf.constant(np.load(folder / "rows.npy")), demo_data.NUM_BENCHMARK, 256
@@ -135,7 +155,9 @@ def _tf_rows(folder: Path) -> Batches:
     def batches(_: Any) -> Any:
         order = tf.random.shuffle(tf.range(count)) % num_rows
         steps = tf.data.Dataset.range(-(-count // size))
-        return steps.map(lambda step: (tf.gather(rows, order[step * size : (step + 1) * size]),), 2 * num_cores())
+        return steps.map(
+            lambda step: (tf.gather(rows, order[step * size : (step + 1) * size]),), 2 * num_cores()
+        )
 
     options = tf.data.Options()
     options.threading.max_intra_op_parallelism = 1
@@ -152,9 +174,15 @@ def _tf_records(folder: Path) -> Batches:
         y = (tops[:, None] + steps)[:, :, None, None]
         x = (lefts[:, None] + tf.where(flip[:, None], SIDE - 1 - steps, steps))[:, None, :, None]
         inside = (y >= 0) & (y < SIDE) & (x >= 0) & (x < SIDE)
-        places = 1 + (tf.range(3) * SIDE + tf.clip_by_value(y, 0, SIDE - 1)) * SIDE + tf.clip_by_value(x, 0, SIDE - 1)
+        places = (
+            1
+            + (tf.range(3) * SIDE + tf.clip_by_value(y, 0, SIDE - 1)) * SIDE
+            + tf.clip_by_value(x, 0, SIDE - 1)
+        )
         pixels = tf.cast(tf.gather(raw, places, batch_dims=1), tf.float32)
-        return (tf.where(inside, pixels, 0.0) - CIFAR_MEAN) * (1 / np.asarray(CIFAR_STD, np.float32))
+        return (tf.where(inside, pixels, 0.0) - CIFAR_MEAN) * (
+            1 / np.asarray(CIFAR_STD, np.float32)
+        )
 
     compiled = tf.function(fused, jit_compile=True)
     record_bytes = np.dtype(demo_data.CIFAR).itemsize
@@ -172,7 +200,8 @@ def _tf_records(folder: Path) -> Batches:
 
 
 def _tf_photos(folder: Path) -> Batches:
-    """The box alone is decoded, by the fast inverse DCT, and resized without antialias; the rest a batch, by XLA."""
+    """The box alone is decoded, by the fast inverse DCT, and resized without antialias; the rest a
+    batch, by XLA."""
     import tensorflow as tf
 
     def load(path: Any) -> Any:
@@ -184,7 +213,9 @@ def _tf_photos(folder: Path) -> Batches:
         )  # fmt: skip
         box = tf.concat([start[:2], size[:2]], 0)
         image = tf.image.decode_and_crop_jpeg(jpeg, box, channels=3, dct_method="INTEGER_FAST")
-        return tf.ensure_shape(tf.image.resize(image, [PHOTO_SIDE, PHOTO_SIDE]), [PHOTO_SIDE, PHOTO_SIDE, 3])
+        return tf.ensure_shape(
+            tf.image.resize(image, [PHOTO_SIDE, PHOTO_SIDE]), [PHOTO_SIDE, PHOTO_SIDE, 3]
+        )
 
     @tf.function(jit_compile=True)  # type: ignore[untyped-decorator]
     def finish(images: Any, flip: Any) -> Any:

@@ -51,15 +51,23 @@ class Report:
     def document(self) -> dict[str, Any]:
         """Return all of it for JSON."""
         rates = [asdict(rate) for rate in self.table]
-        return {"facts": self.facts, "failures": self.failures, "rates": rates, "duration_s": self.duration_s}
+        return {
+            "facts": self.facts,
+            "failures": self.failures,
+            "rates": rates,
+            "duration_s": self.duration_s,
+        }
 
     def title(self, text: str, detail: str) -> None:
         """Print the heading."""
-        self.console.print(Panel(f"[bold]{text}[/]\n[dim]{detail}[/]", box=box.ROUNDED, border_style="cyan"))
+        self.console.print(
+            Panel(f"[bold]{text}[/]\n[dim]{detail}[/]", box=box.ROUNDED, border_style="cyan")
+        )
 
     @contextmanager
     def part(self, title: str) -> Iterator[Any]:
-        """Print a part's heading and a status line while it works; yields ``say(text)``, which sets that line."""
+        """Print a part's heading and a status line while it works; yields ``say(text)``, which sets
+        that line."""
         self.console.print(f"\n[bold cyan]{title}[/]")
         with self.console.status("[dim]working[/]", spinner="dots") as status:
             yield lambda text: status.update(f"[dim]{text}[/]")
@@ -70,7 +78,8 @@ class Report:
         self._line("[dim]·[/]", escape(text))
 
     def check(self, holds: bool, text: str, *, otherwise: str) -> None:
-        """Print a check; if it does not hold, print and remember ``otherwise``, the failure in words."""
+        """Print a check; if it does not hold, print and remember ``otherwise``, the failure in
+        words."""
         if holds:
             self.facts.append(text)
             self._line("[green]✓[/]", escape(text))
@@ -89,7 +98,10 @@ class Report:
         table.add_column("same work", min_width=max((len(rate.table) for rate in rates), default=0))
         for rate in rates:
             ratio = rate.gpuload / rate.tf_data
-            colour = "green" if ratio >= 1 else "yellow"
+            if ratio >= 1:
+                colour = "green"
+            else:
+                colour = "yellow"
             numbers = f"{rate.gpuload:,.0f}", f"{rate.tf_data:,.0f}", f"[{colour}]{ratio:.1f} x[/]"
             table.add_row(rate.work, *numbers, rate.table)
         self.console.print(table)
@@ -101,9 +113,13 @@ class Report:
         self.duration_s = seconds
         if self.failures:
             lines = "\n".join(f"[red]✗[/] {escape(text)}" for text in self.failures)
-            self.console.print(Panel(f"[bold red]It did not all hold.[/]\n{lines}", border_style="red"))
+            self.console.print(
+                Panel(f"[bold red]It did not all hold.[/]\n{lines}", border_style="red")
+            )
             return 1
-        self.console.print(Panel(f"[bold green]All of it held[/], in {seconds:.0f} seconds.", border_style="green"))
+        self.console.print(
+            Panel(f"[bold green]All of it held[/], in {seconds:.0f} seconds.", border_style="green")
+        )
         return 0
 
     def _line(self, mark: str, text: str) -> None:

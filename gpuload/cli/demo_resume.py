@@ -1,7 +1,8 @@
-"""Resume in the demo: a loader stops in mid-epoch, another process goes on; both print hashes of their batches.
+"""Resume in the demo: a loader stops in mid-epoch, another process goes on; both print hashes of
+their batches.
 
-``python -m gpuload.cli.demo_resume FOLDER DEVICE`` is that other process: it goes on from ``FOLDER/state.json``, and
-prints a line for each batch.
+``python -m gpuload.cli.demo_resume FOLDER DEVICE`` is that other process: it goes on from
+``FOLDER/state.json``, and prints a line for each batch.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ SEED, STOP_AFTER = 11, 10
 
 @dataclass(frozen=True)
 class ResumeResult:
-    """The batches after the stop, as hashes: of the loader that never stopped, and of the process that resumed."""
+    """The batches after the stop, as hashes: of the loader that never stopped, and of the process
+    that resumed."""
 
     uninterrupted: list[str]
     resumed_lines: list[str]
@@ -38,12 +40,14 @@ class ResumeResult:
 
 
 def resume(folder: Path, *, device: str) -> ResumeResult:
-    """Stop an epoch after some steps, resume it in a new process, compare to a loader that was not stopped."""
+    """Stop an epoch after some steps, resume it in a new process, compare to a loader that was not
+    stopped."""
     with loader(folder, device=device) as first_loader:
         for batch in first_loader:
             if batch.step == STOP_AFTER - 1:
                 break
-        # Batches that were prefetched and never came to the loop do not count: it is the loop's place that is stored.
+        # Batches that were prefetched and never came to the loop do not count: it is the loop's
+        # place that is stored.
         state = json.dumps(first_loader.state_dict())
     (folder / "state.json").write_text(state)
     with loader(folder, device=device) as whole:
@@ -75,7 +79,12 @@ def _in_a_new_process(folder: Path, device: str) -> list[str]:
     path = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
     command = [sys.executable, "-m", "gpuload.cli.demo_resume", str(folder), device]
     process = subprocess.run(
-        command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=120, check=False
+        command,
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     if process.returncode:
         raise gl.GpuloadError(

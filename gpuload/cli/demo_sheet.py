@@ -1,11 +1,11 @@
 """The demo's contact sheet: one PNG of a few records, augmented from epoch to epoch.
 
-Each of the two photographs stands there as it is stored, with the boxes that are cut out of it in the first epochs, and
-beside it the results: cut, resized, perhaps mirrored, brighter or darker. Below are some digits, enlarged, as the
-network gets them.
+Each of the two photographs stands there as it is stored, with the boxes that are cut out of it in
+the first epochs, and beside it the results: cut, resized, perhaps mirrored, brighter or darker.
+Below are some digits, enlarged, as the network gets them.
 
-Where a box lies is asked of the loader itself: a second field holds the place of each pixel, and an op that acts on
-both fields draws once for both.
+Where a box lies is asked of the loader itself: a second field holds the place of each pixel, and an
+op that acts on both fields draws once for both.
 """
 
 from __future__ import annotations
@@ -78,11 +78,18 @@ def photographs(folder: Path, *, seed: int) -> list[tuple[Image, list[View]]]:
     images = demo_data.whole(folder)
     with gl.Loader(images, batch_size=1, ops=[gl.ops.Decode()], device="cpu") as decode_loader:
         originals = [batch["image"][0] for batch in decode_loader]
-    # The coordinates of its pixels go along as a second image: behind the ops they say where each pixel came from.
-    places = np.stack([np.moveaxis(np.indices(image.shape[:2], np.float32), 0, -1) for image in originals])
+    # The coordinates of its pixels go along as a second image: behind the ops they say where each
+    # pixel came from.
+    places = np.stack(
+        [np.moveaxis(np.indices(image.shape[:2], np.float32), 0, -1) for image in originals]
+    )
     ops = [gl.ops.Decode(), *AUGMENT]
     with gl.Loader(
-        gl.zip(images, gl.arrays(place=places)), batch_size=len(originals), ops=ops, seed=seed, device="cpu"
+        gl.zip(images, gl.arrays(place=places)),
+        batch_size=len(originals),
+        ops=ops,
+        seed=seed,
+        device="cpu",
     ) as loader:
         epochs = [loader.batch_at(0, epoch=epoch) for epoch in range(NUM_EPOCHS)]
     return [
@@ -93,16 +100,27 @@ def photographs(folder: Path, *, seed: int) -> list[tuple[Image, list[View]]]:
 
 def _view(pixels: Image, places: NDArray[np.float32]) -> View:
     (top, left), (bottom, right) = places.min(axis=(0, 1)), places.max(axis=(0, 1)) + 1
-    return View(pixels, int(top), int(left), int(bottom), int(right), bool(places[0, 0, 1] > places[0, -1, 1]))
+    return View(
+        pixels,
+        int(top),
+        int(left),
+        int(bottom),
+        int(right),
+        bool(places[0, 0, 1] > places[0, -1, 1]),
+    )
 
 
 def _digits(folder: Path, *, seed: int) -> list[list[Image]]:
     """Return the images of each digit: as stored, then as in each epoch."""
     source = demo_data.fixed(folder).select(DIGITS)
     originals = source.read(range(len(source)))["image"]
-    with gl.Loader(source, batch_size=len(source), ops=demo_train.AUGMENT, seed=seed, device="cpu") as loader:
+    with gl.Loader(
+        source, batch_size=len(source), ops=demo_train.AUGMENT, seed=seed, device="cpu"
+    ) as loader:
         epochs = [loader.batch_at(0, epoch=epoch)["image"] for epoch in range(NUM_EPOCHS)]
-    return [[originals[record], *(images[record] for images in epochs)] for record in range(len(source))]
+    return [
+        [originals[record], *(images[record] for images in epochs)] for record in range(len(source))
+    ]
 
 
 def _draw_photograph(sheet: Any, image: Image, views: list[View], top: int) -> None:
@@ -116,9 +134,17 @@ def _draw_photograph(sheet: Any, image: Image, views: list[View], top: int) -> N
     for epoch, view in enumerate(views):
         box = (view.left, view.top, view.right - 1, view.bottom - 1)
         pen.rectangle(box, outline=COLOURS[epoch], width=3)
-    for epoch, view in enumerate(views):  # each number in another corner, as boxes may begin at one place
-        left = view.right - 19 if epoch % 2 else view.left
-        top_of_number = view.bottom - 23 if epoch % 4 > 1 else view.top
+    for epoch, view in enumerate(
+        views
+    ):  # each number in another corner, as boxes may begin at one place
+        if epoch % 2:
+            left = view.right - 19
+        else:
+            left = view.left
+        if epoch % 4 > 1:
+            top_of_number = view.bottom - 23
+        else:
+            top_of_number = view.top
         pen.rectangle((left, top_of_number, left + 18, top_of_number + 22), COLOURS[epoch])
         _text(photo, (left + 4, top_of_number), str(epoch), PAPER, large=True)
     sheet.paste(photo, (MARGIN, top + CAPTION))
@@ -141,12 +167,19 @@ def _draw_digits(sheet: Any, rows: list[list[Image]], top: int) -> None:
         left = MARGIN + column * (CELL + GAP)
         _text(sheet, (left, top), f"epoch {column - 1}" if column else "as stored")
         for number, row in enumerate(rows):
-            digit = pillow.fromarray(row[column][..., 0]).resize((CELL, CELL), pillow.Resampling.NEAREST)
+            digit = pillow.fromarray(row[column][..., 0]).resize(
+                (CELL, CELL), pillow.Resampling.NEAREST
+            )
             sheet.paste(digit, (left, top + CAPTION + number * (CELL + GAP)))
 
 
 def _text(
-    image: Any, at: tuple[int, int], text: str, colour: tuple[int, int, int] | None = None, *, large: bool = False
+    image: Any,
+    at: tuple[int, int],
+    text: str,
+    colour: tuple[int, int, int] | None = None,
+    *,
+    large: bool = False,
 ) -> None:
     from PIL import ImageDraw, ImageFont
 

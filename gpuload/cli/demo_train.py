@@ -1,7 +1,9 @@
-"""Training in the demo: a small Keras network on the digits, by ``model.fit`` and by a loop of one's own.
+"""Training in the demo: a small Keras network on the digits, by ``model.fit`` and by a loop of
+one's own.
 
-The gain of augmentation shows where there is little to learn from: with all digits the network is right about nearly
-all others in any case, with FEW it makes about twice as many errors without augmentation as with it.
+The gain of augmentation shows where there is little to learn from: with all digits the network is
+right about nearly all others in any case, with FEW it makes about twice as many errors without
+augmentation as with it.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Training:
-    """The result of training: held-out digits that are right after ``fit`` and after the loop; epochs and tensors."""
+    """The result of training: held-out digits that are right after ``fit`` and after the loop;
+    epochs and tensors."""
 
     after_fit: int
     right: int
@@ -42,33 +45,53 @@ class Training:
 
 @dataclass(frozen=True)
 class Worth:
-    """Held-out digits that are wrong after training on NUM_FEWER, without augmentation and with it."""
+    """Held-out digits that are wrong after training on NUM_FEWER, without augmentation and with
+    it."""
 
     wrong_without: int
     wrong_with: int
     num_held_out: int
 
 
-def digits_loader(source: Source, *, seed: int, device: str, augment: bool = True, **options: Any) -> gl.Loader:
+def digits_loader(
+    source: Source, *, seed: int, device: str, augment: bool = True, **options: Any
+) -> gl.Loader:
     """Return a loader of digits as the network takes them: float32 (8, 8, 1), and the label."""
-    ops = [gl.ops.Reshape((8, 8, 1)), *(AUGMENT if augment else ()), gl.ops.Normalize(mean=MEAN, std=STD)]
+    ops = [
+        gl.ops.Reshape((8, 8, 1)),
+        *(AUGMENT if augment else ()),
+        gl.ops.Normalize(mean=MEAN, std=STD),
+    ]
     arguments = {"batch_size": 64, "shuffle": True, **options}
-    return gl.Loader(source, ops=ops, output=("image", "label"), seed=seed, device=device, **arguments)
+    return gl.Loader(
+        source, ops=ops, output=("image", "label"), seed=seed, device=device, **arguments
+    )
 
 
 def train(folder: Path, *, seed: int, device: str, num_epochs: int, say: Say) -> Training:
-    """Train on nine tenths of the digits: from the NPY shards by ``fit``, then from the fixed records by a loop."""
+    """Train on nine tenths of the digits: from the NPY shards by ``fit``, then from the fixed
+    records by a loop."""
     from gpuload.bridges import tensorflow as gltf
 
     train_npy, held_out = demo_data.npy(folder).split(0.9, seed=seed)
-    train_fixed, _ = demo_data.fixed(folder).split(0.9, seed=seed)  # the same records, as the split is of numbers
+    train_fixed, _ = demo_data.fixed(folder).split(
+        0.9, seed=seed
+    )  # the same records, as the split is of numbers
     with (
         digits_loader(train_npy, seed=seed, device=device) as by_fit,
         digits_loader(train_fixed, seed=seed + 1, device=device) as by_loop,
-        digits_loader(held_out, seed=seed, device=device, augment=False, shuffle=False) as validation,
+        digits_loader(
+            held_out, seed=seed, device=device, augment=False, shuffle=False
+        ) as validation,
     ):
         model, examination, num_loops = _model(seed), gltf.dataset(validation), -(-num_epochs // 2)
-        model.fit(gltf.dataset(by_fit), epochs=num_epochs, shuffle=False, verbose=0, callbacks=[_progress(say)])
+        model.fit(
+            gltf.dataset(by_fit),
+            epochs=num_epochs,
+            shuffle=False,
+            verbose=0,
+            callbacks=[_progress(say)],
+        )
         after_fit = _num_right(model, examination, len(held_out))
         _loop(model, gltf.tensors(by_loop), num_epochs=num_loops, say=say)
         right = _num_right(model, examination, len(held_out))
@@ -78,7 +101,8 @@ def train(folder: Path, *, seed: int, device: str, num_epochs: int, say: Say) ->
 
 
 def worth(folder: Path, *, seed: int, device: str, say: Say) -> Worth:
-    """Train two networks on NUM_FEWER digits, alike but for augmentation, and count their errors on all the others."""
+    """Train two networks on NUM_FEWER digits, alike but for augmentation, and count their errors on
+    all the others."""
     from gpuload.bridges import tensorflow as gltf
 
     source = demo_data.fixed(folder)
@@ -86,8 +110,12 @@ def worth(folder: Path, *, seed: int, device: str, say: Say) -> Worth:
     wrong = []
     for augment in (False, True):
         with (
-            digits_loader(small, seed=seed, device=device, augment=augment, batch_size=50) as training,
-            digits_loader(rest, seed=seed, device=device, augment=False, shuffle=False, batch_size=256) as validation,
+            digits_loader(
+                small, seed=seed, device=device, augment=augment, batch_size=50
+            ) as training,
+            digits_loader(
+                rest, seed=seed, device=device, augment=False, shuffle=False, batch_size=256
+            ) as validation,
         ):
             model = _model(seed)
             _loop(model, gltf.tensors(training), num_epochs=FEWER_EPOCHS, say=say)
@@ -117,7 +145,9 @@ def _model(seed: int) -> Any:
 
 def _num_right(model: Any, examination: Any, num_held_out: int) -> int:
     _, accuracy = model.evaluate(examination, verbose=0)
-    return round(float(accuracy) * num_held_out)  # Keras gives it as float32: 171 of 180 come as 0.9499999
+    return round(
+        float(accuracy) * num_held_out
+    )  # Keras gives it as float32: 171 of 180 come as 0.9499999
 
 
 def _progress(say: Say) -> Any:

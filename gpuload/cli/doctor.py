@@ -1,16 +1,19 @@
-"""``gpuload doctor``: packages and devices of this machine, whether they fit together, and the remedy to type if not.
+"""``gpuload doctor``: packages and devices of this machine, whether they fit together, and the
+remedy to type if not.
 
-Packages  their versions, and whether they load: each is imported in a process of its own, so that one that crashes is a
-          line here and not the end.
+Packages  their versions, and whether they load: each is imported in a process of its own, so that
+          one that crashes is a line here and not the end.
 Fits      packages for CUDA 12 beside those for CUDA 13, and other pairs that are known not to work.
 GPU       driver, cards, memory, the compiler of kernels.
 Machine   cores, memory, open files, shared memory: the part that this process may use.
-Images    each format is decoded, whole and by region, by each executor, in a process of its own. Of each GPU's decoder
-          whole batches are compared with the CPU; the verdict is kept for card, driver and versions.
-Decoding  where images can be decoded here, and where ``executor="auto"`` has them decoded for a GPU.
+Images    each format is decoded, whole and by region, by each executor, in a process of its own. Of
+          each GPU's decoder whole batches are compared with the CPU; the verdict is kept for card,
+          driver and versions.
+Decoding  where images can be decoded here, and where ``executor="auto"`` has them decoded for a
+          GPU.
 
-Exit status 0 if all that is there works, 1 if a part does not: its line names the remedy. It is no fault if a
-package is not installed.
+Exit status 0 if all that is there works, 1 if a part does not: its line names the remedy. It is no
+fault if a package is not installed.
 """
 
 from __future__ import annotations
@@ -40,7 +43,7 @@ from gpuload.cli.base import Output, verb
 from gpuload.errors import FileError, install_command
 from gpuload.executors import decoding, trials
 from gpuload.images import decode, native
-from gpuload.ops.decode import REGIONS_ON_GPU, decoder_on_gpu
+from gpuload.ops.value.decode import REGIONS_ON_GPU, decoder_on_gpu
 from gpuload.progress import Progress
 from gpuload.storage import direct, memory
 
@@ -49,21 +52,33 @@ STYLES = {OK: "green", ABSENT: "dim", PROBLEM: "bold red"}
 INDENT = 10
 CHILD_S = 120  # that a process may take: TensorFlow needs seconds on a cold disk
 FEW_FILES, SMALL_SHARED_BYTES, SMALL_MEMORY_BYTES = 1024, 1 << 27, 1 << 30  # less is a problem
-HARDWARE_DECODERS = ((8, 0), (9, 0), (10, 0), (10, 3))  # compute capabilities of A100, H100, B200, B300
+HARDWARE_DECODERS = (
+    (8, 0),
+    (9, 0),
+    (10, 0),
+    (10, 3),
+)  # compute capabilities of A100, H100, B200, B300
 DRIVER = "/proc/driver/nvidia/version"
 ON_HOST, ON_DEVICE = ("array", "cpu"), ("dali", "gpu")  # the executors that decode, and where
 IMPORT = "import importlib, sys; importlib.import_module(sys.argv[1])"
 TRY_IMAGES = (
-    "import sys; from gpuload.cli.doctor import try_images; try_images(sys.argv[1], sys.argv[2], int(sys.argv[3]))"
+    "import sys; from gpuload.cli.doctor import try_images; "
+    "try_images(sys.argv[1], sys.argv[2], int(sys.argv[3]))"
 )
 TRY_DECODER = "import sys; from gpuload.cli.doctor import try_decoder; try_decoder(sys.argv[1])"
 NUM_JPEGS, JPEG_BATCH, JPEG_SIDES = 96, 32, (48, 640)  # of a trial of a decoder; pixels
 # Of the extra cpu; those of cuda12 lie in the same folders.
-CPU_BUILDS = ("nvidia-dali-cuda130", "nvidia-nvimgcodec-cu13", "nvidia-dali-tf-plugin-cuda130", "tensorflow-cpu")
+CPU_BUILDS = (
+    "nvidia-dali-cuda130",
+    "nvidia-nvimgcodec-cu13",
+    "nvidia-dali-tf-plugin-cuda130",
+    "tensorflow-cpu",
+)
 
 
 class Package(NamedTuple):
-    """A package that gpuload can use: name, module to import, distributions, its use, the command that installs it.
+    """A package that gpuload can use: name, module to import, distributions, its use, the command
+    that installs it.
 
     The command is "" where it depends on the machine: `driver.install_packages`.
     """
@@ -129,8 +144,8 @@ class Finding:
 def command(output: Output) -> int:
     """Check packages, GPUs and limits of this machine, and give a remedy to type for each problem.
 
-    Processes of their own import each package, and decode an image of each format by each executor. The exit status is
-    1 if a part does not work.
+    Processes of their own import each package, and decode an image of each format by each executor.
+    The exit status is 1 if a part does not work.
     """
     section, num_problems, lines = "", 0, []
     for finding in findings():
@@ -139,7 +154,10 @@ def command(output: Output) -> int:
         if not output.is_json:
             _draw(output, finding, is_first=finding.section != section)
         section = finding.section
-    count = f"{num_problems} problem{'s' * (num_problems > 1)}" if num_problems else "all that is here works"
+    if num_problems:
+        count = f"{num_problems} problem{'s' * (num_problems > 1)}"
+    else:
+        count = "all that is here works"
     output.say(f"\n{count}")
     output.result(num_problems=num_problems, findings=lines)
     return 1 if num_problems else 0
@@ -157,15 +175,24 @@ def findings() -> Iterator[Finding]:
 
 
 def _draw(output: Output, finding: Finding, *, is_first: bool) -> None:
-    """Print a finding, and above the first of a section its title; a long word stays whole, to be copied."""
+    """Print a finding, and above the first of a section its title; a long word stays whole, to be
+    copied."""
     from rich.text import Text
 
-    wrap = functools.partial(textwrap.wrap, width=output.console.width, break_long_words=False, break_on_hyphens=False)
+    wrap = functools.partial(
+        textwrap.wrap, width=output.console.width, break_long_words=False, break_on_hyphens=False
+    )
     lines = []
     if is_first:
-        lines.append(Text(finding.section if finding.section == "gpuload" else f"\n{finding.section}", "bold"))
+        lines.append(
+            Text(
+                finding.section if finding.section == "gpuload" else f"\n{finding.section}", "bold"
+            )
+        )
     head = f"  {finding.state:<8}"
-    for number, line in enumerate(wrap(f"{head}{finding.subject}: {finding.about}", subsequent_indent=" " * INDENT)):
+    for number, line in enumerate(
+        wrap(f"{head}{finding.subject}: {finding.about}", subsequent_indent=" " * INDENT)
+    ):
         lines.append(Text(line))
         if number == 0:
             lines[-1].stylize(STYLES[finding.state], 0, len(head))
@@ -179,7 +206,9 @@ def _draw(output: Output, finding: Finding, *, is_first: bool) -> None:
 
 def _environment() -> Iterator[Finding]:
     yield Finding("gpuload", "gpuload", OK, gl.__version__)
-    yield Finding("gpuload", "Python", OK, f"{platform.python_version()}, {platform.platform(terse=True)}")
+    yield Finding(
+        "gpuload", "Python", OK, f"{platform.python_version()}, {platform.platform(terse=True)}"
+    )
     yield Finding("gpuload", "NumPy", OK, np.__version__)
     if core.native is not None:
         yield Finding("gpuload", "core", OK, core.how())
@@ -202,22 +231,41 @@ def versions(distributions: Sequence[str]) -> dict[str, str]:
 
 
 def _packages() -> Iterator[Finding]:
-    """Give a finding for each package; they are imported side by side, each in a process of its own."""
-    installed = [package for package in PACKAGES if signalsafe.is_installed(package.module.partition(".")[0])]
-    installed = [package for package in installed if versions(package.distributions) or not _is_part(package)]
-    faults = dict(zip(installed, threads.parallel_map(import_fault, installed, threads.num_cores()), strict=True))
+    """Give a finding for each package; they are imported side by side, each in a process of its
+    own."""
+    installed = [
+        package for package in PACKAGES if signalsafe.is_installed(package.module.partition(".")[0])
+    ]
+    installed = [
+        package for package in installed if versions(package.distributions) or not _is_part(package)
+    ]
+    faults = dict(
+        zip(
+            installed,
+            threads.parallel_map(import_fault, installed, threads.num_cores()),
+            strict=True,
+        )
+    )
     for package in PACKAGES:
         if package not in faults:
             yield _absent(package)
             continue
-        name = ", ".join(f"{name} {number}" for name, number in versions(package.distributions).items())
+        name = ", ".join(
+            f"{name} {number}" for name, number in versions(package.distributions).items()
+        )
         fault = faults[package]
         if not fault:
             yield Finding("packages", package.name, OK, name or "installed")
         else:
             again = ", ".join(versions(package.distributions)) or package.module
             remedy = f"pip install --force-reinstall {again}, or pip uninstall it if nothing here needs it"
-            yield Finding("packages", package.name, PROBLEM, f"{name}, does not load: {fault}".lstrip(", "), remedy)
+            yield Finding(
+                "packages",
+                package.name,
+                PROBLEM,
+                f"{name}, does not load: {fault}".lstrip(", "),
+                remedy,
+            )
 
 
 def _absent(package: Package) -> Finding:
@@ -237,7 +285,8 @@ def _has_driver() -> bool:
 
 
 def _is_part(package: Package) -> bool:
-    """Return True for a package that lies in the folder of another, so that its own distribution must be there."""
+    """Return True for a package that lies in the folder of another, so that its own distribution
+    must be there."""
     return package.module.startswith("nvidia.")
 
 
@@ -247,10 +296,16 @@ def import_fault(package: Package) -> str:
 
 
 def _child(program: str, *arguments: str) -> tuple[int, str, str]:
-    """Run a program in a Python of its own; return its exit status, stdout and stderr. None of them may hang."""
-    # The last line of stderr is taken as the fault: nothing else may write there. Findings of an earlier run are
-    # switched off, or an executor that failed then would not be tried now.
-    quiet = {"TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONFAULTHANDLER": "", "GPULOAD_PROGRESS": "0", trials.SWITCH: "0"}
+    """Run a program in a Python of its own; return its exit status, stdout and stderr. None of them
+    may hang."""
+    # The last line of stderr is taken as the fault: nothing else may write there. Findings of an
+    # earlier run are switched off, or an executor that failed then would not be tried now.
+    quiet = {
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        "PYTHONFAULTHANDLER": "",
+        "GPULOAD_PROGRESS": "0",
+        trials.SWITCH: "0",
+    }
     command = [sys.executable, "-c", program, *arguments]
     try:
         process = subprocess.run(
@@ -273,19 +328,27 @@ def _fault(status: int, stderr: str) -> str:
     if status < 0:
         return f"it ended the process ({signal.Signals(-status).name})"
     lines = [line for line in stderr.splitlines() if line.strip()]
-    return " ".join(lines[-1].split())[:300] if lines else f"exit status {status}"
+    if lines:
+        return " ".join(lines[-1].split())[:300]
+    return f"exit status {status}"
 
 
 def _fits() -> Iterator[Finding]:
     """Give the packages that do not fit together, or say that there are none."""
-    problems = [Finding("fits", subject, PROBLEM, about, remedy) for subject, about, remedy in misfits()]
-    yield from problems or [Finding("fits", "versions", OK, "no two packages that are known not to fit")]
+    problems = [
+        Finding("fits", subject, PROBLEM, about, remedy) for subject, about, remedy in misfits()
+    ]
+    yield from problems or [
+        Finding("fits", "versions", OK, "no two packages that are known not to fit")
+    ]
 
 
 def misfits() -> Iterator[tuple[str, str, str]]:
     """Yield the packages that do not fit together: subject, description, remedy."""
     names = [name for package in PACKAGES for name in versions(package.distributions)]
-    of_cuda = {name: match[1] for name in names if (match := re.search(r"(?:cuda|cu)(1[0-9])", name))}
+    of_cuda = {
+        name: match[1] for name in names if (match := re.search(r"(?:cuda|cu)(1[0-9])", name))
+    }
     if not versions(("cupy-cuda12x", "cupy-cuda13x", "cupy")):
         of_cuda = {}  # nothing runs on a GPU: DALI's CPU half and its plugin may be of any
     if len(set(of_cuda.values())) > 1:
@@ -300,10 +363,18 @@ def misfits() -> Iterator[tuple[str, str, str]]:
         if len(distributions) > 1:
             distribution_names = " ".join(distributions)
             remedy = f"pip uninstall {distribution_names}, then install one of them"
-            yield package.name, f"{' and '.join(distributions)} lie in one folder, and one spoils the other", remedy
+            yield (
+                package.name,
+                f"{' and '.join(distributions)} lie in one folder, and one spoils the other",
+                remedy,
+            )
     arrow = versions(("pyarrow",)).get("pyarrow", "0")
     if int(np.__version__.partition(".")[0]) < 2 and int(arrow.partition(".")[0]) >= 26:
-        yield "PyArrow", f"PyArrow {arrow} needs NumPy 2, and NumPy is {np.__version__}", "pip install 'pyarrow<26'"
+        yield (
+            "PyArrow",
+            f"PyArrow {arrow} needs NumPy 2, and NumPy is {np.__version__}",
+            "pip install 'pyarrow<26'",
+        )
     dali = next(iter(versions(("nvidia-dali-cuda120", "nvidia-dali-cuda130")).values()), "2.4")
     if not dali.startswith("2.4"):
         remedy = "pip install the 2.4 of it, with -c constraints.txt of gpuload"
@@ -320,47 +391,77 @@ def _gpu() -> Iterator[Finding]:
         return
     runtime = device.cupy().cuda.runtime
     of_driver, of_cupy = (
-        driver.version_text(int(number)) for number in (runtime.driverGetVersion(), runtime.runtimeGetVersion())
+        driver.version_text(int(number))
+        for number in (runtime.driverGetVersion(), runtime.runtimeGetVersion())
     )
     yield Finding(section, "driver", OK, f"for CUDA up to {of_driver}; CuPy brings CUDA {of_cupy}")
     for number in range(int(runtime.getDeviceCount())):
         properties = runtime.getDeviceProperties(number)
         problem = device.gpu_problem(number)
-        about = f"{properties['name'].decode()}, sm_{properties['major']}{properties['minor']}, " + (
-            f"{properties['totalGlobalMem'] / 1e9:.0f} GB"
+        about = (
+            f"{properties['name'].decode()}, sm_{properties['major']}{properties['minor']}, "
+            + (f"{properties['totalGlobalMem'] / 1e9:.0f} GB")
         )
         if (properties["major"], properties["minor"]) in HARDWARE_DECODERS:
             about += "; a hardware decoder for JPEG, for gl.ops.Decode(hw_decoder_load=1)"
         if problem is not None:
-            yield Finding(section, f"gpu:{number}", PROBLEM, f"{about}: {problem.cause}", problem.remedy)
+            yield Finding(
+                section, f"gpu:{number}", PROBLEM, f"{about}: {problem.cause}", problem.remedy
+            )
         else:
             yield Finding(section, f"gpu:{number}", OK, about)
     yield Finding(section, "regions of images", OK, REGIONS_ON_GPU)
-    gds = "its driver is loaded" if os.path.isdir("/proc/driver/nvidia-fs") else "its driver is not loaded"
-    kvikio = "" if direct.is_installed() else ", which needs kvikio"
-    yield Finding(section, "GPUDirect Storage", OK, f"{gds}; only gl.Loader(direct=True) uses it{kvikio}")
+    if os.path.isdir("/proc/driver/nvidia-fs"):
+        gds = "its driver is loaded"
+    else:
+        gds = "its driver is not loaded"
+    if direct.is_installed():
+        kvikio = ""
+    else:
+        kvikio = ", which needs kvikio"
+    yield Finding(
+        section, "GPUDirect Storage", OK, f"{gds}; only gl.Loader(direct=True) uses it{kvikio}"
+    )
 
 
 def _machine() -> Iterator[Finding]:
     section, cores = "machine", threads.num_cores()
     present = os.cpu_count() or 1
-    less = f" of {present}: affinity, a container's limit or OMP_NUM_THREADS leaves no more" if cores < present else ""
+    if cores < present:
+        less = f" of {present}: affinity, a container's limit or OMP_NUM_THREADS leaves no more"
+    else:
+        less = ""
     yield Finding(section, "cores", OK, f"{cores}{less}")
     cache_bytes = memory.cache_bytes()
     if cache_bytes:
-        state = OK if cache_bytes >= SMALL_MEMORY_BYTES else PROBLEM
-        remedy = "" if state == OK else "give the container more memory (docker run --memory), or end other programs"
+        if cache_bytes >= SMALL_MEMORY_BYTES:
+            state = OK
+        else:
+            state = PROBLEM
+        if state == OK:
+            remedy = ""
+        else:
+            remedy = "give the container more memory (docker run --memory), or end other programs"
         about = f"{cache_bytes / 1e9:.1f} GB of files will stay in memory once read"
         yield Finding(section, "memory", state, about, remedy)
-    limit_bytes, present_bytes = memory.limit_bytes(), os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    limit_bytes, present_bytes = (
+        memory.limit_bytes(),
+        os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
+    )
     if limit_bytes < present_bytes:
         about = f"{limit_bytes / 1e9:.1f} GB of {present_bytes / 1e9:.1f}: a container's or another control group's"
         yield Finding(section, "memory limit", OK, about)
     yield from _open_files(section)
     if os.path.isdir("/dev/shm"):
         size = shutil.disk_usage("/dev/shm").total
-        state = OK if size >= SMALL_SHARED_BYTES else PROBLEM
-        remedy = "" if state == OK else "docker run --shm-size=1g, or --ipc=host: workers of PyTorch need it"
+        if size >= SMALL_SHARED_BYTES:
+            state = OK
+        else:
+            state = PROBLEM
+        if state == OK:
+            remedy = ""
+        else:
+            remedy = "docker run --shm-size=1g, or --ipc=host: workers of PyTorch need it"
         yield Finding(section, "shared memory", state, f"{size / 1e6:,.0f} MB in /dev/shm", remedy)
 
 
@@ -370,22 +471,30 @@ def _open_files(section: str) -> Iterator[Finding]:
     except ImportError:
         return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    hard_limit = "unlimited" if hard == resource.RLIM_INFINITY else f"{hard:,}"
+    if hard == resource.RLIM_INFINITY:
+        hard_limit = "unlimited"
+    else:
+        hard_limit = f"{hard:,}"
     about = f"{'unlimited' if soft < 0 else f'{soft:,}'} at a time, {hard_limit} at most"
     if 0 <= soft < FEW_FILES:
-        yield Finding(section, "open files", PROBLEM, about, f"ulimit -n {hard_limit.replace(',', '')}")
+        yield Finding(
+            section, "open files", PROBLEM, about, f"ulimit -n {hard_limit.replace(',', '')}"
+        )
     else:
         yield Finding(section, "open files", OK, about)
 
 
 def _images() -> Iterator[Finding]:
-    """Give a finding for each executor, and one for each format that it does not decode as the others do; store these.
+    """Give a finding for each executor, and one for each format that it does not decode as the
+    others do; store these.
 
     Loaders heed these stored failures: see `executors.trials`.
     """
     titles = [title for title, _ in parity_images.samples()]
     if not titles:
-        yield Finding("images", "formats", ABSENT, "Pillow, which makes the files to decode, is not installed")
+        yield Finding(
+            "images", "formats", ABSENT, "Pillow, which makes the files to decode, is not installed"
+        )
         return
     places = [("array", "cpu")]
     if versions(("nvidia-dali-cuda120", "nvidia-dali-cuda130")):
@@ -399,10 +508,18 @@ def _images() -> Iterator[Finding]:
             results = {}
             for work, *result in decode_samples(name, place, [", ".join(work) for work in works]):
                 results[work] = result
-                progress.show(number * len(works) + len(results), len(places) * len(works), "images")
-            good = [t for t in titles if all(results[f"{t}, {part}"][0] == OK for part in parity_images.PARTS)]
+                progress.show(
+                    number * len(works) + len(results), len(places) * len(works), "images"
+                )
+            good = [
+                t
+                for t in titles
+                if all(results[f"{t}, {part}"][0] == OK for part in parity_images.PARTS)
+            ]
             if good:
-                yield Finding("images", f"{name} on {place}", OK, f"{', '.join(good)}; whole and by region")
+                yield Finding(
+                    "images", f"{name} on {place}", OK, f"{', '.join(good)}; whole and by region"
+                )
             for title, part in works:
                 state, about = results[f"{title}, {part}"]
                 # A format that is not decoded at all is one line; a region of it says nothing more.
@@ -420,9 +537,12 @@ def _images() -> Iterator[Finding]:
 
 
 def _decoding() -> Iterator[Finding]:
-    """Give where images can be decoded, and which of these places ``executor="auto"`` takes for JPEGs of one size."""
+    """Give where images can be decoded, and which of these places ``executor="auto"`` takes for
+    JPEGs of one size."""
     section, name = "decoding", decode.codec()
-    host_fault, device_fault = (str(trials.whole_failure(*place) or "") for place in (ON_HOST, ON_DEVICE))
+    host_fault, device_fault = (
+        str(trials.whole_failure(*place) or "") for place in (ON_HOST, ON_DEVICE)
+    )
     if name is None:
         about = "neither nvImageCodec nor Pillow is installed"
         yield Finding(section, "decoding on the host", ABSENT, about, install_command("images"))
@@ -434,17 +554,33 @@ def _decoding() -> Iterator[Finding]:
     if has_dali:
         yield _place("decoding on a GPU", "by DALI", device_fault, 'write decode="host"')
     else:
-        yield Finding(section, "decoding on a GPU", ABSENT, "DALI is not installed", driver.install_packages())
+        yield Finding(
+            section, "decoding on a GPU", ABSENT, "DALI is not installed", driver.install_packages()
+        )
     if name is None and not has_dali:
         return
-    codec = "" if name is None else "Python" if native.codec() is None else "core"
+    if name is None:
+        codec = ""
+    elif native.codec() is None:
+        codec = "Python"
+    else:
+        codec = "core"
     num_cores = threads.num_cores_for_gpu(device.num_gpus())
     conditions = decoding.Conditions(
-        has_dali=has_dali, codec=codec, num_cores=num_cores, host_fault=host_fault, device_fault=device_fault
+        has_dali=has_dali,
+        codec=codec,
+        num_cores=num_cores,
+        host_fault=host_fault,
+        device_fault=device_fault,
     )
     place, reason = decoding.place_by_rule(conditions)
-    images = "JPEGs that an op gives one size" if has_dali and codec else "images"
-    yield Finding(section, 'executor="auto" on a GPU', OK, f"has {images} decoded on the {place}: {reason}")
+    if has_dali and codec:
+        images = "JPEGs that an op gives one size"
+    else:
+        images = "images"
+    yield Finding(
+        section, 'executor="auto" on a GPU', OK, f"has {images} decoded on the {place}: {reason}"
+    )
 
 
 def _place(subject: str, about: str, fault: str, remedy: str) -> Finding:
@@ -459,12 +595,22 @@ def _store(failures: Sequence[trials.Failure]) -> Iterator[Finding]:
     try:
         path = trials.save(failures)
     except FileError as error:
-        remedy = f"{error.remedy}; until then loaders do not know of the failures" if failures else ""
-        yield Finding("images", "findings", PROBLEM if failures else ABSENT, f"{error.what}: {error.cause}", remedy)
+        if failures:
+            remedy = f"{error.remedy}; until then loaders do not know of the failures"
+        else:
+            remedy = ""
+        yield Finding(
+            "images",
+            "findings",
+            PROBLEM if failures else ABSENT,
+            f"{error.what}: {error.cause}",
+            remedy,
+        )
     else:
         if failures:
             about = (
-                f'stored in {path}: executor="auto" and decoding of regions heed them, until gpuload doctor runs again'
+                f'stored in {path}: executor="auto" and decoding of regions heed them, '
+                "until gpuload doctor runs again"
             )
             yield Finding("images", "findings", OK, about)
 
@@ -472,14 +618,19 @@ def _store(failures: Sequence[trials.Failure]) -> Iterator[Finding]:
 def _image_remedy(state: str, name: str) -> str:
     if state != PROBLEM:
         return ""
-    alternative = "dali" if name == "array" else "array"
+    if name == "array":
+        alternative = "dali"
+    else:
+        alternative = "array"
     return f'install the versions of constraints.txt, or use executor="{alternative}"; gpuload parity has figures'
 
 
 def decode_samples(name: str, place: str, titles: Sequence[str]) -> Iterator[tuple[str, str, str]]:
-    """Give the title, state and description of each part of each sample, as processes of their own decode them.
+    """Give the title, state and description of each part of each sample, as processes of their own
+    decode them.
 
-    A process does one after the other. Where it ends, another one goes on behind the part that ended it.
+    A process does one after the other. Where it ends, another one goes on behind the part that
+    ended it.
     """
     first = 0
     while first < len(titles):
@@ -494,7 +645,8 @@ def decode_samples(name: str, place: str, titles: Sequence[str]) -> Iterator[tup
 
 
 def try_card(place: str) -> Finding:
-    """Return the finding on the decoder of a GPU, by batches that a process of its own compares; store the verdict."""
+    """Return the finding on the decoder of a GPU, by batches that a process of its own compares;
+    store the verdict."""
     name, decoder = device.card_name(place), decoder_on_gpu([gl.ops.Decode()])
     status, out, errors = _child(TRY_DECODER, place)
     # Libraries print to stdout, too.
@@ -508,18 +660,23 @@ def try_card(place: str) -> Finding:
     try:
         trials.save_verdict(decoder, name, trials.Verdict(state == OK, about))
     except FileError as error:
-        remedy = f"{remedy}; {error.remedy}; until then loaders do not know of it".removeprefix("; ")
+        remedy = f"{remedy}; {error.remedy}; until then loaders do not know of it".removeprefix(
+            "; "
+        )
     return Finding("images", f"batches of JPEGs, dali on {place}, {name}", state, about, remedy)
 
 
 def try_decoder(place: str) -> None:
-    """Audit batches of JPEGs that DALI decodes on a GPU, and print a line of JSON: state and description."""
+    """Audit batches of JPEGs that DALI decodes on a GPU, and print a line of JSON: state and
+    description."""
     jpegs = parity_images.jpegs(NUM_JPEGS, JPEG_SIDES)
 
     def read(numbers: Any) -> dict[str, Any]:
         return {"image": [jpegs[number] for number in numbers]}
 
-    source = gl.records(len(jpegs), read, fields={"image": ("uint8", (None,))}).mark(image="encoded")
+    source = gl.records(len(jpegs), read, fields={"image": ("uint8", (None,))}).mark(
+        image="encoded"
+    )
     state, about = OK, f"{len(jpegs)} JPEGs, {JPEG_BATCH} at a time, have the pixels of the CPU"
     words: dict[str, Any] = {"executor": "dali", "device": place, "shuffle": True, "audit": 1.0}
     with gl.Loader(source, JPEG_BATCH, ops=[gl.ops.Decode()], **words) as loader:
@@ -533,14 +690,23 @@ def try_decoder(place: str) -> None:
 
 
 def try_images(name: str, place: str, first: int) -> None:
-    """Decode samples by an executor, and print a line of JSON for each part that is done: title, state, description."""
-    works = ((title, data, part) for title, data in parity_images.samples() for part in parity_images.PARTS)
+    """Decode samples by an executor, and print a line of JSON for each part that is done: title,
+    state, description."""
+    works = (
+        (title, data, part)
+        for title, data in parity_images.samples()
+        for part in parity_images.PARTS
+    )
     for title, data, part in itertools.islice(works, first, None):
         state, about = OK, ""
         for comparison in parity_images.compare_bytes(title, data, [(name, place)], [part]):
             # Where Pillow or OpenCV cannot read the format, nothing is said about the executor.
             is_refusal_of_library = comparison.is_refusal and comparison.against != "array on cpu"
-            if comparison.verdict == "ok" or is_refusal_of_library or not comparison.party.startswith(name):
+            if (
+                comparison.verdict == "ok"
+                or is_refusal_of_library
+                or not comparison.party.startswith(name)
+            ):
                 continue
             state, about = PROBLEM, comparison.numbers
             if comparison.is_refusal:

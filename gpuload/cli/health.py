@@ -1,10 +1,11 @@
-"""``gpuload health``: small epochs of records made in memory, each value of which is checked; it writes no file.
+"""``gpuload health``: small epochs of records made in memory, each value of which is checked; it
+writes no file.
 
 Rows    images as they are, mirrored at random and normalised.
 Images  the same as PNG files, decoded first; left out where nothing is installed that decodes.
 
-Exit status 0 if every record came once and right, 1 if not, 2 if the device, the executor or memory is not to be had.
-A container's health check asks this way, and so can anybody.
+Exit status 0 if every record came once and right, 1 if not, 2 if the device, the executor or memory
+is not to be had. A container's health check asks this way, and so can anybody.
 """
 
 from __future__ import annotations
@@ -27,22 +28,38 @@ from gpuload.sources.base import Source
 
 NUM_RECORDS, BATCH_SIZE, SIZE = 64, 8, (24, 32, 3)
 MEAN, STD = 128.0, 64.0  # powers of two: a normalized byte is exact
-DESCRIPTION_LINES = ("device:", "executor:", "decoding:", "core:", "threads:")  # of `Loader.describe`
+DESCRIPTION_LINES = (
+    "device:",
+    "executor:",
+    "decoding:",
+    "core:",
+    "threads:",
+)  # of `Loader.describe`
 
 
 @verb
-@click.option("--device", default="auto", show_default=True, metavar="DEVICE", help="auto, cpu, gpu or gpu:N.")
 @click.option(
-    "--executor", type=click.Choice(NAMES), default="auto", show_default=True, help="The executor of the ops."
+    "--device", default="auto", show_default=True, metavar="DEVICE", help="auto, cpu, gpu or gpu:N."
 )
-@click.option("--num-threads", type=int, metavar="N", help="Threads of the loader.  [default: the cores]")
+@click.option(
+    "--executor",
+    type=click.Choice(NAMES),
+    default="auto",
+    show_default=True,
+    help="The executor of the ops.",
+)
+@click.option(
+    "--num-threads", type=int, metavar="N", help="Threads of the loader.  [default: the cores]"
+)
 def command(output: Output, device: str, executor: str, num_threads: int | None) -> int:
     """Run small epochs of records made in memory, and check each value.
 
     For the health check of a container. The exit status is 1 if a record is lost or wrong.
     """
     start_s = time.perf_counter()
-    output.say(f"gpuload {gl.__version__}, Python {platform.python_version()}, NumPy {np.__version__}")
+    output.say(
+        f"gpuload {gl.__version__}, Python {platform.python_version()}, NumPy {np.__version__}"
+    )
     pixels = _pixels()
     works = {
         "rows": (gl.arrays(image=pixels), ()),
@@ -65,21 +82,34 @@ def command(output: Output, device: str, executor: str, num_threads: int | None)
             continue
         with loader:
             loader_problems = _problems(loader, pixels)
-            verdict = "WRONG" if loader_problems else "right"
+            if loader_problems:
+                verdict = "WRONG"
+            else:
+                verdict = "right"
             output.say(f"{name}: {verdict}, {NUM_RECORDS} records in {len(loader)} steps")
-            lines = [line for line in loader.describe().splitlines() if line.startswith(DESCRIPTION_LINES)]
+            lines = [
+                line
+                for line in loader.describe().splitlines()
+                if line.startswith(DESCRIPTION_LINES)
+            ]
             for line in [*loader_problems, *lines]:
                 output.say(f"  {line}")
         problems += loader_problems
         about = {key: value.strip() for key, _, value in (line.partition(":") for line in lines)}
-        results.append({"name": name, "verdict": verdict.lower(), "problems": loader_problems, **about})
+        results.append(
+            {"name": name, "verdict": verdict.lower(), "problems": loader_problems, **about}
+        )
     duration_s = time.perf_counter() - start_s
     output.say(f"{'not healthy' if problems else 'healthy'}, {duration_s:.2f} s")
-    output.result(is_healthy=not problems, works=results, num_records=NUM_RECORDS, duration_s=duration_s)
+    output.result(
+        is_healthy=not problems, works=results, num_records=NUM_RECORDS, duration_s=duration_s
+    )
     return 1 if problems else 0
 
 
-def _loader(source: Source, ops: tuple[Any, ...], *, device: str, executor: str, num_threads: int | None) -> gl.Loader:
+def _loader(
+    source: Source, ops: tuple[Any, ...], *, device: str, executor: str, num_threads: int | None
+) -> gl.Loader:
     return gl.Loader(
         source,
         BATCH_SIZE,
@@ -92,13 +122,18 @@ def _loader(source: Source, ops: tuple[Any, ...], *, device: str, executor: str,
 
 
 def _problems(loader: gl.Loader, pixels: NDArray[np.uint8]) -> list[str]:
-    """Return the faults of an epoch: records that did not come exactly once, values that differ from their record."""
+    """Return the faults of an epoch: records that did not come exactly once, values that differ
+    from their record."""
     expected = (pixels.astype(np.float32) - MEAN) / STD
     arrivals: list[int] = []
     wrong: list[int] = []
     for batch in loader:
         for record, image in zip(batch.records.tolist(), batch["image"], strict=True):
-            values = image if isinstance(image, np.ndarray) else image.get()  # CuPy's word for a copy on the host
+            # CuPy's word for a copy on the host
+            if isinstance(image, np.ndarray):
+                values = image
+            else:
+                values = image.get()
             arrivals.append(record)
             if not any(
                 # The flip is drawn: either is right, and no pixel may be in between.
@@ -108,7 +143,9 @@ def _problems(loader: gl.Loader, pixels: NDArray[np.uint8]) -> list[str]:
                 wrong.append(record)
     problems = []
     if sorted(arrivals) != list(range(len(pixels))):
-        problems.append(f"of {len(pixels)} records {len(set(arrivals))} came, and {len(arrivals)} in all")
+        problems.append(
+            f"of {len(pixels)} records {len(set(arrivals))} came, and {len(arrivals)} in all"
+        )
     if wrong:
         problems.append(f"{len(wrong)} records have other values than they should have: {wrong}")
     return problems
@@ -120,12 +157,22 @@ def _pixels() -> NDArray[np.uint8]:
 
 
 def png(image: NDArray[np.uint8]) -> bytes:
-    """Return an RGB image as a PNG file (ISO/IEC 15948): 8 bits a channel, rows without a filter."""
+    """Return an RGB image as a PNG file (ISO/IEC 15948): 8 bits a channel, rows without a
+    filter."""
     height, width, _ = image.shape
-    rows = np.insert(image.reshape(height, -1), 0, 0, axis=1).tobytes()  # each begins with the number of its filter
+    rows = np.insert(
+        image.reshape(height, -1), 0, 0, axis=1
+    ).tobytes()  # each begins with the number of its filter
 
     def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        return (
+            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        )
 
     head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows, 1)) + chunk(b"IEND", b"")
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", head)
+        + chunk(b"IDAT", zlib.compress(rows, 1))
+        + chunk(b"IEND", b"")
+    )

@@ -1,6 +1,8 @@
-"""``gpuload index PATH -o NAME.manifest``: writes a manifest of files, by which they are opened in a moment.
+"""``gpuload index PATH -o NAME.manifest``: writes a manifest of files, by which they are opened in
+a moment.
 
-    gpuload index 'rows/*.npy' -o rows.manifest        gl.open("rows.manifest") is gl.open("rows/*.npy")
+    gpuload index 'rows/*.npy' -o rows.manifest        gl.open("rows.manifest") is
+    gl.open("rows/*.npy")
 
 Exit status 0 if it was written, 2 if not.
 """
@@ -21,17 +23,27 @@ from gpuload.storage.manifest import SUFFIX, writable_path
 
 @verb
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=PATH)
-@click.option("-o", "--out", metavar="FILE", type=PATH, help=f"The manifest.  [default: of a folder, FOLDER{SUFFIX}]")
+@click.option(
+    "-o",
+    "--out",
+    metavar="FILE",
+    type=PATH,
+    help=f"The manifest.  [default: of a folder, FOLDER{SUFFIX}]",
+)
 def command(output: Output, paths: tuple[str, ...], out: str | None) -> int:
     """Write a manifest of files: their names, sizes, times, and whatever opening them takes.
 
-    PATH: files of one format, wildcards in quotes, or a folder of them. gl.open("NAME.manifest") opens the same
-    source without reading the files. A file that changes later is refused when it is first read; then write the
-    manifest again. Put it into the folder of the files, or above it: then they can be moved together.
+    PATH: files of one format, wildcards in quotes, or a folder of them. gl.open("NAME.manifest")
+    opens the same source without reading the files. A file that changes later is refused when it is
+    first read; then write the manifest again. Put it into the folder of the files, or above it:
+    then they can be moved together.
     """
     start_s = time.perf_counter()
     if out is None:
-        folder = as_folder(paths[0]) if len(paths) == 1 else None
+        if len(paths) == 1:
+            folder = as_folder(paths[0])
+        else:
+            folder = None
         if folder is None or "://" in folder:
             raise SpecError(
                 "gpuload index without --out",
@@ -47,7 +59,8 @@ def command(output: Output, paths: tuple[str, ...], out: str | None) -> int:
         fingerprint = source.fingerprint()
     num_bytes, duration_s = os.path.getsize(path), time.perf_counter() - start_s
     files, records = (
-        f"{number:,} {noun}{'s' * (number != 1)}" for number, noun in ((num_files, "file"), (num_records, "record"))
+        f"{number:,} {noun}{'s' * (number != 1)}"
+        for number, noun in ((num_files, "file"), (num_records, "record"))
     )
     output.say(f"wrote {path}: {files}, {records}, {num_bytes:,} bytes, {duration_s:.2f} s")
     output.say(f"it is opened by gl.open({path!r})", is_wrapped=False)

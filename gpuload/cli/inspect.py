@@ -5,8 +5,9 @@
     gpuload inspect data.npy --record 17       with that record in place of the first one
     gpuload inspect photos --picture one.png   its image as a file, too
 
-A sample of records is read, spread over all: their least and greatest values and sizes are shown, and the fields of one
-record; an image as blocks, in colour on a terminal. `gpuload check` reads all records.
+A sample of records is read, spread over all: their least and greatest values and sizes are shown,
+and the fields of one record; an image as blocks, in colour on a terminal. `gpuload check` reads all
+records.
 
 Exit status 0, 1 if a record of the sample is damaged, 2 if the files cannot be opened.
 """
@@ -32,7 +33,7 @@ from gpuload.display.pictures import Pixels, png
 from gpuload.errors import GpuloadError, MissingPackageError, RecordError, SpecError
 from gpuload.images import head as heads
 from gpuload.open import open_with_title
-from gpuload.ops.decode import Decode, lossless_for
+from gpuload.ops.value.decode import Decode, lossless_for
 from gpuload.preview import write_file
 from gpuload.redaction import message, printable
 from gpuload.sources.base import Source
@@ -46,7 +47,10 @@ MOST_FILES = 16  # image files of a field that are looked at for bits and alpha
 RESIZABLE = ("uint8", "float32")  # dtypes of images
 MARGIN, INDENT = " " * 2, " " * 4  # of an image, and of lines of Python
 RAMP = " .:-=+*#%@"  # from dark to bright, where there are no colours
-MOST_LABELS, MOST_LABEL_BYTES = 10_000_000, 8  # labels that are all read, to count them, and the bytes of one
+MOST_LABELS, MOST_LABEL_BYTES = (
+    10_000_000,
+    8,
+)  # labels that are all read, to count them, and the bytes of one
 MOST_NAMES, MAX_VALUE = 6, 200  # names of classes in a line, characters of a value
 ROW_CALLS = ("gl.npy", "gl.npz")  # that take rows as records, or files
 BATCH_SIZE, SIDE = 64, 224  # of the lines of Python
@@ -87,7 +91,8 @@ class Inspection:
         damage: a line for each of them that is damaged.
         record, place: the record that is shown, and where it lies.
         code: lines of Python that load the records.
-        picture_problem: why the image of the record cannot be shown, and the remedy; "" if it can, or if it has none.
+        picture_problem: why the image of the record cannot be shown, and the remedy; "" if it can,
+            or if it has none.
     """
 
     format: str
@@ -107,14 +112,18 @@ class Inspection:
 
 @verb
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=PATH)
-@click.option("--record", type=int, default=0, show_default=True, metavar="N", help="The record to show.")
-@click.option("--picture", type=PATH, metavar="FILE.png", help="Write the image of the record to a PNG file.")
+@click.option(
+    "--record", type=int, default=0, show_default=True, metavar="N", help="The record to show."
+)
+@click.option(
+    "--picture", type=PATH, metavar="FILE.png", help="Write the image of the record to a PNG file."
+)
 def command(output: Output, paths: tuple[str, ...], record: int, picture: str | None) -> int:
     """Show the contents of files, and the Python that loads them.
 
-    PATH: files of one format, wildcards in quotes, or a folder of them. The output has format, records and
-    fields, values of a sample of records, and one whole record. The exit status is 1 if a record of the sample is
-    damaged.
+    PATH: files of one format, wildcards in quotes, or a folder of them. The output has format,
+    records and fields, values of a sample of records, and one whole record. The exit status is 1 if
+    a record of the sample is damaged.
     """
     if picture is not None and not picture.lower().endswith(".png"):
         raise SpecError(
@@ -127,7 +136,8 @@ def command(output: Output, paths: tuple[str, ...], record: int, picture: str | 
         if image is None:
             raise SpecError(
                 f"--picture {picture}",
-                cause=inspection.picture_problem or f"record {inspection.record} has no image that can be shown",
+                cause=inspection.picture_problem
+                or f"record {inspection.record} has no image that can be shown",
                 remedy="leave --picture out",
             )
         write_file(picture, png(image))
@@ -149,7 +159,8 @@ def command(output: Output, paths: tuple[str, ...], record: int, picture: str | 
 
 
 def inspect(paths: str | list[str], record: int = 0) -> tuple[Inspection, Pixels | None]:
-    """Return the contents of files, and the image of a record, uint8 ``[height, width, 3]``, if it has one.
+    """Return the contents of files, and the image of a record, uint8 ``[height, width, 3]``, if it
+    has one.
 
     Args:
         paths: as for ``gl.open``.
@@ -160,7 +171,10 @@ def inspect(paths: str | list[str], record: int = 0) -> tuple[Inspection, Pixels
     """
     source, title, call = open_with_title(paths)
     with source:
-        place = source.where(record) if len(source) else ""
+        if len(source):
+            place = source.where(record)
+        else:
+            place = ""
         records, damage = _sample(source, record)
         files = set(source.file_paths())  # an archive has several fields
         fields = tuple(_report(source, field, records, record) for field in source.spec)
@@ -178,8 +192,11 @@ def inspect(paths: str | list[str], record: int = 0) -> tuple[Inspection, Pixels
 
 
 def _sample(source: Source, record: int) -> tuple[dict[int, dict[str, Any]], tuple[str, ...]]:
-    """Return some records by their numbers, that one among them, and a line for each that is damaged."""
-    numbers = np.linspace(0, len(source) - 1, min(NUM_SAMPLES, len(source))).astype(np.int64).tolist()
+    """Return some records by their numbers, that one among them, and a line for each that is
+    damaged."""
+    numbers = (
+        np.linspace(0, len(source) - 1, min(NUM_SAMPLES, len(source))).astype(np.int64).tolist()
+    )
     records, damage = {}, []
     for number in sorted({*numbers, record} if len(source) else ()):
         try:
@@ -190,7 +207,10 @@ def _sample(source: Source, record: int) -> tuple[dict[int, dict[str, Any]], tup
         except (RecordError, heads.HeadError) as error:
             # A record may be read and its image still be damaged: it counts as damaged alone.
             records.pop(number, None)
-            message = error.what if isinstance(error, GpuloadError) else f"{source.where(number)}: {error}"
+            if isinstance(error, GpuloadError):
+                message = error.what
+            else:
+                message = f"{source.where(number)}: {error}"
             damage.append(f"record {number}: {message}")
     return records, tuple(damage)
 
@@ -205,12 +225,22 @@ def _about_head(file: heads.Head) -> Iterator[str]:
         yield f"of {file.pages_in_words}"
 
 
-def _report(source: Source, field: Field, records: dict[int, dict[str, Any]], record: int) -> FieldReport:
+def _report(
+    source: Source, field: Field, records: dict[int, dict[str, Any]], record: int
+) -> FieldReport:
     values = {number: fields[field.name] for number, fields in records.items()}
-    about = _about(source, field, list(values.values())) if values else ""
-    value = _value(field, values[record]) if record in values else ""
+    if values:
+        about = _about(source, field, list(values.values()))
+    else:
+        about = ""
+    if record in values:
+        value = _value(field, values[record])
+    else:
+        value = ""
     dtype = field.text or str(field.dtype)
-    return FieldReport(field.name, dtype, field.shape, field.axes, field.mark, field.encoded, about, value)
+    return FieldReport(
+        field.name, dtype, field.shape, field.axes, field.mark, field.encoded, about, value
+    )
 
 
 def _about(source: Source, field: Field, values: list[Any]) -> str:
@@ -221,7 +251,10 @@ def _about(source: Source, field: Field, values: list[Any]) -> str:
         size = f"{_span([file.height for file in files])} x {_span([file.width for file in files])} pixels"
         least, largest = _bytes(min(map(len, values))), _bytes(max(map(len, values)))
         about = dict.fromkeys(word for file in files for word in _about_head(file))
-        sizes = least if least == largest else f"{least} to {largest}"
+        if least == largest:
+            sizes = least
+        else:
+            sizes = f"{least} to {largest}"
         return "; ".join([", ".join(kinds), size, sizes, *about])
     parts = []
     arrays = [np.asarray(value) for value in values]
@@ -233,20 +266,28 @@ def _about(source: Source, field: Field, values: list[Any]) -> str:
             parts.append(f"{lengths} value{'s' * (lengths not in ('1', 'one'))}")
     nonempty = [array for array in arrays if array.size]
     if nonempty and field.dtype.kind in "buif":
-        parts.append(_range(np.concatenate([array.ravel().astype(np.float64) for array in nonempty])))
+        parts.append(
+            _range(np.concatenate([array.ravel().astype(np.float64) for array in nonempty]))
+        )
     elif nonempty and field.dtype.kind in "OSU":
         texts = sorted({len(text) for array in nonempty for text in array.ravel().tolist()})
-        unit = "byte" if field.text == "bytes" or field.dtype.kind == "S" else "character"
+        if field.text == "bytes" or field.dtype.kind == "S":
+            unit = "byte"
+        else:
+            unit = "character"
         parts.append(f"{_span(texts)} {unit}{'s' * (texts != [1])}")
     if source.classes and field == _label_field(source):
         names = ", ".join(source.classes[:MOST_NAMES])
-        parts.append(f"{len(source.classes)} classes: {names}{' ...' if len(source.classes) > MOST_NAMES else ''}")
+        parts.append(
+            f"{len(source.classes)} classes: {names}{' ...' if len(source.classes) > MOST_NAMES else ''}"
+        )
         parts += _class_counts(source, field)
     return "; ".join(parts)
 
 
 def _label_field(source: Source) -> Field | None:
-    """Return the field of which ``source.classes`` are the names: ``label``, or the only one that may be it."""
+    """Return the field of which ``source.classes`` are the names: ``label``, or the only one that
+    may be it."""
     numbers = [field for field in source.spec if field.shape == () and field.dtype.kind in "iu"]
     labels = [field for field in numbers if field.name == "label"] or numbers
     return labels[0] if len(labels) == 1 else None
@@ -254,7 +295,9 @@ def _label_field(source: Source) -> Field | None:
 
 def _class_counts(source: Source, field: Field) -> list[str]:
     """Return how many records the classes have, in words; nothing where that would read much."""
-    number, group = next((n, group) for n, group in enumerate(source.groups) if field.name in group.spec.names)
+    number, group = next(
+        (n, group) for n, group in enumerate(source.groups) if field.name in group.spec.names
+    )
     numbers = np.arange(len(source))
     leaves = [share.leaf for share in source.resolve(numbers[:1]) if share.group == number]
     is_small = group.layout is not None and group.layout.record_bytes <= MOST_LABEL_BYTES
@@ -269,31 +312,45 @@ def _class_counts(source: Source, field: Field) -> list[str]:
 def _range(values: NDArray[np.float64]) -> str:
     """Return the least and the greatest of some values, and how many are NaN."""
     numbers = values[~np.isnan(values)]
-    low, high = (f"{number:.6g}" for number in (numbers.min(), numbers.max())) if numbers.size else ("NaN", "NaN")
+    if numbers.size:
+        low, high = (f"{number:.6g}" for number in (numbers.min(), numbers.max()))
+    else:
+        low, high = ("NaN", "NaN")
     num_gaps = values.size - numbers.size
-    gaps = f"; {num_gaps:,} NaN" if num_gaps and numbers.size else ""
+    if num_gaps and numbers.size:
+        gaps = f"; {num_gaps:,} NaN"
+    else:
+        gaps = ""
     return f"{f'all {low}' if low == high else f'{low} to {high}'}{gaps}"
 
 
 def _span(numbers: list[int]) -> str:
     """Return the least and the greatest of some numbers."""
     low, high = min(numbers), max(numbers)
-    return f"{low}" if low == high else f"{low} to {high}"
+    if low == high:
+        return f"{low}"
+    return f"{low} to {high}"
 
 
 def _value(field: Field, value: Any) -> str:
     """Return the value of a record as text."""
     if field.encoded:
         file = heads.read(value)
-        turned = f", EXIF orientation {file.orientation}" if file.orientation > 1 else ""
+        if file.orientation > 1:
+            turned = f", EXIF orientation {file.orientation}"
+        else:
+            turned = ""
         title = heads.FORMATS[file.kind].title
         return f"{title}, {file.height} x {file.width} pixels, {file.channels} x {file.bits} bits{turned}"
     array = np.asarray(value)
-    text = repr(array.item()) if array.ndim == 0 and array.dtype.kind in "OSU" else np.array2string(
-        array, precision=4, separator=", ", threshold=12, edgeitems=3
-    )  # fmt: skip
+    if array.ndim == 0 and array.dtype.kind in "OSU":
+        text = repr(array.item())
+    else:
+        text = np.array2string(array, precision=4, separator=", ", threshold=12, edgeitems=3)
     text = " ".join(text.split())
-    return text if len(text) <= MAX_VALUE else f"{text[:MAX_VALUE]} ..."
+    if len(text) <= MAX_VALUE:
+        return text
+    return f"{text[:MAX_VALUE]} ..."
 
 
 def _image_field(source: Source) -> Field | None:
@@ -302,47 +359,70 @@ def _image_field(source: Source) -> Field | None:
 
 
 def _image(source: Source, record: int) -> Pixels | None:
-    """Return the image of a record, None if it has none; raises ``MissingPackageError`` if nothing decodes it."""
+    """Return the image of a record, None if it has none; raises ``MissingPackageError`` if nothing
+    decodes it."""
     field = _image_field(source)
     if field is None:
         return None
     # One image on the CPU: to start DALI or a GPU takes seconds, and some machines have neither.
-    loader = gl.Loader(source.select([record]), 1, device="cpu", executor="array", output=field.name)
+    loader = gl.Loader(
+        source.select([record]), 1, device="cpu", executor="array", output=field.name
+    )
     cell = gl.preview(loader, records=1).rows[0][0]
     return cell.pictures[0][1]
 
 
 def _decode_forms(field: Field, records: dict[int, dict[str, Any]], on: str) -> list[str]:
-    """Return the op that decodes the files of a field and loses nothing of those that were read, as text.
+    """Return the op that decodes the files of a field and loses nothing of those that were read, as
+    text.
 
     Behind it stands a cast, if images of its dtype cannot be resized.
     """
     files = [record[field.name] for record in itertools.islice(records.values(), MOST_FILES)]
     op, plain = lossless_for(files), Decode()
-    words = [repr(op.mode)] if op.mode != plain.mode else []
-    words += [f"dtype={op.dtype!r}"] if op.dtype != plain.dtype or op.channels is not None else []
-    words += [f"channels={op.channels}"] if op.channels is not None else []
+    if op.mode != plain.mode:
+        words = [repr(op.mode)]
+    else:
+        words = []
+    if op.dtype != plain.dtype or op.channels is not None:
+        words += [f"dtype={op.dtype!r}"]
+    else:
+        words += []
+    if op.channels is not None:
+        words += [f"channels={op.channels}"]
+    else:
+        words += []
     forms = [f"gl.ops.Decode({', '.join(filter(None, [*words, on]))})"]
     if op.dtype not in RESIZABLE:
         forms.append(f"gl.ops.Cast({', '.join(filter(None, [repr('float32'), on]))})")
     return forms
 
 
-def _code(source: Source, paths: str | list[str], call: str, records: dict[int, dict[str, Any]]) -> str:
+def _code(
+    source: Source, paths: str | list[str], call: str, records: dict[int, dict[str, Any]]
+) -> str:
     """Return lines of Python that load the records, of which some were read."""
     names = source.spec.names
     files = [field for field in source.spec if field.encoded]
     ops = []
     for field in files:
-        on = "" if field.name == "image" or len(names) == 1 else f"on={field.name!r}"
+        if field.name == "image" or len(names) == 1:
+            on = ""
+        else:
+            on = f"on={field.name!r}"
         ops += [
             *_decode_forms(field, records, on),
             f"gl.ops.RandomResizedCrop({', '.join(filter(None, [str(SIDE), str(SIDE), on]))})",
         ]
     lines = [f"source = gl.open({paths!r})"]
     if call in ROW_CALLS and call_of(paths) is None and len(set(source.file_paths())) > 1:
-        targets = os.path.join(paths, "*") if isinstance(paths, str) and os.path.isdir(paths) else paths
-        lines = [f"{lines[0]}  # a record is a row", f'# {call}({targets!r}, record="file"): a record is a file']
+        targets = (
+            os.path.join(paths, "*") if isinstance(paths, str) and os.path.isdir(paths) else paths
+        )
+        lines = [
+            f"{lines[0]}  # a record is a row",
+            f'# {call}({targets!r}, record="file"): a record is a file',
+        ]
     if ops:
         lines += ["ops = [", *(f"    {op}," for op in ops), "]"]
     batch_size = max(1, min(BATCH_SIZE, len(source)))
@@ -364,12 +444,16 @@ def _lines(inspection: Inspection, image: Pixels | None, columns: int) -> Iterat
     width = min(max(len(field.name) for field in inspection.fields), columns // 3)
     for field in inspection.fields:
         lengths = ["?" if n is None else str(n) for n in field.shape or ()]
-        shape = "of varying rank" if field.shape is None else f"[{', '.join(lengths)}]" if lengths else ""
-        kind = (
-            "image files"
-            if field.is_image_file
-            else " ".join(filter(None, [field.dtype, shape, field.axes, field.mark]))
-        )
+        if field.shape is None:
+            shape = "of varying rank"
+        elif lengths:
+            shape = f"[{', '.join(lengths)}]"
+        else:
+            shape = ""
+        if field.is_image_file:
+            kind = "image files"
+        else:
+            kind = " ".join(filter(None, [field.dtype, shape, field.axes, field.mark]))
         yield from wrap(f"{field.name:{width}}  {kind}", width + 2, "cyan")
         if field.about:
             yield from wrap(f"{'':{width}}  {field.about}", width + 2)
@@ -388,9 +472,16 @@ def _lines(inspection: Inspection, image: Pixels | None, columns: int) -> Iterat
 
 
 def _wrapped(columns: int, text: str, indent: int = 0, style: str = "") -> list[tuple[str, str]]:
-    """Return a text as lines of so many columns, each with its style; a long word stays whole, to be copied."""
+    """Return a text as lines of so many columns, each with its style; a long word stays whole, to
+    be copied."""
     text = printable(text)  # a name with line breaks makes no lines of its own
-    lines = textwrap.wrap(text, columns, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False)
+    lines = textwrap.wrap(
+        text,
+        columns,
+        subsequent_indent=" " * indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
     return [(line, style) for line in lines or [""]]
 
 
@@ -405,7 +496,8 @@ def _bytes(count: int) -> str:
 def _thumbnail(image: Pixels, width: int, height: int) -> NDArray[np.int64]:
     """Return the means of the parts of an image, int64 ``[height, width, 3]``."""
     edges = [
-        np.linspace(0, image.shape[axis], count + 1).astype(np.int64) for axis, count in enumerate((height, width))
+        np.linspace(0, image.shape[axis], count + 1).astype(np.int64)
+        for axis, count in enumerate((height, width))
     ]
     total = np.zeros((image.shape[0] + 1, image.shape[1] + 1, 3))
     total[1:, 1:] = image.astype(np.float64).cumsum(axis=0).cumsum(axis=1)
@@ -425,7 +517,8 @@ def _size(image: Pixels, across: int, down: int) -> tuple[int, int]:
 
 
 def _colour_blocks(image: Pixels, console: Any) -> list[Any]:
-    """Return lines of half blocks, two pixels in each letter; none on a terminal without colours or these letters."""
+    """Return lines of half blocks, two pixels in each letter; none on a terminal without colours or
+    these letters."""
     from rich.color import Color
     from rich.style import Style
     from rich.text import Text
@@ -436,7 +529,12 @@ def _colour_blocks(image: Pixels, console: Any) -> list[Any]:
     columns, lines = BLOCKS
     width, height = _size(image, min(columns, console.width - len(MARGIN)), 2 * lines)
     # A letter shows two lines of pixels; an odd one would be lost.
-    height += height % 2 if height < image.shape[0] else -(height % 2) if height > 1 else 0
+    if height < image.shape[0]:
+        height += height % 2
+    elif height > 1:
+        height += -(height % 2)
+    else:
+        height += 0
     pixels = _thumbnail(image, width, height)
     rows = []
     for upper, lower in zip(pixels[::2], pixels[1::2], strict=False):
@@ -457,4 +555,6 @@ def _gray_blocks(image: Pixels) -> list[str]:
     gray = _thumbnail(image, min(across, width), down).mean(axis=2)
     low, high = gray.min(), gray.max()
     levels = ((gray - low) * (len(RAMP) - 1) / max(high - low, 1)).round().astype(np.int64)
-    return [f"{MARGIN}{''.join(RAMP[level] for level in line)}".rstrip() for line in levels.tolist()]
+    return [
+        f"{MARGIN}{''.join(RAMP[level] for level in line)}".rstrip() for line in levels.tolist()
+    ]

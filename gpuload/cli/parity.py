@@ -1,12 +1,15 @@
-"""``gpuload parity [FILES]``: compares the results of each executor of this machine for each op and image format.
+"""``gpuload parity [FILES]``: compares the results of each executor of this machine for each op and
+image format.
 
-    gpuload parity                      each op and each format: executors, Pillow, OpenCV, torchvision, timm
-    gpuload parity --device gpu         on a GPU, too
-    gpuload parity photos/*.jpg         these files alone
-    gpuload parity --json               all comparisons in a document
+    gpuload parity                      each op and each format: executors, Pillow, OpenCV,
+    torchvision, timm gpuload parity --device gpu         on a GPU, too gpuload parity
+    photos/*.jpg         these files alone gpuload parity --json               all comparisons in a
+    document
 
-Ops      on each executor beside their array forms, which are their meaning; these beside independent libraries.
-Files    on each executor, whole and by region, beside the array executor on the CPU; that beside Pillow and OpenCV.
+Ops      on each executor beside their array forms, which are their meaning; these beside
+independent libraries.
+Files    on each executor, whole and by region, beside the array executor on the CPU; that beside
+Pillow and OpenCV.
 Bounds   are in one table, `cli/parity_bounds.py`, with their reasons.
 
 Exit status 0 if all differences are within their bounds, 1 if one is not, 2 for an error.
@@ -41,9 +44,10 @@ from gpuload.progress import Progress
 def command(output: Output, files: tuple[str, ...], device: str) -> int:
     """Compare each op and image format on each executor of this machine.
 
-    Each op on each executor is compared with its array form in NumPy, and that with Pillow, OpenCV, torchvision and
-    timm, if these are installed. Image files of each format are decoded by each of them, whole and by region. FILE:
-    compare the decoding of these image files alone. The exit status is 1 if a difference is larger than its bound.
+    Each op on each executor is compared with its array form in NumPy, and that with Pillow, OpenCV,
+    torchvision and timm, if these are installed. Image files of each format are decoded by each of
+    them, whole and by region. FILE: compare the decoding of these image files alone. The exit
+    status is 1 if a difference is larger than its bound.
     """
     comparisons = []
     for comparison in compare(files, device):
@@ -58,13 +62,16 @@ def command(output: Output, files: tuple[str, ...], device: str) -> int:
         output.say(line)
     output.say(f"{len(comparisons)} comparisons, {num_broken or 'none'} broken")
     output.result(
-        comparisons=[comparison.to_json() for comparison in comparisons], num_broken=num_broken, machine=about
+        comparisons=[comparison.to_json() for comparison in comparisons],
+        num_broken=num_broken,
+        machine=about,
     )
     return 1 if num_broken else 0
 
 
 def compare(files: Sequence[str] = (), device: str = "cpu") -> Iterator[Comparison]:
-    """Give the comparisons of all ops and formats, or of files alone, on each executor of this machine.
+    """Give the comparisons of all ops and formats, or of files alone, on each executor of this
+    machine.
 
     Raises:
         DeviceError: there is no such device.
@@ -90,7 +97,11 @@ def compare(files: Sequence[str] = (), device: str = "cpu") -> Iterator[Comparis
 def machine(device: str = "cpu") -> str:
     """Return a line about the machine and the versions of the libraries that were compared."""
     parties = [f"gpuload {gl.__version__} (core: {core.how()})", f"NumPy {np.__version__}"]
-    parties += [f"{name} {version}" for name in parity_peers.LIBRARIES if (version := parity_peers.version_of(name))]
+    parties += [
+        f"{name} {version}"
+        for name in parity_peers.LIBRARIES
+        if (version := parity_peers.version_of(name))
+    ]
     if signalsafe.is_installed("nvidia.dali"):
         parties.append(f"DALI {signalsafe.import_package('nvidia.dali').__version__}")
     if device == "gpu":

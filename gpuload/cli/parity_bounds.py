@@ -1,8 +1,10 @@
-"""Tolerances: how far results may be from an op's meaning, or a file's pixels, each with its reason.
+"""Tolerances: how far results may be from an op's meaning, or a file's pixels, each with its
+reason.
 
-A bound belongs to a subject (an op, a kind of file) and a party: an executor (``"dali on cpu"``, ``"array on gpu"``) or
-an independent library (``"Pillow"``, ``"OpenCV"``). Of executors the ops themselves state it (`ops.bounds`), of
-libraries the table here does. Results that neither names are exact.
+A bound belongs to a subject (an op, a kind of file) and a party: an executor (``"dali on cpu"``,
+``"array on gpu"``) or an independent library (``"Pillow"``, ``"OpenCV"``). Of executors the ops
+themselves state it (`ops.bounds`), of libraries the table here does. Results that neither names are
+exact.
 """
 
 from __future__ import annotations
@@ -20,22 +22,43 @@ EDGES = Bound(
     mean=1,
 )
 TIES = Bound(
-    255, 0.001, "points that lie between two pixels: Pillow has fixed-point numbers of 1/65536, torchvision float32"
+    255,
+    0.001,
+    "points that lie between two pixels: Pillow has fixed-point numbers of 1/65536, torchvision float32",
 )
-TIES_OF_RESIZE = Bound(255, 0.3, "points that lie between two pixels: DALI adds up float32 numbers, others multiply")
-PASSES = Bound(1, 0.1, "torchvision has weights of 16 bits between the passes of a resize, Pillow of 22")
+TIES_OF_RESIZE = Bound(
+    255, 0.3, "points that lie between two pixels: DALI adds up float32 numbers, others multiply"
+)
+PASSES = Bound(
+    1, 0.1, "torchvision has weights of 16 bits between the passes of a resize, Pillow of 22"
+)
 WINDOW = Bound(1, 0.001, "torchvision sums the window of a blur at once, in another order")
 UNFUSED = Bound(
-    1, 0.001, "on some processors, those of AMD, torch rounds between a product and its sum where it computes places"
+    1,
+    0.001,
+    "on some processors, those of AMD, torch rounds between a product and its sum where it computes places",
 )
-UNFUSED_TIES = Bound(255, 0.001, "the same: of pixels that are equally near another one is taken then")
+UNFUSED_TIES = Bound(
+    255, 0.001, "the same: of pixels that are equally near another one is taken then"
+)
 BORDERS = Bound(
-    255, 0.6, "Pillow cuts fractions off, and takes the edge at the border, where torchvision blends with the fill", 3
+    255,
+    0.6,
+    "Pillow cuts fractions off, and takes the edge at the border, where torchvision blends with the fill",
+    3,
 )
-GRAY = Bound(1, 0.2, "Pillow rounds the gray of a pixel and the mean, torchvision cuts off the first, keeps the second")
-SCALE = Bound(1, 0.05, "Pillow scales in float64, torchvision in float32, and both cut fractions off")
+GRAY = Bound(
+    1,
+    0.2,
+    "Pillow rounds the gray of a pixel and the mean, torchvision cuts off the first, keeps the second",
+)
+SCALE = Bound(
+    1, 0.05, "Pillow scales in float64, torchvision in float32, and both cut fractions off"
+)
 ORDER = Bound(1e-6, 1, "float32 in another order")
-HUE = Bound(1, 0.001, "OpenCV's float32 formula of HSV divides elsewhere, and fractions are cut off")
+HUE = Bound(
+    1, 0.001, "OpenCV's float32 formula of HSV divides elsewhere, and fractions are cut off"
+)
 INK = Bound(1, 1, "OpenCV has another formula for ink, which rounds up")
 
 # Subject, party, bound; each is a pattern, and the first that fits counts.
@@ -75,9 +98,18 @@ TABLE: tuple[tuple[str, str, Bound], ...] = (
 def bound_of(subject: str, party: str) -> Bound:
     """Return the tolerance of a subject, an op as text or ``"file ..."``, beside a party."""
     if " on " in party:
-        name = "Decode" if subject.startswith("file ") else subject.partition("(")[0]
+        if subject.startswith("file "):
+            name = "Decode"
+        else:
+            name = subject.partition("(")[0]
         bounds = getattr(getattr(gl.ops, name, None), "bounds", {})
         # An op that is made of other ops has the bounds of these: the class alone states none.
-        return EXACT if isinstance(bounds, property) else stated_bound(bounds, party)
-    fits = (bound for name, pattern, bound in TABLE if fnmatchcase(subject, name) and fnmatchcase(party, pattern))
+        if isinstance(bounds, property):
+            return EXACT
+        return stated_bound(bounds, party)
+    fits = (
+        bound
+        for name, pattern, bound in TABLE
+        if fnmatchcase(subject, name) and fnmatchcase(party, pattern)
+    )
     return next(fits, EXACT)

@@ -1,10 +1,12 @@
-"""How each executor decodes image files, whole and by region, beside the array executor and independent decoders.
+"""How each executor decodes image files, whole and by region, beside the array executor and
+independent decoders.
 
-Samples  a file of each format that Pillow writes here, of one picture: half of it smooth, half of it noise; and files
-         that are named.
-Regions  are cut by a random crop behind the decoder, which then decodes no more than the crop needs; they are compared
-         with the same cut of the whole image.
-Others   Pillow, and OpenCV. Files of 16 bits are rounded to 8 as gpuload does it, ``rint(x / 257)``.
+Samples  a file of each format that Pillow writes here, of one picture: half of it smooth, half of
+         it noise; and files that are named.
+Regions  are cut by a random crop behind the decoder, which then decodes no more than the crop
+         needs; they are compared with the same cut of the whole image.
+Others   Pillow, and OpenCV. Files of 16 bits are rounded to 8 as gpuload does it,
+         ``rint(x / 257)``.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ REGION = (40, 56)
 PARTS = ("whole", "region")  # of a comparison of an image
 Pixels = NDArray[np.uint8]
 
-SAMPLES: tuple[tuple[str, str, dict[str, Any]], ...] = (  # title and mode, Pillow's format, its words
+SAMPLES: tuple[
+    tuple[str, str, dict[str, Any]], ...
+] = (  # title and mode, Pillow's format, its words
     ("JPEG 4:2:0", "JPEG", {"quality": 90, "subsampling": 2}),
     ("JPEG 4:4:4", "JPEG", {"quality": 90, "subsampling": 0}),
     ("JPEG progressive", "JPEG", {"quality": 80, "progressive": True}),
@@ -46,7 +50,11 @@ SAMPLES: tuple[tuple[str, str, dict[str, Any]], ...] = (  # title and mode, Pill
     ("WebP lossy", "WEBP", {"quality": 80}),
     ("WebP lossless", "WEBP", {"lossless": True}),
     ("JPEG 2000 lossless", "JPEG2000", {}),
-    ("JPEG 2000 lossy", "JPEG2000", {"quality_mode": "dB", "quality_layers": [40], "irreversible": True}),
+    (
+        "JPEG 2000 lossy",
+        "JPEG2000",
+        {"quality_mode": "dB", "quality_layers": [40], "irreversible": True},
+    ),
     ("GIF", "GIF", {}),
     ("AVIF", "AVIF", {"quality": 80}),
 )
@@ -56,7 +64,9 @@ MODES = {"gray": "L", "CMYK": "CMYK", "palette": "P", "GIF": "P", "16-bit gray":
 def picture() -> Pixels:
     """Return a picture, half of it smooth, half of it noise, uint8 ``[HEIGHT, WIDTH, 3]``."""
     rng, (y, x) = np.random.default_rng(2), np.mgrid[:HEIGHT, :WIDTH].astype(float)
-    smooth = np.stack([x * 255 / WIDTH, y * 255 / HEIGHT, 127 + 100 * np.sin(x / 9) * np.cos(y / 7)], axis=2)
+    smooth = np.stack(
+        [x * 255 / WIDTH, y * 255 / HEIGHT, 127 + 100 * np.sin(x / 9) * np.cos(y / 7)], axis=2
+    )
     noise = rng.integers(0, 256, smooth.shape)
     return np.where((x + y < (WIDTH + HEIGHT) / 2)[..., None], smooth, noise).astype(np.uint8)
 
@@ -85,7 +95,8 @@ def samples() -> Iterator[tuple[str, bytes]]:
 
 
 def jpegs(count: int, sides: tuple[int, int]) -> list[NDArray[np.uint8]]:
-    """Return JPEG files of pictures, half smooth and half noise, of sides between two numbers of pixels.
+    """Return JPEG files of pictures, half smooth and half noise, of sides between two numbers of
+    pixels.
 
     Subsampling, quality and progressive scans go through all their values.
     """
@@ -103,7 +114,9 @@ def jpegs(count: int, sides: tuple[int, int]) -> list[NDArray[np.uint8]]:
     return files
 
 
-def compare_files(paths: Sequence[str], executors: Sequence[tuple[str, str]]) -> Iterator[Comparison]:
+def compare_files(
+    paths: Sequence[str], executors: Sequence[tuple[str, str]]
+) -> Iterator[Comparison]:
     """Give the comparisons of image files; without any path, samples are made.
 
     Raises:
@@ -128,7 +141,8 @@ def sources(paths: Sequence[str]) -> Iterator[tuple[str, Source]]:
 def compare_bytes(
     title: str, data: bytes, executors: Sequence[tuple[str, str]], parts: Sequence[str] = PARTS
 ) -> Iterator[Comparison]:
-    """Give the comparisons of an image file that lies in memory: of the whole image, of a region, or of both."""
+    """Give the comparisons of an image file that lies in memory: of the whole image, of a region,
+    or of both."""
     yield from compare_source(f"file {title}", _source_of(data), executors, parts)
 
 
@@ -165,7 +179,9 @@ def compare_source(
         party = f"{name} on {place.partition(':')[0]}"
         # For the array executor on a GPU, too, images are decoded on the host, as on a CPU.
         if (name, place) == ("array", "cpu") or name == "dali":
-            yield from _compare_executor(title, source, whole, (height, width), (name, place), party, parts)
+            yield from _compare_executor(
+                title, source, whole, (height, width), (name, place), party, parts
+            )
 
 
 def _compare_executor(
@@ -175,19 +191,28 @@ def _compare_executor(
     bound = bound_of(title, party)
     try:
         if party != "array on cpu" and "whole" in parts:
-            yield measure(title, party, "array on cpu", bound, [_decode(source, *executor)], [whole])
+            yield measure(
+                title, party, "array on cpu", bound, [_decode(source, *executor)], [whole]
+            )
         if "region" not in parts:
             return
         crop = gl.ops.RandomCrop(*region)
         ops = [gl.ops.Decode(), crop]
-        with gl.Loader(source, 1, ops=ops, seed=SEED, drawn=True, executor=executor[0], device=executor[1]) as loader:
+        with gl.Loader(
+            source, 1, ops=ops, seed=SEED, drawn=True, executor=executor[0], device=executor[1]
+        ) as loader:
             batch = loader.batch_at(0, EPOCH)
-            pixels, (top, left) = to_host(batch["image"])[0], batch.drawn["RandomCrop/0"]["start"][0].tolist()
+            pixels, (top, left) = (
+                to_host(batch["image"])[0],
+                batch.drawn["RandomCrop/0"]["start"][0].tolist(),
+            )
         window = whole[top : top + region[0], left : left + region[1]]
         yield measure(f"{title}, a region", party, "array on cpu", bound, [pixels], [window])
     except gl.GpuloadError as error:
         # Pillow alone decodes these two; that an executor without it refuses them is no fault.
-        yield failure(title, party, "array on cpu", bound, error, is_refusal=title.endswith(("GIF", "AVIF")))
+        yield failure(
+            title, party, "array on cpu", bound, error, is_refusal=title.endswith(("GIF", "AVIF"))
+        )
 
 
 def _decode(source: Source, name: str, place: str) -> Pixels:
@@ -227,4 +252,6 @@ def _by_opencv(data: bytes) -> Pixels:
 
 def _eight(image: NDArray[Any]) -> Pixels:
     """Return values of 16 bits as 8."""
-    return image if image.dtype == np.uint8 else np.rint(image / 257).astype(np.uint8)
+    if image.dtype == np.uint8:
+        return image
+    return np.rint(image / 257).astype(np.uint8)

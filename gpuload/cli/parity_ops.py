@@ -1,7 +1,9 @@
-"""Results of each op on each executor of this machine, beside the op's meaning: its array form, record by record.
+"""Results of each op on each executor of this machine, beside the op's meaning: its array form,
+record by record.
 
 Meaning  the op's array form in NumPy. Executors run the same draws on the same values, by a loader.
-Images   are of bytes, half of them noise and half smooth: rounding differs at exact halves, of which noise has few.
+Images   are of bytes, half of them noise and half smooth: rounding differs at exact halves, of
+which noise has few.
 Others   are boxes, labels and rows of varying number, for the ops that act on these.
 """
 
@@ -19,8 +21,8 @@ from numpy.typing import NDArray
 import gpuload as gl
 from gpuload.cli.parity_bounds import bound_of
 from gpuload.cli.parity_rows import Comparison, failure, measure
+from gpuload.graph.graph import Graph, compile_ops, image_sizes
 from gpuload.ops.base import Draw, Op
-from gpuload.ops.graph import Graph, compile_ops, image_sizes
 from gpuload.ragged import Ragged
 from gpuload.sources.base import Source
 
@@ -49,7 +51,8 @@ ELSEWHERE = {  # ops whose example is not compared here
 
 
 def calls() -> Iterator[str]:
-    """Give the calls that are compared, as text: the example in each op's docstring, and some more."""
+    """Give the calls that are compared, as text: the example in each op's docstring, and some
+    more."""
     for name in gl.ops.__all__:
         match = re.search(r"Example:\n\s+``(.*)``", inspect.getdoc(getattr(gl.ops, name)) or "")
         if match is not None and name not in ELSEWHERE:
@@ -58,7 +61,8 @@ def calls() -> Iterator[str]:
 
 
 def op_of(call: str) -> Op:
-    """Return the op of a text, which may have calls of gl.ops, names of NumPy, and Python's plain values."""
+    """Return the op of a text, which may have calls of gl.ops, names of NumPy, and Python's plain
+    values."""
     value = _value(ast.parse(call, mode="eval").body)
     if not isinstance(value, Op):
         raise TypeError(f"{call} is no op")
@@ -73,11 +77,14 @@ def _value(node: ast.expr) -> Any:
     if isinstance(node, ast.Attribute):
         return getattr(_value(node.value), node.attr)
     if isinstance(node, ast.Name):
-        # Nothing else can be named: the text of a docstring is data here, and `eval` would run any of it.
+        # Nothing else can be named: the text of a docstring is data here, and `eval` would run any
+        # of it.
         return {"gl": gl, "np": np}[node.id]
     if isinstance(node, (ast.List, ast.Tuple)):
         values = [_value(element) for element in node.elts]
-        return values if isinstance(node, ast.List) else tuple(values)
+        if isinstance(node, ast.List):
+            return values
+        return tuple(values)
     return ast.literal_eval(node)
 
 
@@ -114,11 +121,16 @@ def _read_boxes(numbers: Any) -> Fields:
 
 
 def draw_for(op: Op, source: Source) -> tuple[Graph, list[Draw], Fields]:
-    """Return an op on a source as a graph, its draws for all records, and the values of the records."""
+    """Return an op on a source as a graph, its draws for all records, and the values of the
+    records."""
     graph, records = compile_ops(source.spec, [op]), np.arange(len(source))
-    partners = [(records ^ number) - records for number in range(1, max(graph.group, 2))]  # of p: p xor 1, 2, 3
+    partners = [
+        (records ^ number) - records for number in range(1, max(graph.group, 2))
+    ]  # of p: p xor 1, 2, 3
     values = source.read(records)
-    sizes = {name: image_sizes(source.spec[name], values[name], len(source)) for name in graph.touched}
+    sizes = {
+        name: image_sizes(source.spec[name], values[name], len(source)) for name in graph.touched
+    }
     draws = graph.draw(
         seed=SEED, epoch=EPOCH, records=records, sizes=sizes,
         partners=np.stack(partners, axis=1).astype(np.int32),
@@ -128,15 +140,22 @@ def draw_for(op: Op, source: Source) -> tuple[Graph, list[Draw], Fields]:
 
 
 def array_form(graph: Graph, draws: Sequence[Draw], values: Fields) -> Fields:
-    """Return the fields behind the array forms of the ops of a graph, record by record: the meaning of the ops."""
+    """Return the fields behind the array forms of the ops of a graph, record by record: the meaning
+    of the ops."""
     fields = dict(values)
     for place, (op, on, draw) in enumerate(zip(graph.ops, graph.targets, draws, strict=True)):
         if op.joint:
-            fields |= op.array_fields(np, {name: fields[name] for name in on}, draw, graph.specs[place])
+            fields |= op.array_fields(
+                np, {name: fields[name] for name in on}, draw, graph.specs[place]
+            )
             continue
         for name in on:
             fields[name] = [
-                np.asarray(graph.op_on(place, name).array(np, value, {key: rows[row] for key, rows in draw.items()}))
+                np.asarray(
+                    graph.op_on(place, name).array(
+                        np, value, {key: rows[row] for key, rows in draw.items()}
+                    )
+                )
                 for row, value in enumerate(fields[name])
             ]
     return {name: fields[name] for name in sorted(graph.results)}
@@ -158,7 +177,9 @@ def compare_executors(call: str, executors: Sequence[tuple[str, str]]) -> Iterat
         party = f"{name} on {place.partition(':')[0]}"
         bound = bound_of(subject, party)
         try:
-            with gl.Loader(source, len(source), ops=[op], seed=SEED, executor=name, device=place) as loader:
+            with gl.Loader(
+                source, len(source), ops=[op], seed=SEED, executor=name, device=place
+            ) as loader:
                 batch = loader.batch_at(0, EPOCH)
                 results = {field: to_host(batch[field]) for field in sorted(loader.graph.results)}
             yield measure(subject, party, "array form", bound, _flat(results), expected)
@@ -177,4 +198,6 @@ def to_host(values: Any) -> Any:
         return values.with_payload(to_host(values.payload))
     if isinstance(values, list):
         return [to_host(value) for value in values]
-    return values if isinstance(values, np.ndarray) else values.get()
+    if isinstance(values, np.ndarray):
+        return values
+    return values.get()

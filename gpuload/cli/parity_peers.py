@@ -1,9 +1,11 @@
 """Results of independent libraries for the same images and draws, each where it is installed.
 
-Pillow and OpenCV are called here, torchvision and timm, whose meaning most ops have, in `parity_torch`.
+Pillow and OpenCV are called here, torchvision and timm, whose meaning most ops have, in
+`parity_torch`.
 
-Each function returns its library's result for one image and one row of an op's draw. The libraries are called as their
-users call them, with the numbers that were drawn; no pixel comes from our own code.
+Each function returns its library's result for one image and one row of an op's draw. The libraries
+are called as their users call them, with the numbers that were drawn; no pixel comes from our own
+code.
 """
 
 from __future__ import annotations
@@ -22,12 +24,16 @@ from gpuload.cli.parity_bounds import bound_of
 from gpuload.cli.parity_ops import array_form, draw_for, op_of, source_for
 from gpuload.cli.parity_rows import Comparison, failure, measure
 from gpuload.ops.base import PARTNER
-from gpuload.ops.policies import OPERATIONS
+from gpuload.ops.policy.policies import OPERATIONS
 
 Image = NDArray[np.uint8]
 Row = dict[str, Any]  # a row of an op's draw
-Peer = Callable[[Any, Image, Row, Image], NDArray[Any]]  # of an op, an image, a row of its draw, and the partner
-LIBRARIES: dict[str, tuple[str, Callable[[], ModuleType]]] = {  # what pip calls each, and its import
+Peer = Callable[
+    [Any, Image, Row, Image], NDArray[Any]
+]  # of an op, an image, a row of its draw, and the partner
+LIBRARIES: dict[
+    str, tuple[str, Callable[[], ModuleType]]
+] = {  # what pip calls each, and its import
     "Pillow": ("pillow", lambda: import_module("PIL")),
     "OpenCV": ("opencv-python-headless", lambda: import_module("cv2")),
     "torchvision": ("torchvision", lambda: import_module("torchvision")),
@@ -71,7 +77,10 @@ def _pillow(image: Image) -> Any:
 def _flip(op: Any, image: Image, draw: Row, partner: Image) -> NDArray[Any]:
     from PIL import ImageOps
 
-    result = ImageOps.mirror(_pillow(image)) if draw["horizontal"] else _pillow(image)
+    if draw["horizontal"]:
+        result = ImageOps.mirror(_pillow(image))
+    else:
+        result = _pillow(image)
     return np.asarray(ImageOps.flip(result) if draw["vertical"] else result)
 
 
@@ -83,7 +92,10 @@ def _window(op: Any, image: Image, draw: Row, partner: Image) -> NDArray[Any]:
     from PIL import Image as images
 
     top, left = draw["start"].tolist()
-    height, width = draw["shape"].tolist() if "shape" in draw else (op.height, op.width)
+    if "shape" in draw:
+        height, width = draw["shape"].tolist()
+    else:
+        height, width = (op.height, op.width)
     canvas = images.new("RGB", (width, height), (int(getattr(op, "fill", 0)),) * 3)
     canvas.paste(_pillow(image), (-left, -top))
     return np.asarray(canvas)
@@ -102,7 +114,10 @@ def _warp(op: Any, image: Image, draw: Row, partner: Image) -> NDArray[Any]:
             a, b, c + middle_x - a * middle_x - b * middle_y, d, e, f + middle_y - d * middle_x - e * middle_y,
         ]  # fmt: skip
         method = images.Transform.AFFINE
-    resample = images.Resampling.NEAREST if op.interpolation == "nearest" else images.Resampling.BILINEAR
+    if op.interpolation == "nearest":
+        resample = images.Resampling.NEAREST
+    else:
+        resample = images.Resampling.BILINEAR
     return np.asarray(_pillow(image).transform((width, height), method, numbers, resample))
 
 
@@ -111,7 +126,10 @@ def _resize(op: Any, image: Image, draw: Row, partner: Image) -> NDArray[Any]:
 
     filters = {"linear": "BILINEAR", "cubic": "BICUBIC", "nearest": "NEAREST"}
     resample = images.Resampling[filters[op.interpolation]]
-    height, width = map(int, draw["size"]) if "size" in draw else (op.height, op.width)
+    if "size" in draw:
+        height, width = map(int, draw["size"])
+    else:
+        height, width = (op.height, op.width)
     if "start" in draw:
         (top, left), (rows, columns) = draw["start"].tolist(), draw["shape"].tolist()
         image = image[top : top + rows, left : left + columns]
@@ -125,7 +143,9 @@ def _enhance(name: str) -> Peer:
     def enhance(op: Any, image: Image, draw: Row, partner: Image) -> NDArray[Any]:
         from PIL import ImageEnhance
 
-        return np.asarray(getattr(ImageEnhance, name)(_pillow(image)).enhance(float(draw["factor"])))
+        return np.asarray(
+            getattr(ImageEnhance, name)(_pillow(image)).enhance(float(draw["factor"]))
+        )
 
     return enhance
 
@@ -135,18 +155,25 @@ def _tone(name: str, *arguments: str) -> Peer:
         from PIL import ImageOps
 
         values = [getattr(op, argument) for argument in arguments]
-        return np.asarray(getattr(ImageOps, name)(_pillow(image), *values)) if draw["apply"] else image
+        if draw["apply"]:
+            return np.asarray(getattr(ImageOps, name)(_pillow(image), *values))
+        return image
 
     return change
 
 
 def _gray(op: Any, image: Image, draw: Row, partner: Image) -> NDArray[Any]:
-    return np.asarray(_pillow(image).convert("L").convert("RGB")) if draw["apply"] else image
+    if draw["apply"]:
+        return np.asarray(_pillow(image).convert("L").convert("RGB"))
+    return image
 
 
 def _gamma(op: Any, image: Image, draw: Row, partner: Image) -> NDArray[Any]:
-    # 255.999: torchvision's adjust_gamma multiplies by it before it cuts fractions off, so that 255 keeps its place.
-    table = [min(255, int(255.999 * (level / 255) ** float(draw["factor"]))) for level in range(256)]
+    # 255.999: torchvision's adjust_gamma multiplies by it before it cuts fractions off, so that 255
+    # keeps its place.
+    table = [
+        min(255, int(255.999 * (level / 255) ** float(draw["factor"]))) for level in range(256)
+    ]
     return np.asarray(_pillow(image).point(table * 3))
 
 
@@ -181,7 +208,9 @@ def _operate(image: Any, name: str, level: float) -> Any:
         "TranslateX": (1, 0, -int(level), 0, 1, 0), "TranslateY": (1, 0, 0, 0, 1, -int(level)),
     }  # fmt: skip
     if name in matrices:
-        return image.transform(image.size, images.Transform.AFFINE, matrices[name], images.Resampling.NEAREST)
+        return image.transform(
+            image.size, images.Transform.AFFINE, matrices[name], images.Resampling.NEAREST
+        )
     if name == "Rotate":
         return image.rotate(level, images.Resampling.NEAREST)
     if name in ("Brightness", "Color", "Contrast", "Sharpness"):
@@ -190,8 +219,14 @@ def _operate(image: Any, name: str, level: float) -> Any:
         return ImageOps.posterize(image, int(level))
     if name == "Solarize":
         return ImageOps.solarize(image, round(255.0 * level, 4))
-    functions = {"AutoContrast": ImageOps.autocontrast, "Equalize": ImageOps.equalize, "Invert": ImageOps.invert}
-    return functions[name](image) if name in functions else image
+    functions = {
+        "AutoContrast": ImageOps.autocontrast,
+        "Equalize": ImageOps.equalize,
+        "Invert": ImageOps.invert,
+    }
+    if name in functions:
+        return functions[name](image)
+    return image
 
 
 # Pillow: covering and mixing
@@ -241,7 +276,9 @@ def _blur(op: Any, image: Image, draw: Row, partner: Image) -> NDArray[Any]:
     import cv2
 
     across, down = draw["across"], draw["down"]
-    sums = cv2.sepFilter2D(image.astype(np.float32), cv2.CV_32F, across, down, borderType=cv2.BORDER_REFLECT_101)
+    sums = cv2.sepFilter2D(
+        image.astype(np.float32), cv2.CV_32F, across, down, borderType=cv2.BORDER_REFLECT_101
+    )
     return np.asarray(np.rint(sums).clip(0, 255).astype(np.uint8))
 
 
@@ -251,7 +288,10 @@ def _equalize_tiles(op: Any, image: Image, draw: Row, partner: Image) -> NDArray
     if not draw["apply"]:
         return image
     lab = cv2.cvtColor(image, cv2.COLOR_RGB2LAB)
-    grid = op.grid if isinstance(op.grid, tuple) else (op.grid, op.grid)
+    if isinstance(op.grid, tuple):
+        grid = op.grid
+    else:
+        grid = (op.grid, op.grid)
     lab[..., 0] = cv2.createCLAHE(float(draw["clip_limit"]), grid[::-1]).apply(lab[..., 0])
     return np.asarray(cv2.cvtColor(lab, cv2.COLOR_LAB2RGB))
 
@@ -261,7 +301,9 @@ def _compress(op: Any, image: Image, draw: Row, partner: Image) -> NDArray[Any]:
 
     if not draw["quality"]:
         return image
-    _, data = cv2.imencode(".jpg", image[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, int(draw["quality"])])
+    _, data = cv2.imencode(
+        ".jpg", image[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, int(draw["quality"])]
+    )
     decoded_image: Any = cv2.imdecode(data, cv2.IMREAD_COLOR)
     return np.asarray(decoded_image[..., ::-1])
 
@@ -356,7 +398,8 @@ NO_PEER = {  # ops beside which no library is called here, and why
 
 
 def compare_peer(call: str) -> Iterator[Comparison]:
-    """Give the comparisons of an op's array form with independent libraries, with those that there are for it."""
+    """Give the comparisons of an op's array form with independent libraries, with those that there
+    are for it."""
     name = type(op_of(call)).__name__
     for library, peer in filter(None, (PEERS.get(name), parity_torch.PEERS.get(name))):
         if version_of(library):
@@ -372,9 +415,18 @@ def _compare(call: str, library: str, peer: Peer) -> Comparison:
     partners = draw.get(PARTNER, np.zeros(len(means), np.int32)).reshape(len(means), -1)[:, 0]
     try:
         results = [
-            peer(op, image, {key: rows[row] for key, rows in draw.items()}, values["image"][row + partners[row]])
+            peer(
+                op,
+                image,
+                {key: rows[row] for key, rows in draw.items()},
+                values["image"][row + partners[row]],
+            )
             for row, image in enumerate(values["image"])
         ]
-        return measure(subject, "array form", against, bound, [np.asarray(mean) for mean in means], results)
-    except Exception as error:  # the comparison names the error, and the other ops are still compared
+        return measure(
+            subject, "array form", against, bound, [np.asarray(mean) for mean in means], results
+        )
+    except (
+        Exception
+    ) as error:  # the comparison names the error, and the other ops are still compared
         return failure(subject, "array form", against, bound, error)

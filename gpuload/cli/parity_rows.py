@@ -1,4 +1,5 @@
-"""A comparison: how far results are from expected values, and whether the difference is within its bound."""
+"""A comparison: how far results are from expected values, and whether the difference is within its
+bound."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ class Comparison:
 
     Attributes:
         subject: a call of an op, or a file.
-        party: the executor or library that made the results: ``"dali on cpu"``, ``"Pillow 13.0.0"``.
+        party: the executor or library that made the results: ``"dali on cpu"``,
+            ``"Pillow 13.0.0"``.
         against: the other side of the comparison: ``"array form"``, say.
         bound: the difference that is allowed.
         largest, mean: the largest difference, and the mean of all, in units of the values.
@@ -45,12 +47,18 @@ class Comparison:
         if self.error:
             return self.is_refusal
         bound = self.bound
-        return self.largest <= bound.largest and self.share <= bound.share and self.mean <= bound.mean
+        return (
+            self.largest <= bound.largest and self.share <= bound.share and self.mean <= bound.mean
+        )
 
     @property
     def verdict(self) -> str:
         """One word."""
-        return "refused" if self.is_refusal else "ok" if self.holds else "BROKEN"
+        if self.is_refusal:
+            return "refused"
+        if self.holds:
+            return "ok"
+        return "BROKEN"
 
     @property
     def numbers(self) -> str:
@@ -82,14 +90,22 @@ def measure(
             error = f"{result.dtype} {result.shape}, and not {value.dtype} {value.shape}"
             return Comparison(subject, party, against, bound, error=error)
         is_equal = (result == value) | ((result != result) & (value != value))
-        differences.append(np.where(is_equal, 0.0, np.abs(result.astype(np.float64) - value)).ravel())
+        differences.append(
+            np.where(is_equal, 0.0, np.abs(result.astype(np.float64) - value)).ravel()
+        )
     total = np.concatenate(differences)
     numbers = float(total.max(initial=0)), float(total.mean()), float((total > 0).mean())
     return Comparison(subject, party, against, bound, *numbers)
 
 
 def failure(
-    subject: str, party: str, against: str, bound: Bound, error: BaseException, *, is_refusal: bool = False
+    subject: str,
+    party: str,
+    against: str,
+    bound: Bound,
+    error: BaseException,
+    *,
+    is_refusal: bool = False,
 ) -> Comparison:
     """Return the comparison of a party that raised an error."""
     text = f"{type(error).__name__}: {' '.join(str(error).split())}"[:MAX_ERROR]

@@ -1,4 +1,5 @@
-"""The option --ops of verbs: a list of ops in the user's own Python, which is imported; no text is evaluated."""
+"""The option --ops of verbs: a list of ops in the user's own Python, which is imported; no text is
+evaluated."""
 
 from __future__ import annotations
 
@@ -22,7 +23,10 @@ def words_of(text: str) -> tuple[str, str]:
         module_name = os.path.splitext(os.path.basename(module_name))[0]
     first, *rest = name.split(".")
     value = pkgutil.resolve_name(f"{module_name}:{name}")
-    call = "()" if callable(value) and not isinstance(value, gl.ops.Op) else ""
+    if callable(value) and not isinstance(value, gl.ops.Op):
+        call = "()"
+    else:
+        call = ""
     ops = ".".join([first, *rest]) + call
     if isinstance(value, gl.ops.Op):
         ops = f"[{ops}]"
@@ -38,12 +42,16 @@ def find_ops(text: str) -> list[gl.ops.Op]:
     module_name, is_split, name = text.partition(":")
     remedy = "write --ops augment:train_ops for the list train_ops in augment.py of this folder"
     if not is_split or not module_name or not name:
-        raise SpecError(f"--ops {text}", cause="it is a module and a name in it, with a colon between", remedy=remedy)
+        raise SpecError(
+            f"--ops {text}",
+            cause="it is a module and a name in it, with a colon between",
+            remedy=remedy,
+        )
     folder = ""  # the working folder, as `python -m` has it
     if module_name.endswith(".py"):
         try:
-            # `import` would only say that there is no such module; this says whether the file is missing or may not be
-            # read.
+            # `import` would only say that there is no such module; this says whether the file is
+            # missing or may not be read.
             open(module_name, "rb").close()
         except OSError as error:
             raise open_error(os.path.abspath(module_name), error) from None
@@ -55,8 +63,13 @@ def find_ops(text: str) -> list[gl.ops.Op]:
         value = pkgutil.resolve_name(f"{module_name}:{name}")
     except (ImportError, AttributeError, ValueError) as error:
         raise SpecError(f"--ops {text}", cause=str(error), remedy=remedy) from None
-    ops = value() if callable(value) and not isinstance(value, gl.ops.Op) else value
+    if callable(value) and not isinstance(value, gl.ops.Op):
+        ops = value()
+    else:
+        ops = value
     ops = [ops] if isinstance(ops, gl.ops.Op) else ops
     if not isinstance(ops, (list, tuple)):
-        raise SpecError(f"--ops {text}", cause=f"it is {type(ops).__name__}, and no list of ops", remedy=remedy)
+        raise SpecError(
+            f"--ops {text}", cause=f"it is {type(ops).__name__}, and no list of ops", remedy=remedy
+        )
     return list(ops)

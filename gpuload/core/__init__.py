@@ -1,14 +1,15 @@
 """Core: the compiled extension, in C++ (`cpp/`); `face.py` says what it does.
 
-Each caller has the same in NumPy, equal bit for bit: the meaning of the core's function, which runs where there is no
-core::
+Each caller has the same in NumPy, equal bit for bit: the meaning of the core's function, which runs
+where there is no core::
 
     if core.native is not None:
         return core.native.uniform(...)
     return ...  # the same by NumPy
 
-It is built when gpuload is installed, if there is a C++ compiler. ``GPULOAD_CORE=0`` in the environment switches it
-off. The functions of the core may be called by any number of threads at a time, and start none.
+It is built when gpuload is installed, if there is a C++ compiler. ``GPULOAD_CORE=0`` in the
+environment switches it off. The functions of the core may be called by any number of threads at a
+time, and start none.
 """
 
 from __future__ import annotations
@@ -39,7 +40,11 @@ def _load() -> tuple[Native | None, str, str]:
     try:
         extension = importlib.import_module("gpuload.core._native")
     except ModuleNotFoundError:
-        return None, "the compiled core is not installed: there was no C++ compiler, or it failed", INSTALL
+        return (
+            None,
+            "the compiled core is not installed: there was no C++ compiler, or it failed",
+            INSTALL,
+        )
     except ImportError as error:
         return None, f"the compiled core cannot be loaded: {error}", INSTALL
     checksum = source.checksum()
@@ -53,8 +58,11 @@ native, problem, _remedy = _load()
 
 
 def how() -> str:
-    """Return the name of the code that hot loops run in; without the compiled core also the reason."""
-    return "compiled" if native is not None else f"NumPy, many times slower ({problem})"
+    """Return the name of the code that hot loops run in; without the compiled core also the
+    reason."""
+    if native is not None:
+        return "compiled"
+    return f"NumPy, many times slower ({problem})"
 
 
 @functools.cache

@@ -1,8 +1,9 @@
 """The interface of the compiled core: its functions as types, with their arguments and results.
 
-Arrays are in C order and have just the dtype that is said; arrays for results are writeable. The core checks sizes,
-places and numbers, and raises ``ValueError``, ``IndexError`` or ``TypeError``: these are faults of a caller in gpuload,
-never of a file. The interpreter's lock is free while the core works.
+Arrays are in C order and have just the dtype that is said; arrays for results are writeable. The
+core checks sizes, places and numbers, and raises ``ValueError``, ``IndexError`` or ``TypeError``:
+these are faults of a caller in gpuload, never of a file. The interpreter's lock is free while the
+core works.
 """
 
 from __future__ import annotations
@@ -29,9 +30,11 @@ NOT_DONE, DONE, REDO = range(3)
 
 
 class Maps(Protocol):
-    """Files that are read from memory maps, or by positioned reads where a map is not worth it or cannot be made.
+    """Files that are read from memory maps, or by positioned reads where a map is not worth it or
+    cannot be made.
 
-    The path of file i is folder ``folder_of[i]`` and name i. Nobody writes to the arrays while the maps are there.
+    The path of file i is folder ``folder_of[i]`` and name i. Nobody writes to the arrays while the
+    maps are there.
 
     Args:
         folders: the bytes of all folders, each with its slash.
@@ -39,9 +42,12 @@ class Maps(Protocol):
         folder_of: uint32 ``[num_files]``.
         names: the bytes of all names.
         name_bounds: int64 ``[num_files + 1]``.
-        stamps: int64 ``[num_files, 3]``: size in bytes, time of modification in ns, inode, or 0 where it is not known.
-        piece_bytes: the system is asked, in such pieces, for the bytes of a call before they are copied; 0: it is not.
-        most_maps: at a time; the least recently used ones are undone for others. 0: most of those that are allowed.
+        stamps: int64 ``[num_files, 3]``: size in bytes, time of modification in ns, inode, or 0
+            where it is not known.
+        piece_bytes: the system is asked, in such pieces, for the bytes of a call before they are
+            copied; 0: it is not.
+        most_maps: at a time; the least recently used ones are undone for others. 0: most of those
+            that are allowed.
 
     Attributes:
         any_refused: True once a file could not be mapped.
@@ -54,11 +60,14 @@ class Maps(Protocol):
         stamps: Int64s, piece_bytes: int, most_maps: int,
     ) -> None: ...  # fmt: skip
 
-    def copy(self, files: Int64s, offsets: Int64s, lengths: Int64s, out: Bytes, begins: Int64s) -> tuple[int, int]:
+    def copy(
+        self, files: Int64s, offsets: Int64s, lengths: Int64s, out: Bytes, begins: Int64s
+    ) -> tuple[int, int]:
         """Copy ``lengths[i]`` bytes at ``offsets[i]`` of file ``files[i]`` to ``out[begins[i]:]``.
 
         Returns:
-            A number and COPIED, CHANGED, FAILED or OUTSIDE: the number of the file, or for OUTSIDE of the extent;
+            A number and COPIED, CHANGED, FAILED or OUTSIDE: the number of the file, or for OUTSIDE
+            of the extent;
             nothing was written then. The file is looked at after its bytes were copied.
         """
 
@@ -101,14 +110,16 @@ class Codec(Protocol):
             begins: of each file, int64 ``[n]``.
             ends: of each file, int64 ``[n]``.
             heads: int32 ``[n, 6]``, as ``read_jpeg_heads`` writes them.
-            regions: the part of each image to decode: top, left, height and width in pixels, int32 ``[n, 4]``;
-                ``[0, 4]``: all of it.
-            visit: of n images: of three channels they are RGB, of one gray (as `images.decode` makes it of these), of
-                four RGBA, all opaque.
-            out: for each image an array ``[height, width, channels]``, ``[channels, height, width]`` behind a walk that
-                writes planes, or one array of all: uint8, or float32 behind a walk; written.
-            declined: 1 for each image that was not made: its file is damaged or is not decoded here, or numbers and
-                sizes do not fit; then its array may hold anything; int8 ``[n]``.
+            regions: the part of each image to decode: top, left, height and width in pixels, int32
+                ``[n, 4]``; ``[0, 4]``: all of it.
+            visit: of n images: of three channels they are RGB, of one gray (as `images.decode`
+                makes it of these), of four RGBA, all opaque.
+            out: for each image an array ``[height, width, channels]``,
+                ``[channels, height, width]`` behind a walk that writes planes, or one array of all:
+                uint8, or float32 behind a walk; written.
+            declined: 1 for each image that was not made: its file is damaged or is not decoded
+                here, or numbers and sizes do not fit; then its array may hold anything; int8
+                ``[n]``.
 
         Returns:
             Seconds that decoding took.
@@ -118,8 +129,8 @@ class Codec(Protocol):
 class Visit(Protocol):
     """Steps that images of bytes go through, each of them all the way at once; empty at first.
 
-    Steps are added before there are images, in their order; numbers are copied. What does not fit an image is not found
-    here: it is declined.
+    Steps are added before there are images, in their order; numbers are copied. What does not fit
+    an image is not found here: it is declined.
 
     Args:
         count: of images.
@@ -128,22 +139,24 @@ class Visit(Protocol):
 
     def __init__(self, count: int, channels: int) -> None: ...
 
-    def resize(self, boxes: Int32s, sizes: Int32s, table: Floats, width: float, antialias: bool) -> None:
+    def resize(
+        self, boxes: Int32s, sizes: Int32s, table: Floats, width: float, antialias: bool
+    ) -> None:
         """Add a resize of a box of each image.
 
         Args:
             boxes: top, left, height and width in pixels, int32 ``[count, 4]``.
             sizes: height and width that each gets, int32 ``[count, 2]``.
-            table: of the filter, see `ops.resampling`; empty: the nearest pixels are taken.
+            table: of the filter, see `kernels.resampling`; empty: the nearest pixels are taken.
             width: of the filter in source pixels.
-            antialias: see `ops.resampling`.
+            antialias: see `kernels.resampling`.
         """
 
     def edit(self, edits: Float64s) -> None:
-        """Add edits of each image, float64 ``[count, L]``, see `ops.edits`."""
+        """Add edits of each image, float64 ``[count, L]``, see `kernels.edits`."""
 
     def walk(self, start: Int32s, mirror: Int32s, sizes: Int32s, fill: Bytes) -> None:
-        """Add a walk, see `ops.walk`.
+        """Add a walk, see `kernels.walk`.
 
         Args:
             start: top and left of each window, int32 ``[count, 2]``.
@@ -162,11 +175,22 @@ class Visit(Protocol):
         """
 
     def make_rows(
-        self, images: Bytes | Sequence[Bytes], out: Pixels | Sequence[Pixels], declined: NDArray[np.int8]
+        self,
+        images: Bytes | Sequence[Bytes],
+        out: Pixels | Sequence[Pixels],
+        declined: NDArray[np.int8],
     ) -> None:
-        """Do as ``Codec.make_rows`` with images, uint8 ``[height, width, channels]`` or all in one array, for files."""
+        """Do as ``Codec.make_rows`` with images, uint8 ``[height, width, channels]`` or all in one
+        array, for files."""
 
-    def maker(self, writes_floats: bool, image_height: int, image_width: int, out_height: int, out_width: int) -> Maker:
+    def maker(
+        self,
+        writes_floats: bool,
+        image_height: int,
+        image_width: int,
+        out_height: int,
+        out_width: int,
+    ) -> Maker:
         """Return what takes images of one size through the steps: image i for row i.
 
         Args:
@@ -179,18 +203,21 @@ class Visit(Protocol):
 
 
 class Queue(Protocol):
-    """Work for threads that do it without the interpreter's lock, and calls that bring them back to Python."""
+    """Work for threads that do it without the interpreter's lock, and calls that bring them back to
+    Python."""
 
     def __init__(self) -> None: ...
 
     def serve(self) -> int:
-        """Do work until there is a call; returns the largest number that a call has allowed, -1 after ``end``."""
+        """Do work until there is a call; returns the largest number that a call has allowed, -1
+        after ``end``."""
 
     def call(self, until: int, num_threads: int) -> None:
         """Call threads out of ``serve``, and allow a number."""
 
     def end(self, ignored: object = None, /) -> None:
-        """Call all threads out of ``serve``, now and later. Never waits; a callback of a weak reference may be this."""
+        """Call all threads out of ``serve``, now and later. Never waits; a callback of a weak
+        reference may be this."""
 
     def leave(self) -> None:
         """Say that a thread which was called does not come back."""
@@ -227,16 +254,18 @@ class Plan(Protocol):
 
 
 class Maker(Protocol):
-    """What becomes of the bytes of a record, with what was drawn for each row of a plan; any threads may use it."""
+    """What becomes of the bytes of a record, with what was drawn for each row of a plan; any
+    threads may use it."""
 
 
-# Of a record: where it begins, its bytes, which block of memory it goes to, and what becomes of it there; None: it is
-# copied. A maker knows all rows of the plan.
+# Of a record: where it begins, its bytes, which block of memory it goes to, and what becomes of it
+# there; None: it is copied. A maker knows all rows of the plan.
 PlanPart = tuple[int, int, int, Maker | None]
 
 
 class Copies(Protocol):
-    """Some steps whose records are copied from files, by threads of a queue and by the thread that waits for a step.
+    """Some steps whose records are copied from files, by threads of a queue and by the thread that
+    waits for a step.
 
     Dropping it withdraws the pieces that no thread has begun, and waits for the others.
 
@@ -256,23 +285,33 @@ class Copies(Protocol):
     wait_s: float
 
     def __init__(
-        self, queue: Queue, plan: Plan, first_step: int, num_steps: int, piece_rows: int, blocks: Sequence[Bytes]
+        self,
+        queue: Queue,
+        plan: Plan,
+        first_step: int,
+        num_steps: int,
+        piece_rows: int,
+        blocks: Sequence[Bytes],
     ) -> None: ...
 
     def state(self, step: int) -> int:
-        """Return NOT_DONE, DONE, or REDO: a file cannot be read, and ``Maps.copy`` returns the reason."""
+        """Return NOT_DONE, DONE, or REDO: a file cannot be read, and ``Maps.copy`` returns the
+        reason."""
 
     def wait(self, step: int) -> int:
-        """Copy until a step is done, or nothing is left to copy; return its state after 20 ms at most."""
+        """Copy until a step is done, or nothing is left to copy; return its state after 20 ms at
+        most."""
 
     def times(self) -> tuple[float, float, float, float, float]:
-        """Return seconds: of all pieces; of those that were sampled, and of these blocked, starved, and off_core.
+        """Return seconds: of all pieces; of those that were sampled, and of these blocked, starved,
+        and off_core.
 
         See `stats.Stage`.
         """
 
     def spans(self) -> list[tuple[int, float, float, int]]:
-        """Return of each piece of steps that are done: step, begin, end (``perf_counter``), thread."""
+        """Return of each piece of steps that are done: step, begin, end (``perf_counter``),
+        thread."""
 
 
 class Native(Protocol):
@@ -290,53 +329,76 @@ class Native(Protocol):
     Plan: type[Plan]
     Copies: type[Copies]
 
-    def philox(self, records: Int64s, epoch: int, seed: int, stream: int, out: NDArray[np.uint64]) -> None:
-        """Write the words of each record into its row, uint64 ``[num_records, 4 * blocks]``; see `rng`."""
+    def philox(
+        self, records: Int64s, epoch: int, seed: int, stream: int, out: NDArray[np.uint64]
+    ) -> None:
+        """Write the words of each record into its row, uint64 ``[num_records, 4 * blocks]``; see
+        `rng`."""
 
-    def uniform(self, records: Int64s, epoch: int, seed: int, stream: int, out: NDArray[np.float64]) -> None:
-        """Write numbers in [0, 1) of each record into its row, float64 ``[num_records, count]``; see `rng`."""
+    def uniform(
+        self, records: Int64s, epoch: int, seed: int, stream: int, out: NDArray[np.float64]
+    ) -> None:
+        """Write numbers in [0, 1) of each record into its row, float64 ``[num_records, count]``;
+        see `rng`."""
 
     def permute(
-        self, positions: Int64s, length: int, high: int, low: int, keys: NDArray[np.uint32], out: Int64s
+        self,
+        positions: Int64s,
+        length: int,
+        high: int,
+        low: int,
+        keys: NDArray[np.uint32],
+        out: Int64s,
     ) -> None:
-        """Write the numbers at positions of a permutation; ``keys`` is ``[rounds, 2]``; see `order.Permutation`."""
+        """Write the numbers at positions of a permutation; ``keys`` is ``[rounds, 2]``; see
+        `order.Permutation`."""
 
     def thread_usage(self) -> tuple[int, int, int]:
-        """Return of the calling thread: ns on a core, ns in the queue for a core, how often it waited.
+        """Return of the calling thread: ns on a core, ns in the queue for a core, how often it
+        waited.
 
         A number is -1 where the system does not say it.
         """
 
-    def divide_gap(self, time_ns: int, before: tuple[int, int, int], after: tuple[int, int, int]) -> tuple[int, ...]:
+    def divide_gap(
+        self, time_ns: int, before: tuple[int, int, int], after: tuple[int, int, int]
+    ) -> tuple[int, ...]:
         """Divide the time in which a thread did not run, as `stats.stages.divide_gap` does."""
 
     def gather_rows(self, rows: Bytes, numbers: Int64s, out: Bytes, begins: Int64s) -> int:
         """Copy row ``numbers[i]`` of ``rows``, uint8 ``[num_rows, size]``, to ``out[begins[i]:]``.
 
         Returns:
-            -1, or the place of the first number or begin that lies outside; then nothing was copied.
+            -1, or the place of the first number or begin that lies outside; then nothing was
+            copied.
         """
 
-    def gather_pieces(self, raw: Bytes, begins: Int64s, lengths: Int64s, out: Bytes, places: Int64s) -> None:
+    def gather_pieces(
+        self, raw: Bytes, begins: Int64s, lengths: Int64s, out: Bytes, places: Int64s
+    ) -> None:
         """Copy ``lengths[i]`` bytes at ``begins[i]`` of ``raw`` to ``out[places[i]:]``."""
 
     def can_map(self) -> bool:
-        """Return True where files can be mapped with the guard against those that shrink: Linux with statx."""
+        """Return True where files can be mapped with the guard against those that shrink: Linux
+        with statx."""
 
     def num_free_maps(self) -> int:
         """Return how many more files can be mapped in this process."""
 
     def offer_pages(self, memory: Bytes) -> bool:
-        """Let the system take whole pages of some memory when it is short of it; False if it does not do that."""
+        """Let the system take whole pages of some memory when it is short of it; False if it does
+        not do that."""
 
     def crc32(self, data: Bytes | bytes | bytearray | memoryview, before: int = 0) -> int | None:
-        """Return the CRC-32 of bytes whose first part has the checksum ``before``; None where zlib's is as fast."""
+        """Return the CRC-32 of bytes whose first part has the checksum ``before``; None where
+        zlib's is as fast."""
 
     def crc32_by_128_bits(self, data: Bytes | bytes | memoryview, before: int = 0) -> int | None:
         """Return the same with registers of 128 bits."""
 
     def crc32c(self, data: Bytes | bytes | memoryview, before: int = 0) -> int:
-        """Return the CRC32C of bytes whose first part has the checksum ``before``, 0 if there is no first part."""
+        """Return the CRC32C of bytes whose first part has the checksum ``before``, 0 if there is no
+        first part."""
 
     def crc32c_by_tables(self, data: Bytes | bytes | memoryview, before: int = 0) -> int:
         """Return the same without the processor's instruction."""
@@ -351,14 +413,16 @@ class Native(Protocol):
             lengths: of the payload of each record; written.
 
         Returns:
-            How many records there are, and the place in the piece (or behind it) where the next one begins, or damage.
+            How many records there are, and the place in the piece (or behind it) where the next one
+            begins, or damage.
         """
 
     def verify(self, raw: Bytes, begins: Int64s, ends: Int64s) -> tuple[int, int]:
         """Compare TFRecords, whose payloads lie at ``raw[begins[i]:ends[i]]``, with their frames.
 
         Returns:
-            The first row that is damaged, and 1 for another length, 2 for a wrong checksum of the length, 3 for one of
+            The first row that is damaged, and 1 for another length, 2 for a wrong checksum of the
+            length, 3 for one of
             the payload; or 0 and 0.
         """
 
@@ -366,7 +430,8 @@ class Native(Protocol):
         self, raw: Bytes, begins: Int64s, ends: Int64s, keys: Bytes, key_begins: Int64s, sections: Int64s,
         feature_keys: Int64s, kinds: Int64s, spans: Int64s, counts: Int64s,
     ) -> int:  # fmt: skip
-        """Find features of serialized tf.train.Examples, and count the values of those that are no feature lists.
+        """Find features of serialized tf.train.Examples, and count the values of those that are no
+        feature lists.
 
         Args:
             raw: the messages of all records.
@@ -374,11 +439,13 @@ class Native(Protocol):
             ends: of each message, int64 ``[n]``.
             keys: the keys, one after the other.
             key_begins: where each begins and the last ends, int64 ``[num_keys + 1]``.
-            sections: 1 for a key of features or of a context, 2 for one of feature lists, int64 ``[num_keys]``.
+            sections: 1 for a key of features or of a context, 2 for one of feature lists, int64
+                ``[num_keys]``.
             feature_keys: the number of the key of each feature; several may have the same.
-            kinds: 1 bytes, 2 float, 3 int64 for each feature; 0: it is a feature list, and not counted here.
-            spans: int64 ``[num_keys, n, 2]``: begin and end of each map entry, of a key that occurs twice the last; -1
-                where there is none; written.
+            kinds: 1 bytes, 2 float, 3 int64 for each feature; 0: it is a feature list, and not
+                counted here.
+            spans: int64 ``[num_keys, n, 2]``: begin and end of each map entry, of a key that occurs
+                twice the last; -1 where there is none; written.
             counts: int64 ``[num_features, n]``; -1 for a feature that is not there; written.
 
         Returns:
@@ -389,35 +456,49 @@ class Native(Protocol):
         """Count the values of features that lie at spans; returns the same as ``read_features``."""
 
     def count_steps(self, raw: Bytes, spans: Int64s, counts: Int64s) -> int:
-        """Count the features of the feature list of each map entry; -1 where there is none. Returns the same."""
+        """Count the features of the feature list of each map entry; -1 where there is none. Returns
+        the same."""
 
     def fill_steps(self, raw: Bytes, spans: Int64s, steps: Int64s) -> None:
         """Write begin and end of each feature of lists that were counted, int64 ``[total, 2]``."""
 
-    def fill_ints(self, raw: Bytes, spans: Int64s, are_entries: bool, counts: Int64s, values: Int64s) -> None:
+    def fill_ints(
+        self, raw: Bytes, spans: Int64s, are_entries: bool, counts: Int64s, values: Int64s
+    ) -> None:
         """Write the values of features that were counted, one feature after the other.
 
         Args:
             raw: the messages of all records.
-            spans: begin and end of each feature, or of the map entry that holds it, int64 ``[n, 2]``.
+            spans: begin and end of each feature, or of the map entry that holds it, int64
+                ``[n, 2]``.
             are_entries: which of these.
             counts: how many values each has, as they were counted.
             values: has room for all of them.
         """
 
-    def fill_floats(self, raw: Bytes, spans: Int64s, are_entries: bool, counts: Int64s, values: Floats) -> None:
+    def fill_floats(
+        self, raw: Bytes, spans: Int64s, are_entries: bool, counts: Int64s, values: Floats
+    ) -> None:
         """Do the same for floats."""
 
     def fill_bytes(
-        self, raw: Bytes, spans: Int64s, are_entries: bool, counts: Int64s, begins: Int64s, ends: Int64s
+        self,
+        raw: Bytes,
+        spans: Int64s,
+        are_entries: bool,
+        counts: Int64s,
+        begins: Int64s,
+        ends: Int64s,
     ) -> None:
         """Do the same for bytes: where in ``raw`` each value begins and ends."""
 
     def lzw_bytes(self, stream: Bytes, enough: int) -> int:
-        """Return how many bytes LZW data of TIFF come to, up to the first Clear at which they are enough.
+        """Return how many bytes LZW data of TIFF come to, up to the first Clear at which they are
+        enough.
 
         Returns:
-            The number; -1 where the data do not begin with Clear, -2 where a code is not in the table.
+            The number; -1 where the data do not begin with Clear, -2 where a code is not in the
+            table.
         """
 
     def unfilter(self, rows: Bytes, pixel_bytes: int, out: Bytes) -> bool:
@@ -433,7 +514,12 @@ class Native(Protocol):
         """
 
     def read_scans(
-        self, file: Bytes | memoryview, frame: int, place: int, segments: Sequence[tuple[int, int]], max_scans: int
+        self,
+        file: Bytes | memoryview,
+        frame: int,
+        place: int,
+        segments: Sequence[tuple[int, int]],
+        max_scans: int,
     ) -> tuple[int, int]:
         """Read the scans of a JPEG, at most ``max_scans``; see `images.scans.read`.
 
@@ -442,14 +528,16 @@ class Native(Protocol):
         """
 
     def read_jpeg_heads(self, raw: Bytes, begins: Int64s, ends: Int64s, heads: Int32s) -> None:
-        """Read the heads of JPEG files, whose bytes are ``raw[begins[i]:ends[i]]``; see `images.head.read_heads`.
+        """Read the heads of JPEG files, whose bytes are ``raw[begins[i]:ends[i]]``; see
+        `images.head.read_heads`.
 
         Args:
             raw: the files.
             begins: of each file, int64 ``[n]``.
             ends: of each file, int64 ``[n]``.
-            heads: int32 ``[n, 6]``: height and width of the upright image, scans, channels, orientation, and the end of
-                the only scan; zeros for a file that is no JPEG or is refused; written.
+            heads: int32 ``[n, 6]``: height and width of the upright image, scans, channels,
+                orientation, and the end of the only scan; zeros for a file that is no JPEG or is
+                refused; written.
         """
 
     def walk(
@@ -457,7 +545,7 @@ class Native(Protocol):
         start: Int32s, mirror: Int32s, fill: float, mean: Floats, scale: Floats, out: Pixels, window_height: int,
         window_width: int,
     ) -> None:  # fmt: skip
-        """Crop, mirror, reorder axes and normalise images; see `ops.walk.Walk`.
+        """Crop, mirror, reorder axes and normalise images; see `kernels.walk.Walk`.
 
         Args:
             images: one axis: the memory that holds the images.
@@ -481,7 +569,7 @@ class Native(Protocol):
         self, image: Pixels, offset: int, stride: int, height: int, width: int, channels: int, rows: Int32s,
         row_weights: Floats, columns: Int32s, column_weights: Floats, vertical_first: bool, out: Pixels, new_width: int,
     ) -> None:  # fmt: skip
-        """Resize a box of an image; see `ops.resampling`.
+        """Resize a box of an image; see `kernels.resampling`.
 
         Args:
             image: one axis: the memory that holds the image.
@@ -504,7 +592,7 @@ class Native(Protocol):
 
         Args:
             images: uint8 ``[n, height, width, channels]``.
-            edits: of each image, float64 ``[n, L]``; see `ops.edits`.
+            edits: of each image, float64 ``[n, L]``; see `kernels.edits`.
             out: the results, of the shape of the images, in other memory.
         """
 
@@ -512,16 +600,17 @@ class Native(Protocol):
         self, numbers: Int32s, levels: Floats, cubic: Int32s, sizes: Int32s, rules: Float64s,
         moves: Float64s, out: Float64s,
     ) -> None:  # fmt: skip
-        """Write operations that were drawn for images as edits; see `ops.policies`.
+        """Write operations that were drawn for images as edits; see `ops.policy.policies`.
 
         Args:
             numbers: of the operations, int32 ``[n, K]``.
             levels: of each, float32 ``[n, K]``, at most 1e6.
-            cubic: 1 where pixels are taken by cubic interpolation, int32 ``[n, K]``; ``[0, 0]`` for none.
+            cubic: 1 where pixels are taken by cubic interpolation, int32 ``[n, K]``; ``[0, 0]`` for
+                none.
             sizes: height and width of each image, int32 ``[n, 2]``.
             rules: of each operation, `policies.LevelRule`, float64 ``[M, 5]``.
-            moves: the edits' numbers of the interpolation that is not cubic, and of the other; and the fill of three
-                channels; float64 ``[5]``.
+            moves: the edits' numbers of the interpolation that is not cubic, and of the other; and
+                the fill of three channels; float64 ``[5]``.
             out: the edits, float64 ``[n, K, 34]``.
         """
 
@@ -530,28 +619,39 @@ class Native(Protocol):
         out_planes: bool, start: Int32s, mirror: Int32s, fill: float, mean: Floats, scale: Floats, window_height: int,
         window_width: int,
     ) -> Maker:  # fmt: skip
-        """Return what does as ``walk``: image i of uint8 or float32 becomes row i of uint8 or float32."""
+        """Return what does as ``walk``: image i of uint8 or float32 becomes row i of uint8 or
+        float32."""
 
     def edit_maker(self, height: int, width: int, channels: int, edits: Float64s) -> Maker:
-        """Return what does as ``edit`` with images of a size; ``edits`` are those of each row, ``[n, L]``."""
+        """Return what does as ``edit`` with images of a size; ``edits`` are those of each row,
+        ``[n, L]``."""
 
     def make_gray(self, image: Bytes, out: Bytes) -> None:
         """Write the grays of an image in red, green and blue, to one channel or to three."""
 
-    def taps(self, table: Floats, width: float, antialias: bool, length: int, first: Int32s, weights: Floats) -> None:
-        """Write the taps of a resize of one axis from ``length`` pixels, as ``Codec.make_rows`` uses them.
+    def taps(
+        self,
+        table: Floats,
+        width: float,
+        antialias: bool,
+        length: int,
+        first: Int32s,
+        weights: Floats,
+    ) -> None:
+        """Write the taps of a resize of one axis from ``length`` pixels, as ``Codec.make_rows``
+        uses them.
 
         Args:
             table: of the filter.
             width: of the filter in source pixels.
-            antialias: see `ops.resampling.filter_of`.
+            antialias: see `kernels.resampling.filter_of`.
             length: pixels.
             first: the first source pixel of each pixel of the result, int32 ``[count]``; written.
             weights: the coefficients, float32 ``[count, support]``; written.
         """
 
     def warp_nearest(self, image: Bytes, matrix: Floats, fill: Bytes, out: Bytes) -> None:
-        """Take the nearest pixels where a matrix says; see `ops.warp`.
+        """Take the nearest pixels where a matrix says; see `ops.geometry.warp`.
 
         Args:
             image: uint8 ``[height, width, bytes of a pixel]``.
@@ -560,8 +660,10 @@ class Native(Protocol):
             out: the result, ``[new height, new width, bytes of a pixel]``.
         """
 
-    def warp_linear(self, image: NDArray[Any], matrix: Floats, fill: Floats, out: NDArray[Any]) -> None:
-        """Blend four pixels where a matrix says; see `ops.warp`.
+    def warp_linear(
+        self, image: NDArray[Any], matrix: Floats, fill: Floats, out: NDArray[Any]
+    ) -> None:
+        """Blend four pixels where a matrix says; see `ops.geometry.warp`.
 
         Args:
             image: uint8, uint16 or float32 ``[height, width, channels]``.
@@ -570,26 +672,38 @@ class Native(Protocol):
             out: the result, of the image's dtype, ``[new height, new width, channels]``.
         """
 
-    def sample_nearest(self, image: Bytes, columns: Floats, rows: Floats, fill: Bytes, out: Bytes) -> None:
-        """Do as ``warp_nearest`` at the places ``columns`` and ``rows``, float32 ``[new height, new width]``."""
+    def sample_nearest(
+        self, image: Bytes, columns: Floats, rows: Floats, fill: Bytes, out: Bytes
+    ) -> None:
+        """Do as ``warp_nearest`` at the places ``columns`` and ``rows``, float32
+        ``[new height, new width]``."""
 
     def sample_linear(
         self, image: NDArray[Any], columns: Floats, rows: Floats, fill: Floats, out: NDArray[Any]
     ) -> None:
-        """Do as ``warp_linear`` at the places ``columns`` and ``rows``, float32 ``[new height, new width]``."""
+        """Do as ``warp_linear`` at the places ``columns`` and ``rows``, float32
+        ``[new height, new width]``."""
 
     def blur(self, image: NDArray[Any], down: Floats, across: Floats, out: NDArray[Any]) -> None:
-        """Blur an image; see `ops.blur`.
+        """Blur an image; see `ops.colour.blur`.
 
         Args:
             image: uint8, uint16 or float32 ``[height, width, channels]``.
-            down: weights along the columns, an odd number of them; half of them are fewer than rows.
+            down: weights along the columns, an odd number of them; half of them are fewer than
+                rows.
             across: weights along the rows.
             out: the result, like the image.
         """
 
-    def clahe(self, image: NDArray[np.uint16], limit: float, rows: int, columns: int, out: NDArray[np.uint16]) -> None:
-        """Make the histogram of each tile even, of each channel by itself; see `ops.clahe`.
+    def clahe(
+        self,
+        image: NDArray[np.uint16],
+        limit: float,
+        rows: int,
+        columns: int,
+        out: NDArray[np.uint16],
+    ) -> None:
+        """Make the histogram of each tile even, of each channel by itself; see `ops.colour.clahe`.
 
         Args:
             image: uint16 ``[height, width, channels]``; images of bytes are edited, see ``edit``.
@@ -603,7 +717,7 @@ class Native(Protocol):
         self, image: Bytes, offset: int, stride: int, height: int, width: int, rows: Int32s, row_count: Int32s,
         row_weights: Int32s, columns: Int32s, column_count: Int32s, column_weights: Int32s, out: Bytes,
     ) -> None:  # fmt: skip
-        """Resize a box of an image of bytes; see `ops.pillow.resize`.
+        """Resize a box of an image of bytes; see `kernels.pillow.resize`.
 
         Args:
             image: one axis: the memory that holds the image.
@@ -611,7 +725,8 @@ class Native(Protocol):
             stride: bytes from row to row.
             height: of the box.
             width: of the box.
-            rows: of each row of the result the first source row; empty if the height stays, and so are the next two.
+            rows: of each row of the result the first source row; empty if the height stays, and so
+                are the next two.
             row_count: how many source rows it has.
             row_weights: their weights in units of 2**-22, ``[new height, support]``.
             columns: the same for the columns.

@@ -1,4 +1,5 @@
-"""Markup: pieces of HTML that need nothing from elsewhere. Texts are escaped; cells, parts and blocks are HTML."""
+"""Markup: pieces of HTML that need nothing from elsewhere. Texts are escaped; cells, parts and
+blocks are HTML."""
 
 from __future__ import annotations
 
@@ -10,8 +11,9 @@ from gpuload.display.pictures import Pixels, png
 from gpuload.redaction import printable
 
 CELL_WIDTH = 656  # pixels: the widest picture and its margin; a browser draws what is wider over the next cell
-# The colours are those of the page around it, so that dark pages show it, too. A class that is named three times goes
-# before the rules of JupyterLab and Notebook 7 for any table, which align texts at the right.
+# The colours are those of the page around it, so that dark pages show it, too. A class that is
+# named three times goes before the rules of JupyterLab and Notebook 7 for any table, which align
+# texts at the right.
 STYLE = (
     f".gpuload.gpuload.gpuload :is(td,th){{vertical-align:top;padding:4px 8px;text-align:left;max-width:{CELL_WIDTH}px;"
     "overflow-wrap:break-word}.gpuload td{font:12px monospace}.gpuload th,.gpuload p{font:bold 13px sans-serif}"
@@ -22,9 +24,11 @@ STYLE = (
 
 
 def escape(text: str) -> str:
-    r"""Return a text for HTML: escaped, and ``\udc80`` in place of a byte that is no UTF-8, in the name of a file.
+    r"""Return a text for HTML: escaped, and ``\udc80`` in place of a byte that is no UTF-8, in the
+    name of a file.
 
-    Characters that steer a terminal are written as in ``repr``, except line breaks, which do nothing in HTML.
+    Characters that steer a terminal are written as in ``repr``, except line breaks, which do
+    nothing in HTML.
     """
     return html.escape(printable(text, lines=True))
 
@@ -47,7 +51,8 @@ def numbered_list(texts: Iterable[str]) -> str:
 
 
 def table(titles: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """Return a table of cells below titles that are texts of one or more lines, where there are any."""
+    """Return a table of cells below titles that are texts of one or more lines, where there are
+    any."""
     head = "".join(f"<th>{lines(title.splitlines())}</th>" for title in titles)
     parts = ["".join(f"<td>{cell}</td>" for cell in row) for row in rows]
     return f"<table>{''.join(f'<tr>{part}</tr>' for part in filter(None, [head, *parts]))}</table>"

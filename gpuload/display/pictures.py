@@ -20,8 +20,9 @@ def rgb_pixels(image: NDArray[Any], step: int, *, is_mask: bool) -> tuple[Pixels
     """Return an image as it is shown, uint8 ``[height, width, 3]``, and a note about its values.
 
     Args:
-        image: ``[height, width, channels]``, with at least one pixel and channel; of other than 3 channels the first
-            one is shown. Values that are no uint8 are stretched, from the least to the greatest that is finite.
+        image: ``[height, width, channels]``, with at least one pixel and channel; of other than 3
+            channels the first one is shown. Values that are no uint8 are stretched, from the least
+            to the greatest that is finite.
         step: each pixel is the mean of a square of so many, of a mask its first label.
         is_mask: the numbers are labels, which are shown as colours.
     """
@@ -43,13 +44,15 @@ def rgb_pixels(image: NDArray[Any], step: int, *, is_mask: bool) -> tuple[Pixels
 
 
 def enlarge(pixels: Pixels, least_side: int) -> tuple[Pixels, int]:
-    """Return a picture whose longer side has at least so many pixels, each pixel repeated, and how many times it is."""
+    """Return a picture whose longer side has at least so many pixels, each pixel repeated, and how
+    many times it is."""
     times = max(1, -(-least_side // max(*pixels.shape[:2], 1)))
     return np.ascontiguousarray(pixels.repeat(times, 0).repeat(times, 1)), times
 
 
 def object_labels(masks: NDArray[Any]) -> NDArray[Any]:
-    """Return masks of objects, ``[number, height, width]``, as one of labels 1, 2, ..., ``[height, width, 1]``."""
+    """Return masks of objects, ``[number, height, width]``, as one of labels 1, 2, ...,
+    ``[height, width, 1]``."""
     numbers = np.arange(1, len(masks) + 1)[:, None, None]
     labels: NDArray[Any] = (masks.astype(bool) * numbers).max(axis=0, initial=0)
     return labels[..., None]
@@ -75,10 +78,13 @@ def _label_colours(labels: NDArray[Any]) -> NDArray[np.float64]:
 def png(pixels: Pixels) -> bytes:
     """Return pixels, uint8 ``[height, width, 3]``, as a PNG file."""
     height, width = pixels.shape[:2]
-    lines = np.zeros((height, 1 + 3 * width), np.uint8)  # each line begins with its filter, 0 for none
+    lines = np.zeros(
+        (height, 1 + 3 * width), np.uint8
+    )  # each line begins with its filter, 0 for none
     lines[:, 1:] = pixels.reshape(height, -1)
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)  # 8 bits, RGB
     chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(lines.tobytes())), (b"IEND", b""))
     return b"\x89PNG\r\n\x1a\n" + b"".join(
-        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in chunks
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        for kind, data in chunks
     )

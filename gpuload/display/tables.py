@@ -17,7 +17,11 @@ MOST_NAME, MOST_NOTE = 200, 500  # characters
 
 
 def batch_table(
-    title: str, fields: Mapping[str, Any], spec: Spec | None, records: NDArray[Any], valid: NDArray[Any]
+    title: str,
+    fields: Mapping[str, Any],
+    spec: Spec | None,
+    records: NDArray[Any],
+    valid: NDArray[Any],
 ) -> str:
     """Return the first records of a batch as a table: a record a row, a field a column.
 
@@ -28,15 +32,27 @@ def batch_table(
         records: which records these are.
         valid: False for each that is not to count.
     """
-    columns = [(name, part, values.field_of(name, part, spec)) for name, part in list(fields.items())[:MOST_FIELDS]]
+    columns = [
+        (name, part, values.field_of(name, part, spec))
+        for name, part in list(fields.items())[:MOST_FIELDS]
+    ]
     rows = []
-    for row, (record, is_valid) in enumerate(zip(records[:MOST_RECORDS].tolist(), valid.tolist(), strict=False)):
-        number = f"{record}" if is_valid else f"{record}, not valid"
+    for row, (record, is_valid) in enumerate(
+        zip(records[:MOST_RECORDS].tolist(), valid.tolist(), strict=False)
+    ):
+        if is_valid:
+            number = f"{record}"
+        else:
+            number = f"{record}, not valid"
         rows.append((number, *(values.cell(part, row, field) for _, part, field in columns)))
-    heads = [f"{name[:MOST_NAME]}\n{values.field_text(part, field)}" for name, part, field in columns]
+    heads = [
+        f"{name[:MOST_NAME]}\n{values.field_text(part, field)}" for name, part, field in columns
+    ]
     rest = [_rest(len(records) - len(rows), "record"), _rest(len(fields) - len(columns), "field")]
     notes = ", ".join(filter(None, rest))
-    return markup.block(_paragraph(title), markup.table(("record", *heads), rows), _paragraph(notes, "notes"))
+    return markup.block(
+        _paragraph(title), markup.table(("record", *heads), rows), _paragraph(notes, "notes")
+    )
 
 
 def spec_table(title: str, spec: Spec, notes: Mapping[str, str], ops: Iterable[str] = ()) -> str:
@@ -51,12 +67,30 @@ def spec_table(title: str, spec: Spec, notes: Mapping[str, str], ops: Iterable[s
     titles = ("field", "dtype", "shape", "axes", "is")
     rows = []
     for field in spec.fields[:MOST_LINES]:
-        dtype = "encoded image" if field.encoded else field.text or str(field.dtype)
-        shape = "" if field.encoded else "varies" if field.shape is None else str(field.shape)
-        rows.append([markup.escape(text[:MOST_NAME]) for text in (field.name, dtype, shape, field.axes, field.mark)])
+        if field.encoded:
+            dtype = "encoded image"
+        else:
+            dtype = field.text or str(field.dtype)
+        if field.encoded:
+            shape = ""
+        elif field.shape is None:
+            shape = "varies"
+        else:
+            shape = str(field.shape)
+        rows.append(
+            [
+                markup.escape(text[:MOST_NAME])
+                for text in (field.name, dtype, shape, field.axes, field.mark)
+            ]
+        )
     rest = _paragraph(_rest(len(spec) - len(rows), "field"), "notes")
     lines = markup.table(
-        (), ((markup.escape(name), markup.escape(note[:MOST_NOTE])) for name, note in notes.items() if note)
+        (),
+        (
+            (markup.escape(name), markup.escape(note[:MOST_NOTE]))
+            for name, note in notes.items()
+            if note
+        ),
     )
     return markup.block(
         _paragraph(title),
@@ -68,19 +102,28 @@ def spec_table(title: str, spec: Spec, notes: Mapping[str, str], ops: Iterable[s
 
 
 def stats_table(stats: Stats) -> str:
-    """Return the sentence about a loop, the time of each stage and of the loop, and the counters, as tables."""
+    """Return the sentence about a loop, the time of each stage and of the loop, and the counters,
+    as tables."""
     tables = {
         STAGE_TITLES: stats.stage_rows(),
         LOOP_TITLES: stats.loop_rows(),
         ("counter", "", "meaning"): stats.count_rows(),
     }
-    parts = (markup.table(titles, (map(markup.escape, row) for row in rows)) for titles, rows in tables.items() if rows)
+    parts = (
+        markup.table(titles, (map(markup.escape, row) for row in rows))
+        for titles, rows in tables.items()
+        if rows
+    )
     return markup.block(_paragraph(str(stats.bottleneck())), *parts)
 
 
 def _paragraph(text: str, name: str = "") -> str:
-    return f'<p class="{name}">{markup.escape(text[:MOST_NOTE])}</p>' if text else ""
+    if text:
+        return f'<p class="{name}">{markup.escape(text[:MOST_NOTE])}</p>'
+    return ""
 
 
 def _rest(count: int, noun: str) -> str:
-    return f"{count} more {noun}{'s' * (count > 1)}" if count > 0 else ""
+    if count > 0:
+        return f"{count} more {noun}{'s' * (count > 1)}"
+    return ""

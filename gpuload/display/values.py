@@ -1,7 +1,8 @@
-"""Values: single values of a batch as cells of a table, a picture or a text, and fields of a batch as a text.
+"""Values: single values of a batch as cells of a table, a picture or a text, and fields of a batch
+as a text.
 
-Values may be arrays of NumPy, CuPy or any framework, on any device. The part to be shown is cut out where the value is,
-and this part alone is copied to the host.
+Values may be arrays of NumPy, CuPy or any framework, on any device. The part to be shown is cut out
+where the value is, and this part alone is copied to the host.
 """
 
 from __future__ import annotations
@@ -31,12 +32,16 @@ def field_of(name: str, values: Any, spec: Spec | None) -> Field:
     """Return a field of a batch: that of the spec, or what its values alone say of an image."""
     if spec is not None and name in spec:
         return spec[name]
-    shape = tuple(values.shape[1:]) if hasattr(values, "shape") else None
+    if hasattr(values, "shape"):
+        shape = tuple(values.shape[1:])
+    else:
+        shape = None
     return Field(name, np.dtype(np.uint8), shape)
 
 
 def field_text(values: Any, field: Field) -> str:
-    """Return library, dtype, shape and axes of the values of a field: ``"uint8 (32, 224, 224, 3) NHWC"``."""
+    """Return library, dtype, shape and axes of the values of a field:
+    ``"uint8 (32, 224, 224, 3) NHWC"``."""
     if isinstance(values, Ragged):
         lengths = ", ".join(map(str, (len(values), None, *values.payload.shape[1:])))
         return f"{_library(values.payload)}{values.dtype} ({lengths}), {len(values.flat)} elements"
@@ -47,33 +52,51 @@ def field_text(values: Any, field: Field) -> str:
         return type(values).__name__
     dtype, text = values.dtype, str(values.dtype)
     # That of TensorFlow has a name; that of PyTorch is "torch.float32" as a text.
-    title = text if isinstance(dtype, np.dtype) else getattr(dtype, "name", text.rpartition(".")[2])
-    axes = f"N{field.axes}" if field.axes and len(field.axes) + 1 == len(shape) else ""
+    if isinstance(dtype, np.dtype):
+        title = text
+    else:
+        title = getattr(dtype, "name", text.rpartition(".")[2])
+    if field.axes and len(field.axes) + 1 == len(shape):
+        axes = f"N{field.axes}"
+    else:
+        axes = ""
     return " ".join(filter(None, [f"{_library(values)}{title} {tuple(shape)}", axes, field.mark]))
 
 
 def _library(values: Any) -> str:
-    """Return the name of the library of an array and a space; of NumPy, which is the usual one, nothing."""
+    """Return the name of the library of an array and a space; of NumPy, which is the usual one,
+    nothing."""
     names = (base.__module__.partition(".")[0].removesuffix("lib") for base in type(values).__mro__)
-    name = next(name for name in names if name != "gpuload")  # which has arrays of CuPy that know their lane
-    return "" if name in ("numpy", "builtins") else f"{name} "
+    name = next(
+        name for name in names if name != "gpuload"
+    )  # which has arrays of CuPy that know their lane
+    if name in ("numpy", "builtins"):
+        return ""
+    return f"{name} "
 
 
 def cell(values: Any, row: int, field: Field) -> str:
-    """Return the value of a record as HTML: a picture if it is an image, else a text; or why it cannot be shown."""
+    """Return the value of a record as HTML: a picture if it is an image, else a text; or why it
+    cannot be shown."""
     try:
         value = values[row]
         if field.encoded:
             return _file_cell(value, field.name)
         picture = _picture(value, image_axes(value, field), is_mask=field.kind in (MASK, INSTANCES))
-        return markup.escape(_text(value)) if picture is None else markup.image(picture, field.name)
+        if picture is None:
+            return markup.escape(_text(value))
+        return markup.image(picture, field.name)
     except Exception as error:  # of any library
-        cause = error.cause or error.what if isinstance(error, GpuloadError) else str(error)
+        if isinstance(error, GpuloadError):
+            cause = error.cause or error.what
+        else:
+            cause = str(error)
         return markup.escape(f"cannot be shown: {type(error).__name__}: {cause}"[:MOST_TEXT])
 
 
 def _file_cell(value: Any, name: str) -> str:
-    """Return an encoded image as a picture; a large one, which is not decoded for a look, as a text."""
+    """Return an encoded image as a picture; a large one, which is not decoded for a look, as a
+    text."""
     if len(value) > MOST_FILE:
         return f"image file of {len(value):,} bytes"
     data = np.ascontiguousarray(_to_host(value))
@@ -82,7 +105,9 @@ def _file_cell(value: Any, name: str) -> str:
     if head.height * head.width > MOST_PIXELS:
         return title
     picture = _picture(decode.decode(data, head, "RGB"), "HWC", is_mask=False)
-    return title if picture is None else markup.image(picture, name) + markup.lines([title])
+    if picture is None:
+        return title
+    return markup.image(picture, name) + markup.lines([title])
 
 
 def _picture(value: Any, axes: str, *, is_mask: bool) -> Pixels | None:
@@ -107,20 +132,31 @@ def middle_plane(value: Any, axes: str, step: int = 1) -> NDArray[Any]:
     """Return an image as it is shown, on the host, ``[height, width, channels]``.
 
     Args:
-        value: on any device, with at least one pixel; of slices the middle one is shown, of masks of objects the first
-            `MOST_OBJECTS` as labels, of other than 3 channels the first one.
+        value: on any device, with at least one pixel; of slices the middle one is shown, of masks
+            of objects the first `MOST_OBJECTS` as labels, of other than 3 channels the first one.
         axes: of the value, from `image_axes`.
         step: 1 for all rows and columns, 2 for every second one, and so on.
     """
     shape, lines = dict(zip(axes, value.shape, strict=True)), slice(None, None, step)
-    channels = slice(None) if shape.get("C") == 3 else slice(1)
-    parts = {"H": lines, "W": lines, "C": channels, "D": middle_slice(shape.get("D", 0)), "N": slice(MOST_OBJECTS)}
+    if shape.get("C") == 3:
+        channels = slice(None)
+    else:
+        channels = slice(1)
+    parts = {
+        "H": lines,
+        "W": lines,
+        "C": channels,
+        "D": middle_slice(shape.get("D", 0)),
+        "N": slice(MOST_OBJECTS),
+    }
     image = _to_host(value[tuple(parts[axis] for axis in axes)])
     if axes == "NHW":
         return object_labels(image)
     if "C" not in axes:
         return image[..., None]
-    return np.moveaxis(image, 0, -1) if axes == "CHW" else image
+    if axes == "CHW":
+        return np.moveaxis(image, 0, -1)
+    return image
 
 
 def middle_slice(count: int) -> int:
@@ -129,7 +165,8 @@ def middle_slice(count: int) -> int:
 
 
 def image_axes(value: Any, field: Field) -> str:
-    """Return the axes of a value that is an image, ``"HWC"`` say, of masks of objects ``"NHW"``; "" for any other."""
+    """Return the axes of a value that is an image, ``"HWC"`` say, of masks of objects ``"NHW"``; ""
+    for any other."""
     shape = tuple(getattr(value, "shape", ()))
     if field.kind == INSTANCES:
         axes = "NHW"
@@ -138,17 +175,24 @@ def image_axes(value: Any, field: Field) -> str:
     elif field.is_volume:
         axes = field.axes or "DHWC"
     elif len(shape) == 2:
-        axes = "HW" if min(shape) >= LEAST_PLANE and field.axes in ("", "HW") else ""
+        if min(shape) >= LEAST_PLANE and field.axes in ("", "HW"):
+            axes = "HW"
+        else:
+            axes = ""
     else:
         axes = field.axes or ("CHW" if field.is_channels_first else "HWC")
-    return axes if len(axes) == len(shape) and {"H", "W"} <= set(axes) <= set("NDHWC") else ""
+    if len(axes) == len(shape) and {"H", "W"} <= set(axes) <= set("NDHWC"):
+        return axes
+    return ""
 
 
 def _text(value: Any) -> str:
     """Return the beginning of a value, and its shape where it is longer."""
     if isinstance(value, (str, bytes)):
         text = repr(value[:MOST_TEXT])
-        return text if len(value) <= MOST_TEXT else f"{text} ... ({len(value):,} long)"
+        if len(value) <= MOST_TEXT:
+            return text
+        return f"{text} ... ({len(value):,} long)"
     shape = tuple(getattr(value, "shape", ()))
     if not shape:
         return str(_to_host(value)[()])[:MOST_TEXT]
@@ -156,7 +200,9 @@ def _text(value: Any) -> str:
         return f"empty {shape}"
     first = _to_host(value[(*(0,) * (len(shape) - 1), slice(MOST_NUMBERS))])
     text = " ".join(np.array2string(first, precision=4, separator=", ").split())[:MOST_TEXT]
-    return text if len(shape) == 1 and shape[0] <= MOST_NUMBERS else f"{text[:-1]}, ...] {shape}"
+    if len(shape) == 1 and shape[0] <= MOST_NUMBERS:
+        return text
+    return f"{text[:-1]}, ...] {shape}"
 
 
 def _to_host(value: Any) -> NDArray[Any]:

@@ -1,4 +1,5 @@
-"""Executors run a graph: on rows of a step, in many threads at once, or on whole batches, one after the other.
+"""Executors run a graph: on rows of a step, in many threads at once, or on whole batches, one after
+the other.
 
 Which of the two an executor is, its ``kind`` says; `choose` makes them.
 """
@@ -10,20 +11,22 @@ from typing import Any, Literal, Protocol
 
 from gpuload.core.face import Maker
 from gpuload.errors import RowError
+from gpuload.graph.graph import Graph
+from gpuload.kernels.walk import Memory
 from gpuload.ops.base import PARTNER, Draw
-from gpuload.ops.graph import Graph
-from gpuload.ops.walk import Memory
 from gpuload.ragged import Ragged
 
 Array = Any  # numpy.ndarray on the CPU, cupy.ndarray on a GPU
 Values = Array | Ragged | list[Array]
 Fields = dict[str, Values]
-"""The values of some fields: an array ``[N, *shape]`` where the field is uniform, a ``Ragged`` where it is ragged, else
-a list of arrays. Encoded images are uint8 ``Ragged``, a list of arrays will do; they stay on the host on any device."""
+"""The values of some fields: an array ``[N, *shape]`` where the field is uniform, a ``Ragged``
+where it is ragged, else a list of arrays. Encoded images are uint8 ``Ragged``, a list of arrays
+will do; they stay on the host on any device."""
 
 
 def one_row(fields: Fields, draws: Sequence[Draw], row: int) -> tuple[Fields, list[Draw]]:
-    """Return a batch of one row of a batch; where its partner would be mixed into it, it is its own."""
+    """Return a batch of one row of a batch; where its partner would be mixed into it, it is its
+    own."""
     rows = slice(row, row + 1)
     return {name: values[rows] for name, values in fields.items()}, [
         {name: values[rows] * (name != PARTNER) for name, values in draw.items()} for draw in draws
@@ -31,7 +34,8 @@ def one_row(fields: Fields, draws: Sequence[Draw], row: int) -> tuple[Fields, li
 
 
 def find_row_error(run: Callable[[], object]) -> RowError | None:
-    """Return the ``RowError`` that a call raises, None if it raises none; for ``BatchExecutor.row_error``."""
+    """Return the ``RowError`` that a call raises, None if it raises none; for
+    ``BatchExecutor.row_error``."""
     try:
         run()
     except RowError as error:
@@ -63,10 +67,12 @@ class RowExecutor(Protocol):
         Args:
             fields: those of ``graph.touched``.
             draws: of every op, for these rows.
-            out: arrays of the shape and dtype of results, by name: those results are written into them.
-            names: of the results that are needed beside those in ``out``; all if left out. The others are left out.
-            memory: gives memory for images of sizes of their own that are results, where these are written and not
-                views; new memory if left out.
+            out: arrays of the shape and dtype of results, by name: those results are written into
+                them.
+            names: of the results that are needed beside those in ``out``; all if left out. The
+                others are left out.
+            memory: gives memory for images of sizes of their own that are results, where these are
+                written and not views; new memory if left out.
 
         Raises:
             RowError: a row cannot be decoded, or an op cannot take its values.
@@ -77,7 +83,8 @@ class RowExecutor(Protocol):
         """True if all ops can be done by threads of the core while they read; see ``makers``."""
 
     def makers(self, draws: Sequence[Draw], count: int) -> dict[str, Maker]:
-        """Return for each field of ``graph.touched`` what makes its result of the bytes that are read.
+        """Return for each field of ``graph.touched`` what makes its result of the bytes that are
+        read.
 
         Args:
             draws: of every op, for these rows.
@@ -97,7 +104,8 @@ class RowExecutor(Protocol):
 class BatchExecutor(Protocol):
     """Runs a graph on whole batches, in order; used by one thread at a time.
 
-    On a GPU all calls belong on one stream, CuPy's current one: inputs and results are ready in its order.
+    On a GPU all calls belong on one stream, CuPy's current one: inputs and results are ready in its
+    order.
 
     Attributes:
         kind: ``"batches"``.
@@ -119,8 +127,8 @@ class BatchExecutor(Protocol):
         """Queue a batch; never waits for a GPU.
 
         Args:
-            fields: those of ``graph.touched``; host memory must stay unchanged until the batch is finished, and on a
-                GPU until the stream has come so far.
+            fields: those of ``graph.touched``; host memory must stay unchanged until the batch is
+                finished, and on a GPU until the stream has come so far.
             draws: of every op.
 
         Raises:
@@ -128,7 +136,8 @@ class BatchExecutor(Protocol):
         """
 
     def finish(self) -> Fields:
-        """Return the fields of the oldest batch that was started: those of ``graph.results``, as ``spec_out`` says.
+        """Return the fields of the oldest batch that was started: those of ``graph.results``, as
+        ``spec_out`` says.
 
         On a GPU it waits for the device only where an op checks values: until they are checked.
 
@@ -138,7 +147,8 @@ class BatchExecutor(Protocol):
         """
 
     def row_error(self, fields: Fields, draws: Sequence[Draw], row: int) -> RowError | None:
-        """Return why a row of a batch cannot be used, found out by running it alone; None if it can be.
+        """Return why a row of a batch cannot be used, found out by running it alone; None if it can
+        be.
 
         Batches that were started are not touched by it.
 

@@ -1,10 +1,12 @@
 """Checks: values that ops cannot take, found where the values are, and reported on the host later.
 
-Flow  ``ask`` as soon as the values are there, ``send`` after the last question, ``answer`` when the batch is handed
-      out. On a GPU the questions and the copy of one byte to the host are queued on CuPy's current stream, with an
-      event behind them. ``answer`` waits for that event alone, if it has not passed; work that was queued later, of
-      other batches, is not waited for. The byte is kept until then, also where the batch is forgotten.
-Flag  A kernel of our own sets it: CuPy makes ``any`` of CUB, which takes NVRTC 1.3 s to compile, at the first batch.
+Flow  ``ask`` as soon as the values are there, ``send`` after the last question, ``answer`` when the
+      batch is handed out. On a GPU the questions and the copy of one byte to the host are queued on
+      CuPy's current stream, with an event behind them. ``answer`` waits for that event alone, if it
+      has not passed; work that was queued later, of other batches, is not waited for. The byte is
+      kept until then, also where the batch is forgotten.
+Flag  A kernel of our own sets it: CuPy makes ``any`` of CUB, which takes NVRTC 1.3 s to compile, at
+      the first batch.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from numpy.typing import NDArray
 
 from gpuload import device as devices
 from gpuload.executors.base import Values
-from gpuload.ops import cuda
+from gpuload.kernels import cuda
 from gpuload.ops.base import Op
 from gpuload.ragged import Ragged
 
@@ -34,12 +36,18 @@ class Checks:
         self._questions: list[tuple[Op, Values, Any]] = []  # op, values, which rows are wrong
         self._is_wrong = False  # of values on the host
         self._flag: Any = None  # the same of values on the device, there
-        self._answer: NDArray[np.bool_] | None = None  # a copy of the flag on the host, there once the event has passed
+        self._answer: NDArray[np.bool_] | None = (
+            None  # a copy of the flag on the host, there once the event has passed
+        )
         self._event: Any = None
 
     def ask(self, op: Op, values: Values) -> None:
-        """Find out whether an op, one that checks, can take the values of a batch; on a GPU they may be on the host."""
-        xp = np if self._xp is np or _is_on_host(values) else self._xp
+        """Find out whether an op, one that checks, can take the values of a batch; on a GPU they
+        may be on the host."""
+        if self._xp is np or _is_on_host(values):
+            xp = np
+        else:
+            xp = self._xp
         wrong = op.check(xp, values)
         self._questions.append((op, values, wrong))
         if isinstance(wrong, np.ndarray):
@@ -48,9 +56,13 @@ class Checks:
             self._set_flag(wrong)
 
     def _set_flag(self, wrong: Any) -> None:
-        """Set the flag if a row is wrong: one for all questions, so that one byte comes to the host."""
+        """Set the flag if a row is wrong: one for all questions, so that one byte comes to the
+        host."""
         if not devices.compiles(self._xp):
-            self._flag = wrong.any() if self._flag is None else self._flag | wrong.any()
+            if self._flag is None:
+                self._flag = wrong.any()
+            else:
+                self._flag = self._flag | wrong.any()
             return
         if self._flag is None:
             self._flag = devices.zeros((), bool)
@@ -76,17 +88,25 @@ class Checks:
 
     def _on_host(self, value: Any) -> Any:
         """Return an array on the host, and what is no array of a GPU as it is."""
-        return value if self._xp is np or not isinstance(value, self._xp.ndarray) else value.get()
+        if self._xp is np or not isinstance(value, self._xp.ndarray):
+            return value
+        return value.get()
 
     def _is_wrong_there(self) -> bool:
         if self._event is None:
             return False
-        # Asked first: ``synchronize`` is a call of the driver, and the event has usually passed by now.
+        # Asked first: ``synchronize`` is a call of the driver, and the event has usually passed by
+        # now.
         if not self._event.done:
             self._event.synchronize()
         return bool(self._answer)
 
 
 def _is_on_host(values: Values) -> bool:
-    array = values.payload if isinstance(values, Ragged) else values[0] if isinstance(values, list) else values
+    if isinstance(values, Ragged):
+        array = values.payload
+    elif isinstance(values, list):
+        array = values[0]
+    else:
+        array = values
     return isinstance(array, np.ndarray)

@@ -1,6 +1,7 @@
 """Which executor runs a graph, where images are decoded, and why.
 
-A graph runs in up to two parts: on rows in the workers, on the host, and behind that on whole batches, in an executor.
+A graph runs in up to two parts: on rows in the workers, on the host, and behind that on whole
+batches, in an executor.
 
     device   executor   decode    on the host                                behind it
     cpu      array                all ops
@@ -26,14 +27,14 @@ from gpuload.executors import trials
 from gpuload.executors.array import ArrayBatchExecutor, ArrayRowExecutor
 from gpuload.executors.base import BatchExecutor, RowExecutor
 from gpuload.executors.decoding import DEVICE, HOST, Conditions, place_by_rule
+from gpuload.graph.graph import Graph
 from gpuload.images.decode import codec
 from gpuload.ops.base import Op
-from gpuload.ops.graph import Graph
 from gpuload.spec import Field, Spec
 
 NAMES = ("auto", "array", "dali")
 PLACES = ("auto", HOST, DEVICE)
-asks_for_hardware = lazy.function("gpuload.ops.decode", "asks_for_hardware")
+asks_for_hardware = lazy.function("gpuload.ops.value.decode", "asks_for_hardware")
 log = logging.getLogger("gpuload")
 
 
@@ -63,8 +64,8 @@ class Choice(NamedTuple):
 
     Attributes:
         executor: ``"array"`` or ``"dali"``.
-        decode: ``"host"``: in the workers, by the core; ``"device"``: by DALI, on the loader's device; "" where no op
-            decodes images.
+        decode: ``"host"``: in the workers, by the core; ``"device"``: by DALI, on the loader's
+            device; "" where no op decodes images.
         reason: why that executor.
         decode_reason: why there.
     """
@@ -84,15 +85,22 @@ def choose(graph: Graph, device: str, request: ExecutorRequest = DEFAULT_REQUEST
 
     Raises:
         SpecError: no such executor or place, or no executor runs all of the ops.
-        DeviceError: the executor or the place that was asked for, or the device, is not for one of the ops.
+        DeviceError: the executor or the place that was asked for, or the device, is not for one of
+            the ops.
         MissingPackageError: a package that an op needs is not installed.
     """
-    for word, value, choices in (("executor", request.executor, NAMES), ("decode", request.decode, PLACES)):
+    for word, value, choices in (
+        ("executor", request.executor, NAMES),
+        ("decode", request.decode, PLACES),
+    ):
         if value not in choices:
-            raise SpecError(f"{word} = {value!r}", cause="it is not known", remedy=f"use one of {choices}")
+            raise SpecError(
+                f"{word} = {value!r}", cause="it is not known", remedy=f"use one of {choices}"
+            )
     if not graph.ops:
         return Choice("array", "", "there are no ops to run")
-    # What NumPy alone does is on the host wherever images are decoded: its errors do not speak of a place.
+    # What NumPy alone does is on the host wherever images are decoded: its errors do not speak of a
+    # place.
     before_numpy = _host_places(graph, device, "")
     _check_host(graph, before_numpy, device)
     decode, decode_reason = _place_to_decode(graph, device, request, before_numpy)
@@ -108,7 +116,8 @@ def choose(graph: Graph, device: str, request: ExecutorRequest = DEFAULT_REQUEST
 def _executor(
     graph: Graph, behind: Graph, device: str, request: ExecutorRequest, decoding: tuple[str, str]
 ) -> tuple[str, str]:
-    """Return the executor of the ops behind those on the host, and why; ``decoding`` is where images are, and why."""
+    """Return the executor of the ops behind those on the host, and why; ``decoding`` is where
+    images are, and why."""
     of_dali = next((op for op in graph.ops if op.needs_dali), None)
     if of_dali is not None:
         if request.executor == "array":
@@ -172,7 +181,10 @@ def _place_to_decode(
 def _conditions(graph: Graph, device: str, request: ExecutorRequest) -> Conditions:
     """Return what the rule looks at."""
     on_host = _host_places(graph, device, HOST)
-    rows = ArrayRowExecutor(graph.part(on_host)) if codec() is not None else None
+    if codec() is not None:
+        rows = ArrayRowExecutor(graph.part(on_host))
+    else:
+        rows = None
     return Conditions(
         has_dali=_has_dali(),
         codec="" if rows is None else rows.decoder,
@@ -193,17 +205,23 @@ def _place_on_cpu(graph: Graph, request: ExecutorRequest) -> tuple[str, str]:
         return DEVICE, "asked for"
     if any(op.needs_dali for op in graph.ops):
         return DEVICE, "DALI runs an op behind it"
-    # Only where the other one is sound: a failure of both says something about the machine, not about the choice.
+    # Only where the other one is sound: a failure of both says something about the machine, not
+    # about the choice.
     failure = trials.whole_failure("array", "cpu")
     if _has_dali() and failure and not trials.whole_failure("dali", "cpu"):
         _warn(f"DALI decodes images: {failure}")
         return DEVICE, str(failure)
     if codec() is None and _has_dali():
-        return DEVICE, "neither nvImageCodec nor Pillow is installed, which the array executor decodes with"
+        return (
+            DEVICE,
+            "neither nvImageCodec nor Pillow is installed, which the array executor decodes with",
+        )
     return HOST, "it is the faster way on a CPU"
 
 
-def _check_on_device(graph: Graph, device: str, request: ExecutorRequest, before_numpy: Sequence[int]) -> None:
+def _check_on_device(
+    graph: Graph, device: str, request: ExecutorRequest, before_numpy: Sequence[int]
+) -> None:
     """Raise ``DeviceError`` if images cannot be decoded on the device, as was asked for.
 
     Args:
@@ -218,13 +236,17 @@ def _check_on_device(graph: Graph, device: str, request: ExecutorRequest, before
         raise DeviceError(call, cause=cause, remedy="leave decode= out, or write device='gpu'")
     if request.executor == "array":
         cause = "CuPy does not decode images, DALI does"
-        raise DeviceError(f"{call} with executor='array'", cause=cause, remedy=f"leave executor= out; or {remedy}")
+        raise DeviceError(
+            f"{call} with executor='array'", cause=cause, remedy=f"leave executor= out; or {remedy}"
+        )
     # One that decodes labels, say, runs on NumPy itself, beside images that DALI decodes.
     place = next((p for p in before_numpy if graph.ops[p].codec and p not in graph.for_numpy), None)
     if place is not None:
         behind = next(graph.ops[later] for later in graph.for_numpy if later > place)
         if behind.calls_python:
-            remedy += "; a function that takes arrays of CuPy is gl.ops.Python(function, on_device=True)"
+            remedy += (
+                "; a function that takes arrays of CuPy is gl.ops.Python(function, on_device=True)"
+            )
         raise DeviceError(
             f"{call}, with {type(behind).__name__} behind {type(graph.ops[place]).__name__}",
             cause="that op runs on NumPy, on the host, and what is before it does, too",
@@ -233,12 +255,20 @@ def _check_on_device(graph: Graph, device: str, request: ExecutorRequest, before
 
 
 def heed_failures(graph: Graph, choice: Choice, device: str) -> tuple[Graph, str]:
-    """Return the graph as it works on this machine, and what `gpuload doctor` found, "" if nothing of concern.
+    """Return the graph as it works on this machine, and what `gpuload doctor` found, "" if nothing
+    of concern.
 
-    Where the executor fails at regions of images, it is the graph that decodes whole images, with the same pixels.
+    Where the executor fails at regions of images, it is the graph that decodes whole images, with
+    the same pixels.
     """
-    name, place = ("array", "cpu") if choice.decode == HOST else ("dali", device)
-    failures = trials.load(name, place) if choice.decode else ()
+    if choice.decode == HOST:
+        name, place = ("array", "cpu")
+    else:
+        name, place = ("dali", device)
+    if choice.decode:
+        failures = trials.load(name, place)
+    else:
+        failures = ()
     texts = [str(failure) for failure in failures if not failure.is_region][:1]
     region = next((failure for failure in failures if failure.is_region), None)
     if region is not None and place == "cpu" and any(crop is not None for crop in graph.crops):
@@ -257,7 +287,8 @@ def _warn(text: str) -> None:
 
 
 def split_ops(graph: Graph, choice: Choice, device: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the places of the ops that run on rows on the host, and of those that run on whole batches behind them.
+    """Return the places of the ops that run on rows on the host, and of those that run on whole
+    batches behind them.
 
     Args:
         graph: the ops.
@@ -266,18 +297,30 @@ def split_ops(graph: Graph, choice: Choice, device: str) -> tuple[tuple[int, ...
     """
     every = range(len(graph.ops))
     # On a CPU the array executor runs in the workers; nothing is left for whole batches.
-    on_host = tuple(every) if choice.on_rows(device) else _host_places(graph, device, choice.decode)
+    if choice.on_rows(device):
+        on_host = tuple(every)
+    else:
+        on_host = _host_places(graph, device, choice.decode)
     return on_host, tuple(place for place in every if place not in on_host)
 
 
 def _host_places(graph: Graph, device: str, decode: str) -> tuple[int, ...]:
     """Return the places of the ops that run on the host before a batch goes to DALI or to a GPU.
 
-    On a CPU, ops for NumPy behind an operator of DALI on their fields are not among them: they run behind DALI.
+    On a CPU, ops for NumPy behind an operator of DALI on their fields are not among them: they run
+    behind DALI.
     """
-    behind = graph.behind_dali if device == "cpu" else frozenset[int]()
-    to_size = graph.to_one_size if decode == HOST else ()
-    return graph.with_ops_before([*(place for place in graph.for_numpy if place not in behind), *to_size])
+    if device == "cpu":
+        behind = graph.behind_dali
+    else:
+        behind = frozenset[int]()
+    if decode == HOST:
+        to_size = graph.to_one_size
+    else:
+        to_size = ()
+    return graph.with_ops_before(
+        [*(place for place in graph.for_numpy if place not in behind), *to_size]
+    )
 
 
 def part_behind(graph: Graph, on_host: Sequence[int]) -> Graph:
@@ -289,7 +332,8 @@ def part_behind(graph: Graph, on_host: Sequence[int]) -> Graph:
 def decoding_line(
     graph: Graph, on_host: Sequence[int], choice: Choice, device: str, batch_names: Sequence[str]
 ) -> dict[str, str]:
-    """Return the line of ``describe()`` that says where images are decoded, and what is uploaded; {} without images.
+    """Return the line of ``describe()`` that says where images are decoded, and what is uploaded;
+    {} without images.
 
     Args:
         graph: the ops.
@@ -301,12 +345,22 @@ def decoding_line(
     if not choice.decode:
         return {}
     if choice.decode == DEVICE:
-        place = "the host" if device == "cpu" else device
+        if device == "cpu":
+            place = "the host"
+        else:
+            place = device
         return {"decoding": f"on {place}, by DALI ({choice.decode_reason})"}
     host = graph.part(on_host)
     names, images = _image_names(host), _images_behind(graph, on_host, batch_names)
-    ops = " ".join(type(op).__name__ for op, on in zip(host.ops, host.outputs, strict=True) if names.intersection(on))
-    decoder = "the core" if ArrayRowExecutor(host).decoder == "core" else "Python"
+    ops = " ".join(
+        type(op).__name__
+        for op, on in zip(host.ops, host.outputs, strict=True)
+        if names.intersection(on)
+    )
+    if ArrayRowExecutor(host).decoder == "core":
+        decoder = "the core"
+    else:
+        decoder = "Python"
     sizes = [prod(field.fixed_shape) * field.dtype.itemsize for field in images if field.uniform]
     size = "images of sizes of their own"
     if len(sizes) == len(images):
@@ -316,8 +370,11 @@ def decoding_line(
     return {"decoding": line}
 
 
-def _images_behind(graph: Graph, on_host: Sequence[int], batch_names: Sequence[str] | None) -> list[Field]:
-    """Return the fields of images that the ops on the host leave to those behind them, or to a batch."""
+def _images_behind(
+    graph: Graph, on_host: Sequence[int], batch_names: Sequence[str] | None
+) -> list[Field]:
+    """Return the fields of images that the ops on the host leave to those behind them, or to a
+    batch."""
     host, behind = graph.part(on_host), part_behind(graph, on_host)
     later_names = behind.touched.union(host.spec_out.names if batch_names is None else batch_names)
     return [host.spec_out[name] for name in _image_names(host) & later_names]
@@ -332,10 +389,11 @@ def _image_names(graph: Graph) -> set[str]:
 
 
 def in_dali(graph: Graph, device: str) -> tuple[int, ...]:
-    """Return the places of the ops that DALI runs; the others run behind it, in their array forms on the same device.
+    """Return the places of the ops that DALI runs; the others run behind it, in their array forms
+    on the same device.
 
-    These are an op that has no form in DALI and all ops behind it on its fields. On a GPU also the ops on fields that
-    no op needs DALI for, as labels beside images: CuPy has them there already.
+    These are an op that has no form in DALI and all ops behind it on its fields. On a GPU also the
+    ops on fields that no op needs DALI for, as labels beside images: CuPy has them there already.
 
     Args:
         graph: ops that run on whole batches.
@@ -344,7 +402,10 @@ def in_dali(graph: Graph, device: str) -> tuple[int, ...]:
     Raises:
         SpecError: an op that only DALI runs is behind one that it does not run, or it runs none.
     """
-    array_fields = _without_dali(graph) if device != "cpu" else set()
+    if device != "cpu":
+        array_fields = _without_dali(graph)
+    else:
+        array_fields = set()
     places, cause = [], dict.fromkeys(array_fields, "no op before it needs DALI")
     for place, op in enumerate(graph.ops):
         names = graph.outputs[place]
@@ -369,26 +430,41 @@ def in_dali(graph: Graph, device: str) -> tuple[int, ...]:
 
 
 def _without_dali(graph: Graph) -> set[str]:
-    """Return the fields that no op needs DALI for, neither on them nor on fields that share an op with them.
+    """Return the fields that no op needs DALI for, neither on them nor on fields that share an op
+    with them.
 
     Where no op at all needs DALI, it was asked for, and these are none.
     """
     dali_fields = {
-        name for op, on in zip(graph.ops, graph.outputs, strict=True) if op.codec or op.needs_dali for name in on
+        name
+        for op, on in zip(graph.ops, graph.outputs, strict=True)
+        if op.codec or op.needs_dali
+        for name in on
     }
-    # To a fixed point: an image and its mask share a crop, the mask and a map share another op, and so on.
-    while partners := {name for on in graph.outputs if dali_fields.intersection(on) for name in on} - dali_fields:
+    # To a fixed point: an image and its mask share a crop, the mask and a map share another op, and
+    # so on.
+    while (
+        partners := {name for on in graph.outputs if dali_fields.intersection(on) for name in on}
+        - dali_fields
+    ):
         dali_fields |= partners
-    return {name for on in graph.outputs for name in on} - dali_fields if dali_fields else set()
+    if dali_fields:
+        return {name for on in graph.outputs for name in on} - dali_fields
+    return set()
 
 
 def _check_host(graph: Graph, on_host: Sequence[int], device: str) -> None:
     """Raise an error if one of the ops on the host cannot run on NumPy there."""
     ops = [graph.ops[place] for place in on_host]
     for place in on_host:
-        op, behind = graph.ops[place], graph.ops[next(later for later in (*graph.for_numpy, place) if later >= place)]
+        op, behind = (
+            graph.ops[place],
+            graph.ops[next(later for later in (*graph.for_numpy, place) if later >= place)],
+        )
         if not op.needs_numpy and device != "cpu":
-            _check_stays(op, graph.before(place), graph.specs[place].only(graph.targets[place]), device)
+            _check_stays(
+                op, graph.before(place), graph.specs[place].only(graph.targets[place]), device
+            )
         if op.needs_dali:
             raise SpecError(
                 f"{behind} behind {op}",
@@ -403,8 +479,11 @@ def _check_host(graph: Graph, on_host: Sequence[int], device: str) -> None:
 
 
 def _check_stays(op: Op, before: Spec, after: Spec, device: str) -> None:
-    """Raise ``DeviceError`` if an op takes a field away from a GPU, for its dtype is for the host alone."""
-    field = next((field for field in after if field.host_only and not before[field.name].host_only), None)
+    """Raise ``DeviceError`` if an op takes a field away from a GPU, for its dtype is for the host
+    alone."""
+    field = next(
+        (field for field in after if field.host_only and not before[field.name].host_only), None
+    )
     if field is not None:
         raise DeviceError(
             f"{op} on {device}",
@@ -420,7 +499,9 @@ def _no_codec() -> MissingPackageError:
 def _check_dali(user: str, device: str) -> None:
     """Raise ``MissingPackageError`` if DALI is not installed, for what needs it."""
     if not _has_dali():
-        raise missing_package("nvidia-dali", needed_for=user, remedy=driver.install_packages(device))
+        raise missing_package(
+            "nvidia-dali", needed_for=user, remedy=driver.install_packages(device)
+        )
 
 
 def _has_dali() -> bool:
@@ -428,7 +509,8 @@ def _has_dali() -> bool:
 
 
 def runs_on_rows(name: str, device: str) -> bool:
-    """Return True if an executor of this name runs on rows on a device, False if it runs on whole batches."""
+    """Return True if an executor of this name runs on rows on a device, False if it runs on whole
+    batches."""
     return name == "array" and device == "cpu"
 
 
@@ -437,7 +519,9 @@ def on_rows(graph: Graph) -> RowExecutor:
     return ArrayRowExecutor(graph)
 
 
-def make(name: str, graph: Graph, *, device: str, batch_size: int, num_threads: int) -> RowExecutor | BatchExecutor:
+def make(
+    name: str, graph: Graph, *, device: str, batch_size: int, num_threads: int
+) -> RowExecutor | BatchExecutor:
     """Return a new executor; its ``kind`` is "rows" where ``runs_on_rows`` is True, else "batches".
 
     Args:
@@ -453,12 +537,19 @@ def make(name: str, graph: Graph, *, device: str, batch_size: int, num_threads: 
         DeviceError: the GPU cannot be used; the cause is named.
     """
     if name == "dali":
-        dali: Any = importlib.import_module("gpuload.executors.dali")  # the package nvidia.dali is large
-        words: dict[str, Any] = {"device": device, "batch_size": batch_size, "num_threads": num_threads}
+        dali: Any = importlib.import_module(
+            "gpuload.executors.dali"
+        )  # the package nvidia.dali is large
+        words: dict[str, Any] = {
+            "device": device,
+            "batch_size": batch_size,
+            "num_threads": num_threads,
+        }
         places = in_dali(graph, device)
-        executor: BatchExecutor = (
-            dali.DaliExecutor(graph, **words) if len(places) == len(graph.ops) else dali.Chain(graph, places, **words)
-        )
+        if len(places) == len(graph.ops):
+            executor: BatchExecutor = dali.DaliExecutor(graph, **words)
+        else:
+            executor = dali.Chain(graph, places, **words)
         return executor
     if runs_on_rows(name, device):
         return on_rows(graph)

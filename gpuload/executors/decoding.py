@@ -1,10 +1,14 @@
-"""Decoding: where images are decoded for a GPU, by a rule that says the same in each run of a program on a machine.
+"""Decoding: where images are decoded for a GPU, by a rule that says the same in each run of a
+program on a machine.
 
-Host    The core decodes in the workers, up to the op that gives images one size, and bytes are uploaded: 0.75 to 0.95
-        ms of one core for a JPEG of 500 x 375 pixels, with the pixels of a CPU.
-Device  DALI decodes on the GPU, whole images: 3.7 ms of its threads for one on an H100, with pixels of its own.
-Rule    The ops, the formats of the files, the packages, the cores for each GPU, and what `gpuload doctor` found decide;
-        no measurement does, so that a program has the same pixels when it is started again.
+Host    The core decodes in the workers, up to the op that gives images one size, and bytes are
+        uploaded: 0.75 to 0.95 ms of one core for a JPEG of 500 x 375 pixels, with the pixels of a
+        CPU.
+Device  DALI decodes on the GPU, whole images: 3.7 ms of its threads for one on an H100, with pixels
+of its own.
+Rule    The ops, the formats of the files, the packages, the cores for each GPU, and what
+        `gpuload doctor` found decide; no measurement does, so that a program has the same pixels
+        when it is started again.
 """
 
 from __future__ import annotations
@@ -12,11 +16,25 @@ from __future__ import annotations
 from typing import NamedTuple
 
 HOST, DEVICE = "host", "device"
-# A ResNet-50 takes some 3,000 images/s on an H100, and a core makes 1,050 to 1,330: with fewer cores the GPU helps.
+# A ResNet-50 takes some 3,000 images/s on an H100, and a core makes 1,050 to 1,330: with fewer
+# cores the GPU helps.
 MIN_CORES = 3
 # Endings of files that DALI decodes on the CPU, as whole images, or not at all.
 CPU_ENDINGS = frozenset(
-    (".png", ".webp", ".bmp", ".tif", ".tiff", ".pnm", ".ppm", ".pgm", ".pbm", ".gif", ".avif", ".apng")
+    (
+        ".png",
+        ".webp",
+        ".bmp",
+        ".tif",
+        ".tiff",
+        ".pnm",
+        ".ppm",
+        ".pgm",
+        ".pbm",
+        ".gif",
+        ".avif",
+        ".apng",
+    )
 )
 
 
@@ -25,12 +43,14 @@ class Conditions(NamedTuple):
 
     Attributes:
         has_dali: DALI is installed.
-        codec: ``"core"``: the core decodes for these ops; ``"Python"``: Python does, more slowly; "": no codec.
+        codec: ``"core"``: the core decodes for these ops; ``"Python"``: Python does, more slowly;
+            "": no codec.
         has_one_size: the ops on the host give all images one size.
         wants_hardware: an op asks for the GPU's hardware decoder.
         num_cores: for each GPU.
         endings: of the names of files, in lower case, ``".jpg"``; empty where no file is an image.
-        host_fault, device_fault: what `gpuload doctor` found of the one and of the other; "" for no fault.
+        host_fault, device_fault: what `gpuload doctor` found of the one and of the other; "" for no
+            fault.
     """
 
     has_dali: bool = True
@@ -44,26 +64,48 @@ class Conditions(NamedTuple):
 
 
 def place_by_rule(conditions: Conditions) -> tuple[str, str]:
-    """Return where images are decoded, `HOST` or `DEVICE`, and why; the first line that holds decides.
+    """Return where images are decoded, `HOST` or `DEVICE`, and why; the first line that holds
+    decides.
 
     One of ``has_dali`` and ``codec`` must be there.
     """
     cores, endings = conditions.num_cores, ", ".join(sorted(conditions.endings))
     cases = (
         (not conditions.has_dali, HOST, "DALI is not installed"),
-        (not conditions.codec, DEVICE, "neither nvImageCodec nor Pillow is installed, which decode on the host"),
+        (
+            not conditions.codec,
+            DEVICE,
+            "neither nvImageCodec nor Pillow is installed, which decode on the host",
+        ),
         (conditions.wants_hardware, DEVICE, "the op asks for the hardware decoder"),
-        (bool(conditions.device_fault) and not conditions.host_fault, HOST, conditions.device_fault),
-        (bool(conditions.host_fault) and not conditions.device_fault, DEVICE, conditions.host_fault),
+        (
+            bool(conditions.device_fault) and not conditions.host_fault,
+            HOST,
+            conditions.device_fault,
+        ),
+        (
+            bool(conditions.host_fault) and not conditions.device_fault,
+            DEVICE,
+            conditions.host_fault,
+        ),
         (not conditions.has_one_size, DEVICE, "no op behind Decode gives the images one size"),
-        (conditions.codec != "core", DEVICE, "the core does not decode for these ops, and Python is slower"),
+        (
+            conditions.codec != "core",
+            DEVICE,
+            "the core does not decode for these ops, and Python is slower",
+        ),
         (
             bool(conditions.endings) and conditions.endings <= CPU_ENDINGS,
             HOST,
             f"DALI has no decoder on a GPU for files named {endings}",
         ),
-        (cores < MIN_CORES, DEVICE, f"{cores} of the {MIN_CORES} cores for each GPU that the host needs to decode"),
+        (
+            cores < MIN_CORES,
+            DEVICE,
+            f"{cores} of the {MIN_CORES} cores for each GPU that the host needs to decode",
+        ),
     )
     return next(
-        ((place, reason) for holds, place, reason in cases if holds), (HOST, f"there are {cores} cores for each GPU")
+        ((place, reason) for holds, place, reason in cases if holds),
+        (HOST, f"there are {cores} cores for each GPU"),
     )

@@ -4,9 +4,10 @@
     bounds_of(graph, ...)       how far the fields of a batch may be from that
     difference(x, y, bound)     where they are further apart, in words
 
-The oracle has none of the compiled stages that the array executor has on a CPU: no fused pass, no tiles, no threads of
-the core, no regions of images. So it can audit that executor, too. An op whose array form is one call of the core, as a
-resize, is that call there as well; tests hold these calls to NumPy.
+The oracle has none of the compiled stages that the array executor has on a CPU: no fused pass, no
+tiles, no threads of the core, no regions of images. So it can audit that executor, too. An op whose
+array form is one call of the core, as a resize, is that call there as well; tests hold these calls
+to NumPy.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from numpy.typing import NDArray
 
 from gpuload.executors.array.stages import as_values, run_joint
 from gpuload.executors.checks import Checks
-from gpuload.ops import walk
+from gpuload.graph.graph import Graph
+from gpuload.kernels import walk
 from gpuload.ops.base import Draw, Op
 from gpuload.ops.bounds import (
     EXACT,
@@ -35,11 +37,14 @@ from gpuload.ops.bounds import (
     scale_bound,
     stated_bound,
 )
-from gpuload.ops.graph import Graph
 from gpuload.spec import MOST_CHANNELS, Field
 
 TEXTS = "OSU"  # kinds of dtypes that hold texts
-TINY = {"f2": 6e-8, "f4": 1.2e-38, "f8": 0.0}  # of a float: what differs by no more may do so on another device
+TINY = {
+    "f2": 6e-8,
+    "f4": 1.2e-38,
+    "f8": 0.0,
+}  # of a float: what differs by no more may do so on another device
 WIDE = 257  # of uint16: what a level of 255 is
 HALF_STEP = 2.0**-10  # of a float16, as a part of it
 MOST_CHARACTERS = 60  # of a value in a message
@@ -89,7 +94,9 @@ class Oracle:
                     checks = Checks(np)
                     checks.ask(op_on_field, self._column(place, name, now[name]))
                     checks.answer()
-                now[name] = [_make(op_on_field, value, draw, row) for row, value in enumerate(now[name])]
+                now[name] = [
+                    _make(op_on_field, value, draw, row) for row, value in enumerate(now[name])
+                ]
         return {name: now[name] for name in self.names}
 
     def _column(self, place: int, name: str, values: Any) -> Any:
@@ -99,15 +106,19 @@ class Oracle:
 
 def _make(op: Op, value: Any, draw: Draw, row: int) -> Any:
     """Return one record after an op."""
-    return np.asarray(op.array(np, np.asarray(value), {name: values[row] for name, values in draw.items()}))
+    return np.asarray(
+        op.array(np, np.asarray(value), {name: values[row] for name, values in draw.items()})
+    )
 
 
-def bounds_of(graph: Graph, names: Collection[str], party_of: Callable[[int], str]) -> dict[str, Bound]:
+def bounds_of(
+    graph: Graph, names: Collection[str], party_of: Callable[[int], str]
+) -> dict[str, Bound]:
     """Return how far the fields of a batch may be from the array forms of the ops.
 
-    A difference that an op may make is carried through the ops behind it. Those that move values, or multiply them
-    (crop, flip, Normalize: what folds into a walk), keep it, or multiply it, too. A resize makes means of values.
-    Others may make more of a difference.
+    A difference that an op may make is carried through the ops behind it. Those that move values,
+    or multiply them (crop, flip, Normalize: what folds into a walk), keep it, or multiply it, too.
+    A resize makes means of values. Others may make more of a difference.
 
     Args:
         graph: the ops.
@@ -140,11 +151,12 @@ def _worst(bounds: Sequence[Bound]) -> Bound:
 
 
 def _of_record(bound: Bound, field: Field) -> Bound:
-    """Return a bound for the values of a single record; levels are no unit of floating-point numbers.
+    """Return a bound for the values of a single record; levels are no unit of floating-point
+    numbers.
 
-    How many values may differ is true of many images: of one that is smooth, half of all sums may be halves. Whole
-    numbers differ by one or not at all: a bound of rounding of floating-point numbers is none of theirs, however ops in
-    a choice loosen it.
+    How many values may differ is true of many images: of one that is smooth, half of all sums may
+    be halves. Whole numbers differ by one or not at all: a bound of rounding of floating-point
+    numbers is none of theirs, however ops in a choice loosen it.
     """
     if bound == EXACT or (field.dtype.kind in "iu" and bound.largest < 1):
         return EXACT
@@ -157,21 +169,39 @@ def _carried(graph: Graph, place: int, name: str, bound: Bound) -> Bound:
     """Return the bound of a field behind an op that makes no difference of its own."""
     if bound == EXACT:
         return bound
-    op, draw, begin = graph.op_on(place, name), graph.empty_draws[place], walk.begin(graph.before(place)[name], 0)
-    if op.resample(draw, np.empty((0, 2), np.int32)) is not None:  # means of values, which are rounded
-        rounding = 1 if graph.specs[place][name].dtype.kind in "iu" else 0
+    op, draw, begin = (
+        graph.op_on(place, name),
+        graph.empty_draws[place],
+        walk.begin(graph.before(place)[name], 0),
+    )
+    if (
+        op.resample(draw, np.empty((0, 2), np.int32)) is not None
+    ):  # means of values, which are rounded
+        if graph.specs[place][name].dtype.kind in "iu":
+            rounding = 1
+        else:
+            rounding = 0
         return bound._replace(largest=bound.largest + rounding, share=1, gains=())
-    path = None if begin is None else op.fold(begin, draw)
+    if begin is None:
+        path = None
+    else:
+        path = op.fold(begin, draw)
     if path is None:
         return loosen_bound(bound, _growth(op))
-    return bound if path.scale is None else scale_bound(bound, path.scale)
+    if path.scale is None:
+        return bound
+    return scale_bound(bound, path.scale)
 
 
 def _growth(op: Op) -> Growth:
     """Return what an op may make of differences; of an op of the user's nothing is known."""
     inner: Sequence[Op] = getattr(op, "inner", ())
     is_foreign = op.calls_python or not type(op).__module__.startswith("gpuload.")
-    if is_foreign or type(op).__name__ in STRETCHING or any(_growth(part) is STRETCH for part in inner):
+    if (
+        is_foreign
+        or type(op).__name__ in STRETCHING
+        or any(_growth(part) is STRETCH for part in inner)
+    ):
         return STRETCH
     return MILD
 
@@ -183,11 +213,13 @@ def difference(actual: Any, expected: Any, bound: Bound, axes: str = "") -> str:
         actual: of a record, as the executor made it, on the host.
         expected: the same, as the array forms make it.
         bound: the largest difference.
-        axes: what each axis is, ``"HWC"``, ``"NHWC"`` of several records: means are those of a channel of a record.
-            "" where that is not known: those of all values.
+        axes: what each axis is, ``"HWC"``, ``"NHWC"`` of several records: means are those of a
+            channel of a record. "" where that is not known: those of all values.
     """
     x, y = np.asarray(actual), np.asarray(expected)
-    if x.dtype.kind in TEXTS and y.dtype.kind in TEXTS and x.shape == y.shape:  # of lengths of their own
+    if (
+        x.dtype.kind in TEXTS and y.dtype.kind in TEXTS and x.shape == y.shape
+    ):  # of lengths of their own
         x, y = x.astype(object), y.astype(object)
     if (x.dtype, x.shape) != (y.dtype, y.shape):
         return f"it is {x.dtype} {x.shape}, and should be {y.dtype} {y.shape}"
@@ -195,7 +227,9 @@ def difference(actual: Any, expected: Any, bound: Bound, axes: str = "") -> str:
         return ""
     if x.dtype.kind not in "biufc":
         wrong = _differs(x, y)
-        return _sentence(x, y, wrong, "") if wrong.any() else ""
+        if wrong.any():
+            return _sentence(x, y, wrong, "")
+        return ""
     distance = _distance(x, y)
     if len(axes) != x.ndim:
         axes = ""
@@ -215,28 +249,44 @@ def difference(actual: Any, expected: Any, bound: Bound, axes: str = "") -> str:
 
 
 def _mean_sentence(
-    distance: NDArray[np.float64], is_larger: NDArray[np.bool_], bound: Bound, axes: str, gains: Any, limit: Any
+    distance: NDArray[np.float64],
+    is_larger: NDArray[np.bool_],
+    bound: Bound,
+    axes: str,
+    gains: Any,
+    limit: Any,
 ) -> str:
-    """Return in words how far a channel of a record is away in the mean; "" if no further than it may."""
+    """Return in words how far a channel of a record is away in the mean; "" if no further than it
+    may."""
     if bound.mean == bound.shift == inf:
         return ""
     inner = tuple(place for place, axis in enumerate(axes) if axis not in "NC") or None
     rounding = np.max(limit - bound.largest * gains)  # of floating-point numbers
     parts = [
         ("difference", distance, bound.mean),
-        ("difference of a channel, with its sign,", np.where(is_larger, distance, -distance), bound.shift),
+        (
+            "difference of a channel, with its sign,",
+            np.where(is_larger, distance, -distance),
+            bound.shift,
+        ),
     ]
     for subject, values, limit_of_mean in parts:
-        with np.errstate(invalid="ignore"):  # infinities of both signs, among the few values that may be anything
+        with np.errstate(
+            invalid="ignore"
+        ):  # infinities of both signs, among the few values that may be anything
             means = np.abs(np.mean(values / gains, axis=inner))
         if limit_of_mean < inf and float(means.max()) > limit_of_mean + rounding:
-            unit = "" if np.ndim(gains) == 0 else ", in units of the channel that may differ most"
+            if np.ndim(gains) == 0:
+                unit = ""
+            else:
+                unit = ", in units of the channel that may differ most"
             return f"; the mean {subject} is {float(means.max()):.3g}, and may be {limit_of_mean:.3g}{unit}"
     return ""
 
 
 def _gains(bound: Bound, axes: str, shape: tuple[int, ...]) -> Any:
-    """Return what the differences of each value may be multiplied by: 1, or a number for each channel."""
+    """Return what the differences of each value may be multiplied by: 1, or a number for each
+    channel."""
     place = axes.find("C")
     if place < 0 or len(bound.gains) != shape[place] or min(bound.gains) <= 0:
         return 1.0
@@ -244,7 +294,8 @@ def _gains(bound: Bound, axes: str, shape: tuple[int, ...]) -> Any:
 
 
 def _distance(x: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
-    """Return how far numbers are apart; NaN is no distance from NaN, and a long one from a number."""
+    """Return how far numbers are apart; NaN is no distance from NaN, and a long one from a
+    number."""
     with np.errstate(all="ignore"):
         if x.dtype.kind == "c":
             distance = np.abs(x - y).astype(np.float64)
@@ -257,24 +308,34 @@ def _distance(x: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def axes_of(field: Field) -> str:
-    """Return what each axis of a field's values is; "" where that is not known and nothing shows it."""
+    """Return what each axis of a field's values is; "" where that is not known and nothing shows
+    it."""
     if field.axes or field.shape is None or len(field.shape) != 3:
         return field.axes
     if field.is_channels_first:
         return "CHW"
-    return "HWC" if field.shape[2] is not None and field.shape[2] <= MOST_CHANNELS else ""
+    if field.shape[2] is not None and field.shape[2] <= MOST_CHANNELS:
+        return "HWC"
+    return ""
 
 
 def _limit(y: NDArray[Any], bound: Bound, gains: Any) -> Any:
-    """Return the largest difference that a bound allows for such values: a number, or one for each channel."""
+    """Return the largest difference that a bound allows for such values: a number, or one for each
+    channel."""
     if y.dtype.kind not in "fc":
         return bound.largest * gains
-    tiny = TINY.get(f"f{y.dtype.itemsize}", 0.0) if y.dtype.kind == "f" else 0.0
+    if y.dtype.kind == "f":
+        tiny = TINY.get(f"f{y.dtype.itemsize}", 0.0)
+    else:
+        tiny = 0.0
     relative = bound.relative
     if y.dtype == np.float16 and bound != EXACT:
         relative += HALF_STEP
     finite = y[np.isfinite(y)]
-    scale = max(1.0, float(np.abs(finite.astype(np.float64)).max(initial=0))) if y.dtype.kind == "f" else 1.0
+    if y.dtype.kind == "f":
+        scale = max(1.0, float(np.abs(finite.astype(np.float64)).max(initial=0)))
+    else:
+        scale = 1.0
     return np.maximum(bound.largest * gains + relative * scale, tiny)
 
 
@@ -283,7 +344,10 @@ def _differs(x: NDArray[Any], y: NDArray[Any]) -> NDArray[np.bool_]:
     if x.dtype.hasobject:
         pairs = zip(x.ravel(), y.ravel(), strict=True)
         return np.array([not (a is b or a == b) for a, b in pairs], np.bool_).reshape(x.shape)
-    sides = [np.frombuffer(np.ascontiguousarray(z).tobytes(), np.uint8).reshape(z.size, -1) for z in (x, y)]
+    sides = [
+        np.frombuffer(np.ascontiguousarray(z).tobytes(), np.uint8).reshape(z.size, -1)
+        for z in (x, y)
+    ]
     wrong: NDArray[np.bool_] = (sides[0] != sides[1]).any(axis=1).reshape(x.shape)
     return wrong
 
@@ -291,7 +355,13 @@ def _differs(x: NDArray[Any], y: NDArray[Any]) -> NDArray[np.bool_]:
 def _sentence(x: NDArray[Any], y: NDArray[Any], wrong: NDArray[np.bool_], about: str) -> str:
     """Return how many values are wrong, and the first of them with what it should be."""
     first = tuple(int(axis) for axis in np.unravel_index(int(wrong.argmax()), wrong.shape))
-    place = f"the one at {list(first)}" if first else "it"
-    texts = [repr(z[first].item() if z.dtype.kind in "biufc" else z[first])[:MOST_CHARACTERS] for z in (x, y)]
+    if first:
+        place = f"the one at {list(first)}"
+    else:
+        place = "it"
+    texts = [
+        repr(z[first].item() if z.dtype.kind in "biufc" else z[first])[:MOST_CHARACTERS]
+        for z in (x, y)
+    ]
     count = int(np.count_nonzero(wrong))
     return f"{count:,} of {wrong.size:,} values differ: {place} is {texts[0]}, and should be {texts[1]}{about}"

@@ -1,17 +1,21 @@
-"""Trials: what `gpuload doctor`, or an audit, found out about the decoding of images on this machine.
+"""Trials: what `gpuload doctor`, or an audit, found out about the decoding of images on this
+machine.
 
 Failures of formats, in one file:
-File     One in the cache folder for each machine and set of versions (``stamp``): with another version of a codec, or
-         after another driver was installed, nothing is known. It is there only where something failed; the next run
-         of `gpuload doctor` replaces or removes it. It is private to its user, as all kept files.
-Use      ``executor="auto"`` does not choose an executor that failed on the CPU where the other one did not. Where it
-         failed at regions alone, whole images are decoded and cut, with the same pixels. ``Loader.describe`` and a
-         warning in the log name what failed. ``GPULOAD_DOCTOR=0`` switches this off.
+File     One in the cache folder for each machine and set of versions (``stamp``): with another
+         version of a codec, or after another driver was installed, nothing is known. It is there
+         only where something failed; the next run of `gpuload doctor` replaces or removes it. It is
+         private to its user, as all kept files.
+Use      ``executor="auto"`` does not choose an executor that failed on the CPU where the other one
+         did not. Where it failed at regions alone, whole images are decoded and cut, with the same
+         pixels. ``Loader.describe`` and a warning in the log name what failed. ``GPULOAD_DOCTOR=0``
+         switches this off.
 
 Verdicts on the decoders of GPUs, a file each, of the same form:
-File     One for each machine, set of versions, driver, card and decoder. A decoder without one is not known.
-Use      The first batches of a place whose decoder is not known are audited whole, which gives its verdict. Where it is
-         bad, a loader with that decoder is refused.
+File     One for each machine, set of versions, driver, card and decoder. A decoder without one is
+not known.
+Use      The first batches of a place whose decoder is not known are audited whole, which gives its
+         verdict. Where it is bad, a loader with that decoder is refused.
 """
 
 from __future__ import annotations
@@ -66,7 +70,8 @@ class Verdict:
     """What is known of a decoder of images on a GPU.
 
     Attributes:
-        is_good: True if all images had the pixels of the CPU, within the bound of ``gl.ops.Decode``.
+        is_good: True if all images had the pixels of the CPU, within the bound of
+            ``gl.ops.Decode``.
         about: how many images were compared, or how one differs.
     """
 
@@ -75,7 +80,8 @@ class Verdict:
 
 
 def save(failures: Sequence[Failure]) -> str:
-    """Store what failed on this machine, in place of what was stored before; return the path of the file.
+    """Store what failed on this machine, in place of what was stored before; return the path of the
+    file.
 
     Raises:
         FileError: the cache folder cannot be written.
@@ -112,7 +118,8 @@ def save_verdict(decoder: str, card: str, verdict: Verdict) -> str:
 
 
 def load_verdict(decoder: str, card: str) -> Verdict | None:
-    """Return the verdict on a decoder on a card, with the driver and the versions of now; None if there is none."""
+    """Return the verdict on a decoder on a card, with the driver and the versions of now; None if
+    there is none."""
     content = _read(decoder=decoder, card=card)
     return Verdict(**content[0]) if content else None
 
@@ -148,11 +155,14 @@ def load(executor: str, device: str) -> tuple[Failure, ...]:
         device: ``"cpu"``, ``"gpu"`` or ``"gpu:N"``.
     """
     failures = [Failure(**fields) for fields in _read() or ()]
-    return tuple(f for f in failures if (f.executor, f.device) == (executor, device.partition(":")[0]))
+    return tuple(
+        f for f in failures if (f.executor, f.device) == (executor, device.partition(":")[0])
+    )
 
 
 def whole_failure(executor: str, device: str) -> Failure | None:
-    """Return the first format whose whole images an executor does not decode on a device; see `load`."""
+    """Return the first format whose whole images an executor does not decode on a device; see
+    `load`."""
     return next((failure for failure in load(executor, device) if not failure.is_region), None)
 
 
@@ -161,23 +171,33 @@ def _read(**words: str) -> list[dict[str, Any]] | None:
     if is_off():
         return None
     try:
-        # Usually nothing has failed, and ``stamp`` asks for the versions of seven packages: that is spared.
+        # Usually nothing has failed, and ``stamp`` asks for the versions of seven packages: that is
+        # spared.
         if not os.path.isdir(os.path.join(derivedfiles.folder(), FOLDER)):
             return None
         path, origin = _place(**words)
     except FileError:  # there is no cache folder
         return None
     content = keptfile.read_kept_file(path, origin)
-    entries: list[dict[str, Any]] | None = None if content is None else json.loads(content)
+    if content is None:
+        entries: list[dict[str, Any]] | None = None
+    else:
+        entries = json.loads(content)
     return entries
 
 
 def stamp() -> dict[str, str]:
     """Return what the failures depend on: the machine, its driver, and the versions of packages."""
-    about = {"machine": platform.node(), "system": platform.platform(), "Python": platform.python_version()}
+    about = {
+        "machine": platform.node(),
+        "system": platform.platform(),
+        "Python": platform.python_version(),
+    }
     with signalsafe.suppress(OSError), open(DRIVER, encoding="utf-8") as file:
         about["driver"] = file.readline().strip()
-    metadata = signalsafe.import_package("importlib.metadata")  # it takes a fifth of what gpuload takes
+    metadata = signalsafe.import_package(
+        "importlib.metadata"
+    )  # it takes a fifth of what gpuload takes
     for name in DISTRIBUTIONS:
         with contextlib.suppress(metadata.PackageNotFoundError):
             about[name] = metadata.version(name)
@@ -185,7 +205,8 @@ def stamp() -> dict[str, str]:
 
 
 def _place(**words: str) -> tuple[str, dict[str, str]]:
-    """Return the path of a file, and what it must have been written for: that, and what ``words`` say."""
+    """Return the path of a file, and what it must have been written for: that, and what ``words``
+    say."""
     origin = stamp() | words
     digest = hashlib.sha256(json.dumps(origin, sort_keys=True).encode()).hexdigest()[:16]
     return os.path.join(derivedfiles.folder(), FOLDER, digest), origin

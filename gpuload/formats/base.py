@@ -1,11 +1,13 @@
 """Format: all that gpuload knows of one format of files, in one place.
 
-    sniff                       how its files are recognized by their bytes
-    open, folder, call          its reader
+    sniff                       how its files are recognized by their bytes open, folder,
+    call          its reader
     open_for_check, salvage     how damage in its files is listed
-    writer                      its writer, which also compares the values of a file with those that were written
+    writer                      its writer, which also compares the values of a file with those that
+                                were written
 
-`FORMATS` in `formats/__init__.py` has one line for each. `gl.open`, `gl.check` and `gl.convert` are loops over it.
+`FORMATS` in `formats/__init__.py` has one line for each. `gl.open`, `gl.check` and `gl.convert` are
+loops over it.
 """
 
 from __future__ import annotations
@@ -79,9 +81,11 @@ class Folder:
     """The reader of folders of files of a format.
 
     Attributes:
-        open: returns the source of a folder; raises ``MissingFileError`` if no file of the format is in it.
+        open: returns the source of a folder; raises ``MissingFileError`` if no file of the format
+            is in it.
         suffixes: of the files that it takes, in small letters.
-        recognize: returns True for a folder that is of the format as a whole, whatever files are in it.
+        recognize: returns True for a folder that is of the format as a whole, whatever files are in
+            it.
     """
 
     open: Callable[[str], Source]
@@ -96,25 +100,31 @@ class Format:
     Attributes:
         name: ``gl.<name>`` opens its files, and it is the ``format`` of `gl.convert`.
         open: returns the source of paths, with ``Match.options`` as keyword arguments.
-        sniff: returns a match for the beginning of a file that it recognizes; None if the file is of another format.
-        known_by: ``"bytes"``: a magic or a checksum. ``"description"``: a file that stands beside the file, which
-            decides before any bytes do. ``"text"``: the file is text, which is looked at last.
+        sniff: returns a match for the beginning of a file that it recognizes; None if the file is
+            of another format.
+        known_by: ``"bytes"``: a magic or a checksum. ``"description"``: a file that stands beside
+            the file, which decides before any bytes do. ``"text"``: the file is text, which is
+            looked at last.
         compressions: the compressions of whole files that ``open`` unpacks.
-        hint: the call for a file of this format that was not recognized, in words; "" if its files always are.
-        folder: the reader of a folder of its files; None if folders are not opened. Folders of tables are opened by
-            `storage/folders.py`.
-        open_for_check: returns a source of paths in which only damage is an error, and a function that gives the
-            encoded images of a record beyond the fields that the source marks as encoded (or None). By default the
-            source that ``open`` returns.
-        salvage: returns, from path and first bytes of a file that ``open`` refuses, a source or the single records
-            that `gl.check` reads; None if none can be read.
+        hint: the call for a file of this format that was not recognized, in words; "" if its files
+            always are.
+        folder: the reader of a folder of its files; None if folders are not opened. Folders of
+            tables are opened by `storage/folders.py`.
+        open_for_check: returns a source of paths in which only damage is an error, and a function
+            that gives the encoded images of a record beyond the fields that the source marks as
+            encoded (or None). By default the source that ``open`` returns.
+        salvage: returns, from path and first bytes of a file that ``open`` refuses, a source or the
+            single records that `gl.check` reads; None if none can be read.
         call: ``gl.<name>``, which opens manifests of its files.
         suffixes: of the files that `gl.convert` writes; none if it writes a folder.
-        beside: suffixes, put behind the name of a file that `gl.convert` writes, of small files that belong to it.
-        writer: makes the writer, with ``writer_options`` as keyword arguments; None if the format is not written.
+        beside: suffixes, put behind the name of a file that `gl.convert` writes, of small files
+            that belong to it.
+        writer: makes the writer, with ``writer_options`` as keyword arguments; None if the format
+            is not written.
         writer_options: arguments of `gl.convert` that are for this format alone.
         has_blank_parts: True if one of several files may be empty: it holds no records.
-        suggest: returns a remedy if `gl.convert` could write fields to this format that another one refuses; "" if not.
+        suggest: returns a remedy if `gl.convert` could write fields to this format that another one
+            refuses; "" if not.
     """
 
     name: str
@@ -135,11 +145,14 @@ class Format:
     has_blank_parts: bool = False
 
 
-def salvage_array_file(call: Callable[..., Source], magic: bytes) -> Callable[[str, bytes], Source | None]:
+def salvage_array_file(
+    call: Callable[..., Source], magic: bytes
+) -> Callable[[str, bytes], Source | None]:
     """Return a function for `Format.salvage` that reads a file as the one record of a source.
 
-    `gl.check` needs it for files without records: an array without axes has no rows, and arrays of one archive need not
-    have as many. The function returns None for other files, and for those that cannot be read so either.
+    `gl.check` needs it for files without records: an array without axes has no rows, and arrays of
+    one archive need not have as many. The function returns None for other files, and for those that
+    cannot be read so either.
 
     Args:
         call: the reader, which takes ``record="file"``.

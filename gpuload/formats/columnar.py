@@ -1,25 +1,32 @@
 """Columnar: columns of Apache Arrow as fields of records, for every format that PyArrow reads.
 
-    numbers, booleans             arrays: int8 to uint64, float16 to float64, bool
-    dates, times, durations       datetime64 and timedelta64 of the unit of the column; with a time zone in UTC
+    numbers, booleans             arrays: int8 to uint64, float16 to float64, bool dates, times,
+    durations       datetime64 and timedelta64 of the unit of the column; with a time zone in UTC
     strings                       text of any length; lists of them, too
-    binary                        uint8 of varying length; encoded images where the first record is one
-    fixed size binary, lists      arrays ``[size]``; lists of lists of fixed size, and tensors, have more axes
-    lists                         `Ragged`, of numbers or of arrays of one shape; with ``shapes=`` arrays of that shape
-    dictionaries, run ends        the values that they stand for
-    structs                       a field for each member, ``"outer.inner"``; of Hugging Face's images the bytes
+    binary                        uint8 of varying length; encoded images where the first record is
+    one fixed size binary, lists      arrays ``[size]``; lists of lists of fixed size, and tensors,
+    have more axes
+    lists                         `Ragged`, of numbers or of arrays of one shape; with ``shapes=``
+    arrays of that shape dictionaries, run ends        the values that they stand for
+    structs                       a field for each member, ``"outer.inner"``; of Hugging Face's
+                                  images the bytes
 
-Large types and views are as those without. What a record cannot hold is refused by name: missing values without a
-default, decimals, maps, unions, lists of lists that vary along several axes, two columns whose names are one.
+Large types and views are as those without. What a record cannot hold is refused by name: missing
+values without a default, decimals, maps, unions, lists of lists that vary along several axes, two
+columns whose names are one.
 
-Dtypes   Files whose columns have different dtypes have the one that holds all values of both, int64 for int32 and
-         int64, and the log says so; others are refused. ``dtypes=`` says another one, which must hold each value.
-Defaults stand for missing values also where these are in a dictionary or in run ends (`sources/defaults.py`).
-Memory   Few bytes may stand for many values: runs, places in a dictionary, views. Their bytes are added up before they
-         are decoded, and compared with the limit of `storage/inflate.py` (`UnpackLimit`).
-Index    Columns ``__index_level_0__``, in which pandas stores row labels that have no name, are left out unless
-         ``fields=`` names them, and the log says so.
-Source  https://arrow.apache.org/docs/format/Columnar.html; the metadata ``huggingface`` of the library `datasets`
+Dtypes   Files whose columns have different dtypes have the one that holds all values of both, int64
+         for int32 and int64, and the log says so; others are refused. ``dtypes=`` says another one,
+         which must hold each value.
+Defaults stand for missing values also where these are in a dictionary or in run ends
+(`sources/defaults.py`).
+Memory   Few bytes may stand for many values: runs, places in a dictionary, views. Their bytes are
+         added up before they are decoded, and compared with the limit of `storage/inflate.py`
+         (`UnpackLimit`).
+Index    Columns ``__index_level_0__``, in which pandas stores row labels that have no name, are
+         left out unless ``fields=`` names them, and the log says so.
+Source  https://arrow.apache.org/docs/format/Columnar.html; the metadata ``huggingface`` of the
+        library `datasets`
 """
 
 from __future__ import annotations
@@ -74,9 +81,13 @@ UNKNOWN_ZONE = "unknown"  # of times of a format that does not say whether they 
 VIEWS = ("string_view", "binary_view")
 OFFSET_BYTES = 8  # of a text, a list, or another value of varying length, beside its own bytes
 HEAD_BYTES = 64  # of a value, which tell whether it is an image
-INDEX = re.compile(r"__index_level_\d+__")  # what pandas and PyArrow call the labels of rows that have no name
+INDEX = re.compile(
+    r"__index_level_\d+__"
+)  # what pandas and PyArrow call the labels of rows that have no name
 # PyArrow's words, in errors:
-FIXED_LISTS = re.compile("Expected all lists to be of size=")  # 23 to 25: of sound files with missing lists, too
+FIXED_LISTS = re.compile(
+    "Expected all lists to be of size="
+)  # 23 to 25: of sound files with missing lists, too
 UNSUPPORTED = re.compile("unsupported|not (yet )?implemented|not supported", re.IGNORECASE)
 CONVERTED_KINDS = "biufmM"  # of dtypes that dtypes= may say
 log = logging.getLogger("gpuload")
@@ -90,8 +101,8 @@ class Column:
         field: the field.
         path: the names that lead to it: those of structs around it, and its own.
         shape: the shape that lists of varying length are said to have; None if nothing was said.
-        default: in place of missing values, as an array of the dtype of a field of single numbers; None: these are
-            refused.
+        default: in place of missing values, as an array of the dtype of a field of single numbers;
+            None: these are refused.
         dtype: the dtype of the values in the file, if the field has another one.
         call: the function of gpuload that opened the file, for errors.
     """
@@ -151,8 +162,13 @@ class Description:
     classes: Mapping[str, tuple[str, ...]]
 
     def classes_of(self, columns: Sequence[Column]) -> tuple[str, ...]:
-        """Return the names of the classes of the only one of some columns that has such; else ``()``."""
-        names = [self.classes[column.field.name] for column in columns if column.field.name in self.classes]
+        """Return the names of the classes of the only one of some columns that has such; else
+        ``()``."""
+        names = [
+            self.classes[column.field.name]
+            for column in columns
+            if column.field.name in self.classes
+        ]
         return names[0] if len(names) == 1 else ()
 
 
@@ -185,30 +201,51 @@ def check_arguments(
     Raises:
         SpecError: one of them is of another kind.
     """
-    names = None if fields is None else list_of_names(f"{call}: fields", fields)
+    if fields is None:
+        names = None
+    else:
+        names = list_of_names(f"{call}: fields", fields)
     for name, value in (("shapes", shapes), ("defaults", defaults), ("dtypes", dtypes)):
         if value is not None and not isinstance(value, Mapping):
             raise SpecError(
-                f"{call}: {name} = {value!r}", cause="it is a dict from names of columns", remedy='write {"x": ...}'
+                f"{call}: {name} = {value!r}",
+                cause="it is a dict from names of columns",
+                remedy='write {"x": ...}',
             )
     return {
         "fields": names,
         "shapes": dict(shapes or {}),
         "defaults": {name: plain_default(value) for name, value in (defaults or {}).items()},
         "cache_bytes": check_cache_bytes(call, cache_bytes),
-        # Named only where they are said: the fingerprints of manifests from before there were these are by the others.
-        **({} if (partitions := check_partitions(call, partitions)) is None else {"partitions": partitions}),
-        **({"dtypes": {name: _checked_dtype(call, name, value) for name, value in dtypes.items()}} if dtypes else {}),
+        # Named only where they are said: the fingerprints of manifests from before there were these
+        # are by the others.
+        **(
+            {}
+            if (partitions := check_partitions(call, partitions)) is None
+            else {"partitions": partitions}
+        ),
+        **(
+            {"dtypes": {name: _checked_dtype(call, name, value) for name, value in dtypes.items()}}
+            if dtypes
+            else {}
+        ),
     }
 
 
 def _checked_dtype(call: str, name: str, value: Any) -> np.dtype[Any]:
-    """Return a dtype of ``dtypes=``; raises ``SpecError`` for others than numbers, booleans, dates and times."""
+    """Return a dtype of ``dtypes=``; raises ``SpecError`` for others than numbers, booleans, dates
+    and times."""
     try:
-        dtype = None if value is None else dtype_of(value)
+        if value is None:
+            dtype = None
+        else:
+            dtype = dtype_of(value)
     except (TypeError, ValueError, SyntaxError):
         dtype = None
-    unit = "" if dtype is None or dtype.kind not in "mM" else np.datetime_data(dtype)[0]
+    if dtype is None or dtype.kind not in "mM":
+        unit = ""
+    else:
+        unit = np.datetime_data(dtype)[0]
     if dtype is None or dtype.kind not in CONVERTED_KINDS or unit == "generic":
         raise SpecError(
             f"{call}: dtypes: {name!r} has {value!r}",
@@ -219,7 +256,10 @@ def _checked_dtype(call: str, name: str, value: Any) -> np.dtype[Any]:
 
 
 def columns_of_files(
-    call: str, tables: Sequence[Any], arguments: Mapping[str, Any], images: Mapping[str, bool] | None = None
+    call: str,
+    tables: Sequence[Any],
+    arguments: Mapping[str, Any],
+    images: Mapping[str, bool] | None = None,
 ) -> list[list[Column]]:
     """Return the columns of each file, whose fields are the same.
 
@@ -227,7 +267,8 @@ def columns_of_files(
         call: the reader, ``"gl.parquet"``.
         tables: the files.
         arguments: of the reader.
-        images: of columns of bytes whether they hold images; for others the first record of the first file says it.
+        images: of columns of bytes whether they hold images; for others the first record of the
+            first file says it.
 
     Raises:
         SpecError: the files differ in a field.
@@ -241,7 +282,9 @@ def columns_of_files(
     for table in tables:
         with as_refusal(table.title, table.files, table.number):
             description = table.description
-            fields = arguments["fields"] or (tuple(column.field.name for column in columns[0]) if columns else None)
+            fields = arguments["fields"] or (
+                tuple(column.field.name for column in columns[0]) if columns else None
+            )
             if fields is None:
                 fields, index_columns = without_index(table.schema)
             file_columns = columns_of(
@@ -261,7 +304,12 @@ def columns_of_files(
     if index_columns:
         log.warning(
             "%s: %s: the labels of rows of pandas (%s) are left out; fields=%s has them, too",
-            *(call, tables[0].path, ", ".join(index_columns), [*(c.field.name for c in columns[0]), *index_columns]),
+            *(
+                call,
+                tables[0].path,
+                ", ".join(index_columns),
+                [*(c.field.name for c in columns[0]), *index_columns],
+            ),
         )
     if not arguments["fields"]:
         _log_further_columns(call, tables, [column.field.name for column in columns[0]])
@@ -278,7 +326,8 @@ def _log_further_columns(call: str, tables: Sequence[Any], names: Sequence[str])
 
 
 def without_index(schema: Any) -> tuple[tuple[str, ...] | None, dict[str, None]]:
-    """Return the names of fields to read (None: of all columns), and the columns of row labels of pandas among them."""
+    """Return the names of fields to read (None: of all columns), and the columns of row labels of
+    pandas among them."""
     index_columns = {name: None for name in schema.names if INDEX.fullmatch(name)}
     if not index_columns or len(index_columns) == len(schema.names):
         return None, {}
@@ -286,8 +335,11 @@ def without_index(schema: Any) -> tuple[tuple[str, ...] | None, dict[str, None]]
     return tuple(dict.fromkeys(_paths_by_name(dict(_leaves((), rest))))), index_columns
 
 
-def _with_common_fields(call: str, paths: Sequence[str], columns: list[list[Column]]) -> list[list[Column]]:
-    """Return the columns of each file, with one dtype for all files where it holds the values of all of them.
+def _with_common_fields(
+    call: str, paths: Sequence[str], columns: list[list[Column]]
+) -> list[list[Column]]:
+    """Return the columns of each file, with one dtype for all files where it holds the values of
+    all of them.
 
     Raises:
         SpecError: the files differ in a field otherwise.
@@ -300,27 +352,44 @@ def _with_common_fields(call: str, paths: Sequence[str], columns: list[list[Colu
             continue
         dtype = common_dtype([field.dtype for field in different])
         for field, number in different.items():
-            fits = dtype is not None and field.with_(dtype=dtype) == expected.field.with_(dtype=dtype)
+            fits = dtype is not None and field.with_(dtype=dtype) == expected.field.with_(
+                dtype=dtype
+            )
             if field != expected.field and not fits:
-                raise _differing_columns(call, f"{paths[number]} has {field}", paths[0], expected.field, field)
+                raise _differing_columns(
+                    call, f"{paths[number]} has {field}", paths[0], expected.field, field
+                )
         log.info(
             "%s: %s: %s for all files, which holds the values of each",
-            *(call, ", ".join(f"{field} in {paths[number]}" for field, number in different.items()), dtype),
+            *(
+                call,
+                ", ".join(f"{field} in {paths[number]}" for field, number in different.items()),
+                dtype,
+            ),
         )
         for file_columns in columns:
             file_columns[key] = _with_dtype(file_columns[key], dtype)
     return columns
 
 
-def _differing_columns(call: str, of_file: str, first_path: str, first: Field, field: Field) -> SpecError:
+def _differing_columns(
+    call: str, of_file: str, first_path: str, first: Field, field: Field
+) -> SpecError:
     """Return the error for a column that has different fields in two files."""
     error = differing_files(of_file, f"{first_path} has {first}")
     kinds, shapes = {first.dtype.kind, field.dtype.kind}, {first.shape, field.shape}
     if kinds <= set("iuf") and len(shapes) == 1:
-        error.remedy = f"say the dtype of all files: {call}(..., dtypes={{{first.name!r}: 'float64'}})"
+        error.remedy = (
+            f"say the dtype of all files: {call}(..., dtypes={{{first.name!r}: 'float64'}})"
+        )
     elif len(kinds) == 1 and kinds <= set("mM") and len(shapes) == 1:
-        name = "datetime64" if kinds == {"M"} else "timedelta64"
-        error.remedy = f"say the dtype of all files: {call}(..., dtypes={{{first.name!r}: '{name}[us]'}})"
+        if kinds == {"M"}:
+            name = "datetime64"
+        else:
+            name = "timedelta64"
+        error.remedy = (
+            f"say the dtype of all files: {call}(..., dtypes={{{first.name!r}: '{name}[us]'}})"
+        )
     return error
 
 
@@ -328,7 +397,10 @@ def _with_dtype(column: Column, dtype: np.dtype[Any] | None) -> Column:
     """Return a column whose values become those of another dtype; None: it stays as it is."""
     if dtype is None or dtype == column.field.dtype:
         return column
-    file_dtype = column.field.dtype if column.dtype is None else column.dtype
+    if column.dtype is None:
+        file_dtype = column.field.dtype
+    else:
+        file_dtype = column.dtype
     default = column.default
     if isinstance(default, np.ndarray):
         default = convert_default(default, dtype)
@@ -336,9 +408,12 @@ def _with_dtype(column: Column, dtype: np.dtype[Any] | None) -> Column:
 
 
 def describe_features(metadata: Mapping[bytes, bytes] | None) -> Description:
-    """Return what the metadata of a schema say in the form of `datasets`; nothing if they have another form."""
+    """Return what the metadata of a schema say in the form of `datasets`; nothing if they have
+    another form."""
     try:
-        return describe_types(json.loads((metadata or {}).get(b"huggingface", b"{}"))["info"]["features"])
+        return describe_types(
+            json.loads((metadata or {}).get(b"huggingface", b"{}"))["info"]["features"]
+        )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return describe_types({})
 
@@ -349,10 +424,15 @@ def describe_types(features: Mapping[str, Any]) -> Description:
     shapes = {
         name: tuple(feature["shape"])
         for name, feature in kinds.items()
-        if isinstance(feature.get("shape"), (list, tuple)) and all(is_whole(length) for length in feature["shape"])
+        if isinstance(feature.get("shape"), (list, tuple))
+        and all(is_whole(length) for length in feature["shape"])
     }
     images = frozenset(name for name, feature in kinds.items() if feature.get("_type") == "Image")
-    names = {name: feature.get("names") for name, feature in kinds.items() if feature.get("_type") == "ClassLabel"}
+    names = {
+        name: feature.get("names")
+        for name, feature in kinds.items()
+        if feature.get("_type") == "ClassLabel"
+    }
     # All names or none: without one of them the others would be names of other numbers.
     classes = {
         column: tuple(texts)
@@ -369,7 +449,9 @@ def classes_of(tables: Sequence[Any], columns: Sequence[Column]) -> tuple[str, .
         SpecError: files differ in these.
     """
     remedy = "write the files with one list of names: dataset.cast_column('label', datasets.ClassLabel(names=[...]))"
-    classes = dict[bytes, tuple[str, ...]]()  # by what the metadata say, which most files have alike
+    classes = dict[
+        bytes, tuple[str, ...]
+    ]()  # by what the metadata say, which most files have alike
     parts = list[tuple[str, tuple[str, ...]]]()
     for table in tables:
         metadata = table.schema.metadata or {}
@@ -403,10 +485,12 @@ def columns_of(
         defaults: in place of missing values.
         dtypes: of fields, if they are others than in the file.
         images: the names of columns that hold encoded images.
-        first: returns a list with the value of the first record of a column; empty if there is no record.
+        first: returns a list with the value of the first record of a column; empty if there is no
+            record.
 
     Raises:
-        SpecError: a column cannot be a field, or a shape or default does not fit; the remedy names ``fields=``.
+        SpecError: a column cannot be a field, or a shape or default does not fit; the remedy names
+            ``fields=``.
         UnknownFieldError: there is no such column.
     """
     if twice := sorted({name for name in schema.names if schema.names.count(name) > 1}):
@@ -418,7 +502,9 @@ def columns_of(
     leaves = list(_leaves((), schema))
     types, images_of_structs = dict(leaves), _images_of_structs(leaves)
     names = _paths_by_name(types)
-    counts = Counter(".".join(path[:-1] if path[:-1] in images_of_structs else path) for path, _ in leaves)
+    counts = Counter(
+        ".".join(path[:-1] if path[:-1] in images_of_structs else path) for path, _ in leaves
+    )
     order = list(names)
     check_names(place, (*(order if fields is None else fields), *shapes, *defaults, *dtypes), order)
     columns = []
@@ -433,13 +519,27 @@ def columns_of(
             if counts[name] > 1 and names[name][:-1] not in images_of_structs:
                 raise _same_name(name)
             path, arrow_type = names[name], types[names[name]]
-            column = _column(name, path, arrow_type, shapes.get(name), defaults.get(name), dtypes.get(name))
+            column = _column(
+                name, path, arrow_type, shapes.get(name), defaults.get(name), dtypes.get(name)
+            )
         except GpuloadError as error:
-            rest = [column_name for column_name in order if column_name != name and counts[column_name] == 1]
-            error.remedy += f"; fields={rest} leaves it out" if fields is None and rest else ""
+            rest = [
+                column_name
+                for column_name in order
+                if column_name != name and counts[column_name] == 1
+            ]
+            if fields is None and rest:
+                error.remedy += f"; fields={rest} leaves it out"
+            else:
+                error.remedy += ""
             raise error.within(place) from None
-        is_bytes = (column.field.dtype, column.field.shape) == (UINT8, (None,)) and "binary" in _kind(arrow_type)
-        if is_bytes and (name in images or path[:-1] in images_of_structs or any(map(_is_image, first(path)))):
+        is_bytes = (column.field.dtype, column.field.shape) == (
+            UINT8,
+            (None,),
+        ) and "binary" in _kind(arrow_type)
+        if is_bytes and (
+            name in images or path[:-1] in images_of_structs or any(map(_is_image, first(path)))
+        ):
             column = Column(column.field.with_(encoded=True), column.path, None, column.default)
         columns.append(replace(column, call=call))
     return columns
@@ -475,7 +575,8 @@ def _images_of_structs(leaves: Iterable[tuple[Path, Any]]) -> set[Path]:
 
 
 def _paths_by_name(types: Mapping[Path, Any]) -> dict[str, Path]:
-    """Return the columns by the names of their fields; an image of `datasets` has the name of its struct."""
+    """Return the columns by the names of their fields; an image of `datasets` has the name of its
+    struct."""
     images = _images_of_structs(types.items())
     return {
         ".".join(path[:-1] if path[:-1] in images else path): path
@@ -501,7 +602,9 @@ def _leaves(path: Path, members: Iterable[Any]) -> Iterable[tuple[Path, Any]]:
     """Yield path and type of each column, those of structs in their place."""
     for member in members:
         if _kind(member.type) == "struct":
-            yield from _leaves((*path, member.name), [member.type.field(i) for i in range(member.type.num_fields)])
+            yield from _leaves(
+                (*path, member.name), [member.type.field(i) for i in range(member.type.num_fields)]
+            )
         else:
             yield (*path, member.name), member.type
 
@@ -518,13 +621,23 @@ def _column(
     if shape is not None:
         if not isinstance(shape, (tuple, list)) or not all(is_whole(length) for length in shape):
             raise SpecError(
-                f"shapes: {name!r} has {shape!r}", cause="a shape is lengths", remedy=f"write {{{name!r}: (3,)}}"
+                f"shapes: {name!r} has {shape!r}",
+                cause="a shape is lengths",
+                remedy=f"write {{{name!r}: (3,)}}",
             )
         if "list" not in _kind(arrow_type):
-            raise SpecError(f"shapes: {name!r} is {arrow_type}", cause="it is no list", remedy="leave its shape out")
+            raise SpecError(
+                f"shapes: {name!r} is {arrow_type}",
+                cause="it is no list",
+                remedy="leave its shape out",
+            )
         field = _field(name, _element_type(arrow_type)).with_(shape=tuple(shape))
         if field.text:
-            raise SpecError(f"shapes: {name!r} has texts", cause="texts have no shape", remedy="leave its shape out")
+            raise SpecError(
+                f"shapes: {name!r} has texts",
+                cause="texts have no shape",
+                remedy="leave its shape out",
+            )
     elif not field.uniform and not field.ragged:
         raise SpecError(
             f"column {name!r} is {arrow_type}",
@@ -534,7 +647,10 @@ def _column(
     file_dtype = None
     if dtype is not None and dtype != field.dtype:
         is_time = dtype.kind in "mM"
-        is_converted = field.dtype.kind == dtype.kind if is_time else field.dtype.kind in "biuf"
+        if is_time:
+            is_converted = field.dtype.kind == dtype.kind
+        else:
+            is_converted = field.dtype.kind in "biuf"
         if not is_converted or field.text or "binary" in _kind(arrow_type):
             raise SpecError(
                 f"dtypes: {name!r} is {arrow_type}",
@@ -548,12 +664,14 @@ def _column(
 
 
 def _fitting_default(name: str, field: Field, arrow_type: Any, default: Any) -> Any:
-    """Return a default as it is stored in a `Column`; raises ``SpecError`` if it does not have its value there."""
+    """Return a default as it is stored in a `Column`; raises ``SpecError`` if it does not have its
+    value there."""
     arrow = signalsafe.import_package("pyarrow")
     plain, kind = _plain_type(arrow_type), _kind(arrow_type)
     try:
         if field.shape == () and not field.text:
-            default = np.asarray(default)[()] if isinstance(default, (list, tuple)) else default
+            if isinstance(default, (list, tuple)):
+                default = np.asarray(default)[()]
             value = convert_default(default, field.dtype)
             if value.shape:
                 raise UnfitDefault("a row has a single value")
@@ -580,7 +698,8 @@ def _fitting_default(name: str, field: Field, arrow_type: Any, default: Any) -> 
 
 
 def _check_list(field: Field, default: Any) -> None:
-    """Raise ``UnfitDefault`` for a default of lists whose elements are none of the field's, or of another shape."""
+    """Raise ``UnfitDefault`` for a default of lists whose elements are none of the field's, or of
+    another shape."""
     if not isinstance(default, (list, tuple)):
         raise UnfitDefault("it is no list")
     if field.text:
@@ -600,7 +719,10 @@ def _example_of(field: Field, kind: str) -> str:
     """Return a value, as Python writes it, that may stand for missing ones of a field."""
     if "list" in kind:
         lengths = field.shape or ()
-        element = "''" if field.text else example_default(field.dtype)
+        if field.text:
+            element = "''"
+        else:
+            element = example_default(field.dtype)
         if not lengths or None in lengths:
             return "[]"
         text = element
@@ -608,12 +730,17 @@ def _example_of(field: Field, kind: str) -> str:
             text = f"[{text}] * {length}"
         return text
     if "binary" in kind:
-        return f"bytes({field.fixed_shape[0]})" if field.uniform else "b''"
-    return "''" if field.text else example_default(field.dtype)
+        if field.uniform:
+            return f"bytes({field.fixed_shape[0]})"
+        return "b''"
+    if field.text:
+        return "''"
+    return example_default(field.dtype)
 
 
 def _kind(arrow_type: Any) -> str:
-    """Return the kind of a type in one word, dictionaries and extensions taken for what they stand for."""
+    """Return the kind of a type in one word, dictionaries and extensions taken for what they stand
+    for."""
     text = str(_plain_type(arrow_type))
     return text.partition("<")[0].partition("[")[0]
 
@@ -638,13 +765,20 @@ def _element_type(arrow_type: Any) -> Any:
 def _field(name: str, arrow_type: Any) -> Field:
     """Return the field of a column of a type; more than one axis of it may vary."""
     tensor_shape = getattr(arrow_type, "shape", None)
-    if (axes := getattr(arrow_type, "permutation", None)) is not None and list(axes) != sorted(axes):
-        raise _refusal(name, arrow_type, "the order of its axes is another one than that of its elements")
+    if (axes := getattr(arrow_type, "permutation", None)) is not None and list(axes) != sorted(
+        axes
+    ):
+        raise _refusal(
+            name, arrow_type, "the order of its axes is another one than that of its elements"
+        )
     plain, kind = _plain_type(arrow_type), _kind(arrow_type)
     if "list" in kind and "view" not in kind:
         inner = _field(name, plain.value_type)
         if kind == "fixed_size_list":
-            lengths = tuple(tensor_shape) if tensor_shape is not None else (plain.list_size, *(inner.shape or ()))
+            if tensor_shape is not None:
+                lengths = tuple(tensor_shape)
+            else:
+                lengths = (plain.list_size, *(inner.shape or ()))
         else:
             lengths = (None, *(inner.shape or ()))
         if inner.text and lengths != (None,):
@@ -658,7 +792,11 @@ def _field(name: str, arrow_type: Any) -> Field:
         return Field(name, UINT8, (plain.byte_width,))
     dtype = _dtype(kind, plain)
     if dtype is None:
-        raise _refusal(name, arrow_type, "all of its values are missing" if kind == "null" else "it has no form here")
+        raise _refusal(
+            name,
+            arrow_type,
+            "all of its values are missing" if kind == "null" else "it has no form here",
+        )
     return Field(name, dtype, (), zone=_zone_of(plain) if dtype.kind == "M" else "")
 
 
@@ -674,15 +812,33 @@ def _dtype(kind: str, plain: Any) -> np.dtype[Any] | None:
     """Return NumPy's dtype of numbers, dates and times; None for other types."""
     if kind in ("timestamp", "duration", "time32", "time64"):
         return np.dtype(f"{'M' if kind == 'timestamp' else 'm'}8[{plain.unit}]")
-    names = {"halffloat": "f2", "float": "f4", "double": "f8", "bool": "?", "date32": "M8[D]", "date64": "M8[ms]"}
-    names |= {f"{sign}int{8 * size}": f"{sign or 'i'}{size}" for sign in ("", "u") for size in (1, 2, 4, 8)}
-    return np.dtype(names[kind]) if kind in names else None
+    names = {
+        "halffloat": "f2",
+        "float": "f4",
+        "double": "f8",
+        "bool": "?",
+        "date32": "M8[D]",
+        "date64": "M8[ms]",
+    }
+    names |= {
+        f"{sign}int{8 * size}": f"{sign or 'i'}{size}"
+        for sign in ("", "u")
+        for size in (1, 2, 4, 8)
+    }
+    if kind in names:
+        return np.dtype(names[kind])
+    return None
 
 
 def has_bytes_of(arrow_type: Any, dtype: np.dtype[Any]) -> bool:
     """Return True if the bytes of a column's values are elements of a dtype."""
-    kind = str(arrow_type).partition("[")[0]  # of a dictionary, or of run ends, the bytes are numbers of values
-    stored_dtype = None if kind in ("bool", "date32", "time32") else _dtype(kind, arrow_type)
+    kind = str(arrow_type).partition("[")[
+        0
+    ]  # of a dictionary, or of run ends, the bytes are numbers of values
+    if kind in ("bool", "date32", "time32"):
+        stored_dtype = None
+    else:
+        stored_dtype = _dtype(kind, arrow_type)
     # Not only compared: NumPy takes None for float64 there.
     return stored_dtype is not None and stored_dtype == dtype
 
@@ -697,7 +853,8 @@ def _refusal(name: str, arrow_type: Any, cause: str) -> SpecError:
 
 @contextlib.contextmanager
 def as_damage(place: str, files: Files | None = None, number: int = 0) -> Iterator[None]:
-    """Make errors of PyArrow about bytes ours: damage, or that the file that holds them changed meanwhile.
+    """Make errors of PyArrow about bytes ours: damage, or that the file that holds them changed
+    meanwhile.
 
     Raises:
         DamagedBlockError: PyArrow does not take the bytes; names the place.
@@ -727,7 +884,9 @@ def as_damage(place: str, files: Files | None = None, number: int = 0) -> Iterat
         remedy = "copy the file again, or write it anew"
         if "decrypt" in text:
             cause = f"it is encrypted, which is not supported: {text}"
-            remedy = "decrypt it with PyArrow, and write it anew; or leave its columns out: fields=[...]"
+            remedy = (
+                "decrypt it with PyArrow, and write it anew; or leave its columns out: fields=[...]"
+            )
         elif isinstance(error, arrow.ArrowNotImplementedError) or UNSUPPORTED.search(text):
             cause = f"it is not supported by PyArrow, or its bytes changed: {text}"
             remedy = "write it anew in another encoding, with the program that wrote it; or copy it again"
@@ -750,11 +909,15 @@ def as_refusal(title: str, files: Files, number: int) -> Iterator[None]:
         with files.open_binary(number) as file:
             foreign.refuse(Beginning(path, size, file.read(HEAD_BYTES)))
         if UNSUPPORTED.search(error.cause):
-            remedy = "write it anew with other types, with the program that wrote it; or copy it again"
+            remedy = (
+                "write it anew with other types, with the program that wrote it; or copy it again"
+            )
             raise FormatError(f"{path} is not read", cause=error.cause, remedy=remedy) from None
         cause = f"{error.cause}; it has {size} bytes"
         remedy = "it was cut short, or is still being written, or is something else: gl.open(path) finds out"
-        raise FormatError(f"{path} is no {title} file to read", cause=cause, remedy=remedy) from None
+        raise FormatError(
+            f"{path} is no {title} file to read", cause=cause, remedy=remedy
+        ) from None
 
 
 def python_values(path: Path, batch: Any) -> list[Any]:
@@ -765,7 +928,8 @@ def python_values(path: Path, batch: Any) -> list[Any]:
 
 
 def values_of(column: Column, batch: Any, room: UnpackLimit) -> Array | Ragged:
-    """Return a column of a batch of records, as its field stores it; read-only, without a copy where that can be.
+    """Return a column of a batch of records, as its field stores it; read-only, without a copy
+    where that can be.
 
     Args:
         column: the column.
@@ -789,11 +953,17 @@ def array_of(column: Column, batch: Any) -> Any:
 def values_of_array(column: Column, array: Any, room: UnpackLimit) -> Array | Ragged:
     """Return the values of PyArrow's array of a column; see `values_of`."""
     field, array = column.field, plain_values(array, room)
-    default = column.default if array.null_count else None
+    if array.null_count:
+        default = column.default
+    else:
+        default = None
     if default is not None and isinstance(default, np.ndarray):
         return _with_default(column, array, default)
     if default is not None:
-        arrow, compute = signalsafe.import_package("pyarrow"), signalsafe.import_package("pyarrow.compute")
+        arrow, compute = (
+            signalsafe.import_package("pyarrow"),
+            signalsafe.import_package("pyarrow.compute"),
+        )
         room.check(array.null_count * OFFSET_BYTES * len(default))
         if _kind(array.type) in VIEWS:  # for which PyArrow has no such function
             array = _without_views(array, room)
@@ -814,12 +984,14 @@ def values_of_array(column: Column, array: Any, room: UnpackLimit) -> Array | Ra
     plain = _present(column, array, room)
     if "list" not in _kind(plain.type):
         return _bytes_of(plain, room)
-    # A slice of an array keeps the offsets of the whole, and the first need not be 0; `flatten` gives the elements of
-    # the slice alone, where `values` would give all.
+    # A slice of an array keeps the offsets of the whole, and the first need not be 0; `flatten`
+    # gives the elements of the slice alone, where `values` would give all.
     offsets = plain.offsets.to_numpy().astype(np.int64)
     inner = field.with_(shape=(field.shape or ())[1:])
     elements = _flat(column, _elements(column, plain.flatten(), room, is_element=True), room)
-    return Ragged(in_field_dtype(column, elements).reshape(-1, *inner.fixed_shape), offsets - offsets[0])
+    return Ragged(
+        in_field_dtype(column, elements).reshape(-1, *inner.fixed_shape), offsets - offsets[0]
+    )
 
 
 def _with_default(column: Column, array: Any, default: Array) -> Array:
@@ -828,9 +1000,13 @@ def _with_default(column: Column, array: Any, default: Array) -> Array:
     is_missing = array.is_null().to_numpy(zero_copy_only=False)
     # The same memory without its bits of missing values, whose places hold any numbers.
     buffers = [None, *array.buffers()[1:]]
-    whole = arrow.Array.from_buffers(array.type, len(array), buffers, null_count=0, offset=array.offset)
+    whole = arrow.Array.from_buffers(
+        array.type, len(array), buffers, null_count=0, offset=array.offset
+    )
     numbers = _flat(column, whole, None)
-    if column.dtype is not None:  # what stands in these places is no value, and need not be one of another dtype
+    if (
+        column.dtype is not None
+    ):  # what stands in these places is no value, and need not be one of another dtype
         numbers = np.array(numbers)
         numbers[is_missing] = np.zeros((), numbers.dtype)
     result = np.array(in_field_dtype(column, numbers))
@@ -839,7 +1015,8 @@ def _with_default(column: Column, array: Any, default: Array) -> Array:
 
 
 def in_field_dtype(column: Column, values: Array) -> Array:
-    """Return numbers of the file in the dtype of the field; raises ``SpecError`` if it does not hold one of them."""
+    """Return numbers of the file in the dtype of the field; raises ``SpecError`` if it does not
+    hold one of them."""
     if column.dtype is None or values.dtype == column.field.dtype:
         return np.ascontiguousarray(values, column.field.dtype)
     try:
@@ -854,7 +1031,8 @@ def in_field_dtype(column: Column, values: Array) -> Array:
 
 
 def plain_values(array: Any, room: UnpackLimit | None) -> Any:
-    """Return an array without dictionary, run ends or extension; their values are added up before they are decoded.
+    """Return an array without dictionary, run ends or extension; their values are added up before
+    they are decoded.
 
     Raises:
         FormatError: they are more than the memory that they may take.
@@ -876,10 +1054,16 @@ def plain_values(array: Any, room: UnpackLimit | None) -> Any:
             if room is not None:
                 begin, count = array.find_physical_offset(), array.find_physical_length()
                 sizes = _sizes_of(array.values.slice(begin, count), room)
-                ends = array.run_ends.slice(begin, count).to_numpy(zero_copy_only=False).astype(np.int64)
+                ends = (
+                    array.run_ends.slice(begin, count)
+                    .to_numpy(zero_copy_only=False)
+                    .astype(np.int64)
+                )
                 ends = np.clip(ends - array.offset, 0, len(array))
                 # In float64: damaged numbers would wrap round in int64.
-                room.check(int(np.diff(ends, prepend=0).astype(np.float64) @ sizes.astype(np.float64)))
+                room.check(
+                    int(np.diff(ends, prepend=0).astype(np.float64) @ sizes.astype(np.float64))
+                )
             if _is_undecodable(array.values):
                 whole = type(array).from_arrays(array.run_ends, _decodable(array.values, room))
                 array = whole.slice(array.offset, len(array))
@@ -889,7 +1073,8 @@ def plain_values(array: Any, room: UnpackLimit | None) -> Any:
 
 
 def _is_undecodable(values: Any) -> bool:
-    """Return True for values of a dictionary or of run ends for which PyArrow has no function that decodes them."""
+    """Return True for values of a dictionary or of run ends for which PyArrow has no function that
+    decodes them."""
     kind = str(values.type)
     return kind in VIEWS or kind.startswith(("dictionary<", "run_end_encoded<"))
 
@@ -897,7 +1082,9 @@ def _is_undecodable(values: Any) -> bool:
 def _decodable(values: Any, room: UnpackLimit | None) -> Any:
     """Return such values in a form that PyArrow decodes."""
     plain = plain_values(values, room)
-    return _without_views(plain, room) if _kind(plain.type) in VIEWS else plain
+    if _kind(plain.type) in VIEWS:
+        return _without_views(plain, room)
+    return plain
 
 
 def _sizes_of(array: Any, room: UnpackLimit) -> Indices:
@@ -944,11 +1131,16 @@ def join(column: Column, pieces: Sequence[Any]) -> Array | Ragged:
         if field.uniform:
             return np.empty((0, *field.fixed_shape), field.dtype)
         return Ragged.of([], field.dtype, field.with_(shape=(field.shape or ())[1:]).fixed_shape)
-    return concatenate(pieces) if isinstance(pieces[0], Ragged) else np.concatenate(pieces)
+    if isinstance(pieces[0], Ragged):
+        return concatenate(pieces)
+    return np.concatenate(pieces)
 
 
-def _present(column: Column, array: Any, room: UnpackLimit | None, *, is_element: bool = False) -> Any:
-    """Return an array without dictionary, run ends or extension; raises ``SpecError`` if values are missing.
+def _present(
+    column: Column, array: Any, room: UnpackLimit | None, *, is_element: bool = False
+) -> Any:
+    """Return an array without dictionary, run ends or extension; raises ``SpecError`` if values are
+    missing.
 
     Args:
         column: the column.
@@ -994,7 +1186,10 @@ def _flat(column: Column, array: Any, room: UnpackLimit | None) -> Array:
     if kind in ("time32", "time64"):
         # PyArrow makes Python's objects of times of day.
         array = array.view(f"int{kind[-2:]}")
-        dtype = column.field.dtype if column.dtype is None else column.dtype
+        if column.dtype is None:
+            dtype = column.field.dtype
+        else:
+            dtype = column.dtype
         return array.to_numpy(zero_copy_only=False).astype(np.int64).view(dtype)  # type: ignore[no-any-return]
     return array.to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
 
@@ -1004,7 +1199,9 @@ def _bytes_of(array: Any, room: UnpackLimit) -> Ragged:
     # Offsets of 32 bits and views come to one form, with offsets of 64.
     large = _without_views(array, room)
     _, offsets, payload = large.buffers()
-    ends = np.frombuffer(offsets or bytes(8), np.int64)[large.offset : large.offset + len(large) + 1]
+    ends = np.frombuffer(offsets or bytes(8), np.int64)[
+        large.offset : large.offset + len(large) + 1
+    ]
     return Ragged(np.frombuffer(payload or b"", UINT8), ends)
 
 

@@ -9,10 +9,19 @@ from gpuload.storage.packers import PACKERS
 
 PICKLE = ("a Python pickle", "it could run any code when read: store arrays, with numpy.save")
 FOREIGN = {
-    b"PARE": ("a Parquet file with an encrypted footer", "decrypt it with PyArrow, and write it anew"),
+    b"PARE": (
+        "a Parquet file with an encrypted footer",
+        "decrypt it with PyArrow, and write it anew",
+    ),
     b"FEA1": ("a Feather file of version 1", "read it with PyArrow, and write it anew"),
-    **{magic: (f"compressed by {packer}", f"unpack it: {command}") for magic, packer, command in PACKERS},
-    b"version https://git-lfs": ("a pointer of Git LFS, not the file", "fetch the file: git lfs pull"),
+    **{
+        magic: (f"compressed by {packer}", f"unpack it: {command}")
+        for magic, packer, command in PACKERS
+    },
+    b"version https://git-lfs": (
+        "a pointer of Git LFS, not the file",
+        "fetch the file: git lfs pull",
+    ),
     b"MATLAB 5.0 MAT-file": (
         "a MAT-file of version 5",
         "save it in MATLAB with '-v7.3', which gl.hdf5 reads; or read it with scipy.io.loadmat, and pass its arrays "
@@ -25,13 +34,18 @@ FOREIGN = {
         )
         for version in (1, 2, 5)
     },
-    b"SQLite format 3\0": ("a database of SQLite", "write the table as CSV: sqlite3 -header -csv FILE 'select ...'"),
+    b"SQLite format 3\0": (
+        "a database of SQLite",
+        "write the table as CSV: sqlite3 -header -csv FILE 'select ...'",
+    ),
     b"ORC": ("an ORC file", "read it with pyarrow.orc, and write it as Parquet"),
     b"Obj\x01": ("an Avro file", "write its records as Parquet"),
     **{b"\x80" + bytes([protocol]): PICKLE for protocol in (2, 3, 4, 5)},
 }
 
-PLAIN_ONLY = {b"\x93NUMPY": "an NPY file"}  # formats whose files are not opened when they are compressed
+PLAIN_ONLY = {
+    b"\x93NUMPY": "an NPY file"
+}  # formats whose files are not opened when they are compressed
 
 
 def refuse(beginning: Beginning) -> None:

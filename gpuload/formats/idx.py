@@ -1,8 +1,11 @@
-"""IDX files: MNIST's format, an array in a file, and one file or several for each field of a record.
+"""IDX files: MNIST's format, an array in a file, and one file or several for each field of a
+record.
 
-Layout  Two zero bytes, a byte for the type of the elements (TYPES), a byte for the number of axes; the length of each
-        axis as a big-endian uint32; the elements in C order, big-endian. Record i is ``array[i]``.
-Packed  Files of gzip, as MNIST's are distributed, are unpacked once into the cache folder (`storage/unpack.py`).
+Layout  Two zero bytes, a byte for the type of the elements (TYPES), a byte for the number of axes;
+        the length of each axis as a big-endian uint32; the elements in C order, big-endian. Record
+        i is ``array[i]``.
+Packed  Files of gzip, as MNIST's are distributed, are unpacked once into the cache folder
+(`storage/unpack.py`).
 Limits  A file that has more or fewer bytes than its header says is refused when it is opened.
 Source  http://yann.lecun.com/exdb/mnist/, "The IDX file format"
 """
@@ -67,26 +70,34 @@ def idx(paths: Paths | None = None, /, **fields: Paths) -> Source:
 
     Args:
         paths: files of a single field, which is called ``"x"``.
-        fields: for each field its files: a path, a string with wildcards, or a list of these; a list keeps its order, a
-            wildcard is sorted. Files of gzip are unpacked once into the cache folder; the log says where. Or a
-            manifest of such files (``Source.index``).
+        fields: for each field its files: a path, a string with wildcards, or a list of these; a
+            list keeps its order, a wildcard is sorted. Files of gzip are unpacked once into the
+            cache folder; the log says where. Or a manifest of such files (``Source.index``).
 
     Raises:
-        FileError: a file is missing, a directory, or cannot be read; or there is no room for unpacked copies.
-        FormatError: a file is no IDX file, or has another size than its header says, or is damaged gzip.
-        SpecError: there is no field; the files of one field have different dtypes or row shapes; two fields have
-            different numbers of records.
+        FileError: a file is missing, a directory, or cannot be read; or there is no room for
+            unpacked copies.
+        FormatError: a file is no IDX file, or has another size than its header says, or is damaged
+            gzip.
+        SpecError: there is no field; the files of one field have different dtypes or row shapes;
+            two fields have different numbers of records.
     """
     field_paths = {**({} if paths is None else {ONE_FIELD: paths}), **fields}
     if not field_paths or (paths is not None and ONE_FIELD in fields):
         raise SpecError(
-            "gl.idx() without files" if not field_paths else f"gl.idx with two fields {ONE_FIELD!r}",
-            cause="each field has files" if not field_paths else f"paths without a name are the field {ONE_FIELD!r}",
+            "gl.idx() without files"
+            if not field_paths
+            else f"gl.idx with two fields {ONE_FIELD!r}",
+            cause="each field has files"
+            if not field_paths
+            else f"paths without a name are the field {ONE_FIELD!r}",
             remedy='write gl.idx(image="train-images-idx3-ubyte.gz", label="train-labels-idx1-ubyte.gz")',
         )
     sources = [_field(name, files) for name, files in field_paths.items()]
     _check_lengths(sources)
-    return sources[0] if len(sources) == 1 else IdxFields(*sources)
+    if len(sources) == 1:
+        return sources[0]
+    return IdxFields(*sources)
 
 
 class IdxSource(RecordFiles):
@@ -96,17 +107,23 @@ class IdxSource(RecordFiles):
         originals: the files that were named; some may have been unpacked.
     """
 
-    def __init__(self, table: FileTable, opening: Opening, originals: Sequence[str], header: Header) -> None:
+    def __init__(
+        self, table: FileTable, opening: Opening, originals: Sequence[str], header: Header
+    ) -> None:
         super().__init__(table, opening)
         self.originals, self._header = originals, header
 
     def _entries(self) -> Entries:
-        kind = next(number for number, dtype in TYPES.items() if np.dtype(dtype) == self._header.dtype)
+        kind = next(
+            number for number, dtype in TYPES.items() if np.dtype(dtype) == self._header.dtype
+        )
         about = {"type": kind, "shape": list(self._header.shape[1:])}
         return Entries(about, {"counts": np.array(self._table.counts, np.int64)})
 
     def _place(self) -> str:
-        return self.originals[0] if len(self.originals) == 1 else f"{len(self.originals)} files"
+        if len(self.originals) == 1:
+            return self.originals[0]
+        return f"{len(self.originals)} files"
 
     def file_counts(self) -> tuple[Sequence[str], Sequence[int]] | None:
         """Return the files, and how many records each has."""
@@ -138,7 +155,10 @@ def _field(name: str, paths: Paths) -> IdxSource:
     """Return the source of one field."""
     check_name(name)
     listing = manifest.load(paths, "idx")
-    originals, files, headers = _read(paths) if listing is None else _from_manifest(listing)
+    if listing is None:
+        originals, files, headers = _read(paths)
+    else:
+        originals, files, headers = _from_manifest(listing)
     _check_alike(originals, headers)
     first = headers[0]
     try:
@@ -171,17 +191,23 @@ def _read(paths: Paths) -> tuple[Sequence[str], Files, list[Header]]:
 
 
 def _from_manifest(listing: manifest.Manifest) -> tuple[Sequence[str], Files, list[Header]]:
-    """Return the same of the files of a manifest, whose headers differ in the number of records alone."""
+    """Return the same of the files of a manifest, whose headers differ in the number of records
+    alone."""
     kind, shape = listing.about.get("type"), listing.about.get("shape")
     is_shape = (
-        isinstance(shape, list) and len(shape) < MOST_AXES and all(type(n) is int and 0 <= n < 1 << 32 for n in shape)
+        isinstance(shape, list)
+        and len(shape) < MOST_AXES
+        and all(type(n) is int and 0 <= n < 1 << 32 for n in shape)
     )
     if kind not in TYPES or not is_shape:
         raise listing.error("it holds no header of IDX files")
     counts = listing.numbers("counts", 0, 1 << 32).tolist()
     dtype, axes = np.dtype(TYPES[kind]), [int(length) for length in shape or ()]
     headers = [Header(dtype, (count, *axes)) for count in counts]
-    if any(header.num_bytes != size for header, size in zip(headers, listing.files.sizes.tolist(), strict=True)):
+    if any(
+        header.num_bytes != size
+        for header, size in zip(headers, listing.files.sizes.tolist(), strict=True)
+    ):
         raise listing.error("a file has another size than its records")
     return listing.files.paths, listing.files, headers
 
@@ -191,8 +217,13 @@ def _read_header(path: str, size: int, head: bytes, suffix: str) -> Header:
     if not head:
         raise _header_error(path, "the file is empty", "it was never written: copy it again")
     if len(head) < 4 or head[:2] != b"\0\0":
-        description = f"{len(head)} bytes, {head.hex(' ')}" if len(head) < 4 else f"it begins with {head[:4].hex(' ')}"
-        raise _header_error(path, f"such a file begins with 00 00, a type and the number of axes; {description}")
+        if len(head) < 4:
+            description = f"{len(head)} bytes, {head.hex(' ')}"
+        else:
+            description = f"it begins with {head[:4].hex(' ')}"
+        raise _header_error(
+            path, f"such a file begins with 00 00, a type and the number of axes; {description}"
+        )
     if head[2] not in TYPES:
         types = ", ".join(f"{number:02x} ({dtype})" for number, dtype in TYPES.items())
         raise _header_error(path, f"the type of its elements is {head[2]:02x}; there are {types}")
@@ -200,7 +231,9 @@ def _read_header(path: str, size: int, head: bytes, suffix: str) -> Header:
     if not num_axes:
         raise _header_error(path, "it has no axes, so it has no records")
     if len(head) < 4 + 4 * num_axes:
-        raise _header_error(path, f"a header of {num_axes} axes does not fit into its {size} bytes", "copy it again")
+        raise _header_error(
+            path, f"a header of {num_axes} axes does not fit into its {size} bytes", "copy it again"
+        )
     header = Header(dtype, struct.unpack_from(f">{num_axes}I", head, 4))
     num_bytes = header.num_bytes
     if size != num_bytes:
@@ -214,7 +247,9 @@ def _read_header(path: str, size: int, head: bytes, suffix: str) -> Header:
     return header
 
 
-def _header_error(path: str, cause: str, remedy: str = "gl.open(path) finds out what it is") -> FormatError:
+def _header_error(
+    path: str, cause: str, remedy: str = "gl.open(path) finds out what it is"
+) -> FormatError:
     return FormatError(f"{path} is no IDX file to read", cause=cause, remedy=remedy)
 
 
@@ -232,7 +267,8 @@ def _check_alike(paths: Sequence[str], headers: Sequence[Header]) -> None:
 
 
 def _check_lengths(sources: Sequence[IdxSource]) -> None:
-    """Refuse fields of different numbers of records, also file by file where they have as many files."""
+    """Refuse fields of different numbers of records, also file by file where they have as many
+    files."""
     first = sources[0]
     for source in sources:
         pairs = [(source._place(), len(source), first._place(), len(first))]
@@ -252,17 +288,25 @@ def _check_lengths(sources: Sequence[IdxSource]) -> None:
 
 
 def _sniff(beginning: Beginning) -> Match | None:
-    """Return a match if the file has the size that its header says; the size of a compressed file is not known."""
+    """Return a match if the file has the size that its header says; the size of a compressed file
+    is not known."""
     num_bytes = _file_bytes(beginning.head)
     # Four bytes of small numbers begin many other files: the size has to fit, too.
     if num_bytes is None or (num_bytes != beginning.num_bytes and not beginning.compression):
         return None
-    return Match(f"IDX in {beginning.compression}" if beginning.compression else "IDX", "gl.idx(x=...)")
+    return Match(
+        f"IDX in {beginning.compression}" if beginning.compression else "IDX", "gl.idx(x=...)"
+    )
 
 
 def _file_bytes(head: bytes) -> int | None:
     """Return how many bytes a file has that begins as IDX does; None for one that does not."""
-    if len(head) < 8 or head[:2] != b"\0\0" or head[2] not in TYPES or not 1 <= head[3] <= USUAL_AXES:
+    if (
+        len(head) < 8
+        or head[:2] != b"\0\0"
+        or head[2] not in TYPES
+        or not 1 <= head[3] <= USUAL_AXES
+    ):
         return None
     lengths: list[int] = np.frombuffer(head, ">u4", min(head[3], (len(head) - 4) // 4), 4).tolist()
     if len(lengths) < head[3]:

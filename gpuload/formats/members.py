@@ -1,12 +1,14 @@
 """Members: arrays of one length inside a file as the fields of records, for HDF5 and Zarr.
 
-    numbers, booleans, bytes of one length   arrays ``[*shape]``: record i is element i of the first axis
+    numbers, booleans, bytes of one length   arrays ``[*shape]``: record i is element i of the first
+    axis
     compounds                                a field for each part, ``"array.part"``
     texts of varying length                  text
     other values of varying length           `Ragged`; encoded images where the first value is one
 
-Access  Rows whose bytes lie in files as NumPy has them are read where they lie, by the reader of rows (`rows.py`). All
-        others are decoded a block of rows at a time (`blocks.py`), and cached.
+Access  Rows whose bytes lie in files as NumPy has them are read where they lie, by the reader of
+        rows (`rows.py`). All others are decoded a block of rows at a time (`blocks.py`), and
+        cached.
 """
 
 from __future__ import annotations
@@ -87,7 +89,8 @@ class Member:
         title: file and array, for errors.
         path: of the array in the file.
         fields: the layout of a row as it is stored; or the field of values of varying length.
-        block_starts: int64 ``[num_blocks + 1]``, the first row of each block, and the number of rows.
+        block_starts: int64 ``[num_blocks + 1]``, the first row of each block, and the number of
+            rows.
         decode: returns the rows of a block as they are stored, ``[n, *shape]``, or a `Ragged`.
         how: one line about how blocks are decoded.
         origin: returns the file of a block, and the byte where it begins.
@@ -119,7 +122,9 @@ class Member:
     @property
     def spec(self) -> Spec:
         """The fields that a row becomes."""
-        return self.fields.spec if isinstance(self.fields, Layout) else Spec((self.fields,))
+        if isinstance(self.fields, Layout):
+            return self.fields.spec
+        return Spec((self.fields,))
 
 
 def check_arguments(
@@ -134,14 +139,25 @@ def check_arguments(
     if fields is not None:
         form = "a list of the paths of arrays, or a dict from the names of fields to these"
         example = '["image", "label"] or {"image": "train/images"}'
-        columns = list(fields) if isinstance(fields, Mapping) else fields
+        if isinstance(fields, Mapping):
+            columns = list(fields)
+        else:
+            columns = fields
         keys = list_of_names(f"{call}: fields", columns, form=form, example=example)
         paths = list(fields.values()) if isinstance(fields, Mapping) else keys
         if not all(is_name(path) and path for path in paths):
-            raise SpecError(f"{call}: fields = {short_repr(fields)}", cause=f"it is {form}", remedy=f"write {example}")
+            raise SpecError(
+                f"{call}: fields = {short_repr(fields)}",
+                cause=f"it is {form}",
+                remedy=f"write {example}",
+            )
         pairs = dict(zip(keys, map(str, paths), strict=True))
     if not is_name(group):
-        raise SpecError(f"{call}: group = {group!r}", cause="it is the path of a group", remedy='write "train", say')
+        raise SpecError(
+            f"{call}: group = {group!r}",
+            cause="it is the path of a group",
+            remedy='write "train", say',
+        )
     if fill is not None and not isinstance(fill, bool):
         raise SpecError(
             f"{call}: fill = {fill!r}",
@@ -154,7 +170,11 @@ def check_arguments(
             cause="it says whether packed numbers become the values that they stand for",
             remedy="write mask_and_scale=True or mask_and_scale=False",
         )
-    arguments = {"fields": pairs, "group": group, "cache_bytes": check_cache_bytes(call, cache_bytes)}
+    arguments = {
+        "fields": pairs,
+        "group": group,
+        "cache_bytes": check_cache_bytes(call, cache_bytes),
+    }
     return {**arguments, "fill": fill, "mask_and_scale": mask_and_scale}
 
 
@@ -192,21 +212,30 @@ def source_of(
         SpecError: the members of a file differ in length, or files differ in a field.
     """
     call = f"gl.{opening.function.__name__}"
-    tables = [[_apply_choice(member, table, arguments, call) for member in table] for table in tables]
+    tables = [
+        [_apply_choice(member, table, arguments, call) for member in table] for table in tables
+    ]
     _tell_gaps(tables, arguments["fill"])
     _warn_of_images(tables, call)
     for path, table in zip(paths, tables, strict=True):
         _check_lengths(path, table)
         for member, first in zip(table, tables[0], strict=True):
             if member.spec != first.spec:
-                error = differing_files(f"{member.title} is {member.spec}", f"{first.title} is {first.spec}")
+                error = differing_files(
+                    f"{member.title} is {member.spec}", f"{first.title} is {first.spec}"
+                )
                 first_field, field = first.spec.fields[0], member.spec.fields[0]
                 is_single = len(member.spec) == len(first.spec) == 1
                 if is_single and first_field.with_(dtype=field.dtype) == field:
                     error.remedy = joining(call, field.name, first_field.dtype, field.dtype)
                 raise error
-    cache = BlockCache(arguments["cache_bytes"], sum(member.num_bytes for table in tables for member in table))
-    leaves = [_leaf([table[key] for table in tables], storage, cache, key) for key in range(len(tables[0]))]
+    cache = BlockCache(
+        arguments["cache_bytes"], sum(member.num_bytes for table in tables for member in table)
+    )
+    leaves = [
+        _leaf([table[key] for table in tables], storage, cache, key)
+        for key in range(len(tables[0]))
+    ]
     remedy = "write the files with one enumeration, or the numbers alone"
     classes = [
         common_classes([(member.title, member.classes) for member in members], remedy)
@@ -221,20 +250,33 @@ def source_of(
     if arguments.get("order"):
         about.append(f"order={arguments['order']}")
     source = MemberSource(
-        files, opening, storage, leaves, counts, classes[0] if len(classes) == 1 else (), paths=paths, about=about
+        files,
+        opening,
+        storage,
+        leaves,
+        counts,
+        classes[0] if len(classes) == 1 else (),
+        paths=paths,
+        about=about,
     )
     source.entries = entries
     return source
 
 
-def _apply_choice(member: Member, table: Sequence[Member], arguments: Mapping[str, Any], call: str) -> Member:
+def _apply_choice(
+    member: Member, table: Sequence[Member], arguments: Mapping[str, Any], call: str
+) -> Member:
     """Return a member as the arguments say: with packed numbers as values, or as they are stored.
 
     Raises:
-        SpecError: its numbers are packed, and nothing says what becomes of them; or nothing of it was written.
+        SpecError: its numbers are packed, and nothing says what becomes of them; or nothing of it
+            was written.
     """
     rest = [sibling.path for sibling in table if sibling is not member]
-    hint = f"; fields={rest} leaves it out" if rest else ""
+    if rest:
+        hint = f"; fields={rest} leaves it out"
+    else:
+        hint = ""
     gaps = member.gaps
     if gaps and gaps.num_missing == gaps.num_chunks and not gaps.is_usual and not arguments["fill"]:
         raise SpecError(
@@ -289,16 +331,20 @@ def _rounding_error(member: Member, packing: Packing, number: int | float, call:
 
 
 def _warn_of_images(tables: Sequence[Sequence[Member]], call: str) -> None:
-    """Warn once of files that look like an image each: of arrays of one shape, and nothing beside."""
+    """Warn once of files that look like an image each: of arrays of one shape, and nothing
+    beside."""
     shapes = [[_shape_of(member) for member in table] for table in (tables[0], tables[-1])]
     is_alike = len({table[0].length for table in tables}) == 1 and shapes[0] == shapes[1]
     if is_alike and all(are_of_pixels(len(tables), *shape) for shape in shapes[0]):
-        remedy = 'To have each file as a record, write the arrays as NPY: gl.npy(paths, record="file")'
+        remedy = (
+            'To have each file as a record, write the arrays as NPY: gl.npy(paths, record="file")'
+        )
         warn_of_images(call.removeprefix("gl."), len(tables), *shapes[0][0], remedy)
 
 
 def _shape_of(member: Member) -> tuple[np.dtype[Any], tuple[int, ...]]:
-    """Return the dtype and the shape of an array; no shape for values of varying length and compounds."""
+    """Return the dtype and the shape of an array; no shape for values of varying length and
+    compounds."""
     if not isinstance(member.fields, Layout) or len(member.fields.parts) != 1:
         return np.dtype(np.void), ()
     field = member.fields.parts[0].field
@@ -306,13 +352,21 @@ def _shape_of(member: Member) -> tuple[np.dtype[Any], tuple[int, ...]]:
 
 
 def _tell_gaps(tables: Sequence[Sequence[Member]], fill: bool | None) -> None:
-    """Warn of chunks that are not there, once for all files; with ``fill=False`` they are an error."""
-    lacking = [(member, member.gaps) for table in tables for member in table if member.gaps is not None]
+    """Warn of chunks that are not there, once for all files; with ``fill=False`` they are an
+    error."""
+    lacking = [
+        (member, member.gaps) for table in tables for member in table if member.gaps is not None
+    ]
     if not lacking or fill:
         return
     (member, gaps), num_others = lacking[0], len(lacking) - 1
-    num_missing, num_chunks = f"{gaps.num_missing} of its {gaps.num_chunks}", f", and {num_others} more lack some"
-    subject = f"{member.title}: {num_missing} chunks are not there{num_chunks if num_others else ''}"
+    num_missing, num_chunks = (
+        f"{gaps.num_missing} of its {gaps.num_chunks}",
+        f", and {num_others} more lack some",
+    )
+    subject = (
+        f"{member.title}: {num_missing} chunks are not there{num_chunks if num_others else ''}"
+    )
     cause = "the program that wrote it or a copy stopped early, or their elements are the fill value by purpose"
     if gaps.is_usual:
         cause = (
@@ -353,7 +407,10 @@ def _check_lengths(path: str, table: Sequence[Member]) -> None:
         return
     usual_first = sorted(paths_of.items(), key=lambda item: (-len(item[1]), -item[0]))
     choices = [f"fields={arrays} has {length} records" for length, arrays in usual_first]
-    rest = f"; {len(choices) - MOST_CHOICES} lengths more" if len(choices) > MOST_CHOICES else ""
+    if len(choices) > MOST_CHOICES:
+        rest = f"; {len(choices) - MOST_CHOICES} lengths more"
+    else:
+        rest = ""
     raise SpecError(
         f"{path} has arrays of several lengths: {', '.join(f'{array} {length}' for array, length in lengths.items())}",
         cause="a record is made of element i of the first axis of each",
@@ -362,18 +419,22 @@ def _check_lengths(path: str, table: Sequence[Member]) -> None:
 
 
 def _leaf(members: Sequence[Member], storage: Storage, cache: BlockCache, key: int) -> Leaf:
-    """Return the leaf of a member of each file: of rows where they lie if all files have them so, else of blocks."""
+    """Return the leaf of a member of each file: of rows where they lie if all files have them so,
+    else of blocks."""
     # An empty one lies nowhere: with it the rows of the others could not be read where they lie.
     members = [member for member in members if member.length] or members[:1]
     first = members[0].fields
     is_same = all(
-        isinstance(member.fields, Layout) and isinstance(first, Layout) and member.fields.same_bytes(first)
+        isinstance(member.fields, Layout)
+        and isinstance(first, Layout)
+        and member.fields.same_bytes(first)
         for member in members
     )
     places = [member.places for member in members if member.places is not None]
     if is_same and isinstance(first, Layout) and len(places) == len(members):
         files, counts, offsets = (
-            np.concatenate([getattr(place, name) for place in places]) for name in ("files", "counts", "offsets")
+            np.concatenate([getattr(place, name) for place in places])
+            for name in ("files", "counts", "offsets")
         )
         return RowLeaf(Form(first), storage, files, counts, offsets)
     dtype = None
@@ -384,12 +445,17 @@ def _leaf(members: Sequence[Member], storage: Storage, cache: BlockCache, key: i
                 cause="compounds of one source are stored alike: in byte order and places",
                 remedy="open the files one by one, and join them: gl.concat(a, b)",
             )
-        # The files store it in other byte orders: blocks are decoded, and turned into this machine's.
+        # The files store it in other byte orders: blocks are decoded, and turned into this
+        # machine's.
         first, dtype = compact_layout(first), first.parts[0].field.dtype
     num_blocks = starts_of([member.block_starts.size - 1 for member in members])
     firsts = starts_of([member.length for member in members])
     starts = np.concatenate(
-        [member.block_starts[:-1] + begin for member, begin in zip(members, firsts[:-1], strict=True)] + [firsts[-1:]]
+        [
+            member.block_starts[:-1] + begin
+            for member, begin in zip(members, firsts[:-1], strict=True)
+        ]
+        + [firsts[-1:]]
     )
 
     def find(block: int) -> tuple[Member, int]:
@@ -399,14 +465,18 @@ def _leaf(members: Sequence[Member], storage: Storage, cache: BlockCache, key: i
     def decode(block: int) -> Any:
         member, number = find(block)
         values = member.decode(number)
-        return values if dtype is None else np.ascontiguousarray(values, dtype)
+        if dtype is None:
+            return values
+        return np.ascontiguousarray(values, dtype)
 
     def origin(block: int) -> tuple[str, int]:
         member, number = find(block)
         return member.origin(number)
 
     rows = int(np.diff(starts).max(initial=0))
-    return BlockLeaf(first, starts, decode, cache, key, f"blocks of up to {rows} rows, {members[0].how}", origin)
+    return BlockLeaf(
+        first, starts, decode, cache, key, f"blocks of up to {rows} rows, {members[0].how}", origin
+    )
 
 
 def complete_path(group: str, path: str) -> str:
@@ -434,7 +504,10 @@ def listed_paths(
         raise listing.error(f"it holds no paths of {noun}s")
     root = complete_path(group, "").rstrip("/") + "/"
     names = [path.removeprefix(root) for path in paths if path.startswith(root)]
-    pairs = dict(fields) if fields is not None else {name: name for name in names if name and "/" not in name}
+    if fields is not None:
+        pairs = dict(fields)
+    else:
+        pairs = {name: name for name in names if name and "/" not in name}
     missing = [path for path in pairs.values() if complete_path(group, path) not in paths]
     if missing or not pairs:
         raise SpecError(
@@ -489,10 +562,12 @@ def listed_kinds(
 
 
 def row_layout(name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Layout:
-    """Return the layout of a row of an array of rows ``[*shape]``; the parts of a compound are ``"name.part"``.
+    """Return the layout of a row of an array of rows ``[*shape]``; the parts of a compound are
+    ``"name.part"``.
 
     Raises:
-        SpecError: the dtype holds Python objects, or a row has more axes or bytes than an array can have.
+        SpecError: the dtype holds Python objects, or a row has more axes or bytes than an array can
+            have.
     """
     check_name(name)
     return layout_of(np.dtype([(name, dtype)]) if dtype.names else dtype, shape, field=name)
@@ -545,7 +620,9 @@ def text_field(name: str, shape: tuple[int, ...]) -> Field:
     return Field(name, np.dtype(object), (), text="str")
 
 
-def varying_field(name: str, dtype: np.dtype[Any] | None, shape: tuple[int, ...], first: Sequence[Any]) -> Field:
+def varying_field(
+    name: str, dtype: np.dtype[Any] | None, shape: tuple[int, ...], first: Sequence[Any]
+) -> Field:
     """Return the field of an array of values of varying length.
 
     Args:
@@ -565,8 +642,13 @@ def varying_field(name: str, dtype: np.dtype[Any] | None, shape: tuple[int, ...]
         )
     _check_single(name, shape, "values of varying length")
     is_bytes = dtype == np.dtype(np.uint8)
-    heads = [bytes(value[:HEAD_BYTES]) for value in first] if is_bytes else []
-    return Field(name, native(dtype), (None,), encoded=any(kind_of(head) is not None for head in heads))
+    if is_bytes:
+        heads = [bytes(value[:HEAD_BYTES]) for value in first]
+    else:
+        heads = []
+    return Field(
+        name, native(dtype), (None,), encoded=any(kind_of(head) is not None for head in heads)
+    )
 
 
 def _check_single(name: str, shape: tuple[int, ...], kind: str) -> None:
@@ -580,14 +662,19 @@ def _check_single(name: str, shape: tuple[int, ...], kind: str) -> None:
 
 def texts_of(values: Objects) -> Ragged:
     """Return texts, or their bytes in UTF-8, as the field of text stores them."""
-    raws = [value.encode("utf-8", "surrogatepass") if isinstance(value, str) else bytes(value) for value in values]
+    raws = [
+        value.encode("utf-8", "surrogatepass") if isinstance(value, str) else bytes(value)
+        for value in values
+    ]
     return Ragged.of([np.frombuffer(value, np.uint8) for value in raws], np.dtype(np.uint8))
 
 
 def varying_of(values: Objects, dtype: np.dtype[Any]) -> Ragged:
     """Return values of varying length, arrays or bytes."""
     arrays: list[Array] = [
-        np.frombuffer(value, dtype) if isinstance(value, bytes) else np.asarray(value, dtype).reshape(-1)
+        np.frombuffer(value, dtype)
+        if isinstance(value, bytes)
+        else np.asarray(value, dtype).reshape(-1)
         for value in values
     ]
     return Ragged.of(arrays, dtype)

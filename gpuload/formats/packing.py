@@ -1,16 +1,21 @@
-"""Packing: numbers that stand for others, as netCDF and xarray mark them by attributes; for HDF5 and Zarr.
+"""Packing: numbers that stand for others, as netCDF and xarray mark them by attributes; for HDF5
+and Zarr.
 
     scale_factor, add_offset             value = number * scale_factor + add_offset
     _FillValue, missing_value            numbers that stand for a value that is not there: NaN
     valid_range, valid_min, valid_max    numbers outside are none either: NaN
-    _Unsigned                            a signed type holds unsigned numbers, "true", or the other way, "false"
+    _Unsigned                            a signed type holds unsigned numbers, "true", or the other
+                                         way, "false"
 
-Dtype   of the values: float64 or float32 as scale_factor and add_offset are, float64 for integers of 4 bytes or more.
-        Without both, float32 for integers of 1 or 2 bytes, float64 for larger ones; floats stay as they are.
+Dtype   of the values: float64 or float32 as scale_factor and add_offset are, float64 for integers
+        of 4 bytes or more. Without both, float32 for integers of 1 or 2 bytes, float64 for larger
+        ones; floats stay as they are.
 Bits    Numbers of 8 bytes that float64 does not hold are an error where nothing scales them.
-Choice  Records of packed numbers are opened when the caller says whether to unpack them. NaN as the _FillValue of
-        floats, and a range of all numbers that the dtype has, change nothing that has to be chosen.
-Source  CF Conventions 1.11, 2.5.1 "Missing data", 8.1 "Packed Data"; NetCDF Users Guide, A "Attribute Conventions"
+Choice  Records of packed numbers are opened when the caller says whether to unpack them. NaN as the
+        _FillValue of floats, and a range of all numbers that the dtype has, change nothing that has
+        to be chosen.
+Source  CF Conventions 1.11, 2.5.1 "Missing data", 8.1 "Packed Data"; NetCDF Users Guide, A
+        "Attribute Conventions"
 """
 
 from __future__ import annotations
@@ -30,7 +35,13 @@ from gpuload.sources.leaf import Array
 SCALES, MISSING = ("scale_factor", "add_offset"), ("_FillValue", "missing_value")
 RANGE, UNSIGNED = ("valid_range", "valid_min", "valid_max"), "_Unsigned"
 NEUTRAL = dict(zip(SCALES, (1.0, 0.0), strict=True))
-COUNTS = {"scale_factor": 1, "add_offset": 1, "valid_range": 2, "valid_min": 1, "valid_max": 1}  # of numbers
+COUNTS = {
+    "scale_factor": 1,
+    "add_offset": 1,
+    "valid_range": 2,
+    "valid_min": 1,
+    "valid_max": 1,
+}  # of numbers
 NAMES = (*SCALES, *MISSING, *RANGE, UNSIGNED)
 WIDE_BYTES = 4  # integers of which float32 does not hold all
 MOST_BITS = 53  # of whole numbers, all of which float64 holds
@@ -72,7 +83,10 @@ class Packing:
         if self.offset != 0:
             values += kind(self.offset)
         for missing in self.missing:
-            number = numbers.dtype.type(missing) if numbers.dtype.kind == "f" else missing
+            if numbers.dtype.kind == "f":
+                number = numbers.dtype.type(missing)
+            else:
+                number = missing
             values[numbers == number] = np.nan
         if self.lowest != -math.inf:
             values[numbers < self.lowest] = np.nan
@@ -81,7 +95,8 @@ class Packing:
         return values
 
     def first_rounded(self, numbers: Array, values: Array) -> Number | None:
-        """Return the first number that its float does not hold, where nothing scales it; None if each is held.
+        """Return the first number that its float does not hold, where nothing scales it; None if
+        each is held.
 
         Args:
             numbers: as they are stored.
@@ -93,34 +108,57 @@ class Packing:
         numbers = numbers.view(dtype.newbyteorder(numbers.dtype.byteorder))
         numbers = numbers[~np.isnan(values)].astype(dtype)
         # abs(-2**63) stays -2**63, whose bytes are those of 2**63.
-        sizes = numbers.view(np.uint64) if dtype.kind == "u" else np.abs(numbers).view(np.uint64)
+        if dtype.kind == "u":
+            sizes = numbers.view(np.uint64)
+        else:
+            sizes = np.abs(numbers).view(np.uint64)
         places = np.flatnonzero(sizes > 1 << MOST_BITS)
         floats = sizes[places].astype(np.float64)
         is_held = floats < 2.0**64
         is_held[is_held] = floats[is_held].astype(np.uint64) == sizes[places[is_held]]
         places = places[~is_held]
-        return int(numbers[places[0]]) if places.size else None
+        if places.size:
+            return int(numbers[places[0]])
+        return None
 
     def to_json(self) -> list[Any]:
         """Return it in values of JSON, which has no NaN."""
         numbers = [self.scale, self.offset, self.lowest, self.highest, *self.missing]
         values = [self.dtype, self.view, list(self.names), [repr(number) for number in numbers]]
-        return [*values, self.fault] if self.fault else values
+        if self.fault:
+            return [*values, self.fault]
+        return values
 
     @classmethod
     def from_json(cls, entry: Any) -> Packing:
         """Return what `to_json` wrote; raises any error for other values."""
         (dtype, view, names, texts), fault = entry[:4], "".join(entry[4:])
-        if dtype not in ("float16", "float32", "float64") or not isinstance(view, str) or not set(names) <= set(NAMES):
+        if (
+            dtype not in ("float16", "float32", "float64")
+            or not isinstance(view, str)
+            or not set(names) <= set(NAMES)
+        ):
             raise ValueError(f"{entry!r} is no packing of numbers")
         scale, offset, lowest, highest, *missing = [_number(text) for text in texts]
         if view and np.dtype(view).kind not in "iu":
             raise ValueError(f"{view!r} is no type of integers")
-        return cls(dtype, view, float(scale), float(offset), tuple(missing), lowest, highest, tuple(names), fault)
+        return cls(
+            dtype,
+            view,
+            float(scale),
+            float(offset),
+            tuple(missing),
+            lowest,
+            highest,
+            tuple(names),
+            fault,
+        )
 
 
 def _number(text: str) -> Number:
-    return int(text) if text.lstrip("-").isdecimal() else float(text)
+    if text.lstrip("-").isdecimal():
+        return int(text)
+    return float(text)
 
 
 def packing_of(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> Packing | None:
@@ -152,16 +190,24 @@ class _FaultError(Exception):
 
 
 def _of_compounds(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> Packing | None:
-    """Return a packing with a fault for compounds and the like that have factors: they have no numbers to scale."""
+    """Return a packing with a fault for compounds and the like that have factors: they have no
+    numbers to scale."""
     present = [name for name in SCALES if name in attributes]
     names = tuple(name for name in present if np.ravel(attributes[name])[0] != NEUTRAL[name])
     if dtype.kind not in "cOV" or not names:
         return None
-    return Packing("float64", names=names, fault=f"{', '.join(names)} beside elements of {dtype} is not supported")
+    return Packing(
+        "float64",
+        names=names,
+        fault=f"{', '.join(names)} beside elements of {dtype} is not supported",
+    )
 
 
-def _values_of(attributes: Mapping[str, Any], name: str, dtype: np.dtype[Any], stored_dtype: np.dtype[Any]) -> Array:
-    """Return the numbers of an attribute, ``[n]``; none if it is not there. Raises `_FaultError`."""
+def _values_of(
+    attributes: Mapping[str, Any], name: str, dtype: np.dtype[Any], stored_dtype: np.dtype[Any]
+) -> Array:
+    """Return the numbers of an attribute, ``[n]``; none if it is not there. Raises
+    `_FaultError`."""
     if name not in attributes:
         return np.zeros(0)
     value = attributes[name]
@@ -172,11 +218,14 @@ def _values_of(attributes: Mapping[str, Any], name: str, dtype: np.dtype[Any], s
         raise _FaultError(f"its attribute {name} is {short_repr(value)}, and no number")
     if name in COUNTS and array.size != COUNTS[name]:
         raise _FaultError(f"its attribute {name} has {array.size} numbers, {short_repr(value)}")
-    return array if name in SCALES else _in_dtype_of_array(array, dtype, stored_dtype)
+    if name in SCALES:
+        return array
+    return _in_dtype_of_array(array, dtype, stored_dtype)
 
 
 def _of_numbers(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> Packing | None:
-    """Return the packing of an array of integers or floats; None if they are values. Raises `_FaultError`."""
+    """Return the packing of an array of integers or floats; None if they are values. Raises
+    `_FaultError`."""
     view = _view(attributes, dtype)
     stored_dtype = np.dtype(view) if view else dtype
     arrays = dict[str, Array]()
@@ -217,15 +266,19 @@ def _leaves_out(lowest: Number, highest: Number, dtype: np.dtype[Any]) -> bool:
 
 
 def _view(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> str:
-    """Return the dtype that integers are taken as, after the attribute ``_Unsigned``; "" for their own."""
+    """Return the dtype that integers are taken as, after the attribute ``_Unsigned``; "" for their
+    own."""
     value = np.ravel(attributes.get(UNSIGNED, ""))[0]  # netCDF has texts in arrays of one
     text = (value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)).lower()
     kind = {"true": "u", "false": "i"}.get(text, dtype.kind)
-    return f"{kind}{dtype.itemsize}" if dtype.kind in "iu" and kind != dtype.kind else ""
+    if dtype.kind in "iu" and kind != dtype.kind:
+        return f"{kind}{dtype.itemsize}"
+    return ""
 
 
 def _in_dtype_of_array(values: Array, dtype: np.dtype[Any], stored_dtype: np.dtype[Any]) -> Array:
-    """Return integers of an attribute in the dtype that those of the array are taken as: -1 of int8 is 255 of uint8.
+    """Return integers of an attribute in the dtype that those of the array are taken as: -1 of int8
+    is 255 of uint8.
 
     HDF5 has a type for them; JSON, which Zarr has, has none.
     """
@@ -234,11 +287,14 @@ def _in_dtype_of_array(values: Array, dtype: np.dtype[Any], stored_dtype: np.dty
     if values.dtype.itemsize == stored_dtype.itemsize:
         return values.view(stored_dtype)
     numbers = values.astype(dtype)
-    return numbers.view(stored_dtype) if (numbers == values).all() else values
+    if (numbers == values).all():
+        return numbers.view(stored_dtype)
+    return values
 
 
 def _number_of(value: Any, dtype: np.dtype[Any]) -> Any:
-    """Return a number of an attribute; in Zarr of format 3 xarray writes floats as the base64 of a double."""
+    """Return a number of an attribute; in Zarr of format 3 xarray writes floats as the base64 of a
+    double."""
     if isinstance(value, str) and dtype.kind == "f":
         try:
             return struct.unpack("<d", base64.b64decode(value, validate=True))[0]

@@ -1,4 +1,5 @@
-"""Pixels: files of one array each that look like an image or a volume, and whose rows are taken as records."""
+"""Pixels: files of one array each that look like an image or a volume, and whose rows are taken as
+records."""
 
 from __future__ import annotations
 
@@ -8,7 +9,10 @@ from typing import Any
 import numpy as np
 
 CHANNELS = frozenset((1, 3, 4))
-SHORTEST_SIDE, WIDEST = 8, 4  # pixels, and times the shorter side: rows of features are longer, or fewer
+SHORTEST_SIDE, WIDEST = (
+    8,
+    4,
+)  # pixels, and times the shorter side: rows of features are longer, or fewer
 # Of two axes of numbers that are no bytes, which tables have, too: so many files, no more rows
 # than columns, and few of them, or the form of a camera or a square, rare for shards of embeddings.
 MANY_FILES, FEW_ROWS, FORMS_OF_IMAGES = 8, range(16, 256), ((1, 1), (3, 4), (9, 16))
@@ -18,9 +22,14 @@ log = logging.getLogger("gpuload")
 
 
 def warn_of_images(
-    call: str, num_files: int, dtype: np.dtype[Any], shape: tuple[int, ...], remedy: str = ROW_OR_FILE
+    call: str,
+    num_files: int,
+    dtype: np.dtype[Any],
+    shape: tuple[int, ...],
+    remedy: str = ROW_OR_FILE,
 ) -> bool:
-    """Warn of files of one shape that look like an image each, and whose rows are taken as records; True if so.
+    """Warn of files of one shape that look like an image each, and whose rows are taken as records;
+    True if so.
 
     Args:
         call: ``npy``, say.
@@ -39,11 +48,15 @@ def warn_of_images(
 
 
 def are_of_pixels(num_files: int, dtype: np.dtype[Any], shape: tuple[int, ...]) -> bool:
-    """Return True if the array of one of so many files looks like an image, HWC, CHW or HW, or a volume."""
+    """Return True if the array of one of so many files looks like an image, HWC, CHW or HW, or a
+    volume."""
     if num_files < 2 or dtype.kind not in "buif":
         return False
     if len(shape) == 3 and CHANNELS.intersection((shape[0], shape[-1])):
-        sides = shape[:2] if shape[-1] in CHANNELS else shape[1:]
+        if shape[-1] in CHANNELS:
+            sides = shape[:2]
+        else:
+            sides = shape[1:]
     elif len(shape) == 3:
         return _is_volume(dtype, *shape)
     elif len(shape) == 2 and (dtype.itemsize == 1 or _is_unlike_a_table(num_files, *shape)):
@@ -54,7 +67,8 @@ def are_of_pixels(num_files: int, dtype: np.dtype[Any], shape: tuple[int, ...]) 
 
 
 def _is_volume(dtype: np.dtype[Any], planes: int, height: int, width: int) -> bool:
-    """Return True for an array of three axes that is rather a volume, or an image of many channels, than images.
+    """Return True for an array of three axes that is rather a volume, or an image of many channels,
+    than images.
 
     Shards have more images than an image has rows, and a last shard has another number of them.
     """

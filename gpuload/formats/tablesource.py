@@ -2,8 +2,9 @@
 
     sales/year=2019/a.parquet     x: 1 2 3     year: 2019 2019 2019
 
-Twice   If the files have the column of a folder, too, it is read from the files. Its value in the first
-        record is compared with the name of the folder: both are the same if one program wrote them.
+Twice   If the files have the column of a folder, too, it is read from the files. Its value in the
+        first record is compared with the name of the folder: both are the same if one program wrote
+        them.
 """
 
 from __future__ import annotations
@@ -64,7 +65,9 @@ class TableSource(ColumnSource):
     def _about_folders(self) -> dict[str, Any]:
         """Return what a manifest says of the columns that folders are."""
         names = self._opening.arguments.get("partitions")
-        return {PARTITIONS: list(names)} if names else {}
+        if names:
+            return {PARTITIONS: list(names)}
+        return {}
 
 
 def divide(
@@ -115,7 +118,9 @@ def divide(
                 cause="such a column is int64 or text in each record",
                 remedy=f"leave it out; gl.ops.Cast('float32', on={min(wrong)!r}) makes other numbers of it",
             )
-    defaults = {name: value for name, value in arguments["defaults"].items() if name not in of_folders}
+    defaults = {
+        name: value for name, value in arguments["defaults"].items() if name not in of_folders
+    }
     if fields is not None:
         rest = [partition for partition in rest if partition.name in fields]
         fields = tuple(name for name in fields if name not in of_folders)
@@ -131,7 +136,8 @@ def _names_in(listing: Manifest) -> tuple[str, ...]:
 
 
 def _compare(call: str, partition: Partition, tables: Sequence[Any], names: Sequence[str]) -> None:
-    """Compare the first value of a column with the name of its folder, and log which of both is read.
+    """Compare the first value of a column with the name of its folder, and log which of both is
+    read.
 
     Raises:
         SpecError: both are numbers, or texts, and differ.
@@ -157,4 +163,6 @@ def _compare(call: str, partition: Partition, tables: Sequence[Any], names: Sequ
 def _in_order(fields: Sequence[str] | None, leaves: Sequence[Leaf]) -> list[Leaf]:
     """Return the leaves of columns in the order of ``fields=``."""
     by_name = {leaf.spec.names[0]: leaf for leaf in leaves}
-    return list(leaves) if fields is None else [by_name[name] for name in fields]
+    if fields is None:
+        return list(leaves)
+    return [by_name[name] for name in fields]

@@ -1,13 +1,15 @@
 """Text files: each line is a record, by number.
 
-Layout   UTF-8. A line ends with LF, or with CR LF; neither is part of it. Empty lines are records. Bytes behind the
-         last line end are a record. A mark at the beginning (BOM) is left out.
-Access   any line by index, one positioned read: the offsets of the lines are found once, by a walk through the files,
-         and stored (`spanindex.py`).
+Layout   UTF-8. A line ends with LF, or with CR LF; neither is part of it. Empty lines are records.
+         Bytes behind the last line end are a record. A mark at the beginning (BOM) is left out.
+Access   any line by index, one positioned read: the offsets of the lines are found once, by a walk
+         through the files, and stored (`spanindex.py`).
 Memory   8 bytes a line, for its place.
-Packed   gzip files, which are found by their content, are unpacked once into the cache folder (`storage/unpack.py`).
+Packed   gzip files, which are found by their content, are unpacked once into the cache folder
+(`storage/unpack.py`).
 Errors   a line that is no UTF-8 is an error of that record, and names file, line and byte.
-Limits   a line has at most ``max_line_bytes``, so that a file of another kind is refused when it is opened.
+Limits   a line has at most ``max_line_bytes``, so that a file of another kind is refused when it is
+opened.
 Source   https://www.tensorflow.org/api_docs/python/tf/data/TextLineDataset; RFC 3629 for UTF-8
 """
 
@@ -40,17 +42,21 @@ ENCODINGS = {"utf-8": "str", None: "bytes"}
 UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
-def text(paths: Paths, *, encoding: str | None = "utf-8", max_line_bytes: int = MAX_LINE_BYTES) -> TextSource:
+def text(
+    paths: Paths, *, encoding: str | None = "utf-8", max_line_bytes: int = MAX_LINE_BYTES
+) -> TextSource:
     """Return the lines of text files as records with one field, ``text``.
 
         gl.text("corpus-*.txt")                      objects of str
-        gl.text("corpus.txt.gz", encoding=None)      objects of bytes, as tf.data.TextLineDataset has them
+        gl.text("corpus.txt.gz", encoding=None)      objects of bytes, as tf.data.TextLineDataset
+                                                     has them
 
     Args:
-        paths: a path, a string with wildcards, or a list of these; a list keeps its order, a wildcard is sorted. Files
-            of gzip are found by their content. Or a manifest of such files (``Source.index``).
-        encoding: ``"utf-8"``: lines become str, and one that is no UTF-8 is an error when it is read. None: lines
-            become bytes, whatever they hold.
+        paths: a path, a string with wildcards, or a list of these; a list keeps its order, a
+            wildcard is sorted. Files of gzip are found by their content. Or a manifest of such
+            files (``Source.index``).
+        encoding: ``"utf-8"``: lines become str, and one that is no UTF-8 is an error when it is
+            read. None: lines become bytes, whatever they hold.
         max_line_bytes: the longest line that may be in the files, its end included.
 
     Raises:
@@ -67,7 +73,9 @@ def text(paths: Paths, *, encoding: str | None = "utf-8", max_line_bytes: int = 
         )
     if not is_whole(max_line_bytes, 1):
         raise SpecError(
-            f"max_line_bytes = {max_line_bytes!r}", cause="it is a number of bytes, at least 1", remedy="leave it out"
+            f"max_line_bytes = {max_line_bytes!r}",
+            cause="it is a number of bytes, at least 1",
+            remedy="leave it out",
         )
     listing = manifest.load(paths, "text")
     if listing is not None:
@@ -75,7 +83,11 @@ def text(paths: Paths, *, encoding: str | None = "utf-8", max_line_bytes: int = 
         for number, first in enumerate(starts[:-1].tolist()):
             file_bounds = bounds[first + number : int(starts[number + 1]) + number + 1]
             _check_lengths(listing.files.names[number], file_bounds, int(max_line_bytes))
-        arguments = {"paths": listing.path, "encoding": encoding, "max_line_bytes": int(max_line_bytes)}
+        arguments = {
+            "paths": listing.path,
+            "encoding": encoding,
+            "max_line_bytes": int(max_line_bytes),
+        }
         files, opening = listing.files, Opening(text, arguments)
         return TextSource(files, files.paths, bounds, starts, ENCODINGS[encoding], opening)
     originals = expand(paths)
@@ -89,7 +101,10 @@ def text(paths: Paths, *, encoding: str | None = "utf-8", max_line_bytes: int = 
         return bounds
 
     bounds, starts = bounds_of(files, "looking for lines", look)
-    opening = Opening(text, {"paths": tuple(originals), "encoding": encoding, "max_line_bytes": int(max_line_bytes)})
+    opening = Opening(
+        text,
+        {"paths": tuple(originals), "encoding": encoding, "max_line_bytes": int(max_line_bytes)},
+    )
     return TextSource(files, originals, bounds, starts, ENCODINGS[encoding], opening)
 
 
@@ -97,7 +112,13 @@ class TextSource(FileSource):
     """Lines of text files; made by ``gl.text``."""
 
     def __init__(
-        self, files: Files, originals: Sequence[str], bounds: Indices, starts: Indices, kind: str, opening: Opening
+        self,
+        files: Files,
+        originals: Sequence[str],
+        bounds: Indices,
+        starts: Indices,
+        kind: str,
+        opening: Opening,
     ) -> None:
         storage = open_storage(files)
         spec = Spec((Field("text", np.dtype(object), (), text=kind),))
@@ -126,7 +147,9 @@ class TextSource(FileSource):
 class LineLeaf(SpanLeaf):
     """Lines, which are read with their line ends."""
 
-    def __init__(self, spec: Spec, storage: Storage, bounds: Indices, starts: Indices, paths: Sequence[str]) -> None:
+    def __init__(
+        self, spec: Spec, storage: Storage, bounds: Indices, starts: Indices, paths: Sequence[str]
+    ) -> None:
         super().__init__(storage, bounds, starts, paths)
         self.spec, self.how = spec, storage.how
 
@@ -145,14 +168,18 @@ class LineLeaf(SpanLeaf):
         return [Ragged(payload, offsets)]
 
     def _check(self, numbers: Indices, raw: Ragged) -> None:
-        """Raise ``RowError`` if a record does not lie between two line ends: then the index is of other bytes."""
+        """Raise ``RowError`` if a record does not lie between two line ends: then the index is of
+        other bytes."""
         ends = raw.offsets[1:]
         is_ended = np.zeros(ends.size, np.bool_)
         rows = np.flatnonzero(ends > raw.offsets[:-1])
         is_ended[rows] = raw.payload[ends[rows] - 1] == LF
         is_last = numbers + 1 == self._starts[self.files_of(numbers) + 1]
-        # Two counts for all lines at once; which line is wrong is looked for only where they differ.
-        if bool((is_ended | is_last).all()) and np.count_nonzero(raw.payload == LF) == np.count_nonzero(is_ended):
+        # Two counts for all lines at once; which line is wrong is looked for only where they
+        # differ.
+        if bool((is_ended | is_last).all()) and np.count_nonzero(
+            raw.payload == LF
+        ) == np.count_nonzero(is_ended):
             return
         inner = np.array([np.count_nonzero(line == LF) for line in raw]) - is_ended
         row = int((~(is_ended | is_last) | (inner > 0)).argmax())
@@ -172,11 +199,14 @@ def _lead_bytes(path: str, size: int, head: bytes) -> int:
             cause=f"it begins with {head[:2]!r}, the mark of that encoding",
             remedy="convert it: iconv -f utf-16 -t utf-8; or read it with gl.csv(path, encoding='utf-16')",
         )
-    return len(codecs.BOM_UTF8) if head.startswith(codecs.BOM_UTF8) else 0
+    if head.startswith(codecs.BOM_UTF8):
+        return len(codecs.BOM_UTF8)
+    return 0
 
 
 def _bounds_in(files: Files, number: int, lead_bytes: int, show: Callable[[int], None]) -> Indices:
-    """Return the offsets at which the lines of a file begin and the last one ends, int64 ``[num_lines + 1]``, bytes."""
+    """Return the offsets at which the lines of a file begin and the last one ends, int64
+    ``[num_lines + 1]``, bytes."""
     size, offset = int(files.sizes[number]), lead_bytes
     bounds = [np.array([lead_bytes], np.int64)]
     piece = np.empty(min(PIECE_BYTES, max(size, 1)), np.uint8)
@@ -202,7 +232,9 @@ def _bounds_in(files: Files, number: int, lead_bytes: int, show: Callable[[int],
         )
     offsets = np.concatenate(bounds)
     # The last line may have no line end.
-    return offsets if offsets[-1] == size else np.append(offsets, size)
+    if offsets[-1] == size:
+        return offsets
+    return np.append(offsets, size)
 
 
 def _check_lengths(name: str, bounds: Indices, max_bytes: int) -> None:

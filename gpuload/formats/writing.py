@@ -1,8 +1,8 @@
 """Writers: they write records to files of a format, and read these again to compare them.
 
-A writer refuses, field by field, values that its format cannot hold, and names another format; nothing is converted
-without a word. Files are the same on all machines: numbers are little-endian, as nearly all machines have them, and
-each format says so in the file or beside it.
+A writer refuses, field by field, values that its format cannot hold, and names another format;
+nothing is converted without a word. Files are the same on all machines: numbers are little-endian,
+as nearly all machines have them, and each format says so in the file or beside it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ class Records:
         source: the source of the records.
         begin, end: the first of its records, and the number behind the last.
         names: the fields that the file holds.
-        tick: called with the number of records read since its last call; raises an exception if the work is to end.
+        tick: called with the number of records read since its last call; raises an exception if the
+            work is to end.
     """
 
     source: Source
@@ -60,9 +61,15 @@ class Records:
         """The fields that the file holds."""
         return self.source.spec.only(self.names)
 
-    def chunks(self, names: tuple[str, ...] | None = None) -> Iterator[tuple[NDArray[np.int64], Fields]]:
-        """Yield record numbers of the source with their fields in the order of the spec, some megabytes at a time."""
-        selection = self.names if names is None else names
+    def chunks(
+        self, names: tuple[str, ...] | None = None
+    ) -> Iterator[tuple[NDArray[np.int64], Fields]]:
+        """Yield record numbers of the source with their fields in the order of the spec, some
+        megabytes at a time."""
+        if names is None:
+            selection = self.names
+        else:
+            selection = names
         field_names = self.source.spec.only(selection).names
         for numbers in filtering.chunks(self.source, selection, self.begin, self.end):
             self.tick(0)
@@ -72,7 +79,9 @@ class Records:
                 # An OSError that leaves here would be taken for one of writing the new file.
                 raise error if isinstance(error, GpuloadError) else SourceReadError(error) from None
             yield numbers, {name: batch[name] for name in field_names}
-            self.tick(numbers.size if self.names[-1] in selection else 0)  # each record is counted once
+            self.tick(
+                numbers.size if self.names[-1] in selection else 0
+            )  # each record is counted once
 
 
 @dataclass(frozen=True)
@@ -80,14 +89,19 @@ class Writer:
     """The writer of files of a format.
 
     Attributes:
-        refusal: gives the reason why the format cannot hold a field, and one that can; None where it can hold it.
+        refusal: gives the reason why the format cannot hold a field, and one that can; None where
+            it can hold it.
         write: writes the file at a path.
-        differs: reads the file again, and says how it differs from the records; "" where it does not.
+        differs: reads the file again, and says how it differs from the records; "" where it does
+            not.
         call: the call that reads files of these fields again, as Python's text.
-        beside: the small files that stand beside a file: from the suffix behind its name to their bytes.
-        about: the arguments on which its files depend besides the records, for the record of a conversion.
+        beside: the small files that stand beside a file: from the suffix behind its name to their
+            bytes.
+        about: the arguments on which its files depend besides the records, for the record of a
+            conversion.
         notes: returns how a field is stored, if that differs from the source; "" else.
-        holds_classes: returns True if the files hold ``source.classes``, whose places are the numbers of labels.
+        holds_classes: returns True if the files hold ``source.classes``, whose places are the
+            numbers of labels.
     """
 
     refusal: Callable[[Field], Refusal | None]
@@ -105,11 +119,12 @@ class FolderWriter:
     """The writer of a folder with a file for each record.
 
     Attributes:
-        call: the call that reads the folder again, as Python's text; raises ``SpecError`` if the records of a source
-            cannot be written so.
+        call: the call that reads the folder again, as Python's text; raises ``SpecError`` if the
+            records of a source cannot be written so.
         about: the arguments on which the folder depends besides the records.
         write: writes some records into a folder; files of the same names are written anew.
-        first_difference: reads files again; returns the number of the first record of which the file differs, or None.
+        first_difference: reads files again; returns the number of the first record of which the
+            file differs, or None.
         finish: writes the files that describe the whole folder, behind the last record.
     """
 
@@ -121,7 +136,8 @@ class FolderWriter:
 
 
 def check_fields(name: str, writer: Writer, spec: Spec) -> None:
-    """Raise ``SpecError`` if the format of a name cannot hold one of the fields; names the field."""
+    """Raise ``SpecError`` if the format of a name cannot hold one of the fields; names the
+    field."""
     refusals = [
         (field, reason)
         for field in spec
@@ -129,12 +145,18 @@ def check_fields(name: str, writer: Writer, spec: Spec) -> None:
     ]
     if refusals:
         (first, (cause, remedy)), *rest = refusals
-        suffix = f", nor can {', '.join(field.name for field, _ in rest)}" if rest else ""
-        raise SpecError(f"field {first} cannot be written as {name}{suffix}", cause=cause, remedy=remedy)
+        if rest:
+            suffix = f", nor can {', '.join(field.name for field, _ in rest)}"
+        else:
+            suffix = ""
+        raise SpecError(
+            f"field {first} cannot be written as {name}{suffix}", cause=cause, remedy=remedy
+        )
 
 
 def refuse_foreign_dtype(field: Field) -> Refusal | None:
-    """Return why no format holds a dtype that another package added to NumPy: bfloat16, float8 and the like."""
+    """Return why no format holds a dtype that another package added to NumPy: bfloat16, float8 and
+    the like."""
     # 2 is NumPy's number for a dtype that a package registered (``numpy.dtype.isbuiltin``).
     if field.dtype.isbuiltin != 2:
         return None
@@ -144,7 +166,9 @@ def refuse_foreign_dtype(field: Field) -> Refusal | None:
     )
 
 
-def check_texts(source: Source, numbers: Sequence[int], texts: Iterable[Any], *, allow_nul: bool = True) -> None:
+def check_texts(
+    source: Source, numbers: Sequence[int], texts: Iterable[Any], *, allow_nul: bool = True
+) -> None:
     """Raise ``RecordError`` for the first text that cannot be written; names its record.
 
     Args:
@@ -184,8 +208,14 @@ def uniform_only(field: Field, form: str) -> Refusal | None:
         )
     if field.uniform:
         return None
-    reason = "the bytes of image files differ in length" if field.encoded else f"its shape {field.shape} varies"
-    folder = ", or format='images' for a folder of image files" if field.encoded else ""
+    if field.encoded:
+        reason = "the bytes of image files differ in length"
+    else:
+        reason = f"its shape {field.shape} varies"
+    if field.encoded:
+        folder = ", or format='images' for a folder of image files"
+    else:
+        folder = ""
     return (
         f"{reason}, and every record of {form} has one shape",
         f"choose TFRecord (.tfrecord), whose records vary in length{folder}",
@@ -211,8 +241,11 @@ def as_rows(fields: Fields, dtype: np.dtype[Any], count: int) -> NDArray[Any]:
     return rows
 
 
-def differs(back: Source, records: Records, dtypes: Mapping[str, np.dtype[Any]] | None = None) -> str:
-    """Return the difference between a file and the records that were written to it, in words; "" if there is none.
+def differs(
+    back: Source, records: Records, dtypes: Mapping[str, np.dtype[Any]] | None = None
+) -> str:
+    """Return the difference between a file and the records that were written to it, in words; "" if
+    there is none.
 
     Args:
         back: the file, opened again.
@@ -234,7 +267,8 @@ def differs(back: Source, records: Records, dtypes: Mapping[str, np.dtype[Any]] 
 
 
 def equal_values(actual: Values, expected: Values) -> bool:
-    """Return True if two batches have equal dtypes, shapes and bytes; not-a-number and not-a-time equal themselves."""
+    """Return True if two batches have equal dtypes, shapes and bytes; not-a-number and not-a-time
+    equal themselves."""
     if isinstance(expected, Ragged) or isinstance(actual, Ragged):
         return (
             isinstance(actual, Ragged)

@@ -1,10 +1,12 @@
 """Head of an encoded image: kind, size and orientation from its bytes, and whether it is whole.
 
 A format is known by the first bytes of a file, not by its name; `heads` has a module for each.
-Bounds  no memory is taken on a file's word: a size is refused that so few bytes cannot hold, and above MAX_PIXELS.
-Agrees  the size is that of DALI's decoder. Where DALI's own parts would disagree about it, which would make it write
-        beyond its buffer (measured with 2.4: the process dies), where it would read other pixels than the format's own
-        specification says, or fill up damaged parts, the file is refused.
+Bounds  no memory is taken on a file's word: a size is refused that so few bytes cannot hold, and
+above MAX_PIXELS.
+Agrees  the size is that of DALI's decoder. Where DALI's own parts would disagree about it, which
+        would make it write beyond its buffer (measured with 2.4: the process dies), where it would
+        read other pixels than the format's own specification says, or fill up damaged parts, the
+        file is refused.
 """
 
 from __future__ import annotations
@@ -28,7 +30,14 @@ from gpuload.images.heads.base import UnsupportedError as UnsupportedError
 from gpuload.images.heads.base import without_turn as without_turn
 from gpuload.ragged import Ragged
 
-COLUMNS = ("height", "width", "scans", "channels", "orientation", "scan_end")  # of the result of `read_heads`
+COLUMNS = (
+    "height",
+    "width",
+    "scans",
+    "channels",
+    "orientation",
+    "scan_end",
+)  # of the result of `read_heads`
 CHANNELS, ORIENTATION = COLUMNS.index("channels"), COLUMNS.index("orientation")
 LOOKED_AT_BYTES = 18  # by which a format is told
 
@@ -61,17 +70,30 @@ FORMATS = {
     "pnm": Format(
         "PNM",
         (".pnm", ".pbm", ".pgm", ".ppm", ".pam", ".pfm"),
-        (b"P7\n", *(b"P%c" % kind + white for kind in b"123456fF" for white in (b" ", b"\n", b"\r", b"\t"))),
+        (
+            b"P7\n",
+            *(
+                b"P%c" % kind + white
+                for kind in b"123456fF"
+                for white in (b" ", b"\n", b"\r", b"\t")
+            ),
+        ),
         pnm.read,
     ),
     "jp2": Format("JPEG 2000", (".jp2", ".jpx"), (jp2.SIGNATURE,), jp2.read_jp2),
-    "j2k": Format("JPEG 2000 codestream", (".j2k", ".j2c", ".jpc"), (b"\xff\x4f\xff\x51",), jp2.read_codestream),
+    "j2k": Format(
+        "JPEG 2000 codestream",
+        (".j2k", ".j2c", ".jpc"),
+        (b"\xff\x4f\xff\x51",),
+        jp2.read_codestream,
+    ),
     "gif": Format("GIF", (".gif",), (b"GIF87a", b"GIF89a"), gif.read, in_dali=False),
     "avif": Format("AVIF", (".avif",), (b"ftypavif", b"ftypavis"), avif.read, in_dali=False),
 }
 SUFFIXES = tuple(suffix for form in FORMATS.values() for suffix in form.suffixes)
 TITLES = ", ".join(form.title for form in FORMATS.values())
-# The first bytes that show the format of a file whose beginning is damaged: its reader gives the better error.
+# The first bytes that show the format of a file whose beginning is damaged: its reader gives the
+# better error.
 SHORT_MAGICS = {b"\xff\xd8": "jpeg", b"\x89PNG": "png", b"BM": "bmp"}
 # Formats that are known and not decoded: the name, and bytes at a place.
 FOREIGN = (
@@ -94,7 +116,9 @@ PRINTABLE = frozenset(b"\t\r\n" + bytes(range(32, 127)))
 # How others read files of a format: a call that gives an array, for a path.
 READERS = {"tiff": "tifffile.imread(path)", "DICOM": "pydicom.dcmread(path).pixel_array"}
 READERS |= {"FITS": "astropy.io.fits.getdata(path)"}
-READERS |= dict.fromkeys(("Photoshop", "DDS", "ICO", "gif", bmp.BY_PILLOW), "numpy.asarray(PIL.Image.open(path))")
+READERS |= dict.fromkeys(
+    ("Photoshop", "DDS", "ICO", "gif", bmp.BY_PILLOW), "numpy.asarray(PIL.Image.open(path))"
+)
 OTHER_READER = "imagecodecs.imread(path)"
 FORMS = {  # of `Head`, in words
     "plain": "with EXIF data in a place or form that DALI does not read",
@@ -121,8 +145,12 @@ def _contents(beginning: bytes) -> str:
 
 
 def foreign_of(beginning: bytes | memoryview) -> str:
-    """Return the name of the format of an image file that is known and not decoded; "" if it is none."""
-    return next((name for name, place, magic in FOREIGN if beginning[place : place + len(magic)] == magic), "")
+    """Return the name of the format of an image file that is known and not decoded; "" if it is
+    none."""
+    return next(
+        (name for name, place, magic in FOREIGN if beginning[place : place + len(magic)] == magic),
+        "",
+    )
 
 
 def other_form(kind: str) -> str:
@@ -132,7 +160,8 @@ def other_form(kind: str) -> str:
 
 
 def row_error(row: int, error: ValueError) -> RowError:
-    """Return the error of a row whose file is not decoded: damaged, or of a kind that is not supported.
+    """Return the error of a row whose file is not decoded: damaged, or of a kind that is not
+    supported.
 
     Args:
         row: its place in the batch.
@@ -150,14 +179,19 @@ def row_error(row: int, error: ValueError) -> RowError:
 
 
 def kind_of(beginning: bytes) -> str | None:
-    """Return the name of the format whose files begin so (LOOKED_AT_BYTES will do), None if there is none."""
+    """Return the name of the format whose files begin so (LOOKED_AT_BYTES will do), None if there
+    is none."""
     if beginning[:4] == b"RIFF":
-        return "webp" if beginning[8:12] == b"WEBP" else None
+        if beginning[8:12] == b"WEBP":
+            return "webp"
+        return None
     if beginning[:2] == b"BM" and int.from_bytes(beginning[14:18], "little") not in bmp.HEADERS:
         return None
     if beginning[4:8] == b"ftyp":
         beginning = beginning[4:]
-    return next((kind for kind, form in FORMATS.items() if beginning.startswith(form.beginnings)), None)
+    return next(
+        (kind for kind, form in FORMATS.items() if beginning.startswith(form.beginnings)), None
+    )
 
 
 def foreign_to_dali(data: NDArray[Any], *, may_be_jpeg: bool = True) -> str:
@@ -165,7 +199,8 @@ def foreign_to_dali(data: NDArray[Any], *, may_be_jpeg: bool = True) -> str:
 
     Args:
         data: the file.
-        may_be_jpeg: False for a file that may be a JPEG only if the core has declined it; then it is looked at, too.
+        may_be_jpeg: False for a file that may be a JPEG only if the core has declined it; then it
+            is looked at, too.
     """
     kind = kind_of(bytes(data[:LOOKED_AT_BYTES]))
     if kind is not None and not FORMATS[kind].in_dali:
@@ -179,7 +214,9 @@ def foreign_to_dali(data: NDArray[Any], *, may_be_jpeg: bool = True) -> str:
         except (HeadError, scans.ScanError, IndexError, struct.error):
             return ""  # DALI says what is wrong
         is_of_dali = form in ("", "one colour")
-        return "" if is_of_dali else f"{FORMATS[kind].title} ({FORMS.get(form, form)})"
+        if is_of_dali:
+            return ""
+        return f"{FORMATS[kind].title} ({FORMS.get(form, form)})"
     return ""
 
 
@@ -203,7 +240,9 @@ def read(data: NDArray[Any] | bytes | bytearray | memoryview) -> Head:
             error = UnsupportedError(f"a file of the format {foreign}; the formats are {TITLES}")
             error.file_kind = foreign
             raise error
-        raise HeadError(f"it is no image file of these formats: {TITLES}; {_contents(bytes(view[:TEXT_BYTES]))}")
+        raise HeadError(
+            f"it is no image file of these formats: {TITLES}; {_contents(bytes(view[:TEXT_BYTES]))}"
+        )
     try:
         return FORMATS[kind].read(view)
     except UnsupportedError as unsupported:
@@ -216,17 +255,21 @@ def read(data: NDArray[Any] | bytes | bytearray | memoryview) -> Head:
 
 
 def read_heads(files: Ragged | Sequence[NDArray[np.uint8]]) -> NDArray[np.int32]:
-    """Return numbers of the heads of encoded images, int32 ``[N, 6]``, a column for each name in ``COLUMNS``.
+    """Return numbers of the heads of encoded images, int32 ``[N, 6]``, a column for each name in
+    ``COLUMNS``.
 
-    Channels and the end of the scan are of JPEGs that the core has read, and 0 for all other files: ``jpeg_head`` makes
-    a `Head` of them.
+    Channels and the end of the scan are of JPEGs that the core has read, and 0 for all other files:
+    ``jpeg_head`` makes a `Head` of them.
 
     Raises:
-        RowError: the bytes of a file are not one whole image that can be decoded; it names the first such row.
+        RowError: the bytes of a file are not one whole image that can be decoded; it names the
+            first such row.
     """
     heads: NDArray[np.int32] = np.zeros((len(files), len(COLUMNS)), np.int32)
     if core.native is not None and isinstance(files, Ragged) and len(files):
-        core.native.read_jpeg_heads(np.ascontiguousarray(files.payload), files.offsets[:-1], files.offsets[1:], heads)
+        core.native.read_jpeg_heads(
+            np.ascontiguousarray(files.payload), files.offsets[:-1], files.offsets[1:], heads
+        )
     for row in np.flatnonzero(heads[:, 0] == 0).tolist():  # rows that the core did not understand
         try:
             head = read(files[row])
@@ -238,9 +281,11 @@ def read_heads(files: Ragged | Sequence[NDArray[np.uint8]]) -> NDArray[np.int32]
 
 
 def without_orientation(heads: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Return the result of `read_heads` for images that are not turned: of their sizes as they are stored.
+    """Return the result of `read_heads` for images that are not turned: of their sizes as they are
+    stored.
 
-    JPEGs with an orientation are no longer known as such: the core, which would turn them, leaves them out.
+    JPEGs with an orientation are no longer known as such: the core, which would turn them, leaves
+    them out.
     """
     stored_heads, is_turned = heads.copy(), heads[:, ORIENTATION] > 4
     stored_heads[is_turned, :2] = heads[is_turned, 1::-1]
@@ -249,11 +294,15 @@ def without_orientation(heads: NDArray[np.int32]) -> NDArray[np.int32]:
 
 
 def are_jpegs(heads: NDArray[np.int32]) -> NDArray[np.bool_]:
-    """Return which rows of `read_heads` are known to be of JPEGs, boolean ``[N]``; those of others may be, too."""
+    """Return which rows of `read_heads` are known to be of JPEGs, boolean ``[N]``; those of others
+    may be, too."""
     return np.asarray(heads[:, CHANNELS] > 0)
 
 
 def jpeg_head(numbers: NDArray[np.int32]) -> Head | None:
-    """Return the head of a file from its row of `read_heads`; None where ``read`` has to look at the file."""
+    """Return the head of a file from its row of `read_heads`; None where ``read`` has to look at
+    the file."""
     height, width, num_scans, channels, orientation, scan_end = numbers.tolist()
-    return Head("jpeg", height, width, channels, 8, orientation, num_scans, scan_end) if channels else None
+    if channels:
+        return Head("jpeg", height, width, channels, 8, orientation, num_scans, scan_end)
+    return None

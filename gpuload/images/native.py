@@ -1,8 +1,9 @@
 """The image codec as the core calls it, many files in one call without the interpreter's lock.
 
-It is nvImageCodec's C interface, in the library of the installed package. Pixels and errors are of `decode`, which
-decodes every file that the core declines.
-Process   Each has a codec of its own: a child of fork opens it again, for a thread of the parent may be in the old one.
+It is nvImageCodec's C interface, in the library of the installed package. Pixels and errors are of
+`decode`, which decodes every file that the core declines.
+Process   Each has a codec of its own: a child of fork opens it again, for a thread of the parent
+          may be in the old one.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ log = logging.getLogger("gpuload")
 
 
 def codec() -> Codec | None:
-    """Return the codec of this process; None where images are decoded through Python, and ``how`` says why."""
+    """Return the codec of this process; None where images are decoded through Python, and ``how``
+    says why."""
     return _open(os.getpid(), decode.library_folder())[0]
 
 
@@ -34,16 +36,22 @@ def how(*, takes_files: bool = True) -> str:
     """
     native, problem = _open(os.getpid(), decode.library_folder())
     if native is not None and not takes_files:
-        native, problem = None, "the core decodes to 8 bits, RGB, GRAY or RGBA, and does all ops up to one size"
+        native, problem = (
+            None,
+            "the core decodes to 8 bits, RGB, GRAY or RGBA, and does all ops up to one size",
+        )
     name = decode.codec() or "none"
-    return f"{name}, called by the core" if native is not None else f"{name}, called by Python: {problem}"
+    if native is not None:
+        return f"{name}, called by the core"
+    return f"{name}, called by Python: {problem}"
 
 
 @cache
 def _open(process: int, folder: str | None) -> tuple[Codec | None, str]:
     """Return the codec of a process, from the folder of the package; or None and the reason.
 
-    ``process`` is the number of this process, and part of the cache's key: so a child of fork opens a codec of its own.
+    ``process`` is the number of this process, and part of the cache's key: so a child of fork opens
+    a codec of its own.
     """
     if core.native is None:
         return None, core.problem

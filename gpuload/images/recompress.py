@@ -1,7 +1,8 @@
-"""Recompress: pixels to a JPEG file in memory and back, by Pillow, for the artefacts of compression.
+"""Recompress: pixels to a JPEG file in memory and back, by Pillow, for the artefacts of
+compression.
 
-Formula  Pillow's encoder at a quality of 1 to 100, colours stored at half the size on both axes (4:2:0), and its
-         decoder: libjpeg-turbo both times, as torchvision's ``jpeg`` has it.
+Formula  Pillow's encoder at a quality of 1 to 100, colours stored at half the size on both axes
+         (4:2:0), and its decoder: libjpeg-turbo both times, as torchvision's ``jpeg`` has it.
 """
 
 from __future__ import annotations
@@ -21,10 +22,13 @@ FORMATS = ("JPEG",)
 
 
 def recompress(pixels: NDArray[np.uint8], quality: int) -> NDArray[np.uint8]:
-    """Return an image as a JPEG of a quality, uint8 ``[H, W, 1]`` or ``[H, W, 3]``; sides up to ``LARGEST_SIDE``."""
+    """Return an image as a JPEG of a quality, uint8 ``[H, W, 1]`` or ``[H, W, 3]``; sides up to
+    ``LARGEST_SIDE``."""
     library, file = pillow(), io.BytesIO()
     # Pillow takes gray images with two axes alone.
-    library.fromarray(pixels if pixels.shape[2] == 3 else pixels[..., 0]).save(file, "JPEG", quality=quality)
+    library.fromarray(pixels if pixels.shape[2] == 3 else pixels[..., 0]).save(
+        file, "JPEG", quality=quality
+    )
     file.seek(0)
     with library.open(file, formats=FORMATS) as image:
         return np.asarray(image).reshape(pixels.shape)
@@ -40,4 +44,6 @@ def pillow() -> ModuleType:
     try:
         return signalsafe.import_package("PIL.Image")
     except ImportError as error:
-        raise missing_package("pillow", needed_for="gl.ops.JpegArtefacts", extra="images", error=error) from None
+        raise missing_package(
+            "pillow", needed_for="gl.ops.JpegArtefacts", extra="images", error=error
+        ) from None

@@ -1,17 +1,24 @@
 """Scans of a JPEG: the damage that their bytes show, without decoding them.
 
-Data    of a scan ends at the first 0xFF that is not followed by 0 (then it is a value) or by a restart marker. The
-        marker there must be one that may stand there.
-Between the data of two scans, and before the end, segments stand one after the other, without a gap.
-Whole   the end-of-image marker is reached from segment to segment; bytes behind it do not matter. Each channel has a
-        scan. Of a progressive image its first scan counts: the others may be left out (as in libjpeg's jcmaster.c).
-Restart markers are as many as frame and interval say, and are numbered in turn. One more may stand at the end.
-Zeros   256 zero bytes in a row, as a file has them where blocks of a disk or of a download are missing, would be ten
-        blocks or more with 63 equal values each. They are no damage where one code of zeros stands for a flat block,
-        and none at the end of the data, where some writers fill up a buffer.
-Core    `core/cpp/scans.cpp` does the same; a file that it refuses is read here again, for the text of the error.
-Not     seen are bits that changed without making a marker: a Huffman decoder takes nearly all bits for something.
-Source  ITU-T T.81, annexes B and E.1.4 (restart), F.2.2.3 (Huffman codes are given in order, the first is all zeros).
+Data    of a scan ends at the first 0xFF that is not followed by 0 (then it is a value) or by a
+        restart marker. The marker there must be one that may stand there.
+Between the data of two scans, and before the end, segments stand one after the other, without a
+gap.
+Whole   the end-of-image marker is reached from segment to segment; bytes behind it do not matter.
+        Each channel has a scan. Of a progressive image its first scan counts: the others may be
+        left out (as in libjpeg's jcmaster.c).
+Restart markers are as many as frame and interval say, and are numbered in turn. One more may stand
+at the end.
+Zeros   256 zero bytes in a row, as a file has them where blocks of a disk or of a download are
+        missing, would be ten blocks or more with 63 equal values each. They are no damage where one
+        code of zeros stands for a flat block, and none at the end of the data, where some writers
+        fill up a buffer.
+Core    `core/cpp/scans.cpp` does the same; a file that it refuses is read here again, for the text
+of the error.
+Not     seen are bits that changed without making a marker: a Huffman decoder takes nearly all bits
+for something.
+Source  ITU-T T.81, annexes B and E.1.4 (restart), F.2.2.3 (Huffman codes are given in order, the
+        first is all zeros).
 """
 
 from __future__ import annotations
@@ -58,7 +65,8 @@ def read(view: memoryview, frame: int, place: int, segments: Iterable[tuple[int,
 
     Args:
         view: the file.
-        frame: where the frame header stands, a segment that was checked; its marker is in front of it.
+        frame: where the frame header stands, a segment that was checked; its marker is in front of
+            it.
         place: where the header of the first scan stands, behind its marker.
         segments: the others of the header that matter here, DRI and DHT: marker and place.
 
@@ -73,7 +81,9 @@ def read(view: memoryview, frame: int, place: int, segments: Iterable[tuple[int,
     return read_plain(view, frame, place, segments)
 
 
-def read_plain(view: memoryview, frame: int, place: int, segments: Iterable[tuple[int, int]]) -> Scans:
+def read_plain(
+    view: memoryview, frame: int, place: int, segments: Iterable[tuple[int, int]]
+) -> Scans:
     """Do the same in NumPy; see ``read``."""
     settings = _Settings()
     for marker, segment_place in segments:
@@ -87,8 +97,13 @@ def read_plain(view: memoryview, frame: int, place: int, segments: Iterable[tupl
         ac_tables = _scan_tables(view, place, channels)
         end, restarts = _find_data_end(view, begin)
         interval = settings.interval
-        expected = -(-_units(view, frame, ac_tables.keys(), channels) // interval) - 1 if interval else 0
-        if kind in HUFFMAN and any(settings.firsts.get(table, 0) & 15 for table in ac_tables.values()):
+        if interval:
+            expected = -(-_units(view, frame, ac_tables.keys(), channels) // interval) - 1
+        else:
+            expected = 0
+        if kind in HUFFMAN and any(
+            settings.firsts.get(table, 0) & 15 for table in ac_tables.values()
+        ):
             _check_zeros(view, begin, end)
         if kind in SEQUENTIAL or view[begin - 3] == 0:  # the scan has the means of the blocks
             missing -= ac_tables.keys()
@@ -101,7 +116,9 @@ def read_plain(view: memoryview, frame: int, place: int, segments: Iterable[tupl
         if one_scan:
             raise ScanError(f"a further scan begins at byte {place}, where the image is complete")
     if missing and number < MAX_SCANS:
-        raise ScanError(f"{len(missing)} of its {len(channels)} channels have no scan: it was cut off, or is damaged")
+        raise ScanError(
+            f"{len(missing)} of its {len(channels)} channels have no scan: it was cut off, or is damaged"
+        )
     return Scans(number, end if one_scan and kind in HUFFMAN else 0)
 
 
@@ -132,19 +149,30 @@ def _channels(view: memoryview, frame: int) -> dict[int, tuple[int, int]]:
 
 def _begin(view: memoryview, place: int) -> int:
     """Return where the data of a scan begins, whose header stands at a place."""
-    length = view[place] << 8 | view[place + 1] if place + 2 < len(view) else 0
+    if place + 2 < len(view):
+        length = view[place] << 8 | view[place + 1]
+    else:
+        length = 0
     if place + length >= len(view):
         raise ScanError("the file ends inside the header of a scan: it was cut off")
     if length != 6 + 2 * view[place + 2] or not 1 <= view[place + 2] <= 4:
-        raise ScanError(f"the header of a scan at byte {place} is {length} bytes long, for {view[place + 2]} channels")
+        raise ScanError(
+            f"the header of a scan at byte {place} is {length} bytes long, for {view[place + 2]} channels"
+        )
     return place + length
 
 
-def _scan_tables(view: memoryview, place: int, channels: dict[int, tuple[int, int]]) -> dict[int, int]:
+def _scan_tables(
+    view: memoryview, place: int, channels: dict[int, tuple[int, int]]
+) -> dict[int, int]:
     """Return the channels of a scan, each with its AC table."""
-    ac_tables = {view[at]: view[at + 1] & 15 for at in range(place + 3, place + 3 + 2 * view[place + 2], 2)}
+    ac_tables = {
+        view[at]: view[at + 1] & 15 for at in range(place + 3, place + 3 + 2 * view[place + 2], 2)
+    }
     if not ac_tables.keys() <= channels.keys() or len(ac_tables) < view[place + 2]:
-        raise ScanError(f"the scan at byte {place} is of channels {list(ac_tables)}; the image has {list(channels)}")
+        raise ScanError(
+            f"the scan at byte {place} is of channels {list(ac_tables)}; the image has {list(channels)}"
+        )
     return ac_tables
 
 
@@ -172,7 +200,12 @@ def _find_data_end(view: memoryview, begin: int) -> tuple[int, NDArray[np.intp]]
     raise ScanError("the file ends before the end-of-image marker: it was cut off")
 
 
-def _units(view: memoryview, frame: int, scan_channels: Collection[int], channels: dict[int, tuple[int, int]]) -> int:
+def _units(
+    view: memoryview,
+    frame: int,
+    scan_channels: Collection[int],
+    channels: dict[int, tuple[int, int]],
+) -> int:
     """Return how many units (MCU) the data of a scan holds (T.81, A.2)."""
     factors = channels.values()
     if not all(0 < factor <= 4 for pair in factors for factor in pair):
@@ -182,7 +215,10 @@ def _units(view: memoryview, frame: int, scan_channels: Collection[int], channel
         int.from_bytes(view[frame + 5 : frame + 7], "big"),
     )
     most_across, most_down = max(across for across, _ in factors), max(down for _, down in factors)
-    across, down = channels[next(iter(scan_channels))] if len(scan_channels) == 1 else (1, 1)
+    if len(scan_channels) == 1:
+        across, down = channels[next(iter(scan_channels))]
+    else:
+        across, down = (1, 1)
     return -(-width * across // (8 * most_across)) * -(-height * down // (8 * most_down))
 
 
@@ -192,12 +228,16 @@ def _check_restarts(view: memoryview, places: NDArray[np.intp], end: int, expect
     if count == expected + 1 and places[-1] + 2 == end:
         expected += 1
     if count != expected:
-        raise ScanError(f"the scan that ends at byte {end} has {count} restart markers; its header makes it {expected}")
+        raise ScanError(
+            f"the scan that ends at byte {end} has {count} restart markers; its header makes it {expected}"
+        )
     numbers = np.frombuffer(view, np.uint8)[places + 1] & 7
     wrong = np.flatnonzero(numbers != np.arange(count) % 8)
     if wrong.size:
         place, number = places[wrong[0]], wrong[0] % 8
-        raise ScanError(f"its restart marker at byte {place} has number {numbers[wrong[0]]}, where {number} comes next")
+        raise ScanError(
+            f"its restart marker at byte {place} has number {numbers[wrong[0]]}, where {number} comes next"
+        )
 
 
 def _check_zeros(view: memoryview, begin: int, end: int) -> None:
@@ -206,27 +246,39 @@ def _check_zeros(view: memoryview, begin: int, end: int) -> None:
         place = bytes(view[start : min(end, start + SEARCHED_BYTES + len(ZEROS) - 1)]).find(ZEROS)
         if place >= 0:
             if np.frombuffer(view, np.uint8)[start + place : end].any():
-                raise ScanError(f"zeros stand in its scan from byte {start + place} on: a part of the file was lost")
+                raise ScanError(
+                    f"zeros stand in its scan from byte {start + place} on: a part of the file was lost"
+                )
             return
 
 
 def _next_header(view: memoryview, end: int, settings: _Settings) -> tuple[int, int]:
-    """Return the marker SOS or EOI that comes next behind the data of a scan, and the place behind it."""
+    """Return the marker SOS or EOI that comes next behind the data of a scan, and the place behind
+    it."""
     while True:
         match = FILLED_MARKER.match(view, end)
         if match is None:
-            reason = f"byte {end} is {view[end]:#04x}, where a marker must begin" if end < len(view) - 1 else ""
-            raise ScanError(reason or "the file ends before the end-of-image marker: it was cut off")
+            if end < len(view) - 1:
+                reason = f"byte {end} is {view[end]:#04x}, where a marker must begin"
+            else:
+                reason = ""
+            raise ScanError(
+                reason or "the file ends before the end-of-image marker: it was cut off"
+            )
         marker, place = match[0][-1], match.end()
         if marker in (SOS, EOI):
             return marker, place
         if marker not in SEGMENTS:
-            raise ScanError(f"marker {marker:#04x} at byte {place - 2} has no place in or behind a scan")
+            raise ScanError(
+                f"marker {marker:#04x} at byte {place - 2} has no place in or behind a scan"
+            )
         if place + 2 > len(view):
             raise ScanError("the file ends before the end-of-image marker: it was cut off")
         length = view[place] << 8 | view[place + 1]
         if length < 2 or place + length > len(view):
-            raise ScanError(f"segment {marker:#04x} behind a scan, at byte {place}, does not end inside the file")
+            raise ScanError(
+                f"segment {marker:#04x} behind a scan, at byte {place}, does not end inside the file"
+            )
         # Tables and intervals may change between two scans (T.81, B.2.4).
         settings.take(view, marker, place)
         end = place + length

@@ -5,41 +5,47 @@ from typing import TYPE_CHECKING
 from gpuload import lazy, synonyms
 
 if TYPE_CHECKING:
-    from gpuload.ops.affine import Affine, Shear, Translate
-    from gpuload.ops.axes import Reshape, Transpose
     from gpuload.ops.base import Op
-    from gpuload.ops.blur import GaussianBlur
-    from gpuload.ops.cast import Cast
-    from gpuload.ops.choices import OneOf, Shuffle, Sometimes
-    from gpuload.ops.clahe import CLAHE
-    from gpuload.ops.cleanboxes import CleanBoxes
-    from gpuload.ops.colour_channels import ChannelShuffle, ColorSpace, Grayscale
-    from gpuload.ops.colour_jitter import ColorJitter
-    from gpuload.ops.colour_ops import Brightness, Contrast, Gamma, Hue, Saturation, Sharpness
-    from gpuload.ops.colour_tones import AutoContrast, Equalize, Invert, Posterize, Solarize
-    from gpuload.ops.crop import CenterCrop, RandomCrop
-    from gpuload.ops.dali import Dali
-    from gpuload.ops.decode import Decode
-    from gpuload.ops.detection import RandomIoUCrop, RandomZoomOut, ScaleJitter
-    from gpuload.ops.elastic import Elastic
-    from gpuload.ops.erasing import Cutout, Erasing, GridMask
-    from gpuload.ops.flip import RandomFlip
-    from gpuload.ops.jpegartefacts import JpegArtefacts
-    from gpuload.ops.mixing import CutMix, MixUp
-    from gpuload.ops.mosaic import Mosaic
-    from gpuload.ops.noise import GaussianNoise, SaltAndPepper
-    from gpuload.ops.normalize import Normalize
-    from gpuload.ops.onehot import OneHot
-    from gpuload.ops.pad import Pad
-    from gpuload.ops.padto import PadTo
-    from gpuload.ops.perspective import Perspective
-    from gpuload.ops.policies import AugMix, AutoAugment, RandAugment, TimmAugment, TrivialAugmentWide
-    from gpuload.ops.python import Python
-    from gpuload.ops.randomresize import RandomResize
-    from gpuload.ops.resize import RandomResizedCrop, Resize
-    from gpuload.ops.rotate import Rotate, Rotate90
-    from gpuload.ops.standardize import PerImageStandardization
-    from gpuload.ops.views import Copy, repeat
+    from gpuload.ops.colour.adjust import Brightness, Contrast, Gamma, Hue, Saturation, Sharpness
+    from gpuload.ops.colour.blur import GaussianBlur
+    from gpuload.ops.colour.channels import ChannelShuffle, ColorSpace, Grayscale
+    from gpuload.ops.colour.clahe import CLAHE
+    from gpuload.ops.colour.erasing import Cutout, Erasing, GridMask
+    from gpuload.ops.colour.jitter import ColorJitter
+    from gpuload.ops.colour.jpegartefacts import JpegArtefacts
+    from gpuload.ops.colour.noise import GaussianNoise, SaltAndPepper
+    from gpuload.ops.colour.tones import AutoContrast, Equalize, Invert, Posterize, Solarize
+    from gpuload.ops.crop.cleanboxes import CleanBoxes
+    from gpuload.ops.crop.crop import CenterCrop, RandomCrop
+    from gpuload.ops.crop.detection import RandomIoUCrop, RandomZoomOut, ScaleJitter
+    from gpuload.ops.crop.pad import Pad
+    from gpuload.ops.crop.randomresize import RandomResize
+    from gpuload.ops.crop.resize import RandomResizedCrop, Resize
+    from gpuload.ops.geometry.affine import Affine, Shear, Translate
+    from gpuload.ops.geometry.elastic import Elastic
+    from gpuload.ops.geometry.flip import RandomFlip
+    from gpuload.ops.geometry.perspective import Perspective
+    from gpuload.ops.geometry.rotate import Rotate, Rotate90
+    from gpuload.ops.mix.mixing import CutMix, MixUp
+    from gpuload.ops.mix.mosaic import Mosaic
+    from gpuload.ops.policy.choices import OneOf, Shuffle, Sometimes
+    from gpuload.ops.policy.policies import (
+        AugMix,
+        AutoAugment,
+        RandAugment,
+        TimmAugment,
+        TrivialAugmentWide,
+    )
+    from gpuload.ops.policy.views import Copy, repeat
+    from gpuload.ops.value.axes import Reshape, Transpose
+    from gpuload.ops.value.cast import Cast
+    from gpuload.ops.value.dali import Dali
+    from gpuload.ops.value.decode import Decode
+    from gpuload.ops.value.normalize import Normalize
+    from gpuload.ops.value.onehot import OneHot
+    from gpuload.ops.value.padto import PadTo
+    from gpuload.ops.value.python import Python
+    from gpuload.ops.value.standardize import PerImageStandardization
 
 __all__ = [
     "CLAHE",
@@ -111,41 +117,47 @@ __all__ = [
 lazy.attach(
     __name__,
     {
-        "affine": ("Affine", "Shear", "Translate"),
-        "axes": ("Reshape", "Transpose"),
+        "geometry.affine": ("Affine", "Shear", "Translate"),
+        "value.axes": ("Reshape", "Transpose"),
         "base": ("Op",),
-        "blur": ("GaussianBlur",),
-        "cast": ("Cast",),
-        "choices": ("OneOf", "Shuffle", "Sometimes"),
-        "clahe": ("CLAHE",),
-        "cleanboxes": ("CleanBoxes",),
-        "colour_channels": ("ChannelShuffle", "ColorSpace", "Grayscale"),
-        "colour_jitter": ("ColorJitter",),
-        "colour_ops": ("Brightness", "Contrast", "Gamma", "Hue", "Saturation", "Sharpness"),
-        "colour_tones": ("AutoContrast", "Equalize", "Invert", "Posterize", "Solarize"),
-        "crop": ("CenterCrop", "RandomCrop"),
-        "dali": ("Dali",),
-        "decode": ("Decode",),
-        "detection": ("RandomIoUCrop", "RandomZoomOut", "ScaleJitter"),
-        "elastic": ("Elastic",),
-        "erasing": ("Cutout", "Erasing", "GridMask"),
-        "flip": ("RandomFlip",),
-        "jpegartefacts": ("JpegArtefacts",),
-        "mixing": ("CutMix", "MixUp"),
-        "mosaic": ("Mosaic",),
-        "noise": ("GaussianNoise", "SaltAndPepper"),
-        "normalize": ("Normalize",),
-        "onehot": ("OneHot",),
-        "pad": ("Pad",),
-        "padto": ("PadTo",),
-        "perspective": ("Perspective",),
-        "policies": ("AugMix", "AutoAugment", "RandAugment", "TimmAugment", "TrivialAugmentWide"),
-        "python": ("Python",),
-        "randomresize": ("RandomResize",),
-        "resize": ("RandomResizedCrop", "Resize"),
-        "rotate": ("Rotate", "Rotate90"),
-        "standardize": ("PerImageStandardization",),
-        "views": ("Copy", "repeat"),
+        "colour.blur": ("GaussianBlur",),
+        "value.cast": ("Cast",),
+        "policy.choices": ("OneOf", "Shuffle", "Sometimes"),
+        "colour.clahe": ("CLAHE",),
+        "crop.cleanboxes": ("CleanBoxes",),
+        "colour.channels": ("ChannelShuffle", "ColorSpace", "Grayscale"),
+        "colour.jitter": ("ColorJitter",),
+        "colour.adjust": ("Brightness", "Contrast", "Gamma", "Hue", "Saturation", "Sharpness"),
+        "colour.tones": ("AutoContrast", "Equalize", "Invert", "Posterize", "Solarize"),
+        "crop.crop": ("CenterCrop", "RandomCrop"),
+        "value.dali": ("Dali",),
+        "value.decode": ("Decode",),
+        "crop.detection": ("RandomIoUCrop", "RandomZoomOut", "ScaleJitter"),
+        "geometry.elastic": ("Elastic",),
+        "colour.erasing": ("Cutout", "Erasing", "GridMask"),
+        "geometry.flip": ("RandomFlip",),
+        "colour.jpegartefacts": ("JpegArtefacts",),
+        "mix.mixing": ("CutMix", "MixUp"),
+        "mix.mosaic": ("Mosaic",),
+        "colour.noise": ("GaussianNoise", "SaltAndPepper"),
+        "value.normalize": ("Normalize",),
+        "value.onehot": ("OneHot",),
+        "crop.pad": ("Pad",),
+        "value.padto": ("PadTo",),
+        "geometry.perspective": ("Perspective",),
+        "policy.policies": (
+            "AugMix",
+            "AutoAugment",
+            "RandAugment",
+            "TimmAugment",
+            "TrivialAugmentWide",
+        ),
+        "value.python": ("Python",),
+        "crop.randomresize": ("RandomResize",),
+        "crop.resize": ("RandomResizedCrop", "Resize"),
+        "geometry.rotate": ("Rotate", "Rotate90"),
+        "value.standardize": ("PerImageStandardization",),
+        "policy.views": ("Copy", "repeat"),
     },
     synonyms.OPS,
 )

@@ -1,6 +1,8 @@
-"""Arguments of ops: checked when the op is made, and kept in one form, so that equal ops are told alike.
+"""Arguments of ops: checked when the op is made, and kept in one form, so that equal ops are told
+alike.
 
-The text of an op is part of a loader's state: ``[1, 2]``, ``(1, 2)`` and an array of them must not be three ops.
+The text of an op is part of a loader's state: ``[1, 2]``, ``(1, 2)`` and an array of them must not
+be three ops.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ from gpuload.spec import TEXTS, Field
 
 LARGEST_INT = 2**31 - 1
 LARGEST_FLOAT = float(np.finfo(np.float32).max)
-LARGEST_SIDE = 2**24 - 1  # pixels: places in an image are float32, which has all whole numbers up to here
+LARGEST_SIDE = (
+    2**24 - 1
+)  # pixels: places in an image are float32, which has all whole numbers up to here
 
 Output = dict[str, Any]  # the result of an op, as the user declares it: dtype and shape
 OUTPUT_FORMS = "a dtype, (dtype, shape), a Field, a dict with dtype or shape or both, or a dict from names to these"
@@ -33,7 +37,10 @@ def keep(op: Any, **values: Any) -> None:
 
 def refuse(op: Any, name: str, value: Any, demand: str, remedy: str = "") -> SpecError:
     """Return the error for a wrong argument."""
-    subject = "a number of " if demand.startswith(("at ", "less ", "more ")) else ""
+    if demand.startswith(("at ", "less ", "more ")):
+        subject = "a number of "
+    else:
+        subject = ""
     return SpecError(
         f"gl.ops.{type(op).__name__}({name}={value!r})",
         cause=f"{name} must be {subject}{demand}",
@@ -42,8 +49,13 @@ def refuse(op: Any, name: str, value: Any, demand: str, remedy: str = "") -> Spe
 
 
 def whole(op: Any, name: str, value: Any, *, least: int = 1, largest: int = LARGEST_INT) -> int:
-    """Return a whole number from ``least`` to ``largest``, by default all that int32 has, as draws are int32."""
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)) or value < least:
+    """Return a whole number from ``least`` to ``largest``, by default all that int32 has, as draws
+    are int32."""
+    if (
+        isinstance(value, (bool, np.bool_))
+        or not isinstance(value, (int, np.integer))
+        or value < least
+    ):
         raise refuse(op, name, value, f"a whole number of at least {least}")
     if value > largest:
         raise refuse(op, name, value, f"a whole number of at most {largest}")
@@ -53,14 +65,19 @@ def whole(op: Any, name: str, value: Any, *, least: int = 1, largest: int = LARG
 def side(op: Any, name: str, value: Any, *, least: int = 1) -> int:
     """Return a number of pixels along a side of an image."""
     is_pair = isinstance(value, (tuple, list)) and len(value) == 2
-    if name == "height" and is_pair and all(isinstance(length, (int, np.integer)) for length in value):
+    if (
+        name == "height"
+        and is_pair
+        and all(isinstance(length, (int, np.integer)) for length in value)
+    ):
         remedy = f"write gl.ops.{type(op).__name__}({value[0]}, {value[1]}), height and width"
         raise refuse(op, name, value, "a whole number, and so must width", remedy)
     return whole(op, name, value, least=least, largest=LARGEST_SIDE)
 
 
 def check_sides(op: Any, sides: NDArray[Any]) -> NDArray[Any]:
-    """Return the sides of images as they are, ``[N, ...]``, pixels; raises ``RowError`` for one that is too long."""
+    """Return the sides of images as they are, ``[N, ...]``, pixels; raises ``RowError`` for one
+    that is too long."""
     is_long: NDArray[np.bool_] = np.asarray(sides > LARGEST_SIDE)
     if is_long.any():
         row = int(is_long.reshape(len(sides), -1).any(axis=1).argmax())
@@ -75,10 +92,17 @@ def check_sides(op: Any, sides: NDArray[Any]) -> NDArray[Any]:
 
 def number(op: Any, name: str, value: Any) -> float:
     """Return a finite number, within the range of float32, as a float."""
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.integer, np.floating)):
+    if isinstance(value, (bool, np.bool_)) or not isinstance(
+        value, (int, float, np.integer, np.floating)
+    ):
         raise refuse(op, name, value, "a number")
     if not -LARGEST_FLOAT <= value <= LARGEST_FLOAT:
-        raise refuse(op, name, value, "a number that float32 has: neither infinite nor nan, and within 3.4e38")
+        raise refuse(
+            op,
+            name,
+            value,
+            "a number that float32 has: neither infinite nor nan, and within 3.4e38",
+        )
     return float(value)
 
 
@@ -108,12 +132,18 @@ def interval(op: Any, name: str, value: Any) -> tuple[float, float]:
 
 
 def spread(op: Any, name: str, value: Any) -> tuple[float, float]:
-    """Return two numbers ``(low, high)`` with low <= high; one number at least 0 is ``(-value, value)``."""
+    """Return two numbers ``(low, high)`` with low <= high; one number at least 0 is
+    ``(-value, value)``."""
     pair = numbers(op, name, value)
     if not isinstance(pair, tuple):
         pair = (-pair, pair)
     if len(pair) != 2 or not pair[0] <= pair[1]:
-        raise refuse(op, name, value, "a number of at least 0, or two numbers, low and high, with low <= high")
+        raise refuse(
+            op,
+            name,
+            value,
+            "a number of at least 0, or two numbers, low and high, with low <= high",
+        )
     return pair
 
 
@@ -123,7 +153,9 @@ def amounts(op: Any, name: str, value: Any) -> tuple[float, float]:
     if not isinstance(pair, tuple):
         pair = (pair, pair)
     if len(pair) != 2 or not 0 <= pair[0] <= pair[1]:
-        raise refuse(op, name, value, "a number of at least 0, or two, low and high, with 0 <= low <= high")
+        raise refuse(
+            op, name, value, "a number of at least 0, or two, low and high, with 0 <= low <= high"
+        )
     return pair
 
 
@@ -162,7 +194,9 @@ def _likely(value: Any, words: list[str]) -> str:
     """Return the remedy that names the word which is meant by another one; "" if none is known."""
     text = str(value).rpartition(".")[2].lower()  # "torch.float32", "InterpolationMode.BILINEAR"
     texts = {text, synonyms.VALUES.get(text, text), text.removeprefix("n")}
-    near = [word for word in words if word.lower() in texts] or difflib.get_close_matches(text, words, 1)
+    near = [word for word in words if word.lower() in texts] or difflib.get_close_matches(
+        text, words, 1
+    )
     return f"write {near[0]!r}" if near else ""
 
 
@@ -177,13 +211,24 @@ def dtype_name(op: Any, name: str, value: Any, names: Iterable[str]) -> str:
 
 def is_bfloat16(value: Any) -> bool:
     """Return True for bfloat16: its name, or the dtype that the package ml_dtypes adds to NumPy."""
-    dtype_name = value if isinstance(value, str) else value.__name__ if isinstance(value, type) else ""
+    if isinstance(value, str):
+        dtype_name = value
+    elif isinstance(value, type):
+        dtype_name = value.__name__
+    else:
+        dtype_name = ""
     return "bfloat16" in (dtype_name, getattr(value, "name", ""))
 
 
 def _dtype(op: Any, name: str, value: Any, words: list[str]) -> np.dtype[Any] | None:
-    """Return a dtype, None if it is none; raises ``SpecError`` for a name that leaves open how many bits it has."""
-    dtype_name = value if isinstance(value, str) else value.__name__ if isinstance(value, type) else ""
+    """Return a dtype, None if it is none; raises ``SpecError`` for a name that leaves open how many
+    bits it has."""
+    if isinstance(value, str):
+        dtype_name = value
+    elif isinstance(value, type):
+        dtype_name = value.__name__
+    else:
+        dtype_name = ""
     if is_bfloat16(value):
         raise SpecError(
             f"gl.ops.{type(op).__name__}({name}='bfloat16')",
@@ -191,8 +236,14 @@ def _dtype(op: Any, name: str, value: Any, words: list[str]) -> np.dtype[Any] | 
             remedy="write 'float32' here, and gl.ops.Cast('bfloat16') behind it, or cast in the training step: "
             "tf.cast(images, tf.bfloat16)",
         )
-    if dtype_name and not dtype_name.startswith("bool") and not any(letter.isdigit() for letter in dtype_name):
-        near = [word for word in words if word.rstrip("0123456789") == dtype_name] or words  # "float" has 64 in NumPy
+    if (
+        dtype_name
+        and not dtype_name.startswith("bool")
+        and not any(letter.isdigit() for letter in dtype_name)
+    ):
+        near = [
+            word for word in words if word.rstrip("0123456789") == dtype_name
+        ] or words  # "float" has 64 in NumPy
         likely = next((word for word in ("float32", "int32", "uint8") if word in near), near[0])
         demand = f"a dtype that says how many bits it has, one of {near}"
         raise refuse(op, name, value, demand, f"write {likely!r}, say")
@@ -200,21 +251,30 @@ def _dtype(op: Any, name: str, value: Any, words: list[str]) -> np.dtype[Any] | 
         return None
     try:
         return None if value is None else np.dtype(value)
-    except (TypeError, ValueError, SyntaxError):  # NumPy parses "(2" and raises the error of its parser
+    except (
+        TypeError,
+        ValueError,
+        SyntaxError,
+    ):  # NumPy parses "(2" and raises the error of its parser
         return None
 
 
 def output(op: Any, value: Any) -> Output | None:
-    """Return the argument ``out`` for one field: a dict of ``dtype`` and ``shape``, either of which may be missing.
+    """Return the argument ``out`` for one field: a dict of ``dtype`` and ``shape``, either of which
+    may be missing.
 
     Args:
         op: for the error.
-        value: such a dict; a dtype; ``(dtype, shape)``; a ``Field``, whose dtype and shape count; or None, as it is.
+        value: such a dict; a dtype; ``(dtype, shape)``; a ``Field``, whose dtype and shape count;
+            or None, as it is.
     """
     if value is None:
         return None
     if isinstance(value, Field):
-        value = {"dtype": value.text or value.dtype, **({} if value.shape is None else {"shape": value.shape})}
+        value = {
+            "dtype": value.text or value.dtype,
+            **({} if value.shape is None else {"shape": value.shape}),
+        }
     elif isinstance(value, (str, type, np.dtype)):
         value = {"dtype": value}
     elif isinstance(value, tuple) and len(value) == 2:
@@ -230,10 +290,17 @@ def output(op: Any, value: Any) -> Output | None:
     elif "dtype" in value:
         dtype = _dtype(op, "out", value["dtype"], ["uint8", "int32", "int64", "float32"])
         if dtype is None or dtype.kind in "OV":
-            raise refuse(op, "out", value, "a dict whose dtype is one of NumPy's", f"write {OUTPUT_EXAMPLE}")
-        declaration["dtype"] = str(dtype.name if dtype.kind in "buifc" else dtype.newbyteorder("=").str)
+            raise refuse(
+                op, "out", value, "a dict whose dtype is one of NumPy's", f"write {OUTPUT_EXAMPLE}"
+            )
+        declaration["dtype"] = str(
+            dtype.name if dtype.kind in "buifc" else dtype.newbyteorder("=").str
+        )
     if "shape" in value:
-        lengths = value["shape"] if isinstance(value["shape"], (tuple, list)) else ("",)
+        if isinstance(value["shape"], (tuple, list)):
+            lengths = value["shape"]
+        else:
+            lengths = ("",)
         if not all(map(_is_length, lengths)):
             demand = "a dict whose shape is a tuple of lengths, None where they vary"
             raise refuse(op, "out", value, demand, f"write {OUTPUT_EXAMPLE}")
@@ -242,7 +309,8 @@ def output(op: Any, value: Any) -> Output | None:
 
 
 def outputs(op: Any, value: Any) -> dict[str, Output] | None:
-    """Return the argument ``out`` by the names of fields; None where it is for one field, see ``output``."""
+    """Return the argument ``out`` by the names of fields; None where it is for one field, see
+    ``output``."""
     if not isinstance(value, Mapping) or set(value) <= {"dtype", "shape"}:
         return None
     if not all(isinstance(name, str) and name for name in value):
@@ -250,7 +318,10 @@ def outputs(op: Any, value: Any) -> dict[str, Output] | None:
     for name, declaration in value.items():
         if isinstance(declaration, Field) and declaration.name != name:
             raise refuse(
-                op, "out", value, f"a dict whose fields have its names; {name!r} is the field {declaration.name!r}"
+                op,
+                "out",
+                value,
+                f"a dict whose fields have its names; {name!r} is the field {declaration.name!r}",
             )
     return {name: output(op, declaration) or {} for name, declaration in value.items()}
 
@@ -259,28 +330,51 @@ def declared(out: Output, field: Field) -> Field:
     """Return a field after an op with a declared result; a part that is not declared stays."""
     axes = field.axes if "shape" not in out else ""
     shape, name = out.get("shape", field.shape), out.get("dtype")
-    text = field.text if name is None else name if name in TEXTS else ""
-    return field.with_(dtype=declared_dtype(out, field.dtype), shape=shape, axes=axes, encoded=False, text=text)
+    if name is None:
+        text = field.text
+    elif name in TEXTS:
+        text = name
+    else:
+        text = ""
+    return field.with_(
+        dtype=declared_dtype(out, field.dtype), shape=shape, axes=axes, encoded=False, text=text
+    )
 
 
 def declared_dtype(out: Output, dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Return the dtype that an op says it makes; without a word ``dtype``."""
     name = out.get("dtype")
-    return dtype if name is None else np.dtype(object) if name in TEXTS else np.dtype(name)
+    if name is None:
+        return dtype
+    if name in TEXTS:
+        return np.dtype(object)
+    return np.dtype(name)
 
 
 def field_names(op: Any, name: str, value: Any) -> str | tuple[str, ...] | None:
     """Return a field name, or a tuple of them, each once, for a tuple or list; None as it is."""
     if value is None or (isinstance(value, str) and value):
         return value
-    names = tuple(value) if isinstance(value, (tuple, list)) else ()
-    if not names or not all(isinstance(text, str) and text for text in names) or len(set(names)) < len(names):
-        raise refuse(op, name, value, "a field name, or a tuple of them, each once", "write on='image', say")
+    if isinstance(value, (tuple, list)):
+        names = tuple(value)
+    else:
+        names = ()
+    if (
+        not names
+        or not all(isinstance(text, str) and text for text in names)
+        or len(set(names)) < len(names)
+    ):
+        raise refuse(
+            op, name, value, "a field name, or a tuple of them, each once", "write on='image', say"
+        )
     return names
 
 
-def by_field(op: Any, name: str, value: Any, check: Callable[[Any, str, Any], Any], default: Any) -> Any:
-    """Return an argument that may differ from field to field: a value, or a dict of them by the names of fields.
+def by_field(
+    op: Any, name: str, value: Any, check: Callable[[Any, str, Any], Any], default: Any
+) -> Any:
+    """Return an argument that may differ from field to field: a value, or a dict of them by the
+    names of fields.
 
     Entries that equal the default are left out; if none is left, the default itself is returned.
     """
@@ -294,7 +388,9 @@ def by_field(op: Any, name: str, value: Any, check: Callable[[Any, str, Any], An
 
 
 def _is_length(value: Any) -> bool:
-    return value is None or (isinstance(value, (int, np.integer)) and not isinstance(value, bool) and int(value) >= 0)
+    return value is None or (
+        isinstance(value, (int, np.integer)) and not isinstance(value, bool) and int(value) >= 0
+    )
 
 
 def _is_row(value: Any) -> bool:

@@ -1,10 +1,12 @@
-"""Beside: what a field is of the image beside it, by its mark, dtype and shape, and by the ops that make it.
+"""Beside: what a field is of the image beside it, by its mark, dtype and shape, and by the ops that
+make it.
 
-A name says nothing, but for ``image`` and ``label``, which ops act on by themselves. One rule for all ops that move the
-pixels of images, mix records, or blend pixels:
+A name says nothing, but for ``image`` and ``label``, which ops act on by themselves. One rule for
+all ops that move the pixels of images, mix records, or blend pixels:
 
     image    another image: an encoded file; numbers of the image's height and width
-    mask     whole numbers of the image's height and width in one channel; what ``Decode("LABELS")`` makes
+    mask     whole numbers of the image's height and width in one channel; what ``Decode("LABELS")``
+    makes
     masks    numbers ``[number, height, width]``, one mask for each object, or more than four maps
     scaled   numbers along the image's height and width, divided or multiplied by 2, 3, 4, 8 or 16
     xyxy     four numbers, or rows of four: boxes
@@ -16,7 +18,8 @@ Rows may have one axis more, for objects: ``[people, 17, 3]``, of a fixed number
 else nothing is told, since it may be anything: flat numbers, ``[51]`` say, rows of other lengths,
 single numbers.
 
-Whoever means something else says it: by a mark (``"HWC"`` for an image of its own), by ``on="image"``, by ``output=``.
+Whoever means something else says it: by a mark (``"HWC"`` for an image of its own), by
+``on="image"``, by ``output=``.
 """
 
 from __future__ import annotations
@@ -44,7 +47,8 @@ COLOUR_OPS = (  # that change colours, and do not say so by ``takes_parts``
 
 
 def image_name(spec: Spec) -> str | None:
-    """Return the name of the image to which other fields belong; None if there is none, or several may be it."""
+    """Return the name of the image to which other fields belong; None if there is none, or several
+    may be it."""
     if IMAGE in spec:
         return IMAGE
     names = [field.name for field in spec if not field.is_marked and field.may_be_image]
@@ -52,7 +56,8 @@ def image_name(spec: Spec) -> str | None:
 
 
 def role(field: Field, image: Field, roles: Iterable[tuple[str, str]] = ()) -> str:
-    """Return what a field that is not marked is of an image; "" if it does not belong to its pixels.
+    """Return what a field that is not marked is of an image; "" if it does not belong to its
+    pixels.
 
     Args:
         field: the field.
@@ -65,7 +70,9 @@ def role(field: Field, image: Field, roles: Iterable[tuple[str, str]] = ()) -> s
     if stated_role in (LABEL, MASK):
         return stated_role
     if field.encoded:
-        return IMAGE if image.encoded or image.may_be_image else ""
+        if image.encoded or image.may_be_image:
+            return IMAGE
+        return ""
     if field.dtype.kind not in NUMBERS:
         return ""
     size = _size(image)
@@ -74,7 +81,11 @@ def role(field: Field, image: Field, roles: Iterable[tuple[str, str]] = ()) -> s
     if _is_scaled(field, size):
         return SCALED
     if size is not None and _size(field, len(size)) == size:
-        is_mask = stated_role != IMAGE and field.dtype.kind in "bui" and _num_channels(field, len(size)) == 1
+        is_mask = (
+            stated_role != IMAGE
+            and field.dtype.kind in "bui"
+            and _num_channels(field, len(size)) == 1
+        )
         return MASK if is_mask else IMAGE
     return _role_of_places(field)
 
@@ -89,7 +100,10 @@ def roles_before(spec: Spec, ops: Sequence[Op]) -> dict[str, str]:
     roles = {field.name: IMAGE for field in spec if field.axes in ("HWC", "CHW")}
     for op in ops:
         on = (op.on,) if isinstance(op.on, str) else op.on
-        usual = LABEL if type(op).__name__ == "OneHot" else IMAGE
+        if type(op).__name__ == "OneHot":
+            usual = LABEL
+        else:
+            usual = IMAGE
         roles = roles_behind(op, on or (usual,), spec, roles)
     return {name: role for name, role in roles.items() if name in spec}
 
@@ -137,7 +151,10 @@ def check_alpha(op: Op, on: Sequence[str], spec: Spec, roles: Mapping[str, str])
         roles: what these are, see ``roles_behind``.
     """
     field = next((spec[name] for name in on if roles.get(name) == ALPHA), None)
-    culprit = _changes_alpha(op) if field is not None else None
+    if field is not None:
+        culprit = _changes_alpha(op)
+    else:
+        culprit = None
     if field is None or culprit is None or field.is_marked:
         return
     name, white = field.name, np.iinfo(field.dtype).max if field.dtype.kind == "u" else 1
@@ -164,14 +181,20 @@ def _changes_alpha(op: Op) -> Op | None:
     if inner:
         return next(filter(None, map(_changes_alpha, inner)), None)
     if type(op).__name__ == "Normalize":  # a scale is one for all channels
-        return op if op.centers and not np.ndim(getattr(op, "mean", 0)) else None
-    return op if changes_colours(op) or type(op).__name__ == "ChannelShuffle" else None
+        if op.centers and not np.ndim(getattr(op, "mean", 0)):
+            return op
+        return None
+    if changes_colours(op) or type(op).__name__ == "ChannelShuffle":
+        return op
+    return None
 
 
 def names_fields(op: Op, spec: Spec) -> bool:
-    """Return True if the user said by ``on=`` which fields an op acts on, and could have left it out.
+    """Return True if the user said by ``on=`` which fields an op acts on, and could have left it
+    out.
 
-    Where the image has another name than ``image``, ``on=`` is needed: then it says nothing of the fields beside it.
+    Where the image has another name than ``image``, ``on=`` is needed: then it says nothing of the
+    fields beside it.
     """
     return op.on is not None and (IMAGE in spec or sum(not field.is_marked for field in spec) == 1)
 
@@ -243,25 +266,37 @@ def _is_scaled(field: Field, size: Shape | None) -> bool:
 
 
 def _size(field: Field, num_sides: int | None = None) -> Shape | None:
-    """Return height and width of an image or a mask, of slices also their number before; None if it is neither.
+    """Return height and width of an image or a mask, of slices also their number before; None if it
+    is neither.
 
     Args:
         field: the field.
-        num_sides: 3 beside slices, where three axes are those of a mask; by the field itself if left out.
+        num_sides: 3 beside slices, where three axes are those of a mask; by the field itself if
+            left out.
     """
     shape = field.shape
-    if field.encoded or field.dtype.kind not in NUMBERS or shape is None or len(shape) not in (2, 3, 4):
+    if (
+        field.encoded
+        or field.dtype.kind not in NUMBERS
+        or shape is None
+        or len(shape) not in (2, 3, 4)
+    ):
         return None
     if num_sides == 3 or (num_sides is None and field.is_volume):
         return shape[:3] if len(shape) > 2 else None
     if len(shape) == 2:
         return None if field.ragged else shape
-    return shape[1:] if field.is_channels_first else shape[:2]
+    if field.is_channels_first:
+        return shape[1:]
+    return shape[:2]
 
 
 def _num_channels(field: Field, num_sides: int) -> int | None:
-    """Return the channels of a field of images with so many sides; 1 of those without an axis for them."""
+    """Return the channels of a field of images with so many sides; 1 of those without an axis for
+    them."""
     shape = field.shape or ()
     if len(shape) == num_sides:
         return 1
-    return shape[0] if field.is_channels_first else shape[num_sides]
+    if field.is_channels_first:
+        return shape[0]
+    return shape[num_sides]

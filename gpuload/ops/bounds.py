@@ -1,9 +1,10 @@
-"""Bounds: how far the results of an executor may be from an op's array form on the CPU, each with its reason.
+"""Bounds: how far the results of an executor may be from an op's array form on the CPU, each with
+its reason.
 
-An op states them by party, ``bounds = {"dali": HALVES, "gpu": HALVES}``. A party is an executor on a kind of device
-(``"dali on gpu"``), an executor (``"dali"``), or a kind of device (``"gpu"``); the first that is stated counts. What is
-not stated is exact, and the array executor on a CPU always is. The contract of ops, `gpuload parity` and the
-audit of a loader compare by them.
+An op states them by party, ``bounds = {"dali": HALVES, "gpu": HALVES}``. A party is an executor on
+a kind of device (``"dali on gpu"``), an executor (``"dali"``), or a kind of device (``"gpu"``); the
+first that is stated counts. What is not stated is exact, and the array executor on a CPU always is.
+The contract of ops, `gpuload parity` and the audit of a loader compare by them.
 """
 
 from __future__ import annotations
@@ -24,10 +25,12 @@ class Bound(NamedTuple):
         share: the share of values that differ at all.
         reason: the cause of differences.
         mean: the mean of all differences.
-        relative: of floating-point numbers: the largest difference, as a part of the largest number, or of 1.
+        relative: of floating-point numbers: the largest difference, as a part of the largest
+            number, or of 1.
         beyond: the share of values that may differ by more than the largest difference.
         shift: of one channel of one record: the mean of differences with their signs.
-        gains: by what part of them the differences of each channel were multiplied, where that differs.
+        gains: by what part of them the differences of each channel were multiplied, where that
+            differs.
     """
 
     largest: float
@@ -51,23 +54,42 @@ HALVES = Bound(
     shift=0.9,
 )
 STATISTICS = Bound(
-    1e-5, 1, "mean and deviation are sums of all values, which are added up in another order", relative=1e-5
+    1e-5,
+    1,
+    "mean and deviation are sums of all values, which are added up in another order",
+    relative=1e-5,
 )
 NVJPEG = Bound(
-    255, 1, "nvJPEG has another inverse transform than libjpeg-turbo, as DALI's own tests allow", mean=1, shift=1
+    255,
+    1,
+    "nvJPEG has another inverse transform than libjpeg-turbo, as DALI's own tests allow",
+    mean=1,
+    shift=1,
 )
 FLOATS = Bound(
-    1e-6, 1, "float32 on a GPU: products and sums are fused, and powers differ in the last bit", relative=1e-6
+    1e-6,
+    1,
+    "float32 on a GPU: products and sums are fused, and powers differ in the last bit",
+    relative=1e-6,
 )
-NORMALIZING = Bound(1e-5, 1, "a GPU fuses the subtraction and the product into one rounding", relative=1e-5)
-FUSED_BYTES = Bound(1, 0.1, "a GPU fuses the product and the sum, and rounds halves to even", relative=1e-6, shift=0.1)
+NORMALIZING = Bound(
+    1e-5, 1, "a GPU fuses the subtraction and the product into one rounding", relative=1e-5
+)
+FUSED_BYTES = Bound(
+    1,
+    0.1,
+    "a GPU fuses the product and the sum, and rounds halves to even",
+    relative=1e-6,
+    shift=0.1,
+)
 
 
 class Growth(NamedTuple):
     """What an op behind a difference may make of it: of a few values much more.
 
-    The means grow once and no further behind any number of ops: an image that was skipped, some 30 levels away in the
-    mean, must show. A shift of a channel grows less, for differences of both signs remain so.
+    The means grow once and no further behind any number of ops: an image that was skipped, some 30
+    levels away in the mean, must show. A shift of a channel grows less, for differences of both
+    signs remain so.
 
     Attributes:
         largest, mean, shift: factors of these numbers of a `Bound`.
@@ -81,11 +103,20 @@ class Growth(NamedTuple):
 
 
 NO_GROWTH = Growth(1, 1, 1, 0)
-# Of ColorJitter 0.4, steps of Posterize, blur and warps: of 642 chains on small images one had 4 % of such values.
+# Of ColorJitter 0.4, steps of Posterize, blur and warps: of 642 chains on small images one had 4 %
+# of such values.
 MILD = Growth(4, 4, 1.1, 0.1)
-# Of ops that stretch the few levels that an image has, or sharpen edges; see tests/executors/test_audited_faults.py.
+# Of ops that stretch the few levels that an image has, or sharpen edges; see
+# tests/executors/test_audited_faults.py.
 STRETCH = Growth(12, 4, 5, 0.2)
-TONES = ("AutoContrast", "CLAHE", "Equalize", "JpegArtefacts", "PerImageStandardization", "Sharpness")
+TONES = (
+    "AutoContrast",
+    "CLAHE",
+    "Equalize",
+    "JpegArtefacts",
+    "PerImageStandardization",
+    "Sharpness",
+)
 POLICIES = ("AugMix", "AutoAugment", "RandAugment", "TimmAugment", "TrivialAugmentWide")
 STRETCHING = frozenset((*TONES, *POLICIES))
 # A channel of a single record may be further away in the mean than many records are together.
@@ -101,7 +132,8 @@ def stated_bound(bounds: Mapping[str, Bound], party: str) -> Bound:
 
 
 def scale_bound(bound: Bound, factor: float | NDArray[np.floating]) -> Bound:
-    """Return the bound of values that were multiplied by a number, or each channel by one of its own."""
+    """Return the bound of values that were multiplied by a number, or each channel by one of its
+    own."""
     factors = np.abs(np.asarray(factor, np.float64)).ravel()
     gain = float(factors.max(initial=0))
     gains = bound.gains
@@ -109,7 +141,10 @@ def scale_bound(bound: Bound, factor: float | NDArray[np.floating]) -> Bound:
         factors = factors / gain * (gains or 1.0)
         gain, gains = gain * float(factors.max()), tuple((factors / factors.max()).tolist())
     return bound._replace(
-        largest=bound.largest * gain, mean=_times(bound.mean, gain), shift=_times(bound.shift, gain), gains=gains
+        largest=bound.largest * gain,
+        mean=_times(bound.mean, gain),
+        shift=_times(bound.shift, gain),
+        gains=gains,
     )
 
 
@@ -122,8 +157,13 @@ def loosen_bound(bound: Bound, growth: Growth = MILD) -> Bound:
     """Return the bound behind an op that may make differences larger; an exact one stays exact."""
     if bound == EXACT:
         return bound
-    before = next((growth for growth in (STRETCH, MILD) if bound.beyond >= growth.beyond), NO_GROWTH)
-    after = growth if growth.beyond > before.beyond else before
+    before = next(
+        (growth for growth in (STRETCH, MILD) if bound.beyond >= growth.beyond), NO_GROWTH
+    )
+    if growth.beyond > before.beyond:
+        after = growth
+    else:
+        after = before
     return bound._replace(
         largest=growth.largest * bound.largest,
         share=1,
@@ -153,19 +193,28 @@ def join_bounds(first: Bound, second: Bound) -> Bound:
 
 
 def _mean(bound: Bound) -> float:
-    """Return the mean of the differences that a bound allows; where none is stated, that of the others."""
-    return bound.mean if bound.mean < inf else bound.largest * bound.share
+    """Return the mean of the differences that a bound allows; where none is stated, that of the
+    others."""
+    if bound.mean < inf:
+        return bound.mean
+    return bound.largest * bound.share
 
 
 def _shift(bound: Bound) -> float:
-    """Return the shift of a channel that a bound allows; where none is stated, no more than the mean."""
-    return bound.shift if bound.shift < inf else _mean(bound)
+    """Return the shift of a channel that a bound allows; where none is stated, no more than the
+    mean."""
+    if bound.shift < inf:
+        return bound.shift
+    return _mean(bound)
 
 
 def _joined_gains(first: Bound, second: Bound) -> tuple[float, ...]:
-    """Return the gains of both; where one has other ones, those that allow all. A bound without levels has none."""
+    """Return the gains of both; where one has other ones, those that allow all. A bound without
+    levels has none."""
     if not second.largest:
         return first.gains
     if not first.largest:
         return second.gains
-    return first.gains if first.gains == second.gains else ()
+    if first.gains == second.gains:
+        return first.gains
+    return ()

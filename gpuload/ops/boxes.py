@@ -1,11 +1,15 @@
-"""Boxes and points of an image in numbers: from the form that a field is marked with to corners in pixels, and back.
+"""Boxes and points of an image in numbers: from the form that a field is marked with to corners in
+pixels, and back.
 
-Plane   The upper left corner of an image is (0, 0), the lower right one (width, height): COCO's and torchvision's.
-Forms   ``xyxy`` left, top, right, bottom; ``xywh`` left, top, width, height; ``cxcywh`` centre, width, height; ``xy``
-        of points. In pixels, or ``normalized`` in parts of the image's width and height.
-Numbers are float64 on the way; float fields get their dtype back, integers are rounded to nearest (torchvision cuts off
-        their fraction). Whole numbers become int32 or int64 (``moved_dtype``): those of 8 and 16 bits would not hold
-        places in an image that grows, and those without a sign none beside it.
+Plane   The upper left corner of an image is (0, 0), the lower right one (width, height): COCO's and
+torchvision's.
+Forms   ``xyxy`` left, top, right, bottom; ``xywh`` left, top, width, height; ``cxcywh`` centre,
+        width, height; ``xy`` of points. In pixels, or ``normalized`` in parts of the image's width
+        and height.
+Numbers are float64 on the way; float fields get their dtype back, integers are rounded to nearest
+        (torchvision cuts off their fraction). Whole numbers become int32 or int64
+        (``moved_dtype``): those of 8 and 16 bits would not hold places in an image that grows, and
+        those without a sign none beside it.
 """
 
 from __future__ import annotations
@@ -20,13 +24,17 @@ from gpuload.spec import NORMALIZED
 
 
 def moved_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the dtype of boxes and points behind an op that moves them: the same, but of integers int32 or int64.
+    """Return the dtype of boxes and points behind an op that moves them: the same, but of integers
+    int32 or int64.
 
-    Of all ops, also those that do not enlarge: the dtype of a batch does not depend on their arguments.
+    Of all ops, also those that do not enlarge: the dtype of a batch does not depend on their
+    arguments.
     """
     if dtype.kind not in "iu":
         return dtype
-    return np.promote_types(dtype, np.int32) if dtype != np.uint64 else np.dtype(np.int64)
+    if dtype != np.uint64:
+        return np.promote_types(dtype, np.int32)
+    return np.dtype(np.int64)
 
 
 def to_corners(values: NDArray[Any], kind: str, size: Sizes) -> Boxes:
@@ -50,7 +58,8 @@ def to_corners(values: NDArray[Any], kind: str, size: Sizes) -> Boxes:
 
 
 def from_corners(corners: Boxes, kind: str, size: Sizes, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return boxes in the form ``kind``, ``[M, 4]``, of the `moved_dtype` of a dtype; see ``to_corners``."""
+    """Return boxes in the form ``kind``, ``[M, 4]``, of the `moved_dtype` of a dtype; see
+    ``to_corners``."""
     form, begin, end = kind.removeprefix(NORMALIZED), corners[:, :2], corners[:, 2:]
     if form == "xywh":
         corners = np.concatenate([begin, end - begin], axis=1)
@@ -64,11 +73,14 @@ def from_corners(corners: Boxes, kind: str, size: Sizes, dtype: np.dtype[Any]) -
 def to_pixels(values: NDArray[Any], kind: str, size: Sizes) -> Points:
     """Return points in pixels, float64 ``[M, 2]``; values behind x and y are left out."""
     points = values[:, :2].astype(np.float64)
-    return points * _scale(size)[:, :2] if kind.startswith(NORMALIZED) else points
+    if kind.startswith(NORMALIZED):
+        return points * _scale(size)[:, :2]
+    return points
 
 
 def from_pixels(points: Points, kind: str, size: Sizes, values: NDArray[Any]) -> NDArray[Any]:
-    """Return a copy of ``values``, of their `moved_dtype`, in which x and y are those of points in pixels."""
+    """Return a copy of ``values``, of their `moved_dtype`, in which x and y are those of points in
+    pixels."""
     if kind.startswith(NORMALIZED):
         points = points / _scale(size)[:, :2]
     result = values.astype(moved_dtype(values.dtype))
@@ -77,7 +89,8 @@ def from_pixels(points: Points, kind: str, size: Sizes, values: NDArray[Any]) ->
 
 
 def clip(corners: Boxes, size: Sizes) -> Boxes:
-    """Return boxes cut off at the border of images of a size; a box that lies outside has no area then."""
+    """Return boxes cut off at the border of images of a size; a box that lies outside has no area
+    then."""
     return corners.clip(0, _scale(size))
 
 
@@ -89,8 +102,9 @@ def _scale(size: Sizes) -> NDArray[np.float64]:
 def _as_dtype(values: NDArray[np.float64], dtype: np.dtype[Any]) -> NDArray[Any]:
     if dtype.kind not in "iu":
         return values.astype(dtype)
-    # Cut off, and not rounded, boxes of whole numbers would move to the upper left. Bounded, for what becomes of a
-    # number that the dtype does not hold differs between processors: a point may be moved to infinity.
+    # Cut off, and not rounded, boxes of whole numbers would move to the upper left. Bounded, for
+    # what becomes of a number that the dtype does not hold differs between processors: a point may
+    # be moved to infinity.
     limits = np.iinfo(dtype)
     greatest = np.nextafter(float(limits.max) + 1, 0)
     return np.nan_to_num(np.rint(values), nan=0).clip(limits.min, greatest).astype(dtype)

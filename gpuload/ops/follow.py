@@ -1,14 +1,17 @@
-"""Follow: the masks, boxes and points that are marked beside an image go where its pixels go, by the same draw.
+"""Follow: the masks, boxes and points that are marked beside an image go where its pixels go, by
+the same draw.
 
 Mask    A mask becomes a field that the op acts on itself (``Op.including``), on whatever executor.
-Masks   of objects, ``[number, height, width]``, are moved by ``MoveMasks`` as one mask of so many channels; see below.
-Boxes   and points are moved by ``MoveAnnotations``, an op of its own that the graph puts before the op that moves the
-        image. It draws nothing: it gets the draw of that op, and the size of the image before it. It runs on the host,
-        where both are, so that nothing waits for a GPU.
+Masks   of objects, ``[number, height, width]``, are moved by ``MoveMasks`` as one mask of so many
+channels; see below.
+Boxes   and points are moved by ``MoveAnnotations``, an op of its own that the graph puts before the
+        op that moves the image. It draws nothing: it gets the draw of that op, and the size of the
+        image before it. It runs on the host, where both are, so that nothing waits for a GPU.
 
 Labels  that ``OneHot`` made are mixed with the image that they belong to (``with_labels``).
 
-They belong to the field ``image``, or to the only unmarked field that may be an image (`ops.beside`).
+They belong to the field ``image``, or to the only unmarked field that may be an image
+(`ops.beside`).
 """
 
 from __future__ import annotations
@@ -28,7 +31,10 @@ from gpuload.ops.base import VARYING, Boxes, Draw, Op, Sizes
 from gpuload.ragged import Ragged
 from gpuload.spec import INSTANCES, MASK, NORMALIZED, Field, Spec
 
-BEFORE, AFTER = "size before", "size after"  # in the draw: of the image of each record, int32 [N, 2]
+BEFORE, AFTER = (
+    "size before",
+    "size after",
+)  # in the draw: of the image of each record, int32 [N, 2]
 EXTRA = 1.0  # pixels by which annotated boxes may lie beside the image
 FARTHEST = 2.0  # parts of an image's width and height; what lies farther in it is in pixels
 SAME_SIZE = "fields that share one draw must have the same size"
@@ -52,7 +58,8 @@ def image_of(op: Op, spec: Spec, annotation: str) -> str:
 
 
 def with_masks(op: Op, spec: Spec) -> Op:
-    """Return an op that moves pixels of an image acting on the marked masks beside it, too; else the op itself.
+    """Return an op that moves pixels of an image acting on the marked masks beside it, too; else
+    the op itself.
 
     Raises:
         SpecError: the image that a mask belongs to is not known; or the op cannot act on masks.
@@ -64,11 +71,14 @@ def with_masks(op: Op, spec: Spec) -> Op:
     if all(spec[name].is_marked for name in targets) or image_of(op, spec, masks[0]) not in targets:
         return op
     masks = tuple(name for name in masks if name not in targets)
-    return op.including(masks, targets) if masks else op
+    if masks:
+        return op.including(masks, targets)
+    return op
 
 
 def with_labels(op: Op, spec: Spec, roles: Mapping[str, str]) -> Op:
-    """Return an op that mixes records, acting on the labels that ``OneHot`` made, too; else the op itself.
+    """Return an op that mixes records, acting on the labels that ``OneHot`` made, too; else the op
+    itself.
 
     Args:
         op: the op.
@@ -78,22 +88,32 @@ def with_labels(op: Op, spec: Spec, roles: Mapping[str, str]) -> Op:
     if not op.mixes or op.moves_pixels or op.on is not None:
         return op
     targets = op.targets(spec)
-    vectors = [field.name for field in spec if roles.get(field.name) == beside.LABEL and len(field.shape or ()) == 1]
+    vectors = [
+        field.name
+        for field in spec
+        if roles.get(field.name) == beside.LABEL and len(field.shape or ()) == 1
+    ]
     labels = tuple(name for name in vectors if name not in targets and not spec[name].is_marked)
-    return replace(op, on=(*targets, *labels)) if labels else op
+    if labels:
+        return replace(op, on=(*targets, *labels))
+    return op
 
 
 def with_slices_of_masks(spec: Spec) -> Spec:
-    """Return the spec with the axes of masks beside slices: a mask of three axes is one of each slice."""
+    """Return the spec with the axes of masks beside slices: a mask of three axes is one of each
+    slice."""
     name = beside.image_name(spec)
     if name is None or not spec[name].is_volume:
         return spec
     masks = [field for field in spec if field.kind == MASK and not field.axes and not field.encoded]
-    return spec.replacing(*(field.with_(axes="DHW") for field in masks if len(field.shape or ()) == 3))
+    return spec.replacing(
+        *(field.with_(axes="DHW") for field in masks if len(field.shape or ()) == 3)
+    )
 
 
 def followers(op: Op, spec: Spec, changed: set[str]) -> Iterator[Op]:
-    """Give the ops that move the marked boxes, points and masks of objects beside an image that an op moves.
+    """Give the ops that move the marked boxes, points and masks of objects beside an image that an
+    op moves.
 
     Args:
         op: the op.
@@ -103,7 +123,11 @@ def followers(op: Op, spec: Spec, changed: set[str]) -> Iterator[Op]:
     Raises:
         SpecError: the image that they belong to is not known; or where the op moves points.
     """
-    annotations = [field for field in spec if field.holds_boxes or field.holds_points or field.kind == INSTANCES]
+    annotations = [
+        field
+        for field in spec
+        if field.holds_boxes or field.holds_points or field.kind == INSTANCES
+    ]
     if not op.moves_pixels or not annotations:
         return
     targets = op.targets(spec)
@@ -136,14 +160,17 @@ def followers(op: Op, spec: Spec, changed: set[str]) -> Iterator[Op]:
         if mover is None and field.kind == INSTANCES:
             yield MoveMasks(op, image, on=field.name)
         elif mover is None:
-            yield MoveAnnotations(op, image, field.kind, is_first=field.name not in changed, on=field.name)
+            yield MoveAnnotations(
+                op, image, field.kind, is_first=field.name not in changed, on=field.name
+            )
         changed.add(field.name)
     if mover is not None:
         yield mover
 
 
 def corners_of_records(fields: Sequence[tuple[Field, Any]], size: Sizes) -> list[Boxes]:
-    """Return the boxes of some fields, for each record float64 ``[M, 4]``: left, top, right, bottom in pixels.
+    """Return the boxes of some fields, for each record float64 ``[M, 4]``: left, top, right, bottom
+    in pixels.
 
     Args:
         fields: fields of boxes, each with its values, the records along the first axis.
@@ -154,7 +181,9 @@ def corners_of_records(fields: Sequence[tuple[Field, Any]], size: Sizes) -> list
         corners = [np.empty((0, 4))]
         for field, values in fields:
             rows = np.asarray(values[row]).reshape(-1, 4)
-            corners.append(boxes.to_corners(rows, field.kind, np.broadcast_to(image_size, (len(rows), 2))))
+            corners.append(
+                boxes.to_corners(rows, field.kind, np.broadcast_to(image_size, (len(rows), 2)))
+            )
         records.append(np.concatenate(corners))
     return records
 
@@ -193,7 +222,8 @@ class Follower(Op):
 
 @dataclass(frozen=True)
 class MoveMasks(Follower):
-    """Move the masks of objects of one field, ``[number, height, width]``, as an op moves the pixels of their image.
+    """Move the masks of objects of one field, ``[number, height, width]``, as an op moves the
+    pixels of their image.
 
     As for a mask of the image, pixels are taken by nearest, and new ones are 0.
     """
@@ -208,7 +238,8 @@ class MoveMasks(Follower):
         """Height and width become those of the image.
 
         Raises:
-            SpecError: the masks are known to have another size than the image, or the op cannot act on them.
+            SpecError: the masks are known to have another size than the image, or the op cannot act
+                on them.
         """
         (name,) = self.targets(spec)
         field, image = spec[name], spec[self.image]
@@ -218,7 +249,9 @@ class MoveMasks(Follower):
         size, mask_size = (image.shape or ())[:2], shape[1:]
         if not image.encoded and None not in (*size, *mask_size) and size != mask_size:
             raise SpecError(f"{self.op}: {image} and {field}", cause=SAME_SIZE, remedy=SIZE_REMEDY)
-        after = self._of_masks.field_after(field.with_(shape=(*mask_size, None), axes="HWC", kind=MASK, rows_of=""))
+        after = self._of_masks.field_after(
+            field.with_(shape=(*mask_size, None), axes="HWC", kind=MASK, rows_of="")
+        )
         return spec.replacing(field.with_(shape=(shape[0], *(after.shape or ())[:2])))
 
     def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
@@ -227,7 +260,9 @@ class MoveMasks(Follower):
         if not len(x):
             return np.zeros((0, *draw[AFTER].tolist()), x.dtype)
         of_op = {name: values for name, values in draw.items() if name not in (BEFORE, AFTER)}
-        return np.ascontiguousarray(self._of_masks.array(xp, x.transpose(1, 2, 0), of_op).transpose(2, 0, 1))
+        return np.ascontiguousarray(
+            self._of_masks.array(xp, x.transpose(1, 2, 0), of_op).transpose(2, 0, 1)
+        )
 
 
 @dataclass(frozen=True)
@@ -253,23 +288,31 @@ class MoveAnnotations(Follower):
             SpecError: an op has brought the field into another form than its mark says.
         """
         length = ((field.shape or ())[-1:] or (0,))[0] or 0
-        has_form = length == 4 if field.holds_boxes else length >= 2
+        if field.holds_boxes:
+            has_form = length == 4
+        else:
+            has_form = length >= 2
         if field.encoded or field.dtype.kind not in "iuf" or not has_form:
             raise _contradicts_mark(self.op, field, "these numbers along its last axis")
         return field.with_(dtype=boxes.moved_dtype(field.dtype))
 
     def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """Return the boxes or points of one record."""
-        return self.array_batch(xp, x[None], {name: values[None] for name, values in draw.items()})[0]
+        return self.array_batch(xp, x[None], {name: values[None] for name, values in draw.items()})[
+            0
+        ]
 
     def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """The same for a batch: numbers are turned into pixels at once, and moved record by record."""
+        """The same for a batch: numbers are turned into pixels at once, and moved record by
+        record."""
         if isinstance(x, Ragged):
             return x.with_payload(self._move(x.flat, x.lengths, draw))
         if isinstance(x, VARYING):
             return super().array_batch(xp, x, draw)
         lengths = np.full(len(x), x.shape[1] if x.ndim > 2 else 1, np.int64)
-        return self._move(x.reshape(-1, *x.shape[min(2, x.ndim - 1) :]), lengths, draw).reshape(x.shape)
+        return self._move(x.reshape(-1, *x.shape[min(2, x.ndim - 1) :]), lengths, draw).reshape(
+            x.shape
+        )
 
     def _move(self, values: NDArray[Any], lengths: NDArray[np.int64], draw: Draw) -> NDArray[Any]:
         """Return the values of some records, one after the other.
@@ -294,11 +337,16 @@ class MoveAnnotations(Follower):
             if self.is_first:
                 check_boxes(self.on, self.kind, numbers, lengths, before)
         ends = np.cumsum(lengths).tolist()
-        result, leader_draw = np.empty_like(numbers), {key: draw[key] for key in draw if key not in (BEFORE, AFTER)}
+        result, leader_draw = (
+            np.empty_like(numbers),
+            {key: draw[key] for key in draw if key not in (BEFORE, AFTER)},
+        )
         for row, (count, end) in enumerate(zip(lengths.tolist(), ends, strict=True)):
             if count:
                 row_draw = {key: values[row] for key, values in leader_draw.items()}
-                result[end - count : end] = move(numbers[end - count : end], row_draw, draw[BEFORE][row])
+                result[end - count : end] = move(
+                    numbers[end - count : end], row_draw, draw[BEFORE][row]
+                )
         if is_points:
             return boxes.from_pixels(result, self.kind, after, rows).reshape(values.shape)
         corners = boxes.clip(result, after)
@@ -306,7 +354,13 @@ class MoveAnnotations(Follower):
 
 
 def check_boxes(
-    name: Any, kind: str, corners: Boxes, lengths: NDArray[np.int64], size: Sizes, *, first_row: int = 0
+    name: Any,
+    kind: str,
+    corners: Boxes,
+    lengths: NDArray[np.int64],
+    size: Sizes,
+    *,
+    first_row: int = 0,
 ) -> None:
     """Raise ``RowError`` for the first box that is none, or of which nothing lies in its image.
 
@@ -324,8 +378,12 @@ def check_boxes(
     with np.errstate(invalid="ignore"):
         is_finite: NDArray[np.bool_] = np.asarray(np.isfinite(corners).all(axis=1))
         is_ordered = (right >= left) & (bottom >= top)
-        is_inside = (left < width + EXTRA) & (top < height + EXTRA) & (right > -EXTRA) & (bottom > -EXTRA)
-        is_flat: NDArray[np.bool_] = (left == right) | (top == bottom)  # rows that fill up an array, zeros or -1
+        is_inside = (
+            (left < width + EXTRA) & (top < height + EXTRA) & (right > -EXTRA) & (bottom > -EXTRA)
+        )
+        is_flat: NDArray[np.bool_] = (left == right) | (
+            top == bottom
+        )  # rows that fill up an array, zeros or -1
         is_inside |= is_flat
         is_in_first_pixel = ~is_flat & ((corners >= 0) & (corners <= 1)).all(axis=1)
         is_part = is_in_first_pixel & (corners % 1 != 0).any(axis=1)
@@ -334,7 +392,9 @@ def check_boxes(
     if is_part.any() and not kind.startswith(NORMALIZED):
         records = np.repeat(np.arange(len(lengths)), lengths)
         num_others = np.bincount(records[~is_flat & ~is_in_first_pixel], minlength=len(lengths))
-        bad |= is_part & (num_others[records] == 0)  # all boxes of the record lie in its first pixel
+        bad |= is_part & (
+            num_others[records] == 0
+        )  # all boxes of the record lie in its first pixel
     if not bad.any():
         return
     place = int(bad.argmax())
@@ -366,7 +426,8 @@ def check_boxes(
 
 
 def look_like_pixels(kind: str, places: NDArray[np.float64], size: Sizes) -> NDArray[np.bool_]:
-    """Return which boxes or points, in parts of an image by their kind, can only be pixels, bool ``[M]``.
+    """Return which boxes or points, in parts of an image by their kind, can only be pixels, bool
+    ``[M]``.
 
     Args:
         kind: of the field.
@@ -378,19 +439,25 @@ def look_like_pixels(kind: str, places: NDArray[np.float64], size: Sizes) -> NDA
     parts = places / np.tile(size[:, ::-1].clip(1), places.shape[1] // 2)
     with np.errstate(invalid="ignore"):
         is_far: NDArray[np.bool_] = np.asarray((parts > FARTHEST).any(axis=1))
-        are_whole: NDArray[np.bool_] = np.asarray((np.abs(parts - np.rint(parts)) < 1e-9).all(axis=1))
+        are_whole: NDArray[np.bool_] = np.asarray(
+            (np.abs(parts - np.rint(parts)) < 1e-9).all(axis=1)
+        )
         is_beyond: NDArray[np.bool_] = np.asarray((parts > 1).any(axis=1))
     return is_far | (are_whole & is_beyond)
 
 
 def check_units(name: Any, kind: str, corners: Boxes, size: Sizes, *, row: int) -> None:
-    """Raise ``RowError`` if all boxes of one record are marked as parts of the image, and look like pixels."""
+    """Raise ``RowError`` if all boxes of one record are marked as parts of the image, and look like
+    pixels."""
     are_pixels = look_like_pixels(kind, corners, size)
     if len(corners) and are_pixels.all():
         cause, remedy = _pixels_by_mark(name, kind)
         parts = (corners[0] / np.tile(size[0, ::-1].clip(1), 2)).round(3).tolist()
         raise RowError(
-            row, f"field {name!r}: box 0 is {parts} in parts of its image (xyxy)", cause=cause, remedy=remedy
+            row,
+            f"field {name!r}: box 0 is {parts} in parts of its image (xyxy)",
+            cause=cause,
+            remedy=remedy,
         )
 
 
@@ -415,8 +482,11 @@ def _pixels_by_mark(name: Any, kind: str) -> tuple[str, str]:
     return cause, f"write source.mark({name}={pixels!r}), or mend the record"
 
 
-def check_points(name: Any, kind: str, points: NDArray[np.float64], lengths: NDArray[np.int64], size: Sizes) -> None:
-    """Raise ``RowError`` for the first point that lies at infinity, or is in other units than its mark says.
+def check_points(
+    name: Any, kind: str, points: NDArray[np.float64], lengths: NDArray[np.int64], size: Sizes
+) -> None:
+    """Raise ``RowError`` for the first point that lies at infinity, or is in other units than its
+    mark says.
 
     A point of nan, or at (0, 0), is one that is not there.
 
@@ -460,8 +530,11 @@ def check_points(name: Any, kind: str, points: NDArray[np.float64], lengths: NDA
     )
 
 
-def check_mask_size(name: Any, masks: NDArray[Any], size: NDArray[np.int32], *, row: int = 0) -> None:
-    """Raise ``RowError`` for masks of objects, ``[number, height, width]``, that have another size than their image."""
+def check_mask_size(
+    name: Any, masks: NDArray[Any], size: NDArray[np.int32], *, row: int = 0
+) -> None:
+    """Raise ``RowError`` for masks of objects, ``[number, height, width]``, that have another size
+    than their image."""
     if tuple(masks.shape[1:]) != tuple(size.tolist()):
         mask_size, image_size = f"{masks.shape[1]} x {masks.shape[2]}", f"{size[0]} x {size[1]}"
         raise RowError(

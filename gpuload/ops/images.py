@@ -1,9 +1,11 @@
-"""Which fields the image ops take: numbers in HWC order; and the exact error for those that are not.
+"""Which fields the image ops take: numbers in HWC order; and the exact error for those that are
+not.
 
-Some take volumes, too: slices of an image along a first axis, ``DHWC``, or ``DHW`` where it is marked so.
+Some take volumes, too: slices of an image along a first axis, ``DHWC``, or ``DHW`` where it is
+marked so.
 
-An image is a field of three axes, height, width and channels. Where a field's axes are not known, it is an image
-unless it looks like CHW (`spec.Field.is_channels_first`).
+An image is a field of three axes, height, width and channels. Where a field's axes are not known,
+it is an image unless it looks like CHW (`spec.Field.is_channels_first`).
 """
 
 from __future__ import annotations
@@ -56,7 +58,8 @@ def image(op: Any, field: Field) -> tuple[int | None, int | None, int | None]:
 
 
 def sides(op: Any, field: Field) -> tuple[int | None, ...]:
-    """Return height and width of the images of a field, of volumes also the number of slices; None where it varies.
+    """Return height and width of the images of a field, of volumes also the number of slices; None
+    where it varies.
 
     Raises:
         SpecError: the field holds neither images nor volumes of numbers.
@@ -80,19 +83,27 @@ def _require_pixels(op: Any, field: Field) -> None:
 
 
 def slices_hint(field: Field) -> str:
-    """Return how to mark the slices of a field whose last axis is long for channels; "" for other fields."""
+    """Return how to mark the slices of a field whose last axis is long for channels; "" for other
+    fields."""
     shape = field.shape or ()
-    channels = shape[-1] if len(shape) == 3 and not field.axes else None
-    return "" if channels is None or channels <= MANY_CHANNELS else f"source.mark({field.name}='DHW')"
+    if len(shape) == 3 and not field.axes:
+        channels = shape[-1]
+    else:
+        channels = None
+    if channels is None or channels <= MANY_CHANNELS:
+        return ""
+    return f"source.mark({field.name}='DHW')"
 
 
 def turns_upright(op: Any) -> bool:
-    """Return True if an op that decodes image files turns them upright, as their EXIF orientation says."""
+    """Return True if an op that decodes image files turns them upright, as their EXIF orientation
+    says."""
     return bool(getattr(op, "orient", True))
 
 
 def check_pixels(name: str, size: NDArray[np.int32]) -> None:
-    """Raise ``RowError`` for the first image of a field that has no pixels; ``size`` is int32 ``[N, 2 or 3]``."""
+    """Raise ``RowError`` for the first image of a field that has no pixels; ``size`` is int32
+    ``[N, 2 or 3]``."""
     if size.size and size.min() < 1:
         row = int(size.min(axis=1).argmin())
         shape = " x ".join(map(str, size[row].tolist()))
@@ -119,7 +130,8 @@ def num_channels(field: Field) -> int | None:
 
 
 def check_volume(op: Any, field: Field, name: str) -> None:
-    """Raise ``SpecError`` for an argument, as ``depth``, that is for volumes, where a field holds none."""
+    """Raise ``SpecError`` for an argument, as ``depth``, that is for volumes, where a field holds
+    none."""
     if not field.is_volume:
         raise SpecError(
             f"{op}: {name} of field {field}",
@@ -129,7 +141,8 @@ def check_volume(op: Any, field: Field, name: str) -> None:
 
 
 def numeric(op: Any, field: Field) -> None:
-    """Raise ``SpecError`` unless the field holds decoded boolean, integer or floating-point numbers."""
+    """Raise ``SpecError`` unless the field holds decoded boolean, integer or floating-point
+    numbers."""
     if field.encoded:
         raise SpecError(
             f"{op}: field {field.name!r} is an encoded image file",
@@ -160,7 +173,8 @@ def _numbers_remedy(op: Any, field: Field) -> str:
 
 
 def without_alpha(field: Field, remedy: str) -> str:
-    """Return the remedy for images of a wrong number of channels: of four the last is left out; else ``remedy``."""
+    """Return the remedy for images of a wrong number of channels: of four the last is left out;
+    else ``remedy``."""
     if field.shape is None or field.shape[-1] != 4:
         return remedy
     return f"leave the fourth channel out: gl.ops.Python(lambda x: x[..., :3], on={field.name!r}) before it"
@@ -171,17 +185,22 @@ def bytes_or_floats(op: Any, field: Field, cause: str) -> None:
     check_dtype(op, field, ("uint8", "float32"), cause)
 
 
-def check_dtype(op: Any, field: Field, names: Collection[str], cause: str, remedy: str | None = None) -> None:
+def check_dtype(
+    op: Any, field: Field, names: Collection[str], cause: str, remedy: str | None = None
+) -> None:
     """Raise ``SpecError`` with this cause unless a field has a dtype of one of these names."""
     numeric(op, field)
     if field.dtype.name not in names:
         raise SpecError(
-            f"{op}: field {field.name!r} has dtype {field.dtype}", cause=cause, remedy=remedy or _to_floats(op, field)
+            f"{op}: field {field.name!r} has dtype {field.dtype}",
+            cause=cause,
+            remedy=remedy or _to_floats(op, field),
         )
 
 
 def to_parts(field: Field) -> str:
-    """Return the op, as text, that makes 0 (black) to 1 (white) of whole numbers; int32 is taken for bytes."""
+    """Return the op, as text, that makes 0 (black) to 1 (white) of whole numbers; int32 is taken
+    for bytes."""
     info = np.iinfo(field.dtype if field.dtype.itemsize <= 2 else np.uint8)
     return f"gl.ops.Normalize({info.min}, {info.max - info.min}, on={field.name!r})"
 
@@ -192,16 +211,36 @@ def _to_floats(op: Any, field: Field) -> str:
     return f"put {to_parts(field)} before it, with your least value and range: it takes float32 from 0 to 1"
 
 
-# DALI's names of dtypes, and of others that move the same bytes: of the same width, int64 as two floats side by side.
-DALI_DTYPES = {"bool": "BOOL", "uint8": "UINT8", "int8": "INT8", "int16": "INT16", "uint16": "UINT16", "int32": "INT32"}
+# DALI's names of dtypes, and of others that move the same bytes: of the same width, int64 as two
+# floats side by side.
+DALI_DTYPES = {
+    "bool": "BOOL",
+    "uint8": "UINT8",
+    "int8": "INT8",
+    "int16": "INT16",
+    "uint16": "UINT16",
+    "int32": "INT32",
+}
 DALI_DTYPES |= {"uint32": "UINT32", "int64": "INT64", "float16": "FLOAT16", "float32": "FLOAT"}
-RAW = {"bool": "UINT8", "int8": "UINT8", "float16": "INT16", "int32": "FLOAT", "uint32": "FLOAT", "int64": "FLOAT"}
+RAW = {
+    "bool": "UINT8",
+    "int8": "UINT8",
+    "float16": "INT16",
+    "int32": "FLOAT",
+    "uint32": "FLOAT",
+    "int64": "FLOAT",
+}
 
 
 def move_pixels(
-    dali: ModuleType, dtype: np.dtype[Any], unknown: tuple[str, ...], operator: Callable[[Any], Any], x: Any
+    dali: ModuleType,
+    dtype: np.dtype[Any],
+    unknown: tuple[str, ...],
+    operator: Callable[[Any], Any],
+    x: Any,
 ) -> Any:
-    """Return ``operator(x)`` for an operator that moves pixels; as another dtype if it does not know this one."""
+    """Return ``operator(x)`` for an operator that moves pixels; as another dtype if it does not
+    know this one."""
     if dtype.name not in unknown:
         return operator(x)
     types, fn = dali.types, dali.fn
@@ -217,12 +256,15 @@ def moved_dtype(dtype: np.dtype[Any], unknown: tuple[str, ...]) -> str:
 def to_float16(dali: ModuleType, x: Any, device: str) -> Any:
     """Return a float32 DataNode as float16, halves to even.
 
-    DALI's CPU rounds halves away from zero (2.4; its GPU to even), so there the 13 bits that float16 has not are
-    rounded off first. Numbers below 6.1e-5, which float16 has with fewer bits, may still differ by 6e-8.
+    DALI's CPU rounds halves away from zero (2.4; its GPU to even), so there the 13 bits that
+    float16 has not are rounded off first. Numbers below 6.1e-5, which float16 has with fewer bits,
+    may still differ by 6e-8.
     """
     if device == "cpu":
         bits = dali.fn.reinterpret(x, dtype=dali.types.UINT32)
-        lowest_bit, last, keep = (dali.types.Constant(np.uint32(word)) for word in (1, 0xFFF, 0xFFFFE000))
+        lowest_bit, last, keep = (
+            dali.types.Constant(np.uint32(word)) for word in (1, 0xFFF, 0xFFFFE000)
+        )
         bits = (bits + ((bits >> dali.types.Constant(np.uint32(13))) & lowest_bit) + last) & keep
         x = dali.fn.reinterpret(bits, dtype=dali.types.FLOAT)
     return dali.fn.cast(x, dtype=dali.types.FLOAT16)

@@ -1,20 +1,25 @@
-"""Audit: records of finished batches are made again on the CPU, and compared, before their batches are handed out.
+"""Audit: records of finished batches are made again on the CPU, and compared, before their batches
+are handed out.
 
-Choice   A record is audited if the number that is drawn for (seed, epoch, record), in a stream that no op has, is less
-         than the share. So batch size, shards, threads and resuming change nothing. Rows that are not valid are not.
-Oracle   makes the record anew from the source, by the array forms of the ops (`executors.differences`).
-Flow     `Audits` stands between the threads that make batches and the caller. Its thread takes finished batches in
-         their order, one group of steps ahead of the caller, and puts each on a tray of its own when the records in it
-         are compared. So no record that differs is handed out, and the error comes at the step that holds it.
-Waiting  No audit is left out. Where they take longer than training, the loader waits for them; ``audit_s`` of the stats
-         says how long they take.
-GPU      The rows are copied to the host on a stream of the auditor's own, behind the event of the batch. This thread
-         waits for these copies; neither the lane nor the caller does.
-First    Where images are decoded on a GPU by a decoder that is not known there, the first batches are audited whole,
-         whatever the share is. What comes out is kept as the verdict on decoder, card, driver and versions
-         (`executors.trials`), and spares later runs this.
-Memory   New memory for steps is filled with a pattern before it is used, so that rows which nobody has written show:
-         slots on the host, and the memory that CuPy has for a lane's first batches. DALI's own memory is not.
+Choice   A record is audited if the number that is drawn for (seed, epoch, record), in a stream that
+         no op has, is less than the share. So batch size, shards, threads and resuming change
+         nothing. Rows that are not valid are not.
+Oracle   makes the record anew from the source, by the array forms of the ops
+(`executors.differences`).
+Flow     `Audits` stands between the threads that make batches and the caller. Its thread takes
+         finished batches in their order, one group of steps ahead of the caller, and puts each on a
+         tray of its own when the records in it are compared. So no record that differs is handed
+         out, and the error comes at the step that holds it.
+Waiting  No audit is left out. Where they take longer than training, the loader waits for them;
+         ``audit_s`` of the stats says how long they take.
+GPU      The rows are copied to the host on a stream of the auditor's own, behind the event of the
+         batch. This thread waits for these copies; neither the lane nor the caller does.
+First    Where images are decoded on a GPU by a decoder that is not known there, the first batches
+         are audited whole, whatever the share is. What comes out is kept as the verdict on decoder,
+         card, driver and versions (`executors.trials`), and spares later runs this.
+Memory   New memory for steps is filled with a pattern before it is used, so that rows which nobody
+         has written show: slots on the host, and the memory that CuPy has for a lane's first
+         batches. DALI's own memory is not.
 """
 
 from __future__ import annotations
@@ -35,12 +40,20 @@ from numpy.typing import NDArray
 
 from gpuload import device as devices
 from gpuload import rng, threads
-from gpuload.errors import ClosedError, DeviceError, FileError, PixelError, RecordError, RowError, SpecError
+from gpuload.errors import (
+    ClosedError,
+    DeviceError,
+    FileError,
+    PixelError,
+    RecordError,
+    RowError,
+    SpecError,
+)
 from gpuload.executors import trials
 from gpuload.executors.differences import Oracle, axes_of, bounds_of, difference
 from gpuload.ops.base import VARYING, Op
 from gpuload.ops.bounds import EXACT
-from gpuload.ops.decode import decoder_on_gpu
+from gpuload.ops.value.decode import decoder_on_gpu
 from gpuload.pipeline.batches import Batches, Outcome, outcome_of, serve_batches
 from gpuload.pipeline.joining import Joining
 from gpuload.pipeline.recipe import Recipe, Region
@@ -56,9 +69,12 @@ RAISE, COUNT = "raise", "count"
 PATTERN, FILLED_BATCHES = 0xA5, 4
 TRIAL_BATCHES = 2  # that are audited whole where the decoder is not known
 MOST_LINES = 10  # in the log, about records that differ
-STREAM = int.from_bytes(hashlib.sha256(b"audit:record").digest()[:8], "little")  # those of ops have no colon
+STREAM = int.from_bytes(
+    hashlib.sha256(b"audit:record").digest()[:8], "little"
+)  # those of ops have no colon
 REMEDY = (
-    'pass audit=0.001 for one record in a thousand, audit="count" to count differences, audit=(0.01, "count"), or None'
+    'pass audit=0.001 for one record in a thousand, audit="count" to count differences, '
+    'audit=(0.01, "count"), or None'
 )
 log = logging.getLogger("gpuload")
 
@@ -76,7 +92,10 @@ class AuditSetting:
     counts: bool
 
     def __str__(self) -> str:
-        effect = "a difference is counted in stats()" if self.counts else "a difference is a PixelError"
+        if self.counts:
+            effect = "a difference is counted in stats()"
+        else:
+            effect = "a difference is a PixelError"
         return f"{100 * self.share:.4g} % of the records are made again on the CPU and compared; {effect}"
 
 
@@ -86,10 +105,15 @@ def setting_of(value: Any) -> AuditSetting:
     Raises:
         SpecError: it means none.
     """
-    share, way = value if isinstance(value, (tuple, list)) and len(value) == 2 else (value, RAISE)
+    if isinstance(value, (tuple, list)) and len(value) == 2:
+        share, way = value
+    else:
+        share, way = (value, RAISE)
     if isinstance(value, str) and value == COUNT:
         share, way = SHARE, COUNT
-    is_number = isinstance(share, (int, float, np.integer, np.floating)) and not isinstance(share, bool)
+    is_number = isinstance(share, (int, float, np.integer, np.floating)) and not isinstance(
+        share, bool
+    )
     is_way = isinstance(way, str) and way in (RAISE, COUNT)
     if not is_number or not is_way or not 0 <= share <= 1:
         raise SpecError(
@@ -100,25 +124,33 @@ def setting_of(value: Any) -> AuditSetting:
     return AuditSetting(float(share), way == COUNT)
 
 
-def auditor_of(recipe: Recipe, names: Sequence[str], setting: AuditSetting | None, **words: Any) -> Auditor | None:
+def auditor_of(
+    recipe: Recipe, names: Sequence[str], setting: AuditSetting | None, **words: Any
+) -> Auditor | None:
     """Return the auditor of a loader; None if it audits nothing.
 
     Args:
         recipe: how steps become batches.
         names: the fields of a batch.
-        setting: of the loader; None where it says nothing: then only a decoder that is not known is audited.
+        setting: of the loader; None where it says nothing: then only a decoder that is not known is
+            audited.
         words: for `Auditor`.
 
     Raises:
         SpecError: no field can be made again.
         DeviceError: the decoder is known to be bad.
     """
-    trial = None if setting is not None and not setting.share else _trial_of(recipe, setting)
+    if setting is not None and not setting.share:
+        trial = None
+    else:
+        trial = _trial_of(recipe, setting)
     if trial is None and (setting is None or not setting.share):
         return None
     oracle = Oracle(recipe.graph, names)
     if oracle.names:
-        return Auditor(recipe, oracle, setting or AuditSetting(0.0, counts=False), trial=trial, **words)
+        return Auditor(
+            recipe, oracle, setting or AuditSetting(0.0, counts=False), trial=trial, **words
+        )
     if setting is None:
         return None
     name, op = next(iter(oracle.refusals.items()))
@@ -160,7 +192,10 @@ class DecoderTrial:
         with self._lock:
             if not self._num_left:
                 return
-            self._num_left = 0 if problem else self._num_left - 1
+            if problem:
+                self._num_left = 0
+            else:
+                self._num_left = self._num_left - 1
             self._num_images += num_images
             is_over = not self._num_left
         if is_over:
@@ -175,7 +210,8 @@ class DecoderTrial:
 
 
 def _trial_of(recipe: Recipe, setting: AuditSetting | None) -> DecoderTrial | None:
-    """Return the trial of a decoder that is not known; None if there is none, or it is known to be good."""
+    """Return the trial of a decoder that is not known; None if there is none, or it is known to be
+    good."""
     if recipe.device == "cpu" or not any(op.codec for op in recipe.rest.ops) or trials.is_off():
         return None
     decoder, card = decoder_on_gpu(recipe.rest.ops), devices.card_name(recipe.device)
@@ -241,11 +277,18 @@ class Auditor:
         counters: Counters, trial: DecoderTrial | None = None,
     ) -> None:  # fmt: skip
         self._oracle, self._trial = oracle, trial
-        self._recipe, self._setting, self._executor, self._counters = recipe, setting, executor, counters
+        self._recipe, self._setting, self._executor, self._counters = (
+            recipe,
+            setting,
+            executor,
+            counters,
+        )
         self._num_threads, self._num_lines, self._is_lane_filled = num_threads, 0, False
         self._bounds = bounds_of(recipe.graph, self._oracle.names, self._party)
         graph = self._oracle.graph
-        self._inputs = graph.touched.union(self._oracle.names, graph.fields_to_draw) & set(recipe.source.spec.names)
+        self._inputs = graph.touched.union(self._oracle.names, graph.fields_to_draw) & set(
+            recipe.source.spec.names
+        )
         self._local = threading.local()
 
     @property
@@ -261,9 +304,17 @@ class Auditor:
     def describe(self) -> str:
         """Return one line for ``Loader.describe``."""
         refusals = self._oracle.refusals.items()
-        texts = [str(self._setting)] if self._setting.share else []
-        texts += [str(self._trial)] if self._trial is not None else []
-        texts += [f"{name} is not, for {type(op).__name__} has no array form" for name, op in refusals]
+        if self._setting.share:
+            texts = [str(self._setting)]
+        else:
+            texts = []
+        if self._trial is not None:
+            texts += [str(self._trial)]
+        else:
+            texts += []
+        texts += [
+            f"{name} is not, for {type(op).__name__} has no array form" for name, op in refusals
+        ]
         return "; ".join(texts)
 
     @property
@@ -275,8 +326,11 @@ class Auditor:
         """Return what audits the batches of an epoch before they are handed out."""
         return Audits(batches, self, joining=joining, counters=self._counters)
 
-    def fill(self, allocate: Callable[[int], NDArray[np.uint8]]) -> Callable[[int], NDArray[np.uint8]]:
-        """Return the function with memory that is filled with a pattern, which shows where nobody writes to it."""
+    def fill(
+        self, allocate: Callable[[int], NDArray[np.uint8]]
+    ) -> Callable[[int], NDArray[np.uint8]]:
+        """Return the function with memory that is filled with a pattern, which shows where nobody
+        writes to it."""
 
         def allocate_pattern(num_bytes: int) -> NDArray[np.uint8]:
             memory = allocate(num_bytes)
@@ -286,7 +340,8 @@ class Auditor:
         return allocate_pattern
 
     def fill_lane(self, lane: devices.Lane) -> None:
-        """Fill the memory of a lane's first batches, once, with the same pattern: what CuPy allocates for them."""
+        """Fill the memory of a lane's first batches, once, with the same pattern: what CuPy
+        allocates for them."""
         if not self._is_lane_filled:
             self._is_lane_filled = True
             recipe = self._recipe
@@ -308,7 +363,9 @@ class Auditor:
         if outcome.error is not None:
             return outcome
         if outcome.singles:
-            return replace(outcome, singles=[self.audit(single, is_stopped) for single in outcome.singles])
+            return replace(
+                outcome, singles=[self.audit(single, is_stopped) for single in outcome.singles]
+            )
         is_whole = self._trial is not None and self._trial.is_open
         rows = self._rows(outcome.step, 1.0 if is_whole else self._setting.share)
         if not rows:
@@ -319,14 +376,18 @@ class Auditor:
 
             def compare(row: _Row) -> _Result:
                 if is_stopped():
-                    raise ClosedError("an audit", cause="the loader was closed", remedy="make a new one")
+                    raise ClosedError(
+                        "an audit", cause="the loader was closed", remedy="make a new one"
+                    )
                 return self._compare(outcome.step, row)
 
             results = threads.parallel_map(compare, rows, self._num_threads)
             if self._trial is not None and is_whole:
                 results = self._try_decoder(self._trial, outcome.step, rows, results)
             errors = self._settle(outcome.step, rows, results)
-        except Exception as error:  # of the source, of the GPU, of a user's function: it comes at the step
+        except (
+            Exception
+        ) as error:  # of the source, of the GPU, of a user's function: it comes at the step
             if is_stopped():
                 raise
             errors = self._failures(error, rows[0].step)
@@ -334,22 +395,34 @@ class Auditor:
         self._counters.add(audit_s=end_s - begin_s, records_audited=len(rows))
         first = outcome.step.position
         if (trace := self._counters.trace) is not None:
-            trace.add("audit", begin_s, end_s, epoch=first.epoch, step=first.step, num_steps=outcome.step.num_steps)
-        return _with_errors(outcome, errors) if errors else outcome
+            trace.add(
+                "audit",
+                begin_s,
+                end_s,
+                epoch=first.epoch,
+                step=first.step,
+                num_steps=outcome.step.num_steps,
+            )
+        if errors:
+            return _with_errors(outcome, errors)
+        return outcome
 
     def _try_decoder(
         self, trial: DecoderTrial, step: Step, rows: Sequence[_Row], results: list[_Result]
     ) -> list[_Result]:  # fmt: skip
-        """Have the trial take the results of a batch that was audited whole, and return those that are differences.
+        """Have the trial take the results of a batch that was audited whole, and return those that
+        are differences.
 
-        That the CPU refuses a file which is damaged says nothing about the decoder of a GPU. It is a difference all the
-        same where the user asked for an audit.
+        That the CPU refuses a file which is damaged says nothing about the decoder of a GPU. It is
+        a difference all the same where the user asked for an audit.
         """
         pairs = zip(rows, results, strict=True)
         problems = [
             f"{self._recipe.source.where(int(step.records[row.row]))}: {result.text}"
             for row, result in pairs
-            if result.field and not result.is_refusal and any(op.codec for op in self._ops_of(result.field))
+            if result.field
+            and not result.is_refusal
+            and any(op.codec for op in self._ops_of(result.field))
         ]
         trial.note(len(rows), next(iter(problems), ""))
         if self._setting.share:
@@ -357,7 +430,8 @@ class Auditor:
         return [_Result("", "") if result.is_refusal else result for result in results]
 
     def _failures(self, error: Exception, step: int) -> dict[int, Exception]:
-        """Return the error of a record that could not be made again; none where only a decoder was tried."""
+        """Return the error of a record that could not be made again; none where only a decoder was
+        tried."""
         if self._trial is None or self._setting.share:
             return {step: error}
         self._trial.end()
@@ -367,7 +441,11 @@ class Auditor:
     def _rows(self, step: Step, share: float) -> list[_Row]:
         """Return the rows of a step, or of some that were done together, that are audited."""
         words = rng.uniform(
-            1, seed=self._recipe.plan.seed, epoch=step.position.epoch, records=step.records, stream=STREAM
+            1,
+            seed=self._recipe.plan.seed,
+            epoch=step.position.epoch,
+            records=step.records,
+            stream=STREAM,
         )
         is_chosen = (words[:, 0] < share) & step.valid
         if not is_chosen.any():
@@ -375,7 +453,9 @@ class Auditor:
         rows = []
         for number in range(step.position.step, step.position.step + step.num_steps):
             span = step.rows(number)
-            rows += [_Row(row, number) for row in (span.start + np.flatnonzero(is_chosen[span])).tolist()]
+            rows += [
+                _Row(row, number) for row in (span.start + np.flatnonzero(is_chosen[span])).tolist()
+            ]
         return rows
 
     def _fetch(self, outcome: Outcome, rows: Sequence[_Row]) -> None:
@@ -417,7 +497,10 @@ class Auditor:
         try:
             expected = self._make(step, row.row)
         except (RowError, RecordError) as error:
-            reason = error.reason if isinstance(error, RowError) else error.what
+            if isinstance(error, RowError):
+                reason = error.reason
+            else:
+                reason = error.what
             text = f"the record has values, and the CPU refuses it: {reason}"
             return _Result(self._oracle.names[0], text, is_refusal=True)
         for name in self._oracle.names:
@@ -429,7 +512,8 @@ class Auditor:
         return _Result("", "")
 
     def _changes(self, step: Step, row: _Row, name: str, expected: Any) -> bool:
-        """Return True if functions of the user's make other values of the same record at another call."""
+        """Return True if functions of the user's make other values of the same record at another
+        call."""
         if not any(op.calls_python for op in self._ops_of(name)):
             return False
         try:
@@ -445,7 +529,9 @@ class Auditor:
             # A group of records is closed: the partners of a partner are the same records.
             rows = np.unique(np.append(row + step.partners[row], row))
             places = rows[:, None] + step.partners[rows].reshape(rows.size, -1)
-            partners = (np.searchsorted(rows, places) - np.arange(rows.size)[:, None]).astype(np.int32)
+            partners = (np.searchsorted(rows, places) - np.arange(rows.size)[:, None]).astype(
+                np.int32
+            )
         records = step.records[rows]
         try:
             values = self._run(recipe, graph, step.position.epoch, records, partners)
@@ -459,7 +545,12 @@ class Auditor:
         return {name: column[place] for name, column in values.items()}
 
     def _run(
-        self, recipe: Recipe, graph: Any, epoch: int, records: NDArray[np.int64], partners: NDArray[np.int32] | None
+        self,
+        recipe: Recipe,
+        graph: Any,
+        epoch: int,
+        records: NDArray[np.int64],
+        partners: NDArray[np.int32] | None,
     ) -> dict[str, Any]:
         """Return the fields of some records, read and run again."""
         fields = recipe.source.read_groups(records, self._inputs)
@@ -470,8 +561,11 @@ class Auditor:
         """Return the ops that make a field."""
         return self._recipe.graph.only([name]).ops
 
-    def _settle(self, step: Step, rows: Sequence[_Row], results: Sequence[_Result]) -> dict[int, Exception]:
-        """Return the error of each step with a record that differs; none where differences are only counted."""
+    def _settle(
+        self, step: Step, rows: Sequence[_Row], results: Sequence[_Result]
+    ) -> dict[int, Exception]:
+        """Return the error of each step with a record that differs; none where differences are only
+        counted."""
         errors: dict[int, Exception] = {}
         for row, result in zip(rows, results, strict=True):
             if not result.field:
@@ -482,8 +576,13 @@ class Auditor:
                 errors.setdefault(row.step, error)
             elif self._num_lines < MOST_LINES:
                 self._num_lines += 1
-                last = "; further ones are only counted" if self._num_lines == MOST_LINES else ""
-                log.warning("%s; cause: %s; remedy: %s%s", error.what, error.cause, error.remedy, last)
+                if self._num_lines == MOST_LINES:
+                    last = "; further ones are only counted"
+                else:
+                    last = ""
+                log.warning(
+                    "%s; cause: %s; remedy: %s%s", error.what, error.cause, error.remedy, last
+                )
         return errors
 
     def _error(self, step: Step, row: _Row, result: _Result) -> PixelError:
@@ -493,7 +592,10 @@ class Auditor:
         ops = self._ops_of(name)
         words = " ".join(type(op).__name__ for op in ops) or "no op, as it was read"
         python_ops = ", ".join(_function_name(op) for op in ops if op.calls_python)
-        reason = f"; small differences are allowed: {bound.reason}" if (bound := self._bounds[name]) != EXACT else ""
+        if (bound := self._bounds[name]) != EXACT:
+            reason = f"; small differences are allowed: {bound.reason}"
+        else:
+            reason = ""
         cause = (
             f"executor {self._executor!r} on {recipe.device} made it by {words}; it should be what the array forms of "
             f"these ops make on the CPU{reason}"
@@ -506,13 +608,22 @@ class Auditor:
         elif python_ops:
             cause += f". {python_ops} calls a function of yours: it must make the same of the same record"
         look = f"loader.replace(audit=0).batch_at({row.step}, {epoch}) has the batch, to look at it"
-        alternative = "" if recipe.on_rows else '; device="cpu" makes other batches right'
+        if recipe.on_rows:
+            alternative = ""
+        else:
+            alternative = '; device="cpu" makes other batches right'
         if any(op.codec for op in recipe.rest.ops) and any(op.codec for op in ops):
-            word = 'decode="host"' if recipe.device != "cpu" else 'executor="array"'
+            if recipe.device != "cpu":
+                word = 'decode="host"'
+            else:
+                word = 'executor="array"'
             alternative = f"; {word} has the core decode on the host"
         record = int(step.records[row.row])
         place, number = recipe.source.where(record), f"record {record}"
-        place = place if place.endswith(number) else f"{place} ({number} of the source)"
+        if place.endswith(number):
+            place = place
+        else:
+            place = f"{place} ({number} of the source)"
         if result.changes:
             alternative = "; write def f(x, rng): rng is a generator of the record's own, in place of np.random"
         error = PixelError(
@@ -531,7 +642,9 @@ class Auditor:
 def _function_name(op: Op) -> str:
     """Return the name of an op that calls a function of the user's, with that of the function."""
     function = getattr(getattr(op, "fn", None), "__qualname__", "")
-    return f"{type(op).__name__}({function})" if function else type(op).__name__
+    if function:
+        return f"{type(op).__name__}({function})"
+    return type(op).__name__
 
 
 def _with_errors(outcome: Outcome, errors: dict[int, Exception]) -> Outcome:
@@ -544,8 +657,11 @@ def _with_errors(outcome: Outcome, errors: dict[int, Exception]) -> Outcome:
 
 
 def _to_host(values: Any) -> Any:
-    """Return the values of a record on the host; of those on a GPU the copy is queued on the current stream."""
-    return devices.fetch(values)[0] if hasattr(values, "__cuda_array_interface__") else values
+    """Return the values of a record on the host; of those on a GPU the copy is queued on the
+    current stream."""
+    if hasattr(values, "__cuda_array_interface__"):
+        return devices.fetch(values)[0]
+    return values
 
 
 def _column_to_host(values: Any) -> Any:
@@ -558,7 +674,8 @@ def _column_to_host(values: Any) -> Any:
 
 
 class Audits:
-    """A thread that audits the batches of an epoch in order, one group of steps ahead of the caller.
+    """A thread that audits the batches of an epoch in order, one group of steps ahead of the
+    caller.
 
     It stands in the place of the threads that make the batches.
 
@@ -577,10 +694,13 @@ class Audits:
         # Both before the thread starts, as in `Batches`.
         board.calls.put(1)
         board.owner_ref = weakref.ref(self, board.calls.put)
-        self._threads = threads.start(1, serve_batches, board, name="gpuload-audit", stop=board.stop)
+        self._threads = threads.start(
+            1, serve_batches, board, name="gpuload-audit", stop=board.stop
+        )
 
     def take(self, number: int) -> Outcome | None:
-        """Return a group of steps once it is audited; it is kept until ``forget``. See ``Tray.take``."""
+        """Return a group of steps once it is audited; it is kept until ``forget``. See
+        ``Tray.take``."""
         horizon = number + 2
         if horizon > self._horizon:
             self._board.calls.put(horizon)
@@ -588,7 +708,8 @@ class Audits:
         return self._board.tray.take(number, self._counters)
 
     def num_ready(self) -> int:
-        """Return how many steps are made; those that are audited lie on the tray of the workers, too."""
+        """Return how many steps are made; those that are audited lie on the tray of the workers,
+        too."""
         num_ready = self._batches.num_ready()
         if isinstance(self._batches, Workers):
             return num_ready
@@ -617,7 +738,8 @@ class _AuditBoard:
         self._next = self._allowed = 0
 
     def stop(self) -> None:
-        """Let the thread end after its current batch; takes no lock, so that it may be called anywhere."""
+        """Let the thread end after its current batch; takes no lock, so that it may be called
+        anywhere."""
         self.tray.stop()
         self.calls.put(None)
         self._batches.stop()  # it may be waiting for them
@@ -629,11 +751,14 @@ class _AuditBoard:
             if not self._joining.steps(number)[1]:
                 self._allowed = min(self._allowed, number)  # behind the last group, see `Batches`
                 continue
-            self.tray.put(number, self._auditor.audit(self._take(number), lambda: self.tray.is_stopped))
+            self.tray.put(
+                number, self._auditor.audit(self._take(number), lambda: self.tray.is_stopped)
+            )
             self._next += 1
 
     def _listen(self) -> bool:
-        """Hear how far to go, waiting only if there is nothing to do; return False if the thread should end."""
+        """Hear how far to go, waiting only if there is nothing to do; return False if the thread
+        should end."""
         while True:
             try:
                 until = self.calls.get(block=self._next >= self._allowed)

@@ -1,13 +1,17 @@
-"""Card: the rows of a step that lie in the GPU's memory already, and those that are uploaded and then stay there.
+"""Card: the rows of a step that lie in the GPU's memory already, and those that are uploaded and
+then stay there.
 
-    places = find_rows(routes, shares, count, streams)    a worker: which rows it has to read
-    fields = places.fields(uploads, lane)                 the thread of batches: where all rows of the step lie
-    places.keep(shares, lane)                             and the uploaded ones are copied to where they stay
+    places = find_rows(routes, shares, count, streams)    a worker: which rows it has to read fields
+    = places.fields(uploads, lane)                 the thread of batches: where all rows of the step
+    lie
+    places.keep(shares, lane)                             and the uploaded ones are copied to where
+                                                          they stay
 
-A batch whose rows all lie there is one upload, of their addresses beside what ops have drawn, and no record is read.
-Of other batches the slot holds the rows that are missing, and the kernels read each row where it lies: nothing is
-put together before. What is copied to the cache is read from there by later steps, in the order of the stream, or
-behind an event where another loader has copied it (`sources/card.py`).
+A batch whose rows all lie there is one upload, of their addresses beside what ops have drawn, and
+no record is read. Of other batches the slot holds the rows that are missing, and the kernels read
+each row where it lies: nothing is put together before. What is copied to the cache is read from
+there by later steps, in the order of the stream, or behind an event where another loader has copied
+it (`sources/card.py`).
 """
 
 from __future__ import annotations
@@ -20,9 +24,16 @@ from numpy.typing import NDArray
 
 from gpuload import device as devices
 from gpuload.errors import DeviceError, SpecError
-from gpuload.ops.addresses import RowAddresses, move_rows, word_bytes
+from gpuload.kernels.addresses import RowAddresses, move_rows, word_bytes
 from gpuload.pipeline.recipe import Recipe, Route
-from gpuload.sources.card import CardCache, CardColumn, CardLeaf, leaves_on_card, row_bytes, stays_on_card
+from gpuload.sources.card import (
+    CardCache,
+    CardColumn,
+    CardLeaf,
+    leaves_on_card,
+    row_bytes,
+    stays_on_card,
+)
 from gpuload.sources.leaf import Share
 from gpuload.spec import Field
 
@@ -53,7 +64,9 @@ class CardPlaces:
         addresses: of each field that can lie there, int64 ``[n]``: 0 for rows that do not.
     """
 
-    def __init__(self, shares: Sequence[CardShare], names: Collection[str], count: int, streams: Indices) -> None:
+    def __init__(
+        self, shares: Sequence[CardShare], names: Collection[str], count: int, streams: Indices
+    ) -> None:
         self._caches = tuple(dict.fromkeys(share.column.cache for share in shares))
         self.addresses: dict[str, Indices] = {name: np.zeros(count, np.int64) for name in names}
         for share in shares:
@@ -63,14 +76,18 @@ class CardPlaces:
         for addresses in self.addresses.values():
             is_missing |= addresses == 0
         self.uploads: Indices = np.flatnonzero(is_missing)
-        self._rows = list[Any]()  # uploaded, of each field: kernels know them by their addresses alone
+        self._rows = list[
+            Any
+        ]()  # uploaded, of each field: kernels know them by their addresses alone
 
     @property
     def has_rows(self) -> bool:
         """True if rows lie on the GPU, so that a smaller budget would leave more to batches."""
         return any(cache.num_records for cache in self._caches)
 
-    def fields(self, uploads: Mapping[str, Any], recipe: Recipe, lane: devices.Lane) -> dict[str, RowAddresses]:
+    def fields(
+        self, uploads: Mapping[str, Any], recipe: Recipe, lane: devices.Lane
+    ) -> dict[str, RowAddresses]:
         """Return the fields of all rows; those that were uploaded are read where they are.
 
         Args:
@@ -84,7 +101,9 @@ class CardPlaces:
             for name, addresses in self.addresses.items():
                 rows = _side_by_side(uploads[name])
                 self._rows.append(rows)
-                places = rows.data.ptr + rows.strides[0] * np.arange(self.uploads.size, dtype=np.int64)
+                places = rows.data.ptr + rows.strides[0] * np.arange(
+                    self.uploads.size, dtype=np.int64
+                )
                 addresses[self.uploads] = places
         table = np.stack(list(self.addresses.values()))
         devices.open_bundle()
@@ -104,8 +123,12 @@ class CardPlaces:
         """
         for cache in self._caches:
             with cache.lock:
-                columns = dict.fromkeys(share.column for share in shares if share.column.cache is cache)
-                copies = [copy for column in columns if (copy := self._copy(column, shares)) is not None]
+                columns = dict.fromkeys(
+                    share.column for share in shares if share.column.cache is cache
+                )
+                copies = [
+                    copy for column in columns if (copy := self._copy(column, shares)) is not None
+                ]
                 if not copies:
                     continue
                 # One upload for all fields.
@@ -113,19 +136,26 @@ class CardPlaces:
                 on_device, begin = devices.cupy().asarray(np.concatenate(words).view(np.int32)), 0
                 for (column, _, origins, targets), pair in zip(copies, words, strict=True):
                     size = word_bytes(column.row_bytes, origins, targets)
-                    move_rows(on_device[begin : begin + 2 * pair.size], column.row_bytes, size, origins.size)
+                    move_rows(
+                        on_device[begin : begin + 2 * pair.size],
+                        column.row_bytes,
+                        size,
+                        origins.size,
+                    )
                     begin += 2 * pair.size
                 # The event first: who finds an address waits for it.
                 cache.events[_key(lane)] = lane.mark()
                 for column, numbers, _, targets in copies:
                     column.addresses[numbers] = targets
-        # Not before: the memory of rows that nobody holds would be taken for the addresses above, and written to.
+        # Not before: the memory of rows that nobody holds would be taken for the addresses above,
+        # and written to.
         self._rows.clear()
 
     def _copy(
         self, column: CardColumn, shares: Sequence[CardShare]
     ) -> tuple[CardColumn, Indices, Indices, Indices] | None:
-        """Return which records of a column are to be copied, from where and to where; None if there are none."""
+        """Return which records of a column are to be copied, from where and to where; None if there
+        are none."""
         numbers, origins = list[Indices](), list[Indices]()
         for share in shares:
             if share.column is column:
@@ -133,17 +163,23 @@ class CardPlaces:
                 is_new = is_upload & (column.addresses[share.numbers] == 0)
                 numbers.append(share.numbers[is_new])
                 origins.append(self.addresses[share.name][share.rows[is_new]])
-        # A record may stand in several rows, of steps that are done together or that were filled up, and in fields
-        # of pairs.
+        # A record may stand in several rows, of steps that are done together or that were filled
+        # up, and in fields of pairs.
         records, first = np.unique(np.concatenate(numbers), return_index=True)
         targets = column.take(records.size)
         if not targets.size:
             return None
-        return column, records[: targets.size], np.concatenate(origins)[first][: targets.size], targets
+        return (
+            column,
+            records[: targets.size],
+            np.concatenate(origins)[first][: targets.size],
+            targets,
+        )
 
 
 def caches_of(recipe: Recipe) -> tuple[CardCache, ...]:
-    """Return the rows on the GPU that a recipe uses; a source that had no loader there before has none yet.
+    """Return the rows on the GPU that a recipe uses; a source that had no loader there before has
+    none yet.
 
     Raises:
         TooLargeError: the GPU has not so much memory that is free.
@@ -195,9 +231,16 @@ def check_card(recipe: Recipe, device_reason: str) -> None:
     needed_fields = recipe.graph.touched.union(recipe.names)
     groups = {group for group, _ in leaves}
     fields = [
-        field for route in recipe.routes if route.group in groups for field in route.spec if field.name in needed_fields
+        field
+        for route in recipe.routes
+        if route.group in groups
+        for field in route.spec
+        if field.name in needed_fields
     ]
-    images = next((field for field in fields if field.encoded or (field.may_be_image and not field.uniform)), None)
+    images = next(
+        (field for field in fields if field.encoded or (field.may_be_image and not field.uniform)),
+        None,
+    )
     if images is not None:
         raise SpecError(
             f"cache(device=True) of {images}",
@@ -206,7 +249,9 @@ def check_card(recipe: Recipe, device_reason: str) -> None:
             "gl.ops.CenterCrop(256, 256), gl.ops.RandomCrop(224, 224), ...], and loader.cache(device=True) keeps what "
             "Decode, Resize and CenterCrop make; or write loader.cache(path=...)",
         )
-    on_host = [field for field in fields if field.name in recipe.host.touched and stays_on_card(field)]
+    on_host = [
+        field for field in fields if field.name in recipe.host.touched and stays_on_card(field)
+    ]
     if on_host and 2 * row_bytes(on_host) > row_bytes(filter(stays_on_card, fields)):
         raise SpecError(
             f"cache(device=True) of {', '.join(field.name for field in on_host)}",
@@ -224,17 +269,25 @@ def check_card(recipe: Recipe, device_reason: str) -> None:
 
 
 def _check_groups(recipe: Recipe, groups: Collection[int], needed_fields: Collection[str]) -> None:
-    """Raise ``SpecError`` if a field that can stay on the GPU comes out of one record with one that cannot."""
+    """Raise ``SpecError`` if a field that can stay on the GPU comes out of one record with one that
+    cannot."""
     for route in recipe.routes:
-        fields = [field for field in route.spec if field.name in needed_fields and route.group in groups]
+        fields = [
+            field for field in route.spec if field.name in needed_fields and route.group in groups
+        ]
         by_ops = recipe.host.touched.union(recipe.graph.fields_to_draw)
         on_host = [field.name for field in fields if field.name in by_ops]
         blockers = on_host or [field.name for field in fields if not stays_on_card(field)]
-        rows = [field.name for field in fields if field.name not in blockers and stays_on_card(field)]
+        rows = [
+            field.name for field in fields if field.name not in blockers and stays_on_card(field)
+        ]
         if not blockers or not rows:
             continue
         names = ", ".join(blockers)
-        reason = f"ops on the host act on {names}" if on_host else f"{names} has no rows of one size"
+        if on_host:
+            reason = f"ops on the host act on {names}"
+        else:
+            reason = f"{names} has no rows of one size"
         padding = ""
         if not on_host and all(_can_pad(route.spec[name]) for name in blockers):
             padding = f"give it one length before the first random op, gl.ops.PadTo(100, on={blockers!r}); or "
@@ -248,7 +301,8 @@ def _check_groups(recipe: Recipe, groups: Collection[int], needed_fields: Collec
 
 
 def _can_pad(field: Field) -> bool:
-    """Return True if the first axis of a field alone may vary, so that ``PadTo`` gives it one length."""
+    """Return True if the first axis of a field alone may vary, so that ``PadTo`` gives it one
+    length."""
     shape = field.shape
     return not field.encoded and shape is not None and len(shape) > 0 and None not in shape[1:]
 
@@ -289,9 +343,15 @@ def card_shares(routes: Sequence[Route], shares: Sequence[Share], device: str) -
         leaf = share.leaf
         if share.group not in fields or not isinstance(leaf, CardLeaf):
             continue
-        rows = np.arange(share.numbers.size, dtype=np.int64) if share.rows is None else share.rows
+        if share.rows is None:
+            rows = np.arange(share.numbers.size, dtype=np.int64)
+        else:
+            rows = share.rows
         for name, place in fields[share.group]:
-            number = place if share.picks is None else share.picks[place]
+            if share.picks is None:
+                number = place
+            else:
+                number = share.picks[place]
             field, of_group = leaf.spec.fields[number], specs[share.group][name]
             # Where sources of several dtypes are joined, rows are converted on the host.
             if (field.dtype, field.shape) == (of_group.dtype, of_group.shape):
@@ -313,12 +373,14 @@ def _wait_for_writers(cache: CardCache, lane: devices.Lane) -> None:
 
 
 def _key(lane: devices.Lane) -> int:
-    """Return the handle of a lane's stream: the next lane on that stream is in order with this one."""
+    """Return the handle of a lane's stream: the next lane on that stream is in order with this
+    one."""
     return int(lane.stream.ptr)
 
 
 def _side_by_side(values: Any) -> Any:
-    """Return rows whose elements each lie side by side and where their dtype needs it; a copy only if need be."""
+    """Return rows whose elements each lie side by side and where their dtype needs it; a copy only
+    if need be."""
     row = values[0]
     is_placed = (values.data.ptr | values.strides[0]) % values.itemsize == 0
     if row.flags.c_contiguous and is_placed:

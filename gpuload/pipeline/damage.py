@@ -1,15 +1,17 @@
-"""Damage: the treatment of records that cannot be used, where the loader is not to raise an error for each.
+"""Damage: the treatment of records that cannot be used, where the loader is not to raise an error
+for each.
 
-Rule     In the place of a damaged record stands another one: number ``attempt`` of those that are drawn for (seed,
-         epoch, record) from the whole source, not from a shard of it. If that is damaged, too, the next one. So batch
-         size, ranks, threads and resuming change nothing, and the shape of no batch depends on the content of files.
-Damaged  is a record that its source or an op of gpuload cannot take by itself: ``RowError`` and ``RecordError``. A file
-         that is missing, changed or unreadable is not, nor is an exception of the user's own function, unless it is a
-         ``RecordError``.
-Trying   Each use of a record finds out whether it is damaged: a decoder that makes a region of an image may meet the
-         damage in one epoch and not in the next, and a run that goes on in the second must get the same. Only the
-         numbers of damaged records are remembered, so that they are tried by themselves, before the work of a whole
-         batch is lost by them.
+Rule     In the place of a damaged record stands another one: number ``attempt`` of those that are
+         drawn for (seed, epoch, record) from the whole source, not from a shard of it. If that is
+         damaged, too, the next one. So batch size, ranks, threads and resuming change nothing, and
+         the shape of no batch depends on the content of files.
+Damaged  is a record that its source or an op of gpuload cannot take by itself: ``RowError`` and
+         ``RecordError``. A file that is missing, changed or unreadable is not, nor is an exception
+         of the user's own function, unless it is a ``RecordError``.
+Trying   Each use of a record finds out whether it is damaged: a decoder that makes a region of an
+         image may meet the damage in one epoch and not in the next, and a run that goes on in the
+         second must get the same. Only the numbers of damaged records are remembered, so that they
+         are tried by themselves, before the work of a whole batch is lost by them.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ from gpuload.storage.files import check_name, open_error
 ON_ERROR = ("raise", "replace", "skip")
 MOST_ATTEMPTS = 64  # where half of all records are damaged, one in 2**64 would find no other
 FULL = {errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC), errno.EFBIG}
-STREAM = int.from_bytes(hashlib.sha256(b"damage:substitute").digest()[:8], "little")  # those of ops have no colon
+STREAM = int.from_bytes(
+    hashlib.sha256(b"damage:substitute").digest()[:8], "little"
+)  # those of ops have no colon
 
 
 @dataclass(frozen=True)
@@ -67,7 +71,8 @@ class Damage:
     Args:
         source: all records.
         seed: the loader's.
-        skips: True if rows of damaged records are not valid; their content is the substitute's all the same.
+        skips: True if rows of damaged records are not valid; their content is the substitute's all
+            the same.
         max_bad: the share of the records that may be damaged.
         path: a file that takes a line of JSON for each damaged record; None for none.
 
@@ -76,7 +81,9 @@ class Damage:
         refusals: the records that an executor of whole batches refused.
     """
 
-    def __init__(self, source: Source, *, seed: int, skips: bool, max_bad: float, path: str | None) -> None:
+    def __init__(
+        self, source: Source, *, seed: int, skips: bool, max_bad: float, path: str | None
+    ) -> None:
         self.skips, self.suspects, self.refusals = skips, set[int](), set[int]()
         self._source, self._seed, self._max_bad, self._path = source, seed, max_bad, path
         self._bad: dict[int | str, BadRecord] = {}
@@ -99,23 +106,43 @@ class Damage:
                 cause="nearly all records of the source are damaged, or the ops cannot take them",
                 remedy='look at the first error with on_error="raise"; `gpuload check PATH` lists damaged records',
             ) from None
-        words = rng.bits(attempt + 1, seed=self._seed, epoch=epoch, records=np.array([record], np.int64), stream=STREAM)
+        words = rng.bits(
+            attempt + 1,
+            seed=self._seed,
+            epoch=epoch,
+            records=np.array([record], np.int64),
+            stream=STREAM,
+        )
         return int(words[0, attempt]) * len(self._source) >> 64
 
-    def note(self, record: int, error: RowError | RecordError, *, epoch: int, step: int, by_executor: bool) -> None:
+    def note(
+        self,
+        record: int,
+        error: RowError | RecordError,
+        *,
+        epoch: int,
+        step: int,
+        by_executor: bool,
+    ) -> None:
         """Remember a damaged record, the first time that it is met.
 
         Raises:
             DamagedSourceError: more records are damaged than may be.
             FileError: the line cannot be written.
         """
-        is_mix = self._source.endless  # a record of a mix has another number each time that it comes
+        is_mix = (
+            self._source.endless
+        )  # a record of a mix has another number each time that it comes
         key = self._source.where(record) if is_mix else record
-        with self._lock:  # also for the file: each record has one line, in the order of ``bad_records``
+        with (
+            self._lock
+        ):  # also for the file: each record has one line, in the order of ``bad_records``
             if not is_mix:
                 (self.refusals if by_executor else self.suspects).add(record)
             if key not in self._bad:
-                self._bad[key] = bad = bad_record(self._source, record, error, epoch=epoch, step=step)
+                self._bad[key] = bad = bad_record(
+                    self._source, record, error, epoch=epoch, step=step
+                )
                 if self._path is not None:
                     _append(self._path, f"{bad.as_json()}\n".encode())
             num_bad, first = len(self._bad), self._bad[key]
@@ -130,7 +157,10 @@ class Damage:
 
     def describe(self) -> str:
         """Return one line for ``Loader.describe``."""
-        verb = "are replaced and not valid" if self.skips else "are replaced"
+        if self.skips:
+            verb = "are replaced and not valid"
+        else:
+            verb = "are replaced"
         return f"records {verb}; more than {self._max_bad:.3g} of all stop the loader"
 
     def bad_records(self) -> list[BadRecord]:
@@ -147,16 +177,31 @@ def bad_record(
     file, offset = origin or (None, None)
     if isinstance(error, FunctionError):
         error = cast(RecordError, error.error)  # `is_damage` says that it is one
-    reason = error.reason if isinstance(error, RowError) else error.what.removeprefix(f"{place}: ")
-    reason = reason.removeprefix(f"{place.rpartition(': ')[2]}: ")  # of a part of a mix, which the part does not know
-    return BadRecord(record, place, file, offset, f"{reason}; {error.cause}" if error.cause else reason, epoch, step)
+    if isinstance(error, RowError):
+        reason = error.reason
+    else:
+        reason = error.what.removeprefix(f"{place}: ")
+    reason = reason.removeprefix(
+        f"{place.rpartition(': ')[2]}: "
+    )  # of a part of a mix, which the part does not know
+    return BadRecord(
+        record,
+        place,
+        file,
+        offset,
+        f"{reason}; {error.cause}" if error.cause else reason,
+        epoch,
+        step,
+    )
 
 
 def is_damage(error: BaseException) -> bool:
-    """Return True if an error says that a record is damaged, and not that something else went wrong."""
+    """Return True if an error says that a record is damaged, and not that something else went
+    wrong."""
     if isinstance(error, FunctionError):
         error = error.error
-    # An op's own refusal; the errors below are those of a source. DamagedSourceError says that there are too many.
+    # An op's own refusal; the errors below are those of a source. DamagedSourceError says that
+    # there are too many.
     if isinstance(error, RowError):
         return True
     return isinstance(error, RecordError) and not isinstance(error, DamagedSourceError)
@@ -173,12 +218,15 @@ def _append(path: str, line: bytes) -> None:
     """Append a whole line by one call, so that several processes may write to one file.
 
     Raises:
-        FileError: the line cannot be written. A disk that is nearly full takes a part of it, which is taken away again.
+        FileError: the line cannot be written. A disk that is nearly full takes a part of it, which
+            is taken away again.
     """
     try:
-        # O_APPEND: the system moves to the end and writes in one step, so the lines of several ranks do not overwrite
-        # one another.
-        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o666)
+        # O_APPEND: the system moves to the end and writes in one step, so the lines of several
+        # ranks do not overwrite one another.
+        descriptor = os.open(
+            path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o666
+        )
         try:
             num_bytes = 0
             try:
@@ -187,7 +235,9 @@ def _append(path: str, line: bytes) -> None:
                     num_bytes += os.write(descriptor, line[num_bytes:])
             except OSError:
                 end = os.lseek(descriptor, 0, os.SEEK_CUR)
-                if num_bytes and os.fstat(descriptor).st_size == end:  # no other process has written behind it
+                if (
+                    num_bytes and os.fstat(descriptor).st_size == end
+                ):  # no other process has written behind it
                     os.ftruncate(descriptor, end - num_bytes)
                 raise
         finally:

@@ -1,11 +1,13 @@
-"""Records that ops make, as a source: each record behind a loader's ops, in the order of the source.
+"""Records that ops make, as a source: each record behind a loader's ops, in the order of the
+source.
 
     OpsSource(source, ops, names, seed=7)             of ops that draw nothing
     OpsSource(source, ops, names, seed=7, epoch=3)    as in that epoch
 
-A record's values are the bytes that a batch of a loader with these ops holds: draws depend on (seed, epoch, record,
-op), and a row depends on nothing but its record and its draws. The array executor makes them, on the CPU, in the thread
-that reads. Nothing is stored: `sources/cache.py` keeps them, and `convert.py` writes them.
+A record's values are the bytes that a batch of a loader with these ops holds: draws depend on
+(seed, epoch, record, op), and a row depends on nothing but its record and its draws. The array
+executor makes them, on the CPU, in the thread that reads. Nothing is stored: `sources/cache.py`
+keeps them, and `convert.py` writes them.
 """
 
 from __future__ import annotations
@@ -20,14 +22,14 @@ from gpuload import lazy, state, strings
 from gpuload.errors import RowError
 from gpuload.executors import choose
 from gpuload.executors.base import RowExecutor
+from gpuload.graph.graph import Graph, compile_ops, image_sizes, no_partners
 from gpuload.ops.base import Op
-from gpuload.ops.graph import Graph, compile_ops, image_sizes, no_partners
 from gpuload.ragged import Ragged
 from gpuload.sources.base import SameRecords, Source
 from gpuload.sources.leaf import Bytes, Group, Indices, Leaf, Share, Values
 from gpuload.spec import Spec
 
-with_checks = lazy.function("gpuload.ops.levels", "with_checks")
+with_checks = lazy.function("gpuload.graph.levels", "with_checks")
 EXPANSION = 16  # times the bytes of an encoded image, which its pixels may need; a guess that sizes pieces of work
 
 
@@ -46,7 +48,9 @@ class OpsSource(SameRecords):
         DeviceError, MissingPackageError: the array executor does not run an op.
     """
 
-    def __init__(self, source: Source, ops: Sequence[Op], names: Iterable[str], seed: int, epoch: int = 0) -> None:
+    def __init__(
+        self, source: Source, ops: Sequence[Op], names: Iterable[str], seed: int, epoch: int = 0
+    ) -> None:
         graph = with_checks(compile_ops(source.spec, list(ops), before=source.ops))
         for op in graph.ops:
             if op.mixes:
@@ -65,7 +69,8 @@ class OpsSource(SameRecords):
 
     @property
     def raw(self) -> Source:
-        """The source whose records the ops were applied to; this source itself where an op is random."""
+        """The source whose records the ops were applied to; this source itself where an op is
+        random."""
         return self._source.raw if self.ops else self
 
     def _made_of(self) -> tuple[Any, ...]:
@@ -90,7 +95,8 @@ class OpsSource(SameRecords):
 
 
 def _field_groups(graph: Graph, names: Sequence[str]) -> list[list[str]]:
-    """Return the fields in groups of those that share an op, so that a label can be read without its image."""
+    """Return the fields in groups of those that share an op, so that a label can be read without
+    its image."""
     groups: list[set[str]] = []
     for name in names:
         shared = {name, *graph.only([name]).results}
@@ -102,7 +108,8 @@ def _field_groups(graph: Graph, names: Sequence[str]) -> list[list[str]]:
 
 
 class OpsLeaf(Leaf):
-    """Fields that ops make. They have no raw bytes: ``unpack`` makes the values of their numbers."""
+    """Fields that ops make. They have no raw bytes: ``unpack`` makes the values of their
+    numbers."""
 
     def __init__(self, source: Source, graph: Graph, spec: Spec, seed: int, epoch: int) -> None:
         self.source, self.graph, self.seed, self.epoch = source, graph, seed, epoch
@@ -117,11 +124,17 @@ class OpsLeaf(Leaf):
         return np.zeros(numbers.size, np.int64)
 
     def value_bytes(self, numbers: Indices) -> Indices:
-        """Return about how many bytes are read for each record, and made where shapes vary, int64 ``[n]``."""
+        """Return about how many bytes are read for each record, and made where shapes vary, int64
+        ``[n]``."""
         total = np.zeros(numbers.size, np.int64)
-        times = 1 if all(field.uniform for field in self.spec) else EXPANSION
+        if all(field.uniform for field in self.spec):
+            times = 1
+        else:
+            times = EXPANSION
         group_numbers = {
-            n for n, group in enumerate(self.source.groups) if not self._input_names.isdisjoint(group.spec.names)
+            n
+            for n, group in enumerate(self.source.groups)
+            if not self._input_names.isdisjoint(group.spec.names)
         }
         for share in self.source.resolve(numbers):
             if share.group in group_numbers:
@@ -136,15 +149,26 @@ class OpsLeaf(Leaf):
         """Return the fields of records after all ops, as they are stored."""
         graph, fields = self.graph, self.source.read_groups(numbers, self._input_names)
         try:
-            sizes = {name: image_sizes(graph.spec_in[name], fields[name], numbers.size) for name in graph.touched}
+            sizes = {
+                name: image_sizes(graph.spec_in[name], fields[name], numbers.size)
+                for name in graph.touched
+            }
             boxes = {name: fields[name] for name in graph.fields_to_draw}
-            draws = graph.draw(seed=self.seed, epoch=self.epoch, records=numbers, sizes=sizes, values=boxes)
+            draws = graph.draw(
+                seed=self.seed, epoch=self.epoch, records=numbers, sizes=sizes, values=boxes
+            )
             if self._executor is not None:
-                fields |= self._executor.run({name: fields[name] for name in graph.touched}, draws, {})
+                fields |= self._executor.run(
+                    {name: fields[name] for name in graph.touched}, draws, {}
+                )
         except RowError as error:
-            # The row of a batch means nothing to the reader: the source says which record of which file it is.
+            # The row of a batch means nothing to the reader: the source says which record of which
+            # file it is.
             raise self.source.record_error(int(numbers[error.row]), error) from None
-        return [strings.pack(field, fields[field.name]) if field.text else fields[field.name] for field in self.spec]
+        return [
+            strings.pack(field, fields[field.name]) if field.text else fields[field.name]
+            for field in self.spec
+        ]
 
 
 def _executor(graph: Graph) -> RowExecutor | None:
@@ -152,23 +176,34 @@ def _executor(graph: Graph) -> RowExecutor | None:
         return None
     choose.choose(graph, "cpu", choose.ExecutorRequest(executor="array"))
     executor = choose.make("array", graph, device="cpu", batch_size=1, num_threads=1)
-    return executor if executor.kind == "rows" else None
+    if executor.kind == "rows":
+        return executor
+    return None
 
 
 def _text_of_code(function: Any) -> str:
-    """Return a text of the code of a user's function, with its constants and names; "" where it has none."""
+    """Return a text of the code of a user's function, with its constants and names; "" where it has
+    none."""
     code = getattr(function, "__code__", None)
     if not isinstance(code, CodeType):
         return ""
     cells = [cell.cell_contents for cell in getattr(function, "__closure__", None) or ()]
     return repr(
-        # The compiled code, not the source text: a function typed into a console has no file. A Python that compiles
-        # otherwise gives another digest, so records that were kept are made anew.
-        (_code(code), state.canonical_text(cells), state.canonical_text(getattr(function, "__defaults__", None)))
+        # The compiled code, not the source text: a function typed into a console has no file. A
+        # Python that compiles otherwise gives another digest, so records that were kept are made
+        # anew.
+        (
+            _code(code),
+            state.canonical_text(cells),
+            state.canonical_text(getattr(function, "__defaults__", None)),
+        )
     )
 
 
 def _code(code: CodeType) -> Any:
     # The repr of a nested function's code holds its address, which differs in each process.
-    constants = [_code(constant) if isinstance(constant, CodeType) else repr(constant) for constant in code.co_consts]
+    constants = [
+        _code(constant) if isinstance(constant, CodeType) else repr(constant)
+        for constant in code.co_consts
+    ]
     return code.co_code, constants, code.co_names

@@ -1,17 +1,19 @@
 """Ring: the memory that steps live in, used again and bounded in bytes.
 
-A slot is host memory for one step, page-aligned (page-locked where a GPU copies from it). Every array of a batch is a
-view of its slot, and the slot lives as long as any view, slice, DLPack capsule or tensor made of them. When the last of
-them is gone the memory comes back by itself. So a batch does not change for as long as anything refers to it, and a
-loop that drops its batches allocates nothing after its first laps. The memory kept for that is bounded, and where no
-iterator is running the system may take all of it: a loader that waits for its next epoch keeps only what nobody else
-needs. Freed, it would be new memory in each epoch, which the system clears and puts together at its first use: in short
-epochs of large steps that is a good part of the time.
+A slot is host memory for one step, page-aligned (page-locked where a GPU copies from it). Every
+array of a batch is a view of its slot, and the slot lives as long as any view, slice, DLPack
+capsule or tensor made of them. When the last of them is gone the memory comes back by itself. So a
+batch does not change for as long as anything refers to it, and a loop that drops its batches
+allocates nothing after its first laps. The memory kept for that is bounded, and where no iterator
+is running the system may take all of it: a loader that waits for its next epoch keeps only what
+nobody else needs. Freed, it would be new memory in each epoch, which the system clears and puts
+together at its first use: in short epochs of large steps that is a good part of the time.
 
-Threads: ``take`` is called by threads that work on steps. A slot is dropped in any thread and at any moment,
-also while that thread is inside ``take``, and a signal handler may run at any step of the interpreter. So the memory
-comes back by a weak reference whose callback is a method of C, ``deque.append``: it needs no lock, and no handler can
-break it off as it could break off a ``__del__``. ``take`` takes in later the memory that came back.
+Threads: ``take`` is called by threads that work on steps. A slot is dropped in any thread and at
+any moment, also while that thread is inside ``take``, and a signal handler may run at any step of
+the interpreter. So the memory comes back by a weak reference whose callback is a method of C,
+``deque.append``: it needs no lock, and no handler can break it off as it could break off a
+``__del__``. ``take`` takes in later the memory that came back.
 """
 
 from __future__ import annotations
@@ -34,9 +36,11 @@ CLASSES = 8  # sizes between a power of two and the next: memory is at most an e
 
 
 class Margin:
-    """How many bytes a step needs behind the arrays of its slot: as many for a row as a step before it needed.
+    """How many bytes a step needs behind the arrays of its slot: as many for a row as a step before
+    it needed.
 
-    Threads: any; where two note at once, the smaller number may stay until the next step notes the larger one.
+    Threads: any; where two note at once, the smaller number may stay until the next step notes the
+    larger one.
     """
 
     def __init__(self) -> None:
@@ -48,15 +52,19 @@ class Margin:
 
     def num_bytes(self, num_rows: int) -> int:
         """Return how many a step of so many rows may need."""
-        return aligned(int(self._row_bytes * num_rows) + 1) if self._row_bytes else 0
+        if self._row_bytes:
+            return aligned(int(self._row_bytes * num_rows) + 1)
+        return 0
 
 
 class Slot(np.ndarray[Any, np.dtype[np.uint8]]):
-    """Memory for one step, uint8 ``[num_bytes]``, lent by a ring: each of its arrays keeps it, and so do their views.
+    """Memory for one step, uint8 ``[num_bytes]``, lent by a ring: each of its arrays keeps it, and
+    so do their views.
 
-    A view of NumPy keeps the array that it was made of, or the one that this is a view of itself, as far back as these
-    have the type of the view. So arrays of type ``ndarray`` keep a slot, which is a view of the ring's memory, as long
-    as that memory has another type than theirs: it is of this class, too.
+    A view of NumPy keeps the array that it was made of, or the one that this is a view of itself,
+    as far back as these have the type of the view. So arrays of type ``ndarray`` keep a slot, which
+    is a view of the ring's memory, as long as that memory has another type than theirs: it is of
+    this class, too.
     """
 
     __slots__ = ()
@@ -81,7 +89,8 @@ class Loan(weakref.ref[Slot]):
 
     Attributes:
         size: bytes of the slot.
-        memory: that comes back; None where it should be freed, which then happens as soon as the slot is dropped.
+        memory: that comes back; None where it should be freed, which then happens as soon as the
+            slot is dropped.
     """
 
     __slots__ = ("memory", "size")
@@ -93,11 +102,12 @@ class Ring:
     """Reusable slots of any sizes.
 
     Args:
-        idle_bytes: how many bytes are kept for the next steps at most; memory that comes back beyond that is freed.
+        idle_bytes: how many bytes are kept for the next steps at most; memory that comes back
+            beyond that is freed.
         crowded_bytes: ``crowded`` is true while more bytes than that are lent.
         allocate: makes page-aligned (or page-locked) memory, uint8 ``[num_bytes]``.
-        offer: lets the system take memory when it is short of it, and returns False where that is freed instead; None:
-            all is.
+        offer: lets the system take memory when it is short of it, and returns False where that is
+            freed instead; None: all is.
         counters: counts slots made and used again.
 
     Attributes:
@@ -132,12 +142,14 @@ class Ring:
         Args:
             idle_bytes: as of the ring.
             crowded_bytes: as of the ring.
-            num_steps: that are in memory at a time; for each of them both bounds are larger by what `expect` was told.
+            num_steps: that are in memory at a time; for each of them both bounds are larger by what
+                `expect` was told.
         """
         self.idle_bytes, self.crowded_bytes, self._num_steps = idle_bytes, crowded_bytes, num_steps
 
     def expect(self, step_bytes: int) -> None:
-        """Say how many bytes a step took beside those that the bounds know of: its records vary in length."""
+        """Say how many bytes a step took beside those that the bounds know of: its records vary in
+        length."""
         with self._lock:
             self._step_bytes = max(self._step_bytes, step_bytes)
 
@@ -151,7 +163,8 @@ class Ring:
             self._num_users, self._is_resting = self._num_users + 1, False
 
     def end(self) -> None:
-        """Say that an iterator has ended; with the last one the system may take all memory that is kept."""
+        """Say that an iterator has ended; with the last one the system may take all memory that is
+        kept."""
         with self._lock:
             self._num_users -= 1
             if self._num_users > 0:
@@ -159,27 +172,38 @@ class Ring:
             self._is_resting = True
             self._sort()
             for slots in self._idle.values():
-                slots[:] = [memory for memory in slots if self._offer is not None and self._offer(memory)]
+                slots[:] = [
+                    memory for memory in slots if self._offer is not None and self._offer(memory)
+                ]
             self._num_idle_bytes = sum(size * len(slots) for size, slots in self._idle.items())
             # What is lent yet is freed when it is dropped: no step waits for it.
             for loan in self._loans.values():
                 loan.memory = None
 
     def take(self, num_bytes: int) -> Slot:
-        """Return a slot of at least ``num_bytes`` bytes; it comes back when it and all its arrays are gone."""
+        """Return a slot of at least ``num_bytes`` bytes; it comes back when it and all its arrays
+        are gone."""
         size = size_class(num_bytes)
         with self._lock:
             self._sort()
             if not self._idle[size]:  # one that is larger, but not twice as large
-                sizes = [larger for larger, slots in self._idle.items() if slots and size < larger < 2 * size]
+                sizes = [
+                    larger
+                    for larger, slots in self._idle.items()
+                    if slots and size < larger < 2 * size
+                ]
                 size = min(sizes, default=size)
-            memory = self._idle[size].pop() if self._idle[size] else None  # the last one: it is still in the cache
+            # the last one: it is still in the cache
+            if self._idle[size]:
+                memory = self._idle[size].pop()
+            else:
+                memory = None
             if memory is not None:
                 self._num_idle_bytes -= size
                 slot = self._lend(size, memory)
         if memory is None:
-            # Not under the lock: the system may take milliseconds, for page-locked memory more, and slots are dropped
-            # and taken meanwhile.
+            # Not under the lock: the system may take milliseconds, for page-locked memory more, and
+            # slots are dropped and taken meanwhile.
             memory = self._new(size)
             with self._lock:
                 slot = self._lend(size, memory)
@@ -214,7 +238,10 @@ class Ring:
 
     def _sort(self, idle_bytes: int | None = None) -> None:
         """Take in the memory that came back and free the excess; the caller holds the lock."""
-        limit = self.idle_bytes + self._varying_bytes if idle_bytes is None else idle_bytes
+        if idle_bytes is None:
+            limit = self.idle_bytes + self._varying_bytes
+        else:
+            limit = idle_bytes
         while self._returns:
             loan = self._returns.popleft()
             if self._loans.pop(id(loan), None) is not None:
@@ -256,6 +283,7 @@ def aligned(num_bytes: int) -> int:
 
 
 def size_class(num_bytes: int) -> int:
-    """Return the size of the slot for so many bytes: one of eight sizes between each power of two and the next."""
+    """Return the size of the slot for so many bytes: one of eight sizes between each power of two
+    and the next."""
     step = max(ALIGN_BYTES, (1 << max(num_bytes - 1, 1).bit_length()) // (2 * CLASSES))
     return max(-(-num_bytes // step) * step, ALIGN_BYTES)

@@ -1,7 +1,8 @@
-"""Session: the resources of one loader while it lives: recipe, memory, executors, counters. Iterators come and go.
+"""Session: the resources of one loader while it lives: recipe, memory, executors, counters.
+Iterators come and go.
 
-An executor of whole batches runs one batch after the other and belongs to one iterator at a time; the
-executor that an iterator gives back serves the next one. The executor on rows is shared by all.
+An executor of whole batches runs one batch after the other and belongs to one iterator at a time;
+the executor that an iterator gives back serves the next one. The executor on rows is shared by all.
 """
 
 from __future__ import annotations
@@ -37,13 +38,18 @@ from gpuload.storage.memory import cache_bytes
 if TYPE_CHECKING:
     from gpuload.pipeline.audit import Auditor, Audits
 
-# The errors of a source or op about its records: ours, and those of Python and NumPy about values that do not fit.
+# The errors of a source or op about its records: ours, and those of Python and NumPy about values
+# that do not fit.
 EXPECTED = (GpuloadError, RowError, ValueError, TypeError, LookupError, ArithmeticError, OSError)
-# Of a GPU's memory for each batch: what the caller dropped comes back with the next one, and CuPy cuts what is free.
+# Of a GPU's memory for each batch: what the caller dropped comes back with the next one, and CuPy
+# cuts what is free.
 ROOM = 2
-KEPT_BYTES = 1 << 26  # of short steps that were done together: a caller that keeps more of them gets copies
+KEPT_BYTES = (
+    1 << 26
+)  # of short steps that were done together: a caller that keeps more of them gets copies
 
-# The last of these stands for this process. To ask the system for its number takes longer, at each batch.
+# The last of these stands for this process. To ask the system for its number takes longer, at each
+# batch.
 _processes = [object()]
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=lambda: _processes.append(object()))
@@ -54,12 +60,15 @@ class Session:
 
     Args:
         recipe: how steps become batches.
-        executor: the first executor of whole batches; None where there are no ops, or they are run on rows.
+        executor: the first executor of whole batches; None where there are no ops, or they are run
+            on rows.
         make_executor: makes another, for a second iterator at the same time.
         num_threads: workers of an iterator, to begin with.
-        prefetch: batches that are begun before the first of them is taken, where an executor runs whole batches.
+        prefetch: batches that are begun before the first of them is taken, where an executor runs
+            whole batches.
         counters: of the loader.
-        names: the fields of a batch, where these are not those of the recipe: the ops run elsewhere.
+        names: the fields of a batch, where these are not those of the recipe: the ops run
+            elsewhere.
         damage: the treatment of damaged records; None to raise an error for each.
         tunes_threads: True if the number of workers may change.
         tunes_ahead: True if the number of steps that workers begin ahead may change.
@@ -78,16 +87,30 @@ class Session:
         damage: Damage | None = None, tunes_threads: bool = False, tunes_ahead: bool = False,
         auditor: Auditor | None = None,
     ) -> None:  # fmt: skip
-        self.names = recipe.names if names is None else names
-        self.recipe, self.num_threads, self.prefetch, self.counters = recipe, num_threads, prefetch, counters
-        self.lane = None if recipe.device == "cpu" else devices.Lane(recipe.device)
+        if names is None:
+            self.names = recipe.names
+        else:
+            self.names = names
+        self.recipe, self.num_threads, self.prefetch, self.counters = (
+            recipe,
+            num_threads,
+            prefetch,
+            counters,
+        )
+        if recipe.device == "cpu":
+            self.lane = None
+        else:
+            self.lane = devices.Lane(recipe.device)
         self.closed, self.damage, self._auditor = False, damage, auditor
         self.successor: Session | None = None
         self.card_caches = caches_of(recipe)
         for cache in self.card_caches:
             cache.join(self, self._bytes_on_card())
         self._make_executor, self._process = make_executor, _processes[-1]
-        allocate = devices.page_aligned if recipe.device == "cpu" else devices.pinned
+        if recipe.device == "cpu":
+            allocate = devices.page_aligned
+        else:
+            allocate = devices.pinned
         self.ring = Ring(
             idle_bytes=0,
             crowded_bytes=0,
@@ -103,30 +126,48 @@ class Session:
             counters=counters,
             apply=partial(_apply, recipe, prefetch, auditor is not None, self.ring, counters),
         )
-        self._idle: list[BatchExecutor] = [] if executor is None else [executor]
+        if executor is None:
+            self._idle: list[BatchExecutor] = []
+        else:
+            self._idle = [executor]
         self._has_executor, self._step_time = executor is not None, StepTime()
-        # Weak: an iterator that its loop has dropped ends by its own finalizer, and nothing here keeps it alive.
+        # Weak: an iterator that its loop has dropped ends by its own finalizer, and nothing here
+        # keeps it alive.
         self._running: list[weakref.ref[Workers | Batches | Audits]] = []
 
     def _bytes_on_card(self) -> int:
-        """Return the bytes of a GPU's memory for batches: those ahead, the one that is taken and that of the caller."""
+        """Return the bytes of a GPU's memory for batches: those ahead, the one that is taken and
+        that of the caller."""
         recipe, num_groups = self.recipe, self.prefetch + 2 + (self._auditor is not None)
         return ROOM * num_groups * (recipe.slot_bytes + recipe.num_joined * recipe.batch_bytes)
 
     def joining(self, position: Position) -> Joining:
         """Return which steps of an epoch from a position on are done together."""
         recipe = self.recipe
-        # Threads of the core share a group, and each of its steps is taken when it is done: no time has to be known.
-        num_first = 0 if recipe.is_copied else self.num_threads if recipe.graph.ops else 1
+        # Threads of the core share a group, and each of its steps is taken when it is done: no time
+        # has to be known.
+        if recipe.is_copied:
+            num_first = 0
+        elif recipe.graph.ops:
+            num_first = self.num_threads
+        else:
+            num_first = 1
         return Joining(recipe.plan.end(position) - position.step, recipe.num_joined, num_first)
 
     def begin(self, position: Position, joining: Joining) -> Workers | Batches | Audits:
-        """Begin to make the groups of steps of an epoch from a position on; number 0 is the first of them."""
+        """Begin to make the groups of steps of an epoch from a position on; number 0 is the first
+        of them."""
         self.check()
         recipe, num_steps = self.recipe, joining.most_groups
-        auditor = self._auditor if self._auditor is not None and self._auditor.is_active else None
+        if self._auditor is not None and self._auditor.is_active:
+            auditor = self._auditor
+        else:
+            auditor = None
         self.ring.begin()
-        queue = core.native.Queue() if core.native is not None and recipe.is_copied else None
+        if core.native is not None and recipe.is_copied:
+            queue = core.native.Queue()
+        else:
+            queue = None
         workers = Workers(
             self._maker(position, joining, queue),
             num_steps=num_steps,
@@ -158,8 +199,8 @@ class Session:
     def at(self, position: Position) -> Outcome:
         """Make one step, without anything else being touched.
 
-        A thread in which no signal handler runs makes it: the exception of a handler would be taken for an error of the
-        step, or of the user's function in it, and a record for damaged.
+        A thread in which no signal handler runs makes it: the exception of a handler would be taken
+        for an error of the step, or of the user's function in it, and a record for damaged.
         """
         self.check()
         return signalsafe.call(lambda: self._outcome(position))
@@ -170,7 +211,10 @@ class Session:
             (step,) = step.singles
         if step.error is not None:
             raise step.error
-        outcome = Outcome(step, step.fields) if self.recipe.on_rows else self._run_batch(step)
+        if self.recipe.on_rows:
+            outcome = Outcome(step, step.fields)
+        else:
+            outcome = self._run_batch(step)
         if self._auditor is not None:
             outcome = self._auditor.audit(outcome)
             self._auditor.close()
@@ -198,7 +242,9 @@ class Session:
     @property
     def num_ahead(self) -> int:
         """How many groups of steps may be begun before the first of them is taken."""
-        return self.tuning.setting.num_ahead if self.recipe.on_rows else self.prefetch
+        if self.recipe.on_rows:
+            return self.tuning.setting.num_ahead
+        return self.prefetch
 
     def num_ready(self) -> int:
         """Return how many steps of all iterators are finished and not taken."""
@@ -206,9 +252,12 @@ class Session:
         return sum(batches.num_ready() for batches in running)
 
     def check(self) -> None:
-        """Raise ``ClosedError`` if the loader was closed, or belongs to the process that this one was forked from."""
+        """Raise ``ClosedError`` if the loader was closed, or belongs to the process that this one
+        was forked from."""
         if self.closed:
-            raise ClosedError("the loader is closed", cause="close() was called", remedy="make a new one")
+            raise ClosedError(
+                "the loader is closed", cause="close() was called", remedy="make a new one"
+            )
         if self._process is not _processes[-1]:
             raise ClosedError(
                 "the loader was made before this process was forked",
@@ -217,7 +266,8 @@ class Session:
             )
 
     def replace(self, successor: Session) -> None:
-        """Have iterators go on in another session once a state was loaded; those that are there may go on here."""
+        """Have iterators go on in another session once a state was loaded; those that are there may
+        go on here."""
         self.successor = successor
         while self._idle:
             self._idle.pop().close()
@@ -226,9 +276,12 @@ class Session:
     def close(self) -> None:
         """Stop the threads of all iterators and free memory and executors. Twice is allowed."""
         self.closed = True
-        if self._process is not _processes[-1]:  # threads and memory are the parent's, and none of them is here
+        if (
+            self._process is not _processes[-1]
+        ):  # threads and memory are the parent's, and none of them is here
             return
-        # Iterators first: their threads work in the memory, and on the lane, that are freed behind them.
+        # Iterators first: their threads work in the memory, and on the lane, that are freed behind
+        # them.
         for ref in self._running:
             if (batches := ref()) is not None:
                 batches.close()
@@ -248,10 +301,18 @@ class Session:
             cache.leave(self)
         self.card_caches = ()
 
-    def _maker(self, position: Position, joining: Joining, queue: Queue | None) -> Callable[[int], Step | None]:
-        """Return the function that makes groups 0, 1, 2, ... of an epoch; it refers to no iterator."""
+    def _maker(
+        self, position: Position, joining: Joining, queue: Queue | None
+    ) -> Callable[[int], Step | None]:
+        """Return the function that makes groups 0, 1, 2, ... of an epoch; it refers to no
+        iterator."""
         recipe, ring, counters, damage = self.recipe, self.ring, self.counters, self.damage
-        plan, end, tuning, step_time = recipe.plan, recipe.plan.end(position), self.tuning, self._step_time
+        plan, end, tuning, step_time = (
+            recipe.plan,
+            recipe.plan.end(position),
+            self.tuning,
+            self._step_time,
+        )
         windows = Windows(recipe)
         stretch: Stretch | None = None
         stretch_end = position.step  # the step behind the stretch
@@ -260,9 +321,17 @@ class Session:
         def make(number: int) -> Step | None:
             nonlocal stretch, stretch_end
             if first_steps and number == joining.num_first:
-                # Steps without ops are joined whatever reading takes: requests to a store are sent side by side.
-                default = inf if recipe.graph.ops else 0.0
-                joining.settle(step_time.note(min((step.ops_s for step in first_steps if step.ops_s), default=default)))
+                # Steps without ops are joined whatever reading takes: requests to a store are sent
+                # side by side.
+                if recipe.graph.ops:
+                    default = inf
+                else:
+                    default = 0.0
+                joining.settle(
+                    step_time.note(
+                        min((step.ops_s for step in first_steps if step.ops_s), default=default)
+                    )
+                )
                 first_steps.clear()
             first, num_steps = joining.steps(number)
             if not num_steps:
@@ -270,16 +339,23 @@ class Session:
             first += position.step
             if first + num_steps > stretch_end:
                 # The first one is short: its batches are waited for.
-                num_groups = recipe.num_stretched if number else 1
+                if number:
+                    num_groups = recipe.num_stretched
+                else:
+                    num_groups = 1
                 stretch_end = min(first + recipe.num_joined * num_groups, end)
                 with counters.watch() as watch:
                     watch.enter("draw")
                     stretch = _stretch(recipe, plan.later(position, first), stretch_end - first)
-                counters.trace_watch(watch, epoch=position.epoch, step=first, num_steps=stretch_end - first)
+                counters.trace_watch(
+                    watch, epoch=position.epoch, step=first, num_steps=stretch_end - first
+                )
             windows.ask(position, first, num_steps)
             start = plan.later(position, first)
             tuning.num_begun += 1
-            step = Step(tuning.recipe, ring, counters, start, num_steps, stretch, damage=damage, queue=queue)
+            step = Step(
+                tuning.recipe, ring, counters, start, num_steps, stretch, damage=damage, queue=queue
+            )
             if number < joining.num_first:
                 first_steps.append(step)
             return step
@@ -289,12 +365,15 @@ class Session:
     def _executor(self) -> BatchExecutor | None:
         if not self._has_executor:
             return None
-        # Iterators of several threads share the list without a lock: pop and append are one step of the interpreter.
+        # Iterators of several threads share the list without a lock: pop and append are one step of
+        # the interpreter.
         try:
             return self._idle.pop()
         except IndexError:
             executor = self._make_executor()
-            return executor if executor.kind == "batches" else None
+            if executor.kind == "batches":
+                return executor
+            return None
 
     def _give_back(self, executor: BatchExecutor | None) -> None:
         if executor is None:
@@ -309,22 +388,27 @@ class Session:
 def _apply(
     recipe: Recipe, prefetch: int, is_audited: bool, ring: Ring, counters: Counters, setting: Setting
 ) -> None:  # fmt: skip
-    """Have the bounds of the memory follow a setting, and show it in the stats. It refers to no session."""
+    """Have the bounds of the memory follow a setting, and show it in the stats. It refers to no
+    session."""
     in_flight = setting.num_ahead + 3 + is_audited + (0 if recipe.on_rows else prefetch)
     ring.resize(
         idle_bytes=in_flight * (recipe.slot_bytes + KEPT_BYTES // 8),
         crowded_bytes=in_flight * recipe.slot_bytes + KEPT_BYTES,
         num_steps=in_flight,
     )
-    num_ahead = setting.num_ahead if recipe.on_rows else prefetch
+    if recipe.on_rows:
+        num_ahead = setting.num_ahead
+    else:
+        num_ahead = prefetch
     counters.gauges.update(num_threads=setting.num_threads, prefetch=num_ahead * recipe.num_joined)
 
 
 def _stretch(recipe: Recipe, position: Position, num_steps: int) -> Stretch | None:
-    """Return a stretch; None if it raises an error: then each of its steps makes its own, and one raises it again.
+    """Return a stretch; None if it raises an error: then each of its steps makes its own, and one
+    raises it again.
 
-    Nothing is lost by that: a step without a stretch finds its own records, places and draws. An error that sources and
-    ops are not expected to raise ends the epoch here, as itself.
+    Nothing is lost by that: a step without a stretch finds its own records, places and draws. An
+    error that sources and ops are not expected to raise ends the epoch here, as itself.
     """
     try:
         return Stretch(recipe, position, num_steps)
@@ -333,23 +417,33 @@ def _stretch(recipe: Recipe, position: Position, num_steps: int) -> Stretch | No
 
 
 class Windows:
-    """Asks storage for the windows of ``gl.Blocks`` before the steps that take them: each in one call.
+    """Asks storage for the windows of ``gl.Blocks`` before the steps that take them: each in one
+    call.
 
     Nothing is asked for where two windows would not stay in memory until they are taken.
     """
 
     def __init__(self, recipe: Recipe) -> None:
         self._plan, self._source, self._numbered = recipe.plan, recipe.source, recipe.numbered
-        sizes = [group.layout.record_bytes for group in recipe.source.groups if group.layout is not None]
+        sizes = [
+            group.layout.record_bytes for group in recipe.source.groups if group.layout is not None
+        ]
         shuffle, record_bytes = recipe.plan.shuffle, max(sum(sizes), 1)
-        self._useful = isinstance(shuffle, Blocks) and 2 * shuffle.window_records * record_bytes <= cache_bytes()
+        self._useful = (
+            isinstance(shuffle, Blocks)
+            and 2 * shuffle.window_records * record_bytes <= cache_bytes()
+        )
 
     def ask(self, start: Position, first: int, num_steps: int) -> None:
-        """Ask for the windows of the steps from ``first`` on, which are begun now, in an epoch begun at ``start``."""
+        """Ask for the windows of the steps from ``first`` on, which are begun now, in an epoch
+        begun at ``start``."""
         if not self._useful:
             return
         records = self._plan.ahead(start, first, num_steps=num_steps)
-        # Errors here are left to the step that reads the same records: it raises them again and names the record.
+        # Errors here are left to the step that reads the same records: it raises them again and
+        # names the record.
         with contextlib.suppress(*EXPECTED):
-            for share in self._source.resolve(self._numbered(records, start.epoch)) if records.size else ():
+            for share in (
+                self._source.resolve(self._numbered(records, start.epoch)) if records.size else ()
+            ):
                 share.leaf.advise(share.numbers)

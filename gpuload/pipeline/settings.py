@@ -1,23 +1,30 @@
-"""Settings: how many threads do the steps of a loader and how many steps are ahead, chosen by measurements. Pure.
+"""Settings: how many threads do the steps of a loader and how many steps are ahead, chosen by
+measurements. Pure.
 
-A loop over batches is measured in windows. A `Chooser` answers each window with the setting for the next one. Where
-training hardly waits, no setting can gain anything. Else the reason of the waiting names another setting to try:
+A loop over batches is measured in windows. A `Chooser` answers each window with the setting for the
+next one. Where training hardly waits, no setting can gain anything. Else the reason of the waiting
+names another setting to try:
 
-    reading waits for storage                twice as many threads: they wait side by side
-    other stages wait, for Python's lock     a quarter of the threads
-    a Python reader waits                    twice as many threads, as for storage; if they are no faster, a quarter
-    threads are without work                 twice as many steps ahead: batches do not all take the same time
-    threads wait for nothing                 one thread for each core, where there are more (the files are in memory by
+    reading waits for storage                twice as many threads: they wait side by side other
+    stages wait, for Python's lock     a quarter of the threads a Python reader
+    waits                    twice as many threads, as for storage; if they are no faster, a quarter
+    threads are without work                 twice as many steps ahead: batches do not all take the
+    same time threads wait for nothing                 one thread for each core, where there are
+    more (the files are in memory by
                                              now), or fewer (less of the work is Python's)
 
-Trial   of another setting, for one window. If batches come clearly faster, a control follows: a window with the setting
-        before, and one more with the other. It stays if batches came clearly faster in both of its windows than in both
-        windows without it, and the next trial follows at once. Else the setting before comes back, and the next trial
-        begins 1, 2, 4, ... MOST_REST windows later. So a neighbour on the machine who comes or goes in between does not
-        decide, as he would change the windows of one setting only if he came and went with it, twice.
-End     After MOST_REFUSALS such waits in a row, or MOST_TRIALS trials in all, the setting stays for good. One that
-        comes back does not begin the count anew: otherwise two settings could take turns for ever.
-Memory  Steps ahead are in memory. No setting has more of them than the first one, or than fit into the bytes allowed.
+Trial   of another setting, for one window. If batches come clearly faster, a control follows: a
+        window with the setting before, and one more with the other. It stays if batches came
+        clearly faster in both of its windows than in both windows without it, and the next trial
+        follows at once. Else the setting before comes back, and the next trial begins 1, 2, 4, ...
+        MOST_REST windows later. So a neighbour on the machine who comes or goes in between does not
+        decide, as he would change the windows of one setting only if he came and went with it,
+        twice.
+End     After MOST_REFUSALS such waits in a row, or MOST_TRIALS trials in all, the setting stays for
+        good. One that comes back does not begin the count anew: otherwise two settings could take
+        turns for ever.
+Memory  Steps ahead are in memory. No setting has more of them than the first one, or than fit into
+        the bytes allowed.
 """
 
 from __future__ import annotations
@@ -30,10 +37,15 @@ SMALL_WAIT = 0.1  # of the loop: a faster loader gains no more
 MOSTLY = 0.5  # of the threads' work
 HARDLY = 0.25
 IDLE = 0.1  # of the threads' time
-LEAST_GAIN, WAIT_GAIN = 0.05, 0.15  # a setting is clearly faster: by so much of a batch's time, and of its waiting
+LEAST_GAIN, WAIT_GAIN = (
+    0.05,
+    0.15,
+)  # a setting is clearly faster: by so much of a batch's time, and of its waiting
 SLOWER = 1.05  # times a batch's time: fewer threads that are no slower than that are preferred
 MOST_REST = 64  # windows
-MOST_REFUSALS = 10  # one after another: 319 windows of rest, some minutes in which nothing was gained
+MOST_REFUSALS = (
+    10  # one after another: 319 windows of rest, some minutes in which nothing was gained
+)
 MOST_TRIALS = 100
 NUM_WINDOWS = 2  # with each of the two settings, in turns, before the new one stays
 MOST_DEPTH = 8  # times as many steps ahead as at first, and no more by chance on a machine on which nothing is steady
@@ -59,8 +71,10 @@ class Window:
         step_s: seconds for each batch.
         wait_s: those of them in which the caller waited.
         idle_share: the share of the threads' time without work, 0 to 1.
-        read_share: the share of the threads' work in which reading waited, for storage, 0 to 1; NaN if it is not known.
-        lock_share: the share in which other stages waited, for Python's lock above all; NaN if it is not known.
+        read_share: the share of the threads' work in which reading waited, for storage, 0 to 1; NaN
+            if it is not known.
+        lock_share: the share in which other stages waited, for Python's lock above all; NaN if it
+            is not known.
         ahead_bytes: memory of a step, or of a group of short ones.
     """
 
@@ -80,7 +94,8 @@ class Bounds:
         num_cores: that this process may use.
         most_threads: the most threads; 0: their number stays as it is.
         most_bytes: of memory for the steps ahead; 0: the number of steps ahead stays as it is.
-        is_shared: True if all threads work on the same step; else more threads need more steps ahead.
+        is_shared: True if all threads work on the same step; else more threads need more steps
+            ahead.
         num_joined: short steps that are done together, for words.
         reads_in_python: True if a function of the user reads records.
     """
@@ -94,7 +109,8 @@ class Bounds:
 
 
 class _Trial(NamedTuple):
-    """A setting to try: threads, the factor of the steps ahead, whether it has to be faster or as fast, and why."""
+    """A setting to try: threads, the factor of the steps ahead, whether it has to be faster or as
+    fast, and why."""
 
     num_threads: int
     depth: int
@@ -109,7 +125,8 @@ class _Trial(NamedTuple):
 
 
 class Chooser:
-    """Answers each window with the setting for the next. It depends on the windows alone, and on no clock.
+    """Answers each window with the setting for the next. It depends on the windows alone, and on no
+    clock.
 
     Args:
         first: the setting to begin with.
@@ -155,9 +172,12 @@ class Chooser:
         elif self.is_over or self._rest:
             self._rest -= not self.is_over
             return self._stay()
-        # Behind a trial that stayed, too: its window is measured with the setting that is compared with next.
+        # Behind a trial that stayed, too: its window is measured with the setting that is compared
+        # with next.
         self._later, self._without = self._trials(window), [window]
-        return self._begin() if self._later else self._stay()
+        if self._later:
+            return self._begin()
+        return self._stay()
 
     @property
     def _base(self) -> Setting:
@@ -165,9 +185,12 @@ class Chooser:
         return self._setting_of(self._num_threads, self._depth)
 
     def _stay(self) -> Setting:
-        """Go on with the same setting; with fewer steps ahead, if these take more memory than any did before."""
+        """Go on with the same setting; with fewer steps ahead, if these take more memory than any
+        did before."""
         if self.setting != self._base:
-            self.event = f"{self._words(self._base)} from now on: a step takes more memory than those before"
+            self.event = (
+                f"{self._words(self._base)} from now on: a step takes more memory than those before"
+            )
         self.setting = self._base
         return self.setting
 
@@ -183,14 +206,20 @@ class Chooser:
         return self.setting
 
     def _is_better(self, trial: _Trial) -> bool:
-        """Return True if each window with a trial's setting is as fast as it has to be, beside each without it."""
-        return max(window.step_s for window in self._with) <= min(map(trial.slowest_s, self._without))
+        """Return True if each window with a trial's setting is as fast as it has to be, beside each
+        without it."""
+        return max(window.step_s for window in self._with) <= min(
+            map(trial.slowest_s, self._without)
+        )
 
     def _take_turns(self, trial: _Trial) -> Setting:
         """Go on with the other setting of the two that are compared."""
         self._is_control = not self._is_control
         before = self.setting
-        self.setting = self._base if self._is_control else self._setting_of(trial.num_threads, trial.depth)
+        if self._is_control:
+            self.setting = self._base
+        else:
+            self.setting = self._setting_of(trial.num_threads, trial.depth)
         latest = (self._with if self._is_control else self._without)[-1]
         self.event = (
             f"{self._words(self.setting)} once more, to compare: with {self._words(before)} a batch came in "
@@ -206,7 +235,10 @@ class Chooser:
             self._next_rest, self._num_refusals = 1, 0
             self._past.add(self.setting)
         is_first = self.setting == self._first
-        before = "again" if is_first else f"where the first setting was {self._words(self._first)}"
+        if is_first:
+            before = "again"
+        else:
+            before = f"where the first setting was {self._words(self._first)}"
         self.finding = (
             f"{self._words(self.setting)}, {before}: {trial.reason}; {NUM_WINDOWS} times in turns a batch came in "
             f"{_range(self._with)} in place of {_range(self._without)}"
@@ -214,18 +246,24 @@ class Chooser:
 
     def _refuse(self, trial: _Trial) -> Setting:
         """Go on with the next trial, or go back to the setting before."""
-        # The others answer the same window as the trial that failed: nothing has to be measured in between.
+        # The others answer the same window as the trial that failed: nothing has to be measured in
+        # between.
         if self._later:
             return self._begin()
         tried = self._words(self._setting_of(trial.num_threads, trial.depth))
         self._trial, self._rest = None, self._next_rest
-        self._next_rest, self._num_refusals = min(2 * self._next_rest, MOST_REST), self._num_refusals + 1
+        self._next_rest, self._num_refusals = (
+            min(2 * self._next_rest, MOST_REST),
+            self._num_refusals + 1,
+        )
         self.setting = self._base
         self.event = (
             f"{self._words(self.setting)} again: with {tried} a batch came in {_range(self._with)}, "
             f"without in {_range(self._without)}"
         )
-        return self.setting if self._num_refusals < MOST_REFUSALS else self._end()
+        if self._num_refusals < MOST_REFUSALS:
+            return self.setting
+        return self._end()
 
     def _end(self) -> Setting:
         """Stay with the setting for good."""
@@ -239,7 +277,8 @@ class Chooser:
         return self.setting
 
     def _trials(self, window: Window) -> list[_Trial]:
-        """Return the settings that may be better, the most likely one first. Comparisons with NaN are false."""
+        """Return the settings that may be better, the most likely one first. Comparisons with NaN
+        are false."""
         num_threads, depth, cores = self._num_threads, self._depth, self._bounds.num_cores
         is_slow = window.wait_s >= SMALL_WAIT * window.step_s
         trials = []
@@ -259,9 +298,15 @@ class Chooser:
         if is_slow and window.lock_share >= MOSTLY:
             reason = f"{window.lock_share:.0%} of the threads' work is waiting for Python's lock"
             trials.append(_Trial(fewer, depth, True, reason))
-        elif is_slow and self._bounds.reads_in_python and num_threads <= cores and window.read_share >= MOSTLY:
+        elif (
+            is_slow
+            and self._bounds.reads_in_python
+            and num_threads <= cores
+            and window.read_share >= MOSTLY
+        ):
             reason = (
-                f"{window.read_share:.0%} of the threads' work is waiting in a Python reader, maybe for Python's lock"
+                f"{window.read_share:.0%} of the threads' work is waiting in a Python reader, "
+                "maybe for Python's lock"
             )
             trials.append(_Trial(fewer, depth, True, reason))
         return [trial for trial in map(self._bounded, trials) if self._is_new(trial)]
@@ -269,7 +314,9 @@ class Chooser:
     def _bounded(self, trial: _Trial) -> _Trial:
         """Return a trial with no more threads than are allowed."""
         limit = self._bounds.most_threads
-        return trial._replace(num_threads=min(trial.num_threads, limit) if limit else self._num_threads)
+        return trial._replace(
+            num_threads=min(trial.num_threads, limit) if limit else self._num_threads
+        )
 
     def _is_new(self, trial: _Trial) -> bool:
         return self._setting_of(trial.num_threads, trial.depth) != self._base
@@ -279,8 +326,12 @@ class Chooser:
         bounds, first = self._bounds, self._first
         if not bounds.most_bytes:
             return Setting(num_threads, first.num_ahead)
-        # A thread that does whole steps needs one of its own to work on, and one more waits to be taken.
-        natural = first.num_ahead if bounds.is_shared else num_threads + 1
+        # A thread that does whole steps needs one of its own to work on, and one more waits to be
+        # taken.
+        if bounds.is_shared:
+            natural = first.num_ahead
+        else:
+            natural = num_threads + 1
         most_ahead = max(first.num_ahead, int(bounds.most_bytes / max(self._ahead_bytes, 1.0)))
         return Setting(num_threads, min(depth * natural, most_ahead))
 
@@ -295,7 +346,9 @@ def _range(windows: list[Window]) -> str:
         _milliseconds(min(window.step_s for window in windows)),
         _milliseconds(max(window.step_s for window in windows)),
     ]
-    return times[0] if times[0] == times[1] else " to ".join(times)
+    if times[0] == times[1]:
+        return times[0]
+    return " to ".join(times)
 
 
 def _milliseconds(seconds: float) -> str:

@@ -1,14 +1,17 @@
-"""Step: one step on its way, from record numbers to arrays in a slot. Done by workers, in one or several parts.
+"""Step: one step on its way, from record numbers to arrays in a slot. Done by workers, in one or
+several parts.
 
     prepare()     memory, and which records these are, if not known yet              once
     do(part)      read, decode raw bytes, draw, run ops: some of the rows            once a part, in any threads
     fields, draws the content of the finished step                                   for the consumer
 
-Short steps are done several at a time: then a ``Step`` is some steps that follow one another, which share a slot.
+Short steps are done several at a time: then a ``Step`` is some steps that follow one another, which
+share a slot.
 
-Damage  Where other records are to stand for damaged ones (`damage.py`), a part that fails is done again in pieces,
-        which finds the rows at fault; each gets its substitute, and then the part is done once more. Records that have
-        failed before are tried by themselves first, so that no work of others is lost by them.
+Damage  Where other records are to stand for damaged ones (`damage.py`), a part that fails is done
+        again in pieces, which finds the rows at fault; each gets its substitute, and then the part
+        is done once more. Records that have failed before are tried by themselves first, so that no
+        work of others is lost by them.
 """
 
 from __future__ import annotations
@@ -30,8 +33,8 @@ from gpuload.batch import Batch
 from gpuload.core.face import Copies, Queue
 from gpuload.device import Bundle, Lane, Views, view_at
 from gpuload.errors import RecordError, RowError, TooLargeError
+from gpuload.graph.graph import image_sizes
 from gpuload.ops.base import HEADS, PARTNER, Draw
-from gpuload.ops.graph import image_sizes
 from gpuload.order import Position
 from gpuload.pipeline.card import CardPlaces, CardShare, card_shares, find_rows
 from gpuload.pipeline.damage import Damage, is_damage
@@ -53,11 +56,13 @@ VALUES_BYTES = 1 << 22  # of a piece of memory for values that the slot has no r
 
 
 class CardRowError(Exception):
-    """Another record is needed in a row that lies on the GPU: the step is done anew, and reads that row."""
+    """Another record is needed in a row that lies on the GPU: the step is done anew, and reads that
+    row."""
 
 
 class Piece(NamedTuple):
-    """One of some steps that were done together, cut out by the worker, so that the consumer has little to do.
+    """One of some steps that were done together, cut out by the worker, so that the consumer has
+    little to do.
 
     Attributes:
         batch: the batch, unless some of its fields have to be copied before it is handed out.
@@ -83,20 +88,25 @@ class Step:
         num_steps: how many there are.
         stretch: in which these steps are; None to find it out for them alone.
         damage: the treatment of damaged records; None to raise an error for each.
-        attempts: for rows whose record is known to be damaged: which attempt at another one to begin with.
-        queue: threads of the core that do the step if it is only copied; None to do all in Python's threads.
+        attempts: for rows whose record is known to be damaged: which attempt at another one to
+            begin with.
+        queue: threads of the core that do the step if it is only copied; None to do all in Python's
+            threads.
 
     Attributes:
         records: int64 ``[n]``, the records of all its steps.
-        valid: bool ``[n]``, False where a record only pads a batch, or stands for one that is skipped.
-        attempts: for each row in which another record stands for a damaged one, how many were tried.
+        valid: bool ``[n]``, False where a record only pads a batch, or stands for one that is
+            skipped.
+        attempts: for each row in which another record stands for a damaged one, how many were
+            tried.
         error: raised by its work, None if all is well; the code that raises it again takes it away.
         is_failed: True if its work raised an error, so that it holds no fields.
         singles: for some short steps of which one failed: each by itself.
         ops_s: seconds that the ops of its parts took, once it is done; 0.0 before.
         copies: the part of these steps that the queue does; None if they are done without it.
         pieces: each of the steps, if the slot holds all that a batch has; else nothing.
-        card: where rows lie that are in the GPU's memory already; None where the source keeps none there.
+        card: where rows lie that are in the GPU's memory already; None where the source keeps none
+            there.
     """
 
     def __init__(
@@ -120,22 +130,32 @@ class Step:
         self.card: CardPlaces | None = None
         self.attempts = dict(attempts or {})
         self._ring, self._counters, self._stretch, self._damage = ring, counters, stretch, damage
-        self._varying: dict[str, list[Any]] = {}  # values of fields that are in no region, a list entry a part
+        self._varying: dict[
+            str, list[Any]
+        ] = {}  # values of fields that are in no region, a list entry a part
         self._taken_bytes = [0] * recipe.num_parts  # beside the slot
-        self._value_bytes = [0] * recipe.num_parts  # of values that go to a GPU with the slot, behind its arrays
+        self._value_bytes = [
+            0
+        ] * recipe.num_parts  # of values that go to a GPU with the slot, behind its arrays
         self._draws: list[list[Draw]] = [[] for _ in range(recipe.num_parts)]
-        self._draws_of_images: list[list[Draw]] = [[] for _ in range(recipe.num_parts)]  # whole ones, for ``drawn``
+        self._draws_of_images: list[list[Draw]] = [
+            [] for _ in range(recipe.num_parts)
+        ]  # whole ones, for ``drawn``
         self._errors: dict[int, BaseException] = {}
         self.copies: Copies | None = None
         self._queue = queue
         self._prepared = False
         self._preparing = threading.Lock()
-        self._num_done = itertools.count(1)  # next() is one call of C: each part gets a number of its own
+        self._num_done = itertools.count(
+            1
+        )  # next() is one call of C: each part gets a number of its own
 
     @property
     def num_done(self) -> int:
         """How many of the steps are done."""
-        return self.num_steps if self.copies is None else self.copies.num_done
+        if self.copies is None:
+            return self.num_steps
+        return self.copies.num_done
 
     @property
     def num_bytes(self) -> int:
@@ -153,9 +173,12 @@ class Step:
         return self.recipe.num_parts
 
     def work(self, part: int) -> bool:
-        """Do a part; return True to the thread that did the last one. An error is kept in ``error``."""
+        """Do a part; return True to the thread that did the last one. An error is kept in
+        ``error``."""
         try:
-            with self._preparing:  # parts run in several threads: the first prepares the step, the others wait for it
+            with (
+                self._preparing
+            ):  # parts run in several threads: the first prepares the step, the others wait for it
                 if not self._prepared and not self._errors:
                     self.prepare()
                     self._prepared = True
@@ -170,7 +193,9 @@ class Step:
             self._join_values(part)
         if any(self._taken_bytes) or any(self._value_bytes):
             self._ring.expect(sum(self._taken_bytes) + sum(self._value_bytes))
-            if not self.attempts:  # with other records in place of damaged ones, some values were made several times
+            if (
+                not self.attempts
+            ):  # with other records in place of damaged ones, some values were made several times
                 self._ring.values.note(sum(self._value_bytes), self.records.size)
         if self._errors:
             errors, self._errors = self._errors, {}
@@ -181,10 +206,14 @@ class Step:
         return True
 
     def _join_values(self, part: int) -> None:
-        """Copy the values of all parts to one piece of memory, from which a GPU gets them; an error is kept."""
+        """Copy the values of all parts to one piece of memory, from which a GPU gets them; an error
+        is kept."""
         try:
             for name, parts in self._varying.items():
-                field, values = self.recipe.rest.spec_in[name], [values for values in parts if values is not None]
+                field, values = (
+                    self.recipe.rest.spec_in[name],
+                    [values for values in parts if values is not None],
+                )
                 if not field.encoded and not field.host_only:
                     self._varying[name] = self._packing(part, self.records.size).join(values)
         except Exception as error:
@@ -192,7 +221,12 @@ class Step:
 
     def _make_pieces(self) -> list[Piece]:
         """Return the batch of each of the steps."""
-        recipe, stretch, first, epoch = self.recipe, self._ready_stretch, self._first, self.position.epoch
+        recipe, stretch, first, epoch = (
+            self.recipe,
+            self._ready_stretch,
+            self._first,
+            self.position.epoch,
+        )
         arrays, later = [(name, self.arrays[name]) for name in recipe.names], recipe.plan.later
         row_bytes = sum(num_bytes for _, num_bytes in recipe.row_bytes)
         all_valid = np.count_nonzero(self.valid) == self.valid.size
@@ -201,13 +235,33 @@ class Step:
             begin, end = stretch.batch(step)
             begin, count, rows = begin - first, end - begin, slice(begin - first, end - first)
             fields, valid = {name: values[rows] for name, values in arrays}, self.valid[rows]
-            unaligned = [name for name, num_bytes in recipe.row_bytes if num_bytes * begin % ALIGN_BYTES]
+            unaligned = [
+                name for name, num_bytes in recipe.row_bytes if num_bytes * begin % ALIGN_BYTES
+            ]
             if self.copies is None:  # the values are there, and a copy costs the caller no time
                 fields |= {name: aligned_copy(fields[name]) for name in unaligned}
                 unaligned = []
-            batch = Batch(fields, output, records=self.records[rows], valid=valid, epoch=epoch, step=step, spec=spec)
-            num_records = count if all_valid else int(np.count_nonzero(valid))
-            pieces.append(Piece(batch, (num_records, count * row_bytes), later(self.position, step + 1), unaligned))
+            batch = Batch(
+                fields,
+                output,
+                records=self.records[rows],
+                valid=valid,
+                epoch=epoch,
+                step=step,
+                spec=spec,
+            )
+            if all_valid:
+                num_records = count
+            else:
+                num_records = int(np.count_nonzero(valid))
+            pieces.append(
+                Piece(
+                    batch,
+                    (num_records, count * row_bytes),
+                    later(self.position, step + 1),
+                    unaligned,
+                )
+            )
         return pieces
 
     def run(self) -> Step:
@@ -217,7 +271,8 @@ class Step:
         return self
 
     def _fail(self, error: BaseException) -> None:
-        """Keep an error; of several steps only the one at fault should raise it, so each is done anew by itself."""
+        """Keep an error; of several steps only the one at fault should raise it, so each is done
+        anew by itself."""
         is_single = self.num_steps == 1 and not isinstance(error, CardRowError)
         if is_single or not isinstance(error, Exception):
             self.error, self.is_failed = error, True
@@ -230,27 +285,48 @@ class Step:
 
     def _step(self, position: Position, attempts: Mapping[int, int] | None = None) -> Step:
         """Return one step, not done yet, that shares everything with this one."""
-        return Step(self.recipe, self._ring, self._counters, position, damage=self._damage, attempts=attempts)
+        return Step(
+            self.recipe,
+            self._ring,
+            self._counters,
+            position,
+            damage=self._damage,
+            attempts=attempts,
+        )
 
     def prepare(self) -> None:
         """Find out the records and take memory for them."""
         self.recipe.source.check_open()
         self._stretch = self._stretch or Stretch(self.recipe, self.position, self.num_steps)
         self._first, end = self._stretch.rows(self.position.step, self.num_steps)
-        self.records, self.valid = self._stretch.records[self._first : end], self._stretch.valid[self._first : end]
+        self.records, self.valid = (
+            self._stretch.records[self._first : end],
+            self._stretch.valid[self._first : end],
+        )
         if self._damage is not None:
             # Copies: mending writes to them, and those of the stretch belong to other steps, too.
-            self._planned_records, self.records, self.valid = self.records, self.records.copy(), self.valid.copy()
+            self._planned_records, self.records, self.valid = (
+                self.records,
+                self.records.copy(),
+                self.valid.copy(),
+            )
         recipe, num_rows, num_uploads = self.recipe, self.records.size, None
         slot_bytes, self._room_bytes, self._end = recipe.slot_bytes, 0, 0
         if recipe.on_card:
             shares = self._stretch.shares(self._first, self._first + num_rows)
             # Rows of damaged records get others, which may lie anywhere.
-            streams = [] if self._damage is None else self._suspect_rows(self._damage, 0, num_rows)
-            self.card = find_rows(recipe.routes, shares, num_rows, np.array(streams, np.int64), recipe.device)
+            if self._damage is None:
+                streams = []
+            else:
+                streams = self._suspect_rows(self._damage, 0, num_rows)
+            self.card = find_rows(
+                recipe.routes, shares, num_rows, np.array(streams, np.int64), recipe.device
+            )
             num_uploads = self.card.uploads.size
             slot_bytes = recipe.end(num_rows, num_uploads)
-        if recipe.device != "cpu":  # with room behind the arrays, for what goes to the GPU in the same upload
+        if (
+            recipe.device != "cpu"
+        ):  # with room behind the arrays, for what goes to the GPU in the same upload
             self._end = recipe.end(num_rows, num_uploads)
             self._room_bytes = self._ring.parameters.num_bytes(num_rows)
             slot_bytes += self._ring.values.num_bytes(num_rows) + self._room_bytes
@@ -258,9 +334,13 @@ class Step:
         self.arrays = recipe.arrays(self._slot, num_rows, num_uploads)
 
     def _enqueue(self, queue: Queue) -> bool:
-        """Have the queue copy all records to their rows; False if the files cannot be read by it."""
+        """Have the queue copy all records to their rows; False if the files cannot be read by
+        it."""
         begins = self.recipe.begins(self.records.size)
-        blocks = [self._slot.array(begins[name], UINT8, (array.nbytes,)) for name, array in self.arrays.items()]
+        blocks = [
+            self._slot.array(begins[name], UINT8, (array.nbytes,))
+            for name, array in self.arrays.items()
+        ]
         self.copies = self._ready_stretch.copies(queue, self.position.step, self.num_steps, blocks)
         return self.copies is not None
 
@@ -292,41 +372,51 @@ class Step:
             ) from None
 
     def _bounds(self, part: int) -> tuple[int, int]:
-        """Return the first row of a part and the one behind it; records that are mixed are in one part."""
+        """Return the first row of a part and the one behind it; records that are mixed are in one
+        part."""
         begin, end = (self.records.size * number // self.num_parts for number in (part, part + 1))
         partners = self._ready_stretch.partners
         if partners is not None:
             begin, end = (
                 # Partners of its first row may stand before it: a part begins where they do.
-                row + (0 < row < self.records.size and min(0, int(partners[self._first + row].min())))
+                row
+                + (0 < row < self.records.size and min(0, int(partners[self._first + row].min())))
                 for row in (begin, end)
             )
         return begin, end
 
     def record_error(self, error: RowError, begin: int = 0) -> RecordError:
-        """Return the error for a row that cannot be used; its rows are counted from row ``begin`` of the step."""
+        """Return the error for a row that cannot be used; its rows are counted from row ``begin``
+        of the step."""
         return self.recipe.source.record_error(int(self.records[begin + error.row]), error)
 
     def _make(self, part: int, begin: int, end: int, stretch: Stretch, first: int) -> None:
-        """Read, decode and run the ops on some rows of a part; row ``begin`` is row ``first`` of the stretch."""
+        """Read, decode and run the ops on some rows of a part; row ``begin`` is row ``first`` of
+        the stretch."""
         after = first + end - begin
         with self._counters.watch() as watch:
             watch.enter("draw")
             shares, draws = stretch.shares(first, after), stretch.draws(first, after)
             fields = self._read(part, begin, end, shares, watch)
             begin_s = time.perf_counter()
-            partners = None if stretch.partners is None else stretch.partners[first:after]
+            if stretch.partners is None:
+                partners = None
+            else:
+                partners = stretch.partners[first:after]
             self._run(part, begin, end, fields, draws, partners, watch)
             self.ops_s += time.perf_counter() - begin_s
         if watch.spans:
             place = self.position
-            self._counters.trace_watch(watch, epoch=place.epoch, step=place.step, num_steps=self.num_steps)
+            self._counters.trace_watch(
+                watch, epoch=place.epoch, step=place.step, num_steps=self.num_steps
+            )
 
     # Damaged records
 
     @property
     def mends(self) -> bool:
-        """True if the loader puts other records in the place of damaged ones, and raises no error for them."""
+        """True if the loader puts other records in the place of damaged ones, and raises no error
+        for them."""
         return self._damage is not None
 
     @property
@@ -335,7 +425,8 @@ class Step:
         return self._damage is not None and self._damage.skips
 
     def again(self, error: RowError) -> Step:
-        """Return this step, one, done anew in the calling thread: another record stands for one of its rows.
+        """Return this step, one, done anew in the calling thread: another record stands for one of
+        its rows.
 
         Args:
             error: for which row, why an executor of whole batches cannot use its record.
@@ -351,18 +442,30 @@ class Step:
     def refused_rows(self) -> list[int]:
         """Return the rows whose records an executor of whole batches refused before."""
         damage = self._damage
-        if damage is None or self.is_failed or not damage.refusals or damage.refusals.isdisjoint(self.records.tolist()):
+        if (
+            damage is None
+            or self.is_failed
+            or not damage.refusals
+            or damage.refusals.isdisjoint(self.records.tolist())
+        ):
             return []
-        return [row for row, record in enumerate(self.records.tolist()) if record in damage.refusals]
+        return [
+            row for row, record in enumerate(self.records.tolist()) if record in damage.refusals
+        ]
 
     def _suspect_rows(self, damage: Damage, begin: int, end: int) -> list[int]:
-        """Return the rows of a part to try by themselves first: those that failed before, here or in another step."""
+        """Return the rows of a part to try by themselves first: those that failed before, here or
+        in another step."""
         if not self.attempts and not damage.suspects:
             return []
         records = self.records[begin:end].tolist()
         if not self.attempts and damage.suspects.isdisjoint(records):
             return []
-        return [row for row, record in enumerate(records, begin) if row in self.attempts or record in damage.suspects]
+        return [
+            row
+            for row, record in enumerate(records, begin)
+            if row in self.attempts or record in damage.suspects
+        ]
 
     def _mend(
         self,
@@ -389,8 +492,11 @@ class Step:
         while error is not None:
             bad = self._find_bad_rows(part, begin, end, error)
             if not bad:
-                # Each row is sound by itself: the fault is not that of one record, too little memory for all say.
-                raise self.record_error(error, begin) if isinstance(error, RowError) else error
+                # Each row is sound by itself: the fault is not that of one record, too little
+                # memory for all say.
+                if isinstance(error, RowError):
+                    raise self.record_error(error, begin)
+                raise error
             for row, row_error in bad:
                 self._note(damage, row, row_error)
                 self._replace(damage, row)
@@ -415,14 +521,20 @@ class Step:
         if self.card is not None and row not in self.card.uploads:
             raise CardRowError
         planned_record, attempt = int(self._planned_records[row]), self.attempts[row] - 1
-        # By the record that the plan has there, not by the last attempt: all runs and shards agree then.
-        number = np.array([damage.substitute(planned_record, self.position.epoch, attempt)], np.int64)
+        # By the record that the plan has there, not by the last attempt: all runs and shards agree
+        # then.
+        number = np.array(
+            [damage.substitute(planned_record, self.position.epoch, attempt)], np.int64
+        )
         (self.records[row],) = self.recipe.numbered(number, self.position.epoch)
         if damage.skips:
             self.valid[row] = False
 
-    def _find_bad_rows(self, part: int, begin: int, end: int, error: RowError | RecordError) -> list[tuple[int, Any]]:
-        """Return the rows that cannot be used by themselves, each with its error; ``error`` is that of all together."""
+    def _find_bad_rows(
+        self, part: int, begin: int, end: int, error: RowError | RecordError
+    ) -> list[tuple[int, Any]]:
+        """Return the rows that cannot be used by themselves, each with its error; ``error`` is that
+        of all together."""
         bad: list[tuple[int, Any]] = []
         ranges = [(begin, end, error)]
         while ranges:
@@ -430,21 +542,33 @@ class Step:
             if end - begin == 1:
                 bad.append((begin, error))
                 continue
-            middle = begin + error.row if isinstance(error, RowError) else end  # the row that it names is tried alone
-            if begin <= middle < end and (row_error := self._try_rows(part, middle, middle + 1)) is not None:
+            # the row that it names is tried alone
+            if isinstance(error, RowError):
+                middle = begin + error.row
+            else:
+                middle = end
+            if (
+                begin <= middle < end
+                and (row_error := self._try_rows(part, middle, middle + 1)) is not None
+            ):
                 bad.append((middle, row_error))
                 pieces = [(begin, middle), (middle + 1, end)]
             else:
                 pieces = [(begin, (begin + end) // 2), ((begin + end) // 2, end)]
             for first, after in pieces:
-                if first < after and (range_error := self._try_rows(part, first, after)) is not None:
+                if (
+                    first < after
+                    and (range_error := self._try_rows(part, first, after)) is not None
+                ):
                     ranges.append((first, after, range_error))
         return sorted(bad, key=lambda entry: entry[0])
 
     def _try_rows(self, part: int, begin: int, end: int) -> RowError | RecordError | None:
         """Do some rows of a part, with the records that stand in them now; returns their error."""
         partners = self._ready_stretch.partners
-        if partners is not None:  # a row by itself is tried without its partner, which has an error of its own
+        if (
+            partners is not None
+        ):  # a row by itself is tried without its partner, which has an error of its own
             is_part = (begin, end) == self._bounds(part)
             partners = partners[self._first + begin : self._first + end] * is_part
         stretch = Stretch.of(self.recipe, self.position, self.records[begin:end], partners)
@@ -452,18 +576,31 @@ class Step:
             self._make(part, begin, end, stretch, 0)
         except (RowError, RecordError) as error:
             if not is_damage(error):
-                raise self.record_error(error, begin) if isinstance(error, RowError) else error from None
+                raise (
+                    self.record_error(error, begin) if isinstance(error, RowError) else error
+                ) from None
             return error
         return None
 
-    def _note(self, damage: Damage, row: int, error: RowError | RecordError, *, by_executor: bool = False) -> None:
+    def _note(
+        self, damage: Damage, row: int, error: RowError | RecordError, *, by_executor: bool = False
+    ) -> None:
         step = self.position.step
         while self.num_steps > 1 and row >= self._ready_stretch.rows(step)[1] - self._first:
             step += 1
-        damage.note(int(self.records[row]), error, epoch=self.position.epoch, step=step, by_executor=by_executor)
+        damage.note(
+            int(self.records[row]),
+            error,
+            epoch=self.position.epoch,
+            step=step,
+            by_executor=by_executor,
+        )
 
-    def _read(self, part: int, begin: int, end: int, shares: list[Share], watch: Watch) -> dict[str, Any]:
-        """Put the fields that stay as they are in their places, and return those that the ops are run on here."""
+    def _read(
+        self, part: int, begin: int, end: int, shares: list[Share], watch: Watch
+    ) -> dict[str, Any]:
+        """Put the fields that stay as they are in their places, and return those that the ops are
+        run on here."""
         fields: dict[str, Any] = {}
         for route in self.recipe.routes:
             watch.enter("read")
@@ -478,9 +615,16 @@ class Step:
         return fields
 
     def _read_missing(
-        self, route: Route, uploads: NDArray[np.int64], part: int, begin: int, end: int, watch: Watch
+        self,
+        route: Route,
+        uploads: NDArray[np.int64],
+        part: int,
+        begin: int,
+        end: int,
+        watch: Watch,
     ) -> None:
-        """Read the rows of a part that do not lie on the GPU, to where they stand among all that do not."""
+        """Read the rows of a part that do not lie on the GPU, to where they stand among all that do
+        not."""
         first, after = np.searchsorted(uploads, [begin, end]).tolist()
         if first == after:
             return
@@ -496,15 +640,19 @@ class Step:
     def _read_fixed(
         self, route: Route, layout: Layout, shares: list[Share], begin: int, end: int, watch: Watch
     ) -> dict[str, Any]:
-        """Read records of fixed size: fields of the slot go to their rows there, those of the ops are returned.
+        """Read records of fixed size: fields of the slot go to their rows there, those of the ops
+        are returned.
 
-        The raw bytes themselves go to the slot if the batch, or a GPU, takes them as they are; else to scratch memory.
+        The raw bytes themselves go to the slot if the batch, or a GPU, takes them as they are; else
+        to scratch memory.
         """
         record_bytes = layout.record_bytes
         if route.direct is not None:
             raw = _as_raw(self.arrays[route.direct][begin:end], record_bytes)
         else:
-            raw = _scratch(route.group, (end - begin) * record_bytes).reshape(end - begin, record_bytes)
+            raw = _scratch(route.group, (end - begin) * record_bytes).reshape(
+                end - begin, record_bytes
+            )
         fill(shares, route.group, layout, raw)
         watch.count("read.bytes", raw.nbytes)
         if route.to_slot.parts or route.to_ops.parts:
@@ -512,14 +660,22 @@ class Step:
             watch.count("decode_raw.bytes", raw.nbytes)
         if route.to_slot.parts:
             names = [part.field.name for part in route.to_slot.parts]
-            rawdecode.decode_into(raw, route.to_slot, {name: self.arrays[name][begin:end] for name in names})
-        return rawdecode.decode(np, raw, route.to_ops) if route.to_ops.parts else {}
+            rawdecode.decode_into(
+                raw, route.to_slot, {name: self.arrays[name][begin:end] for name in names}
+            )
+        if route.to_ops.parts:
+            return rawdecode.decode(np, raw, route.to_ops)
+        return {}
 
-    def _read_varying(self, route: Route, shares: list[Share], part: int, begin: int, end: int) -> dict[str, Any]:
+    def _read_varying(
+        self, route: Route, shares: list[Share], part: int, begin: int, end: int
+    ) -> dict[str, Any]:
         recipe, fields, memory = self.recipe, {}, None
         if recipe.device != "cpu":
             # Values of several parts are copied when all are there.
-            goes_up = self.num_parts == 1 and all(field.text or recipe.goes_up(field) for field in route.spec)
+            goes_up = self.num_parts == 1 and all(
+                field.text or recipe.goes_up(field) for field in route.spec
+            )
             memory = partial(self._beside_arrays if goes_up else self._payload, part)
         with lending(partial(self._payload, part)):
             read = values(shares, route.group, route.spec, end - begin, memory=memory)
@@ -554,22 +710,29 @@ class Step:
         if draws is None or recipe.labels is not None:
             watch.enter("draw")
             field_values = {
-                name: fields[name] if name in fields else self._varying[name][part] for name in self._drawn_from
+                name: fields[name] if name in fields else self._varying[name][part]
+                for name in self._drawn_from
             }
             words = recipe, self.position.epoch, self.records[begin:end], field_values, partners
-            draws = draw(graph, *words) if draws is None else draws
+            if draws is None:
+                draws = draw(graph, *words)
             if recipe.labels is not None:
                 self._draws_of_images[part] = draw(graph.without_regions, *words)
         host = recipe.host
         if recipe.rest.ops:
-            self._draws[part] = [op_draw for place, op_draw in enumerate(draws) if place not in recipe.on_host]
+            self._draws[part] = [
+                op_draw for place, op_draw in enumerate(draws) if place not in recipe.on_host
+            ]
             draws = [draws[place] for place in recipe.on_host]
         if recipe.executor is None:
             return
         watch.enter("ops")
         out = {name: self.arrays[name][begin:end] for name in host.results if name in self.arrays}
         names = (host.results - out.keys()).intersection((*recipe.names, *recipe.rest.touched))
-        packing = None if recipe.device == "cpu" else self._packing(part, end - begin)
+        if recipe.device == "cpu":
+            packing = None
+        else:
+            packing = self._packing(part, end - begin)
         results = recipe.executor.run(fields, draws, out, names, packing)
         watch.count(f"{watch.stage}.bytes", sum(array.nbytes for array in out.values()))
         for name in names:
@@ -586,16 +749,23 @@ class Step:
 
     @property
     def _drawn_from(self) -> list[str]:
-        """The fields whose values must be looked at before anything is drawn: their sizes vary, or draws need them."""
+        """The fields whose values must be looked at before anything is drawn: their sizes vary, or
+        draws need them."""
         graph = self.recipe.graph
-        return [name for name in graph.touched if not graph.spec_in[name].uniform or name in graph.fields_to_draw]
+        return [
+            name
+            for name in graph.touched
+            if not graph.spec_in[name].uniform or name in graph.fields_to_draw
+        ]
 
     def _keep(self, part: int, name: str, value: Any) -> None:
-        # `setdefault` is one step of the interpreter: threads of several parts get the same list without a lock.
+        # `setdefault` is one step of the interpreter: threads of several parts get the same list
+        # without a lock.
         self._varying.setdefault(name, [None] * self.num_parts)[part] = value
 
     def _pack(self, value: Any, field: Field, packing: _Packing) -> Any:
-        """Return values that a GPU will get in its memory; those of several parts are copied when all are there."""
+        """Return values that a GPU will get in its memory; those of several parts are copied when
+        all are there."""
         is_joined = self.num_parts > 1 and not isinstance(value, list)
         if field.host_only or is_joined:
             return value
@@ -605,7 +775,8 @@ class Step:
         return _Packing(partial(self._behind, part), partial(self._payload, part), num_rows)
 
     def _behind(self, part: int, num_bytes: int) -> tuple[Bytes, int] | None:
-        """Return the slot and the place of so many bytes behind its arrays; None if there is no room for them."""
+        """Return the slot and the place of so many bytes behind its arrays; None if there is no
+        room for them."""
         self._value_bytes[part] += aligned(num_bytes)
         with self._preparing:  # threads of several parts take room
             begin, end = self._end, self._end + aligned(num_bytes)
@@ -615,14 +786,16 @@ class Step:
         return self._slot, begin
 
     def _beside_arrays(self, part: int, num_bytes: int) -> Bytes:
-        """Return memory for values of varying length that a GPU gets: behind the arrays of the slot if they fit."""
+        """Return memory for values of varying length that a GPU gets: behind the arrays of the slot
+        if they fit."""
         if (place := self._behind(part, num_bytes)) is None:
             return self._payload(part, num_bytes)
         slot, begin = place
         return np.ndarray((num_bytes,), UINT8, slot, begin)
 
     def _payload(self, part: int, num_bytes: int) -> Bytes:
-        """Return memory for values of varying length, used again; page-locked where a GPU will copy from it."""
+        """Return memory for values of varying length, used again; page-locked where a GPU will copy
+        from it."""
         # An entry for each part: threads of several parts count without a lock.
         self._taken_bytes[part] += num_bytes
         return self._ring.take(num_bytes).array(0, UINT8, (num_bytes,))
@@ -640,31 +813,40 @@ class Step:
         return {name: _join_parts(parts) for name, parts in self._varying.items()}
 
     def on_device(self, bundle: Bundle) -> dict[str, Any]:
-        """Return the regions of the slot that a GPU can hold as arrays there, which ``bundle`` uploads."""
+        """Return the regions of the slot that a GPU can hold as arrays there, which ``bundle``
+        uploads."""
         recipe, spec = self.recipe, self.recipe.host.spec_out
         num_bytes = min(self._end + self._room_bytes, self._slot.size)
         bundle.hold(self._slot.array(0, UINT8, (num_bytes,)), self._end)
         names = [name for name in self.arrays if name not in spec or not spec[name].host_only]
         if not names:
             return {}
-        num_uploads = None if self.card is None else self.card.uploads.size
+        if self.card is None:
+            num_uploads = None
+        else:
+            num_uploads = self.card.uploads.size
         begins = recipe.begins(self.records.size, num_uploads)
         end = max(begins[name] + self.arrays[name].nbytes for name in names)
         memory = bundle.upload(self._slot.array(0, UINT8, (end,)))
         return {name: _view_as(memory, begins[name], self.arrays[name]) for name in names}
 
     def keep_on_card(self, lane: Lane) -> None:
-        """Copy the rows that were uploaded to where they stay on the GPU; a lane queues it behind the upload."""
+        """Copy the rows that were uploaded to where they stay on the GPU; a lane queues it behind
+        the upload."""
         if self.card is not None and self.card.uploads.size:
             self.card.keep(self.card_shares(), lane)
 
     def note_parameters(self, num_bytes: int) -> None:
-        """Say how many bytes kernels read beside its arrays: slots of later steps have room for so many."""
+        """Say how many bytes kernels read beside its arrays: slots of later steps have room for so
+        many."""
         if num_bytes:
             self._ring.parameters.note(num_bytes, self.records.size)
 
-    def read_on_device(self, reader: DirectReader, route: Route, layout: Layout, empty: Callable[[int], Any]) -> Any:
-        """Return the raw records of a route, uint8 ``[n, record_bytes]`` on a GPU, read straight from their files.
+    def read_on_device(
+        self, reader: DirectReader, route: Route, layout: Layout, empty: Callable[[int], Any]
+    ) -> Any:
+        """Return the raw records of a route, uint8 ``[n, record_bytes]`` on a GPU, read straight
+        from their files.
 
         Args:
             reader: reads them.
@@ -708,25 +890,41 @@ class Step:
         ]
 
     def draws_of_records(self, rows: slice) -> dict[str, Draw] | None:
-        """Return the draws of the ops for some rows, by the labels of the ops; None where they are not recorded."""
+        """Return the draws of the ops for some rows, by the labels of the ops; None where they are
+        not recorded."""
         recipe = self.recipe
         if recipe.labels is None:
             return None
         parts = [draws for draws in self._draws_of_images if draws]
         result: dict[str, Draw] = {}
-        for place, (op, stream) in enumerate(zip(recipe.graph.ops, recipe.graph.streams, strict=True)):
+        for place, (op, stream) in enumerate(
+            zip(recipe.graph.ops, recipe.graph.streams, strict=True)
+        ):
             if op.leader is op:
                 draw_parts = [draws[place] for draws in parts]
-                names = [name for name in (draw_parts[0] if parts else ()) if name not in (HEADS, PARTNER)]
-                draw_rows = {name: np.concatenate([part[name] for part in draw_parts])[rows] for name in names}
-                result |= {recipe.labels[stream]: draw_rows} if draw_rows else {}
+                names = [
+                    name
+                    for name in (draw_parts[0] if parts else ())
+                    if name not in (HEADS, PARTNER)
+                ]
+                draw_rows = {
+                    name: np.concatenate([part[name] for part in draw_parts])[rows]
+                    for name in names
+                }
+                if draw_rows:
+                    result |= {recipe.labels[stream]: draw_rows}
+                else:
+                    result |= {}
         return result
 
     @property
     def partners(self) -> NDArray[np.int32] | None:
-        """How many rows further the partners of each row are, int32 ``[n, ...]``; None where no op mixes records."""
+        """How many rows further the partners of each row are, int32 ``[n, ...]``; None where no op
+        mixes records."""
         partners, first = self._ready_stretch.partners, self._first
-        return None if partners is None else partners[first : first + self.records.size]
+        if partners is None:
+            return None
+        return partners[first : first + self.records.size]
 
     def rows(self, step: int) -> slice:
         """Return the rows of one of the steps that its batch has."""
@@ -740,20 +938,27 @@ class Step:
 
 
 class _Packing:
-    """Puts values that vary in size where a GPU copies from them: behind the arrays of the step's slot, if they fit.
+    """Puts values that vary in size where a GPU copies from them: behind the arrays of the step's
+    slot, if they fit.
 
-    It is a ``Memory`` for images, which are decoded there; other values are copied. What does not fit goes to pieces of
-    memory of its own, and each piece is an upload: so it is until a first step has shown how much its values need.
+    It is a ``Memory`` for images, which are decoded there; other values are copied. What does not
+    fit goes to pieces of memory of its own, and each piece is an upload: so it is until a first
+    step has shown how much its values need.
 
     Args:
-        behind: returns the slot and the place of so many bytes in it; None if there is no room for them.
+        behind: returns the slot and the place of so many bytes in it; None if there is no room for
+            them.
         memory: gives a piece.
         num_rows: how many values there may be.
     """
 
-    def __init__(self, behind: Callable[[int], tuple[Bytes, int] | None], memory: Memory, num_rows: int) -> None:
+    def __init__(
+        self, behind: Callable[[int], tuple[Bytes, int] | None], memory: Memory, num_rows: int
+    ) -> None:
         self._behind, self._memory, self._num_rows = behind, memory, num_rows
-        self._places: dict[int, tuple[Bytes, int, int]] = {}  # of arrays, by their address: piece, first byte, bytes
+        self._places: dict[
+            int, tuple[Bytes, int, int]
+        ] = {}  # of arrays, by their address: piece, first byte, bytes
         self._piece: Bytes = np.empty(0, np.uint8)
         self._end = 0  # of what is in use there
 
@@ -775,16 +980,22 @@ class _Packing:
     def pack(self, values: Values) -> Values:
         """Return values in such memory; those that were made there are not copied."""
         if isinstance(values, list):
-            arrays, places = zip(*map(self._in_place, values), strict=True) if values else ((), ())
+            if values:
+                arrays, places = zip(*map(self._in_place, values), strict=True)
+            else:
+                arrays, places = ((), ())
             return ArrayPack(arrays, places)
         if isinstance(values, Ragged):
             return values.with_payload(self._copy(values.flat))
         return self._copy(values)
 
     def join(self, parts: list[Any]) -> list[Values]:
-        """Return the values of several parts as one, copied to such memory; lists of arrays as they are."""
+        """Return the values of several parts as one, copied to such memory; lists of arrays as they
+        are."""
         ragged = [values for values in parts if isinstance(values, Ragged)]
-        arrays = [values.flat for values in ragged] or [values for values in parts if isinstance(values, np.ndarray)]
+        arrays = [values.flat for values in ragged] or [
+            values for values in parts if isinstance(values, np.ndarray)
+        ]
         if not arrays or len(arrays) < len(parts):
             return parts
         copy = self((sum(map(len, arrays)), *arrays[0].shape[1:]), arrays[0].dtype)
@@ -808,7 +1019,8 @@ class _Packing:
 
 
 class ArrayPack(list[Array]):
-    """Arrays of different shapes that lie in a few pieces of memory, so that a GPU gets them by as many uploads.
+    """Arrays of different shapes that lie in a few pieces of memory, so that a GPU gets them by as
+    many uploads.
 
     Args:
         arrays: the arrays, each in C order.
@@ -818,7 +1030,10 @@ class ArrayPack(list[Array]):
     def __init__(self, arrays: Iterable[Array], places: Iterable[tuple[Bytes, int]]) -> None:
         super().__init__(arrays)
         entries = list(places)
-        self._pieces, self._begins = [piece for piece, _ in entries], [begin for _, begin in entries]
+        self._pieces, self._begins = (
+            [piece for piece, _ in entries],
+            [begin for _, begin in entries],
+        )
 
     @classmethod
     def concatenate(cls, parts: list[ArrayPack]) -> ArrayPack:
@@ -827,7 +1042,8 @@ class ArrayPack(list[Array]):
         return cls((array for part in parts for array in part), places)
 
     def on_device(self, upload: Callable[[Bytes], Any]) -> list[Any] | Views:
-        """Return the arrays on a GPU, images in one piece of memory as `Views`; ``upload`` copies a piece there."""
+        """Return the arrays on a GPU, images in one piece of memory as `Views`; ``upload`` copies a
+        piece there."""
         shapes = [array.shape for array in self]
         if len(set(map(id, self._pieces))) == 1 and set(map(len, shapes)) == {3}:
             piece, first = self._pieces[0], self[0]
@@ -852,12 +1068,14 @@ def _view_as(memory: Any, begin: int, like: Array) -> Any:
 
 
 def _as_raw(rows: Array, record_bytes: int) -> Bytes:
-    """Return the bytes of rows that lie side by side, uint8 ``[n, record_bytes]``, in the same memory."""
+    """Return the bytes of rows that lie side by side, uint8 ``[n, record_bytes]``, in the same
+    memory."""
     return rows.reshape(-1).view(np.uint8).reshape(len(rows), record_bytes)
 
 
 def _join_parts(parts: list[Values | None]) -> Values:
-    """Return the values of a field that varies, joined from the parts of a step, in the order of the rows."""
+    """Return the values of a field that varies, joined from the parts of a step, in the order of
+    the rows."""
     present = [part for part in parts if part is not None]
     if len(present) == 1:
         return present[0]
@@ -868,7 +1086,9 @@ def _join_parts(parts: list[Values | None]) -> Values:
     packs = [part for part in present if isinstance(part, ArrayPack)]
     if len(packs) == len(present):
         return ArrayPack.concatenate(packs)
-    return concatenate(ragged) if len(ragged) == len(present) else [value for part in present for value in part]
+    if len(ragged) == len(present):
+        return concatenate(ragged)
+    return [value for part in present for value in part]
 
 
 _local = threading.local()

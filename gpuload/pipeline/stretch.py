@@ -1,7 +1,9 @@
-"""Stretch: the part of the work that is done for many steps at once, before they are read, as it costs each less.
+"""Stretch: the part of the work that is done for many steps at once, before they are read, as it
+costs each less.
 
-The records of the steps, their places, and the draws for them, as far as these do not depend on the content of the
-records. A batch does not depend on the length of its stretch: records, places and draws are those of each record alone.
+The records of the steps, their places, and the draws for them, as far as these do not depend on the
+content of the records. A batch does not depend on the length of its stretch: records, places and
+draws are those of each record alone.
 """
 
 from __future__ import annotations
@@ -17,8 +19,8 @@ from numpy.typing import NDArray
 from gpuload import core
 from gpuload.core.face import Copies, Plan, Queue
 from gpuload.errors import RowError
+from gpuload.graph.graph import Graph, image_sizes
 from gpuload.ops.base import Draw
-from gpuload.ops.graph import Graph, image_sizes
 from gpuload.order import Position
 from gpuload.pipeline.recipe import Recipe
 from gpuload.sources.leaf import Share, add_to
@@ -54,12 +56,19 @@ class Stretch:
 
     @classmethod
     def of(
-        cls, recipe: Recipe, position: Position, records: NDArray[np.int64], partners: NDArray[np.int32] | None
+        cls,
+        recipe: Recipe,
+        position: Position,
+        records: NDArray[np.int64],
+        partners: NDArray[np.int32] | None,
     ) -> Stretch:
-        """Return a stretch of one step that holds these records and partners, without asking the plan."""
+        """Return a stretch of one step that holds these records and partners, without asking the
+        plan."""
         stretch = cls.__new__(cls)
         stretch._batches, stretch.partners = None, partners
-        stretch._find_out(recipe, position, records, np.ones(records.size, np.bool_), (records.size,))
+        stretch._find_out(
+            recipe, position, records, np.ones(records.size, np.bool_), (records.size,)
+        )
         return stretch
 
     def _find_out(
@@ -73,7 +82,9 @@ class Stretch:
         self._draws: list[Draw] | None = None
         try:
             if recipe.draws_ahead:
-                self._draws = draw(recipe.graph, recipe, position.epoch, self.records, {}, self.partners)
+                self._draws = draw(
+                    recipe.graph, recipe, position.epoch, self.records, {}, self.partners
+                )
             self._piece_rows, self._plan = recipe.piece_rows, self._copy_plan(recipe)
         except RowError as error:
             raise recipe.source.record_error(int(self.records[error.row]), error) from None
@@ -83,20 +94,29 @@ class Stretch:
         if core.native is None or not recipe.is_copied:
             return None
         plan, count = core.native.Plan(np.array(self.starts[1:], np.int64)), self.records.size
-        makers = recipe.executor.makers(self._draws or (), count) if recipe.executor is not None else {}
+        if recipe.executor is not None:
+            makers = recipe.executor.makers(self._draws or (), count)
+        else:
+            makers = {}
         blocks = {name: number for number, name in enumerate(recipe.regions)}
-        # All or none: a step of which a part cannot be copied by the core goes the way through Python as a whole.
+        # All or none: a step of which a part cannot be copied by the core goes the way through
+        # Python as a whole.
         for route in recipe.routes:
             parts = [
                 (begin, num_bytes, blocks[name], makers.get(name))
                 for begin, num_bytes, name in recipe.copied_parts[route.group]
             ]
-            if not add_to(plan, self._shares, route.group, cast(Layout, route.layout), count, parts):
+            if not add_to(
+                plan, self._shares, route.group, cast(Layout, route.layout), count, parts
+            ):
                 return None
         return plan
 
-    def copies(self, queue: Queue, step: int, num_steps: int, blocks: Sequence[NDArray[np.uint8]]) -> Copies | None:
-        """Have a queue copy the records of some of the steps; None if the files cannot be read by it.
+    def copies(
+        self, queue: Queue, step: int, num_steps: int, blocks: Sequence[NDArray[np.uint8]]
+    ) -> Copies | None:
+        """Have a queue copy the records of some of the steps; None if the files cannot be read by
+        it.
 
         Args:
             queue: whose threads do it.
@@ -106,14 +126,17 @@ class Stretch:
         """
         if core.native is None or self._plan is None:
             return None
-        return core.native.Copies(queue, self._plan, step - self.first, num_steps, self._piece_rows, blocks)
+        return core.native.Copies(
+            queue, self._plan, step - self.first, num_steps, self._piece_rows, blocks
+        )
 
     def rows(self, step: int, num_steps: int = 1) -> tuple[int, int]:
         """Return where some of the steps begin and end."""
         return self.starts[step - self.first], self.starts[step - self.first + num_steps]
 
     def batch(self, step: int) -> tuple[int, int]:
-        """Return where the batch of a step begins and ends: its rows without those that are partners alone."""
+        """Return where the batch of a step begins and ends: its rows without those that are
+        partners alone."""
         begin, end = self.rows(step)
         if self._batches is None:
             return begin, end
@@ -124,13 +147,18 @@ class Stretch:
         """Return which leaf holds which of some rows, counted from the first of these."""
         if (begin, end) == (0, self.records.size):
             return self._shares
-        return [part for share in self._shares if (part := _share_part(share, begin, end)).numbers.size]
+        return [
+            part for share in self._shares if (part := _share_part(share, begin, end)).numbers.size
+        ]
 
     def draws(self, begin: int, end: int) -> list[Draw] | None:
-        """Return the draws of every op for some rows; None where they depend on the records' content."""
+        """Return the draws of every op for some rows; None where they depend on the records'
+        content."""
         if self._draws is None:
             return None
-        return [{name: values[begin:end] for name, values in op_draw.items()} for op_draw in self._draws]
+        return [
+            {name: values[begin:end] for name, values in op_draw.items()} for op_draw in self._draws
+        ]
 
 
 def draw(
@@ -151,7 +179,10 @@ def draw(
         field_values: the values of fields whose sizes vary, and of those that draws depend on.
         partners: of the records, where an op mixes them; see ``order.Groups``.
     """
-    sizes = {name: image_sizes(graph.spec_in[name], field_values.get(name), records.size) for name in graph.touched}
+    sizes = {
+        name: image_sizes(graph.spec_in[name], field_values.get(name), records.size)
+        for name in graph.touched
+    }
     boxes = {name: field_values[name] for name in graph.fields_to_draw}
     words = {"seed": recipe.plan.seed, "epoch": epoch}
     return graph.draw(**words, records=records, sizes=sizes, partners=partners, values=boxes)

@@ -1,13 +1,15 @@
 """Tray: threads put finished items on it, by number, and one consumer takes them in order.
 
-Roles. Threads put, the consumer takes. Python runs signal handlers in the main thread alone, and an exception that a
-handler raises there (Ctrl-C, the TimeoutError of a watchdog) may break off the consumer between any two instructions.
-So nothing that the consumer does here would matter if it were broken off and done again: ``take`` looks, waits, and
-looks again; an item that it took stays until ``forget``. Several consumers may take at once, too.
+Roles. Threads put, the consumer takes. Python runs signal handlers in the main thread alone, and an
+exception that a handler raises there (Ctrl-C, the TimeoutError of a watchdog) may break off the
+consumer between any two instructions. So nothing that the consumer does here would matter if it
+were broken off and done again: ``take`` looks, waits, and looks again; an item that it took stays
+until ``forget``. Several consumers may take at once, too.
 
-Waiting. A ``Lock`` waits inside one call of C and costs about a microsecond; a ``Condition`` of Python costs twenty, as
-much as reading a small batch. A thread that puts an item releases the lock, and a thread that waits acquires it. So the
-lock means "something happened since you last looked", and one such message too many does no harm.
+Waiting. A ``Lock`` waits inside one call of C and costs about a microsecond; a ``Condition`` of
+Python costs twenty, as much as reading a small batch. A thread that puts an item releases the lock,
+and a thread that waits acquires it. So the lock means "something happened since you last looked",
+and one such message too many does no harm.
 """
 
 from __future__ import annotations
@@ -45,7 +47,8 @@ class Tray(Generic[Item]):
         self._tell()
 
     def take(self, number: int, counters: Counters | None = None) -> Item | None:
-        """Return the item with a number, once it is there; it stays until ``forget``. None if it is forgotten already.
+        """Return the item with a number, once it is there; it stays until ``forget``. None if it is
+        forgotten already.
 
         Args:
             number: which.
@@ -66,12 +69,17 @@ class Tray(Generic[Item]):
         return item
 
     def check(self) -> None:
-        """Raise the error of a thread that broke down, or ``ClosedError`` if the threads were stopped."""
-        is_stopped = self.is_stopped  # before the error, which `stop` sets first: so it is not taken for a close()
+        """Raise the error of a thread that broke down, or ``ClosedError`` if the threads were
+        stopped."""
+        is_stopped = (
+            self.is_stopped
+        )  # before the error, which `stop` sets first: so it is not taken for a close()
         if self._error is not None:
             raise raisable(self._error)
         if is_stopped:
-            raise ClosedError("the loader was closed", cause="close() was called", remedy="make a new one")
+            raise ClosedError(
+                "the loader was closed", cause="close() was called", remedy="make a new one"
+            )
 
     def __len__(self) -> int:
         """How many things lie on it."""
@@ -102,5 +110,8 @@ class Tray(Generic[Item]):
 
 
 def raisable(error: BaseException) -> BaseException:
-    """Return an error as it may leave ``next``, in which StopIteration would end the epoch; see `device.failure`."""
-    return of_function(error) if isinstance(error, StopIteration) else devices.failure(error)
+    """Return an error as it may leave ``next``, in which StopIteration would end the epoch; see
+    `device.failure`."""
+    if isinstance(error, StopIteration):
+        return of_function(error)
+    return devices.failure(error)

@@ -1,14 +1,17 @@
-"""Tuning: measures the loops over the batches of one loader, and applies the setting that `settings.py` chooses.
+"""Tuning: measures the loops over the batches of one loader, and applies the setting that
+`settings.py` chooses.
 
-Numbers of threads and of steps ahead that the user has passed stay as they are. Batches do not depend on either.
+Numbers of threads and of steps ahead that the user has passed stay as they are. Batches do not
+depend on either.
 
-Threads   Workers call ``look`` when they begin a step; no signal handler runs in them. It reads the clock, and the
-          counters ten times a second. One thread measures at a time, by a lock for which none waits. Workers of all
-          iterators of the loader then follow the new setting.
-Windows   of WINDOW_S at least, and of so many steps that each thread has done some. Steps that were begun with the
-          setting before belong to no window. Windows do not end with an epoch: the counters leave the time between
-          two epochs out. A window in which training paused, for a validation or a checkpoint, is begun anew: beside it
-          any other setting would look faster, or slower.
+Threads   Workers call ``look`` when they begin a step; no signal handler runs in them. It reads the
+          clock, and the counters ten times a second. One thread measures at a time, by a lock for
+          which none waits. Workers of all iterators of the loader then follow the new setting.
+Windows   of WINDOW_S at least, and of so many steps that each thread has done some. Steps that were
+          begun with the setting before belong to no window. Windows do not end with an epoch: the
+          counters leave the time between two epochs out. A window in which training paused, for a
+          validation or a checkpoint, is begun anew: beside it any other setting would look faster,
+          or slower.
 """
 
 from __future__ import annotations
@@ -29,11 +32,25 @@ from gpuload.storage.memory import limit_bytes
 
 LOOK_S, WINDOW_S = 0.1, 0.5
 WINDOW_STEPS = 6  # steps, or groups of short ones
-PAUSE_S, PAUSE_STEPS = 0.1, 4  # a training pauses: between two looks it takes so much longer than its usual steps
-MOST_PAUSES = 8  # windows that are begun anew, one after another; then these are no pauses, but the training
-THREADS_PER_CORE, MANY_THREADS = 4, 32  # of a store that answers in 20 ms, 4 a core got 5 times the records of one
-AHEAD_BYTES, MEMORY_PART = 1 << 30, 8  # for steps ahead: so many bytes, and such a part of the memory of the process
-LATE_STAGES = ("ops", "upload")  # the thread that runs whole batches does them, and waits for a GPU there
+PAUSE_S, PAUSE_STEPS = (
+    0.1,
+    4,
+)  # a training pauses: between two looks it takes so much longer than its usual steps
+MOST_PAUSES = (
+    8  # windows that are begun anew, one after another; then these are no pauses, but the training
+)
+THREADS_PER_CORE, MANY_THREADS = (
+    4,
+    32,
+)  # of a store that answers in 20 ms, 4 a core got 5 times the records of one
+AHEAD_BYTES, MEMORY_PART = (
+    1 << 30,
+    8,
+)  # for steps ahead: so many bytes, and such a part of the memory of the process
+LATE_STAGES = (
+    "ops",
+    "upload",
+)  # the thread that runs whole batches does them, and waits for a GPU there
 log = logging.getLogger("gpuload")
 
 
@@ -51,44 +68,67 @@ class Tuning:
     Attributes:
         setting: the present one.
         recipe: divided for it; the batches of all these recipes are the same.
-        num_begun: the steps, or groups of short ones, that were begun; the function that makes them counts.
-        finding: a sentence about the setting; empty as long as it is the first, and others may be tried.
+        num_begun: the steps, or groups of short ones, that were begun; the function that makes them
+            counts.
+        finding: a sentence about the setting; empty as long as it is the first, and others may be
+            tried.
     """
 
     def __init__(
         self, recipe: Recipe, num_threads: int, *, tunes_threads: bool, tunes_ahead: bool,
         counters: Counters, apply: Callable[[Setting], None],
     ) -> None:  # fmt: skip
-        self.setting, self.recipe, self.num_begun = Setting(num_threads, recipe.num_ahead), recipe, 0
+        self.setting, self.recipe, self.num_begun = (
+            Setting(num_threads, recipe.num_ahead),
+            recipe,
+            0,
+        )
         self._tunes_threads = tunes_threads
-        self._tunes_ahead = tunes_ahead and not recipe.is_copied  # copies should stay in the cache until they are taken
+        self._tunes_ahead = (
+            tunes_ahead and not recipe.is_copied
+        )  # copies should stay in the cache until they are taken
         self._tunes, self.finding = tunes_threads or self._tunes_ahead, ""
         self._counters, self._apply = counters, apply
-        self._lock = threading.Lock()  # taken by workers alone, where no signal handler runs that could leave it locked
+        self._lock = (
+            threading.Lock()
+        )  # taken by workers alone, where no signal handler runs that could leave it locked
         self._look_s = 0.0
-        self._first: Mapping[str, float] | None = None  # the counters at the beginning of the window
+        self._first: Mapping[str, float] | None = (
+            None  # the counters at the beginning of the window
+        )
         self._last: Mapping[str, float] = {}  # the counters at the last look
-        self._usual_s, self._num_pauses = nan, 0  # of a training step, in the last window; since that window
+        self._usual_s, self._num_pauses = (
+            nan,
+            0,
+        )  # of a training step, in the last window; since that window
         self._begin_item: float = self._num_settling()
         apply(self.setting)
 
     @cached_property
     def _chooser(self) -> Chooser:
-        """Made when the first window ends: to ask the system for the limits of memory takes a part of a millisecond."""
+        """Made when the first window ends: to ask the system for the limits of memory takes a part
+        of a millisecond."""
         num_threads, recipe = self.setting.num_threads, self.recipe
         bounds = Bounds(
             num_cores=num_threads,
-            most_threads=max(THREADS_PER_CORE * num_threads, MANY_THREADS) if self._tunes_threads else 0,
-            most_bytes=int(min(AHEAD_BYTES, limit_bytes() / MEMORY_PART)) if self._tunes_ahead else 0,
+            most_threads=max(THREADS_PER_CORE * num_threads, MANY_THREADS)
+            if self._tunes_threads
+            else 0,
+            most_bytes=int(min(AHEAD_BYTES, limit_bytes() / MEMORY_PART))
+            if self._tunes_ahead
+            else 0,
             is_shared=recipe.is_shared,
             num_joined=recipe.num_joined,
-            reads_in_python=any(share.leaf.calls_python for share in recipe.source.resolve(np.zeros(1, np.int64))),
+            reads_in_python=any(
+                share.leaf.calls_python for share in recipe.source.resolve(np.zeros(1, np.int64))
+            ),
         )
         return Chooser(self.setting, bounds)
 
     def look(self) -> Setting:
         """Return the setting that workers should follow; measure, if it is time for that."""
-        # Whoever comes second goes on: the other one measures. The next look is put off before the lock is free.
+        # Whoever comes second goes on: the other one measures. The next look is put off before the
+        # lock is free.
         if self._tunes and perf_counter() >= self._look_s and self._lock.acquire(blocking=False):
             try:
                 self._measure()
@@ -99,7 +139,8 @@ class Tuning:
 
     def use(self, setting: Setting) -> None:
         """Change the setting; workers follow it when they are called next."""
-        # Memory first: a worker that sees the new setting may begin more steps than the ring would keep slots for.
+        # Memory first: a worker that sees the new setting may begin more steps than the ring would
+        # keep slots for.
         self._apply(setting)
         self.recipe, self.setting = self.recipe.divided(*setting), setting
 
@@ -107,15 +148,19 @@ class Tuning:
         """Go on with the window; at its end follow the chooser."""
         counts: dict[str, float] = {**self._counters.stats(), "items": self.num_begun}
         if self.recipe.is_copied:
-            counts["items"] = counts["batches"]  # threads share a group of steps, and copy a step or less at a time
-        # Steps that were begun with the setting before are still being taken: they would be counted for the new one.
+            counts["items"] = counts[
+                "batches"
+            ]  # threads share a group of steps, and copy a step or less at a time
+        # Steps that were begun with the setting before are still being taken: they would be counted
+        # for the new one.
         if self._first is None:
             if counts["items"] >= self._begin_item:
                 self._first = self._last = counts
             return
         first, last, self._last = self._first, self._last, counts
         if self._num_pauses < MOST_PAUSES and self._is_pause(first, last, counts):
-            # The window begins anew here; the part before the pause is dropped, as it is too short to judge by.
+            # The window begins anew here; the part before the pause is dropped, as it is too short
+            # to judge by.
             self._first, self._num_pauses = counts, self._num_pauses + 1
             return
         num_items, loop_s = counts["items"] - first["items"], counts["loop_s"] - first["loop_s"]
@@ -132,30 +177,49 @@ class Tuning:
         num_before = self._num_settling()
         self.use(setting)
         # The larger number: steps of either setting may be under way now.
-        self._first, self._begin_item = None, counts["items"] + max(num_before, self._num_settling())
+        self._first, self._begin_item = (
+            None,
+            counts["items"] + max(num_before, self._num_settling()),
+        )
         log.info("%s", self._chooser.event)
 
-    def _is_pause(self, first: Mapping[str, float], last: Mapping[str, float], now: Mapping[str, float]) -> bool:
-        """Return True if training took much longer since the last look than before it in this window, or the last."""
-        if self.recipe.is_copied:  # waiting is added once a group of steps, and looks like training until then
+    def _is_pause(
+        self, first: Mapping[str, float], last: Mapping[str, float], now: Mapping[str, float]
+    ) -> bool:
+        """Return True if training took much longer since the last look than before it in this
+        window, or the last."""
+        if (
+            self.recipe.is_copied
+        ):  # waiting is added once a group of steps, and looks like training until then
             return False
         num_batches = last["batches"] - first["batches"]
-        usual_s = _training_s(first, last) / num_batches if num_batches else self._usual_s
+        if num_batches:
+            usual_s = _training_s(first, last) / num_batches
+        else:
+            usual_s = self._usual_s
         more_s = _training_s(last, now) - (now["batches"] - last["batches"]) * usual_s
-        return more_s > PAUSE_S and more_s > PAUSE_STEPS * usual_s  # False where nothing is usual yet
+        return (
+            more_s > PAUSE_S and more_s > PAUSE_STEPS * usual_s
+        )  # False where nothing is usual yet
 
     def _window(self, first: Mapping[str, float], last: Mapping[str, float]) -> Window:
         """Return the measurements between two states of the counters."""
         spent = {name: last[name] - first.get(name, 0.0) for name in last}
         recipe, num_batches = self.recipe, max(spent["batches"], 1.0)
         names = [name for name in STAGES if recipe.on_rows or name not in LATE_STAGES]
-        waits = {name: spent.get(f"{name}.blocked", 0.0) + spent.get(f"{name}.off_core", 0.0) for name in names}
-        work_s = sum(spent.get(f"{name}.sampled", 0.0) - spent.get(f"{name}.starved", 0.0) for name in names)
+        waits = {
+            name: spent.get(f"{name}.blocked", 0.0) + spent.get(f"{name}.off_core", 0.0)
+            for name in names
+        }
+        work_s = sum(
+            spent.get(f"{name}.sampled", 0.0) - spent.get(f"{name}.starved", 0.0) for name in names
+        )
         is_known = work_s > 0
         batch_bytes = spent["bytes"] / num_batches
         return Window(
             step_s=spent["loop_s"] / num_batches,
-            wait_s=min(spent["wait_s"], spent["loop_s"]) / num_batches,  # for copies it is added once a group
+            wait_s=min(spent["wait_s"], spent["loop_s"])
+            / num_batches,  # for copies it is added once a group
             idle_share=min(1.0, spent["idle_s"] / (spent["loop_s"] * self.setting.num_threads)),
             read_share=waits["read"] / work_s if is_known else nan,
             lock_share=(sum(waits.values()) - waits["read"]) / work_s if is_known else nan,
@@ -164,13 +228,19 @@ class Tuning:
 
     def _num_side_by_side(self) -> int:
         """Return how many steps, or groups, the threads work on at a time."""
-        return 1 if self.recipe.is_shared else self.setting.num_threads
+        if self.recipe.is_shared:
+            return 1
+        return self.setting.num_threads
 
     def _num_settling(self) -> int:
-        """Return how many steps, or groups, are begun until those before are taken that were under way."""
-        return self.setting.num_threads if self.recipe.is_copied else self.setting.num_ahead + 1
+        """Return how many steps, or groups, are begun until those before are taken that were under
+        way."""
+        if self.recipe.is_copied:
+            return self.setting.num_threads
+        return self.setting.num_ahead + 1
 
 
 def _training_s(first: Mapping[str, float], last: Mapping[str, float]) -> float:
-    """Return the seconds between two states of the counters in which the caller of the loader did not wait for it."""
+    """Return the seconds between two states of the counters in which the caller of the loader did
+    not wait for it."""
     return last["loop_s"] - first["loop_s"] - (last["wait_s"] - first["wait_s"])

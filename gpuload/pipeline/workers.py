@@ -1,24 +1,28 @@
 """Workers: the threads that do steps ahead of the consumer, a bounded number.
 
-Roles. Only workers create, do and finish steps. Python never runs a signal handler in a worker, so no exception of a
-handler can break one off. The consumer allows steps up to an absolute number; if it is broken off
-anywhere and called again, it says the same once more. So no step can be lost, done twice or mixed
-up, wherever an exception comes (`tray.py` has the other half of the argument).
+Roles. Only workers create, do and finish steps. Python never runs a signal handler in a worker, so
+no exception of a handler can break one off. The consumer allows steps up to an absolute number; if
+it is broken off anywhere and called again, it says the same once more. So no step can be lost, done
+twice or mixed up, wherever an exception comes (`tray.py` has the other half of the argument).
 
-Copying. Steps that are only copied from files go to a queue of the core. The workers serve it without the interpreter's
-lock, and come back to Python when there is a step to prepare. Such a step lies on the tray as soon as it is prepared.
-``wait`` copies, too, until the step that is taken next is there.
+Copying. Steps that are only copied from files go to a queue of the core. The workers serve it
+without the interpreter's lock, and come back to Python when there is a step to prepare. Such a step
+lies on the tray as soon as it is prepared. ``wait`` copies, too, until the step that is taken next
+is there.
 
-Setting. How many threads there are, and how many steps are ahead, may change while they work (`tuning.py`). A worker
-that was called looks at the setting. If threads are missing, it starts them: in a worker no signal handler can break
-that off. If there are too many, each worker looks whether it should end before it waits for the next call, and behind
-the work of the last one: so no call is lost with a thread. Threads are counted before they start, and a new one looks
-whether all were stopped before it waits. ``stop`` first says that and then reads the count, so it ends each of them.
+Setting. How many threads there are, and how many steps are ahead, may change while they work
+(`tuning.py`). A worker that was called looks at the setting. If threads are missing, it starts
+them: in a worker no signal handler can break that off. If there are too many, each worker looks
+whether it should end before it waits for the next call, and behind the work of the last one: so no
+call is lost with a thread. Threads are counted before they start, and a new one looks whether all
+were stopped before it waits. ``stop`` first says that and then reads the count, so it ends each of
+them.
 
-Endings. The threads refer to the board, never to ``Workers``, so that garbage collection works. When ``Workers`` is
-dropped, a weak reference to it puts itself among the calls of the workers: its callback is a method of C that may run
-in any thread at any moment, waits for nothing, and cannot be broken off by a signal handler as a ``__del__`` could. The
-worker that gets it stops the others. ``close`` also waits for the threads.
+Endings. The threads refer to the board, never to ``Workers``, so that garbage collection works.
+When ``Workers`` is dropped, a weak reference to it puts itself among the calls of the workers: its
+callback is a method of C that may run in any thread at any moment, waits for nothing, and cannot be
+broken off by a signal handler as a ``__del__`` could. The worker that gets it stops the others.
+``close`` also waits for the threads.
 """
 
 from __future__ import annotations
@@ -49,14 +53,15 @@ class Workers:
     """Threads that do the steps of an epoch in order, some ahead.
 
     Args:
-        make: returns step 0, 1, 2, ..., not done yet, and None behind the last; called in order, by one worker at a
-            time.
+        make: returns step 0, 1, 2, ..., not done yet, and None behind the last; called in order, by
+            one worker at a time.
         num_steps: how many steps there are, at most.
-        setting: how many threads, that of the caller included if there is a queue; how many steps are begun beyond the
-            one that is being taken, at most.
+        setting: how many threads, that of the caller included if there is a queue; how many steps
+            are begun beyond the one that is being taken, at most.
         look: called by workers: returns the setting to follow; None: it stays as it is.
         counters: of the loader.
-        hands_out: True if the caller of the loader takes the steps, so that ``take`` adds to ``wait_s``.
+        hands_out: True if the caller of the loader takes the steps, so that ``take`` adds to
+            ``wait_s``.
         on_end: called by the last of the threads when it ends.
         queue: its work is done by the threads, besides; None where there is none.
     """
@@ -75,12 +80,17 @@ class Workers:
     ) -> None:
         look = look or (lambda: setting)
         has_waiter = queue is not None
-        self._board = board = _Board(make, num_steps, setting, look, counters, on_end, queue or Calls(), has_waiter)
+        self._board = board = _Board(
+            make, num_steps, setting, look, counters, on_end, queue or Calls(), has_waiter
+        )
         self._horizon, self._queue, board.hands_out = board.num_ahead, queue, hands_out
-        self._counters = counters if hands_out else None
-        # Before the threads start: if an exception of a signal handler comes right behind that, this object is dropped,
-        # and the reference ends the threads.
-        # The board holds the reference, not this object: a weak reference that goes with its object calls nothing.
+        if hands_out:
+            self._counters = counters
+        else:
+            self._counters = None
+        # Before the threads start: if an exception of a signal handler comes right behind that,
+        # this object is dropped, and the reference ends the threads. The board holds the reference,
+        # not this object: a weak reference that goes with its object calls nothing.
         board.owner_ref = weakref.ref(self, board.calls.end)
         num_threads = board.num_threads
         self._threads = threads.start(num_threads, _serve, board, stop=board.stop)
@@ -88,12 +98,13 @@ class Workers:
 
     def take(self, number: int) -> Step | None:
         """Return a step once it is done; it is kept until ``forget``. See ``Tray.take``."""
-        # A step of the queue lies on the tray before it is copied. The next group is begun in ``wait``, when the memory
-        # of the group before is back; a step that is done in Python's threads is whole, and the next is begun now.
+        # A step of the queue lies on the tray before it is copied. The next group is begun in
+        # ``wait``, when the memory of the group before is back; a step that is done in Python's
+        # threads is whole, and the next is begun now.
         self._allow(number + self._board.num_ahead + (self._queue is None))
         step = self._board.tray.take(number, self._counters)
-        # Done in Python's threads: its memory comes back only when the batch is dropped, so there is nothing to wait
-        # for.
+        # Done in Python's threads: its memory comes back only when the batch is dropped, so there
+        # is nothing to wait for.
         if step is not None and step.copies is None:
             self._allow(number + 1 + self._board.num_ahead)
         return step
@@ -111,8 +122,9 @@ class Workers:
     def wait(self, number: int, group: Step, copies: Copies, step: int) -> bool:
         """Wait until a step is copied, and copy, too; returns False if it has to be done again.
 
-        At the second step of a group the caller has dropped the batches of the group before, unless it keeps them. The
-        next group is begun then: it gets their memory, so that two groups are in memory and not three.
+        At the second step of a group the caller has dropped the batches of the group before, unless
+        it keeps them. The next group is begun then: it gets their memory, so that two groups are in
+        memory and not three.
 
         Args:
             number: of the group, which was taken.
@@ -126,13 +138,15 @@ class Workers:
         place = step - group.position.step
         if place or group.num_steps == 1:
             self._allow(number + 1 + self._board.num_ahead)
-        # It comes back after 20 ms at most, so that Ctrl-C and the error of a worker are not held up by a slow disk.
+        # It comes back after 20 ms at most, so that Ctrl-C and the error of a worker are not held
+        # up by a slow disk.
         while (state := copies.wait(place)) == face.NOT_DONE:
             self._board.tray.check()
         return state == face.DONE
 
     def forget(self, number: int) -> None:
-        """Let go of a step that was taken; a worker drops it, which takes longer than the caller should wait."""
+        """Let go of a step that was taken; a worker drops it, which takes longer than the caller
+        should wait."""
         step = self._board.tray.forget(number)
         if step is not None and not self._board.tray.is_stopped:
             self._board.past.append(step)
@@ -146,7 +160,9 @@ class Workers:
         self._board.stop()
         threads.join(self._threads)
         previous: list[threads.Thread] = []
-        while (later := self._board.later) is not previous:  # a worker that starts others replaces it before it ends
+        while (
+            later := self._board.later
+        ) is not previous:  # a worker that starts others replaces it before it ends
             threads.join(later)
             previous = later
 
@@ -155,20 +171,23 @@ class Calls:
     """Brings threads back to Python: `core.face.Queue` where there is no work but Python's.
 
     Attributes:
-        end: called with anything, as a weak reference calls back, lets one thread end; a method of C.
+        end: called with anything, as a weak reference calls back, lets one thread end; a method of
+            C.
     """
 
     def __init__(self) -> None:
         self._calls: SimpleQueue[object] = SimpleQueue()
-        self._waits: deque[float] = deque()  # seconds; an operation on it is one step of the interpreter
+        self._waits: deque[float] = (
+            deque()
+        )  # seconds; an operation on it is one step of the interpreter
         self.end = self._calls.put
 
     def serve(self) -> int:
         """Wait for a call; returns the number that it allows, -1 to end."""
         start_time = time.perf_counter()
         until = self._calls.get()
-        # Counted only after a wait has ended: a thread that still waits when the counters are read appears one call
-        # later.
+        # Counted only after a wait has ended: a thread that still waits when the counters are read
+        # appears one call later.
         self._waits.append(time.perf_counter() - start_time)
         return until if isinstance(until, int) else -1
 
@@ -196,7 +215,8 @@ class _Board:
         tray: the finished steps.
         past: the steps that were taken and forgotten; the next worker that is called drops them.
         calls: workers wait for one: how far they may go, or anything else to end.
-        owner_ref: a weak reference to ``Workers``; it puts itself among the calls when the consumer has dropped them.
+        owner_ref: a weak reference to ``Workers``; it puts itself among the calls when the consumer
+            has dropped them.
         num_parts: of a step: so many workers are called for one more.
         later: the threads that workers have started; replaced by another list, never changed.
         num_threads, num_ahead: the present setting; the thread that waits for steps is not counted.
@@ -217,31 +237,41 @@ class _Board:
         self._counters, self._on_end = counters, on_end
         self._look, self._setting, self._has_waiter = look, setting, has_waiter
         self.num_threads, self.num_ahead = self._threads_of(setting), setting.num_ahead
-        # Threads that have not ended; those of them that should go on, and those that should end and have not seen it.
-        self._num_alive, self._num_staying, self._num_surplus = self.num_threads, self.num_threads, 0
+        # Threads that have not ended; those of them that should go on, and those that should end
+        # and have not seen it.
+        self._num_alive, self._num_staying, self._num_surplus = (
+            self.num_threads,
+            self.num_threads,
+            0,
+        )
         self.calls = calls
         self.owner_ref: object = None
-        self._lock = threading.Lock()  # taken by workers alone, where no signal handler runs that could leave it locked
+        self._lock = (
+            threading.Lock()
+        )  # taken by workers alone, where no signal handler runs that could leave it locked
         self._step: Step | None = None  # the latest that was begun and of which parts are left,
         self._number = self._part = 0  # its number, and which part is the next
         self._next = self._allowed = 0
 
     def allow(self, until: int, num_workers: int) -> None:
-        """Let the workers go on to step ``until``, exclusive, and call some of them; said twice, it changes nothing."""
+        """Let the workers go on to step ``until``, exclusive, and call some of them; said twice, it
+        changes nothing."""
         self.calls.call(until, num_workers)
 
     def stop(self) -> None:
-        """Let each thread end after its current part; takes no lock, so that it may be called anywhere."""
+        """Let each thread end after its current part; takes no lock, so that it may be called
+        anywhere."""
         self.tray.stop()
-        # The flag is set before the count is read: `_follow` starts no thread after it, and a new one looks at it
-        # first.
+        # The flag is set before the count is read: `_follow` starts no thread after it, and a new
+        # one looks at it first.
         for _ in range(self._num_alive):
             self.calls.end(None)
 
     def serve(self) -> None:
-        """Be a worker: do parts of steps until there is nothing more that may be begun; then wait for a call."""
-        # The flag is read before each wait: a thread that was counted after `stop` has read the count gets no call to
-        # end.
+        """Be a worker: do parts of steps until there is nothing more that may be begun; then wait
+        for a call."""
+        # The flag is read before each wait: a thread that was counted after `stop` has read the
+        # count gets no call to end.
         while not self.tray.is_stopped and (until := self.calls.serve()) >= 0:
             self._drop_past()
             # Read without the lock, as each call passes here; `_follow` looks again with it.
@@ -252,7 +282,8 @@ class _Board:
                 if step.work(part):
                     self.tray.put(number, step)
                 del task, step  # a worker that waits must not keep a batch alive
-            # Only here, behind the work that it was called for: a worker that ended before would take its call with it.
+            # Only here, behind the work that it was called for: a worker that ended before would
+            # take its call with it.
             if self._num_surplus and self._is_surplus():
                 self.calls.leave()
                 return
@@ -260,32 +291,41 @@ class _Board:
             self.stop()  # this worker alone got the call of ``owner_ref``; the others end by this
 
     def _threads_of(self, setting: Setting) -> int:
-        """Return how many workers a setting means: the thread that waits does steps of a queue, too."""
+        """Return how many workers a setting means: the thread that waits does steps of a queue,
+        too."""
         return max(1, setting.num_threads - self._has_waiter)
 
     def _follow(self, setting: Setting, until: int) -> None:
-        """Have as many threads, and as many steps ahead, as a setting says; new threads begin with step ``until``."""
+        """Have as many threads, and as many steps ahead, as a setting says; new threads begin with
+        step ``until``."""
         with self._lock:
             if setting is self._setting or self.tray.is_stopped:
                 return
-            # Another worker may have followed the same setting between the look of this one and its lock.
+            # Another worker may have followed the same setting between the look of this one and its
+            # lock.
             self._setting = setting
             self.num_threads, self.num_ahead = self._threads_of(setting), setting.num_ahead
             missing, self._num_staying = self.num_threads - self._num_staying, self.num_threads
             num_new = max(0, missing - self._num_surplus)
             self._num_surplus = max(0, self._num_surplus - missing)
-            # Counted before they start, so `stop` never sends fewer calls to end than there are threads.
+            # Counted before they start, so `stop` never sends fewer calls to end than there are
+            # threads.
             self._num_alive += num_new
         # Without the lock: the other workers claim steps while the system makes threads.
         new_threads: list[threads.Thread] = []
         try:
             while len(new_threads) < num_new:
-                # One at a time: where the system gives no more, `start` drops all threads of its call, and those before
-                # stay.
+                # One at a time: where the system gives no more, `start` drops all threads of its
+                # call, and those before stay.
                 new_threads += threads.start(1, _serve, self, stop=self.stop)
         except (GpuloadError, MemoryError) as error:  # the threads that there are do the work
             if not threads.is_ending():
-                log.warning("%d of %d threads more were started; cause: %s", len(new_threads), num_new, error)
+                log.warning(
+                    "%d of %d threads more were started; cause: %s",
+                    len(new_threads),
+                    num_new,
+                    error,
+                )
         num_failures = num_new - len(new_threads)
         with self._lock:
             self._num_alive -= num_failures
@@ -301,7 +341,8 @@ class _Board:
         return is_surplus
 
     def _drop_past(self) -> None:
-        """Drop the steps that were let go of, and count the time of threads of the core: on them, and without work."""
+        """Drop the steps that were let go of, and count the time of threads of the core: on them,
+        and without work."""
         if self._counters is None:
             self.past.clear()
             return
@@ -312,14 +353,20 @@ class _Board:
                 if step.copies is not None:
                     times = dict(zip(TIMES, step.copies.times(), strict=True))
                     self._count_times(step, times, amounts)
-                    amounts["wait_s"] += step.copies.wait_s if self.hands_out else 0.0
+                    if self.hands_out:
+                        amounts["wait_s"] += step.copies.wait_s
+                    else:
+                        amounts["wait_s"] += 0.0
                     self._trace_copies(step, step.copies)
         self._counters.add(**amounts)
 
-    def _count_times(self, step: Step, times: Mapping[str, float], amounts: dict[str, float]) -> None:
+    def _count_times(
+        self, step: Step, times: Mapping[str, float], amounts: dict[str, float]
+    ) -> None:
         """Add the times of threads of the core, and bytes, to those of stages.
 
-        Where ops are done while records are read, waiting for storage is reading, and the rest is ops.
+        Where ops are done while records are read, waiting for storage is reading, and the rest is
+        ops.
         """
         amounts["read.bytes"] += step.num_read_bytes
         if not step.recipe.graph.ops:
@@ -331,7 +378,10 @@ class _Board:
         self._sampled_s += times["sampled"]
         self._waited_s += sum(waits.values())
         # The share of all samples so far: most groups of steps have none.
-        share = min(1.0, self._waited_s / self._sampled_s) if self._sampled_s else 0.0
+        if self._sampled_s:
+            share = min(1.0, self._waited_s / self._sampled_s)
+        else:
+            share = 0.0
         amounts["read.seconds"] += share * times["seconds"]
         amounts["ops.seconds"] += (1 - share) * times["seconds"]
         amounts["read.sampled"] += sum(waits.values())
@@ -345,8 +395,13 @@ class _Board:
         trace, first = None if self._counters is None else self._counters.trace, step.position
         if trace is not None:
             for place, begin_s, end_s, thread in copies.spans():
-                name = "ops" if step.recipe.graph.ops else "read"
-                trace.add(name, begin_s, end_s, epoch=first.epoch, step=first.step + place, thread=thread)
+                if step.recipe.graph.ops:
+                    name = "ops"
+                else:
+                    name = "read"
+                trace.add(
+                    name, begin_s, end_s, epoch=first.epoch, step=first.step + place, thread=thread
+                )
 
     def end(self) -> None:
         """Be the end of a worker."""
@@ -358,16 +413,19 @@ class _Board:
             self._on_end()
 
     def _claim(self, until: int) -> tuple[int, Step, int] | None:
-        """Return the number of the next step, the step, and which part of it to do; None if all may wait."""
+        """Return the number of the next step, the step, and which part of it to do; None if all may
+        wait."""
         with self._lock:
-            # Workers were called with different numbers and come here in any order: the furthest counts.
+            # Workers were called with different numbers and come here in any order: the furthest
+            # counts.
             self._allowed = max(self._allowed, min(until, self._num_steps))
             if self._step is None:
                 if self._next >= self._allowed:
                     return None
                 self._step, self._number, self._part = self._make(self._next), self._next, 0
                 if self._step is None:
-                    # `_make` was called behind the last step: with the lower bound no worker calls it again.
+                    # `_make` was called behind the last step: with the lower bound no worker calls
+                    # it again.
                     self._num_steps = self._allowed = self._next
                     return None
                 self.num_parts = min(self._step.num_parts, self.num_threads)
@@ -380,7 +438,8 @@ class _Board:
 
 
 def _serve(board: _Board) -> None:
-    """Be a thread; an error outside of a step ends all of them, and reaches the thread that waits."""
+    """Be a thread; an error outside of a step ends all of them, and reaches the thread that
+    waits."""
     try:
         board.serve()
     except BaseException as error:

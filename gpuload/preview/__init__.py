@@ -3,14 +3,17 @@
     gl.preview(loader)                              in a notebook: the page
     gl.preview(loader, records=[3, 14], epochs=3).save("page.html")
 
-Rows     are records: as the source has them (image files decoded), and behind all ops in the first epochs, with the
-         draws of the ops for the record. Other fields are texts.
-Pixels   of uint8 are shown as they are, and behind Normalize as they would be without it. Others are stretched, each
-         image by itself, from its least value to its greatest, which is written below. Of other than 3 channels the
-         first one is shown, of a volume the middle slice; labels of masks are colours.
-         Small images are enlarged by a whole factor; of large ones each pixel is the mean of a square.
-Boxes    and points that are marked (``source.mark``) are drawn into their image, a box with its label.
-Pairs    MixUp and CutMix mix a record with its partner in the loader's order, and the page names that.
+Rows     are records: as the source has them (image files decoded), and behind all ops in the first
+         epochs, with the draws of the ops for the record. Other fields are texts.
+Pixels   of uint8 are shown as they are, and behind Normalize as they would be without it. Others
+         are stretched, each image by itself, from its least value to its greatest, which is written
+         below. Of other than 3 channels the first one is shown, of a volume the middle slice;
+         labels of masks are colours. Small images are enlarged by a whole factor; of large ones
+         each pixel is the mean of a square.
+Boxes    and points that are marked (``source.mark``) are drawn into their image, a box with its
+label.
+Pairs    MixUp and CutMix mix a record with its partner in the loader's order, and the page names
+that.
 Formats  PNG (`preview.pictures`) and HTML with PNGs in it; nothing is loaded from elsewhere.
 """
 
@@ -32,18 +35,24 @@ from gpuload.display import markup
 from gpuload.display.pictures import Pixels, png
 from gpuload.display.values import image_axes
 from gpuload.errors import FileError, SpecError
+from gpuload.graph.graph import Graph
 from gpuload.loader import Loader
 from gpuload.ops import Copy, Decode, Normalize
-from gpuload.ops.graph import Graph
 from gpuload.order import check_count
 from gpuload.preview.pictures import empty, grid, image_pixels, text_pixels, wrap
 from gpuload.progress import Progress
 from gpuload.spec import INSTANCES, NUMBERS, is_whole
 
 MAX_TEXT = 200  # characters of a value beside a picture
-TITLE_SCALE, LEAST_TITLE = 2, 120  # of letters above columns, in a picture, and pixels that they may take
+TITLE_SCALE, LEAST_TITLE = (
+    2,
+    120,
+)  # of letters above columns, in a picture, and pixels that they may take
 TEXT_WIDTH = 320  # pixels of a cell without pictures, in a picture
-MOST_WEIGHTS, LEAST_CLASSES = 4, 8  # a vector with no more numbers other than 0 is shown as these, if it is so long
+MOST_WEIGHTS, LEAST_CLASSES = (
+    4,
+    8,
+)  # a vector with no more numbers other than 0 is shown as these, if it is so long
 
 
 @dataclass(frozen=True)
@@ -65,8 +74,13 @@ class Cell:
         parts = []
         for name, pixels, note in self.pictures:
             caption = markup.escape(f"{name}: {note}")
-            parts.append(f"<figure>{markup.image(pixels, name)}<figcaption>{caption}</figcaption></figure>")
-        texts, draws = ("".join(f"{markup.escape(line)}<br>" for line in lines) for lines in (self.texts, self.draws))
+            parts.append(
+                f"<figure>{markup.image(pixels, name)}<figcaption>{caption}</figcaption></figure>"
+            )
+        texts, draws = (
+            "".join(f"{markup.escape(line)}<br>" for line in lines)
+            for lines in (self.texts, self.draws)
+        )
         return f'{"".join(parts)}<div>{texts}</div><div class="notes">{draws}</div>'
 
     def to_pixels(self) -> Pixels:
@@ -77,7 +91,13 @@ class Cell:
         ]
         picture = wrap(figures) if figures else empty()
         lines = (*self.texts, *self.draws)
-        return grid([[picture], [text_pixels(lines, max(picture.shape[1], TEXT_WIDTH if not figures else 0))]], gap=2)
+        return grid(
+            [
+                [picture],
+                [text_pixels(lines, max(picture.shape[1], TEXT_WIDTH if not figures else 0))],
+            ],
+            gap=2,
+        )
 
 
 @dataclass(frozen=True, repr=False)
@@ -104,7 +124,10 @@ class Preview:
             FileError: the file cannot be written; one of this name stays as it was.
         """
         suffix = check_page_name(path)
-        content = self.to_html().encode() if suffix == ".html" else png(self.to_pixels())
+        if suffix == ".html":
+            content = self.to_html().encode()
+        else:
+            content = png(self.to_pixels())
         write_file(path, content)
 
     def __repr__(self) -> str:
@@ -119,7 +142,8 @@ class Preview:
         return f'<!doctype html><meta charset="utf-8"><title>gpuload preview</title>{self._table()}'
 
     def to_pixels(self) -> Pixels:
-        """Return the table as one picture, uint8 ``[height, width, 3]``: records from top to bottom."""
+        """Return the table as one picture, uint8 ``[height, width, 3]``: records from top to
+        bottom."""
         cells = [[cell.to_pixels() for cell in row] for row in self.rows]
         numbers = [text_pixels([f"record {record}"], TEXT_WIDTH) for record in self.records]
         widths = [max(cell.shape[1] for cell in column) for column in zip(*cells, strict=True)]
@@ -135,23 +159,28 @@ class Preview:
             (str(record), *(cell.to_html() for cell in row))
             for record, row in zip(self.records, self.rows, strict=True)
         ]
-        return markup.block(markup.numbered_list(self.ops), markup.table(("record", *self.titles), rows))
+        return markup.block(
+            markup.numbered_list(self.ops), markup.table(("record", *self.titles), rows)
+        )
 
 
-def preview(loader: Loader, records: int | Iterable[int] = 4, epochs: int | Iterable[int] = 2) -> Preview:
+def preview(
+    loader: Loader, records: int | Iterable[int] = 4, epochs: int | Iterable[int] = 2
+) -> Preview:
     """Return records of a loader before and behind its ops, to be looked at.
 
-    The array executor makes them on the CPU; the pixels of every other executor are equal, to the tolerance of the op.
-    The loader's position stays.
+    The array executor makes them on the CPU; the pixels of every other executor are equal, to the
+    tolerance of the op. The loader's position stays.
 
     Args:
         loader: the loader with the ops.
         records: how many records from the first one on, or their numbers.
-        epochs: how many epochs from the first one on, or their numbers. Without random ops one epoch is shown.
+        epochs: how many epochs from the first one on, or their numbers. Without random ops one
+            epoch is shown.
 
     Raises:
-        SpecError: ``records`` or ``epochs`` are no numbers; or several epochs of a mix are asked for, which has other
-            records in each.
+        SpecError: ``records`` or ``epochs`` are no numbers; or several epochs of a mix are asked
+            for, which has other records in each.
         DeviceError: an op runs in DALI alone.
         RecordIndexError, RecordError: there is no such record, or it is damaged.
     """
@@ -193,10 +222,23 @@ def preview(loader: Loader, records: int | Iterable[int] = 4, epochs: int | Iter
         columns = [[cell(raw, step, 0, "") for step in raw.steps_of(numbers)]]
         for epoch in epoch_numbers:
             steps = changed.steps_of(numbers, epoch)
-            partners = [_partners(raw, step, epoch, loader.graph.group) if loader.graph.mixes else "" for step in steps]
-            columns.append([cell(changed, step, epoch, text) for step, text in zip(steps, partners, strict=True)])
-    titles = ("as stored", *(f"epoch {epoch}" if is_random else "behind the ops" for epoch in epoch_numbers))
-    return Preview(titles, tuple(numbers), tuple(zip(*columns, strict=True)), tuple(map(str, loader.ops)))
+            partners = [
+                _partners(raw, step, epoch, loader.graph.group) if loader.graph.mixes else ""
+                for step in steps
+            ]
+            columns.append(
+                [
+                    cell(changed, step, epoch, text)
+                    for step, text in zip(steps, partners, strict=True)
+                ]
+            )
+    titles = (
+        "as stored",
+        *(f"epoch {epoch}" if is_random else "behind the ops" for epoch in epoch_numbers),
+    )
+    return Preview(
+        titles, tuple(numbers), tuple(zip(*columns, strict=True)), tuple(map(str, loader.ops))
+    )
 
 
 def check_page_name(path: str | os.PathLike[str]) -> str:
@@ -239,8 +281,13 @@ def write_file(path: str | os.PathLike[str], content: bytes) -> None:
 
 
 def _numbers(value: object, name: str, length: int | None) -> list[int]:
-    """Return the numbers that ``records`` or ``epochs`` stands for; ``length`` is the number of records there are."""
-    if isinstance(value, (list, tuple, range, np.ndarray)) and len(value) and all(map(is_whole, value)):
+    """Return the numbers that ``records`` or ``epochs`` stands for; ``length`` is the number of
+    records there are."""
+    if (
+        isinstance(value, (list, tuple, range, np.ndarray))
+        and len(value)
+        and all(map(is_whole, value))
+    ):
         return [int(number) for number in value]
     count = check_count(name, value)  # type: ignore[arg-type]  # check_count refuses all but numbers
     return list(range(count if length is None else min(count, length)))
@@ -249,14 +296,19 @@ def _numbers(value: object, name: str, length: int | None) -> list[int]:
 def _decode_files(loader: Loader) -> Loader:
     """Return the loader with an op behind its own that decodes the fields of image files."""
     files = [Decode(on=field.name) for field in loader.spec_out if field.encoded]
-    return loader.replace(ops=[*loader.ops, *files]) if files else loader
+    if files:
+        return loader.replace(ops=[*loader.ops, *files])
+    return loader
 
 
 def _partners(raw: Loader, step: int, epoch: int, group: int) -> str:
-    """Return a line about the partners of the record at a step of an epoch, as ``order.Groups`` has them."""
+    """Return a line about the partners of the record at a step of an epoch, as ``order.Groups`` has
+    them."""
     steps = [step ^ number for number in range(1, group) if step ^ number < len(raw)]
     numbers = [str(raw.batch_at(partner, epoch).records[0]) for partner in steps]
-    return f"partner: record{'s' * (len(numbers) > 1)} {', '.join(numbers)}" if numbers else "no partner"
+    if numbers:
+        return f"partner: record{'s' * (len(numbers) > 1)} {', '.join(numbers)}"
+    return "no partner"
 
 
 def _cell(loader: Loader, batch: Batch, note: str = "") -> Cell:
@@ -266,13 +318,19 @@ def _cell(loader: Loader, batch: Batch, note: str = "") -> Cell:
     pictures, texts = [], []
     for field in spec:
         value = values[field.name]
-        has_pixels = 0 not in value.shape[field.kind == INSTANCES :]  # there may be no masks of objects
+        has_pixels = (
+            0 not in value.shape[field.kind == INSTANCES :]
+        )  # there may be no masks of objects
         if has_pixels and value.dtype.kind in NUMBERS and image_axes(value, field):
-            pictures.append((field.name, *image_pixels(spec, values, field, normalized.get(field.name))))
+            pictures.append(
+                (field.name, *image_pixels(spec, values, field, normalized.get(field.name)))
+            )
         else:
             texts.append(f"{field.name}: {_text(values[field.name])[:MAX_TEXT]}")
     draws = [
-        f"{label}: {', '.join(f'{name} {_numbers_text(rows[0])}' for name, rows in draw.items())}"[:MAX_TEXT]
+        f"{label}: {', '.join(f'{name} {_numbers_text(rows[0])}' for name, rows in draw.items())}"[
+            :MAX_TEXT
+        ]
         for label, draw in batch.drawn.items()
     ]
     return Cell(tuple(pictures), tuple(texts), (*([note] if note else []), *draws))
@@ -291,14 +349,19 @@ def _normalized(graph: Graph) -> dict[str, Normalize]:
 
 
 def _text(value: NDArray[Any]) -> str:
-    """Return the value of a field that is no image; of a soft label the classes that have a weight."""
+    """Return the value of a field that is no image; of a soft label the classes that have a
+    weight."""
     if value.ndim == 1 and value.dtype.kind == "f" and value.size >= LEAST_CLASSES:
         places = np.flatnonzero(value)
         if 0 < places.size <= MOST_WEIGHTS:
             weights = ", ".join(f"{value[place]:.4g} of {place}" for place in places.tolist())
             return f"{weights} ({value.size} classes)"
-    return str(value[()]) if value.ndim == 0 else _numbers_text(value)
+    if value.ndim == 0:
+        return str(value[()])
+    return _numbers_text(value)
 
 
 def _numbers_text(value: NDArray[Any]) -> str:
-    return " ".join(np.array2string(np.asarray(value), precision=4, separator=", ", threshold=40).split())
+    return " ".join(
+        np.array2string(np.asarray(value), precision=4, separator=", ", threshold=40).split()
+    )

@@ -1,7 +1,7 @@
 """Font: the characters of ASCII as pixels, for words in pictures; others become a question mark.
 
-Layout  5 bytes a character, one for each column from left to right; bit 0 is the uppermost of 8 rows. This is the table
-        that small displays of characters have had since the HD44780.
+Layout  5 bytes a character, one for each column from left to right; bit 0 is the uppermost of 8
+        rows. This is the table that small displays of characters have had since the HD44780.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ TABLE = (
 
 def draw_line(text: str, scale: int = 1) -> NDArray[np.bool_]:
     """Return where a line of text has ink, bool ``[HEIGHT * scale, WIDTH * scale * len(text)]``."""
-    codes = np.array([ord(letter) if FIRST <= ord(letter) <= LAST else ord("?") for letter in text], np.int64)
+    codes = np.array(
+        [ord(letter) if FIRST <= ord(letter) <= LAST else ord("?") for letter in text], np.int64
+    )
     columns = np.frombuffer(bytes.fromhex(TABLE), np.uint8).reshape(-1, 5, 1)
     bits = np.unpackbits(columns, axis=2, bitorder="little")  # [character, column, row]
     ink = np.zeros((len(codes), WIDTH, HEIGHT), np.bool_)

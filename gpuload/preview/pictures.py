@@ -25,7 +25,8 @@ BOX_COLOUR, POINT_COLOUR, INK, PAPER = (255, 64, 32), (32, 224, 255), (40, 40, 4
 def image_pixels(
     spec: Spec, values: dict[str, Any], field: Field, normalize: Normalize | None = None
 ) -> tuple[Pixels, str]:
-    """Return an image of a record as it is shown, and a note about it: its size, the range of its values.
+    """Return an image of a record as it is shown, and a note about it: its size, the range of its
+    values.
 
     Args:
         spec: the fields of the record.
@@ -36,9 +37,15 @@ def image_pixels(
     value = np.asarray(values[field.name])
     axes = image_axes(value, field)
     if field.kind == INSTANCES:
-        image, note = object_labels(value), f"{len(value)} masks, {' x '.join(map(str, value.shape[1:]))}"
+        image, note = (
+            object_labels(value),
+            f"{len(value)} masks, {' x '.join(map(str, value.shape[1:]))}",
+        )
     else:
-        image, note = middle_plane(value, axes), f"{value.dtype} {' x '.join(map(str, value.shape))}"
+        image, note = (
+            middle_plane(value, axes),
+            f"{value.dtype} {' x '.join(map(str, value.shape))}",
+        )
     if axes.startswith("D"):
         note += f", slice {middle_slice(len(value))}"
     step = max(1, -(-max(image.shape[:2]) // LARGEST_SIDE))
@@ -53,7 +60,8 @@ def image_pixels(
 
 
 def _bytes_before(normalize: Normalize, image: NDArray[Any]) -> Pixels:
-    """Return the bytes of which an op made an image ``[height, width, channels]``; no number is 0."""
+    """Return the bytes of which an op made an image ``[height, width, channels]``; no number is
+    0."""
     values = image.astype(np.float64) * normalize.std + normalize.mean
     return np.rint(np.nan_to_num(values, nan=0.0)).clip(0, 255).astype(np.uint8)
 
@@ -61,7 +69,8 @@ def _bytes_before(normalize: Normalize, image: NDArray[Any]) -> Pixels:
 def _draw_annotations(
     pixels: Pixels, spec: Spec, values: dict[str, Any], size: tuple[int, ...], scale: float
 ) -> None:  # fmt: skip
-    """Draw the marked boxes, with the label of each, and points of a record into its image, which was scaled."""
+    """Draw the marked boxes, with the label of each, and points of a record into its image, which
+    was scaled."""
     for field in spec:
         numbers = np.asarray(values[field.name])
         if not (field.holds_boxes or field.holds_points) or numbers.ndim < 1:
@@ -70,17 +79,24 @@ def _draw_annotations(
         sizes = np.broadcast_to(np.array(size, np.int32), (len(numbers), 2))
         if field.holds_boxes:
             labels = _labels_of_boxes(spec, values, field.name, len(numbers))
-            for corners, label in zip(boxes.to_corners(numbers, field.kind, sizes) * scale, labels, strict=True):
+            for corners, label in zip(
+                boxes.to_corners(numbers, field.kind, sizes) * scale, labels, strict=True
+            ):
                 _draw_box(pixels, corners, label)
         else:
             for x, y in boxes.to_pixels(numbers, field.kind, sizes) * scale:
-                if np.isfinite([x, y]).all() and 0 <= x <= pixels.shape[1] and 0 <= y <= pixels.shape[0]:
+                if (
+                    np.isfinite([x, y]).all()
+                    and 0 <= x <= pixels.shape[1]
+                    and 0 <= y <= pixels.shape[0]
+                ):
                     _fill(pixels, x - 3, y - 3, x + 3, y + 3, INK)
                     _fill(pixels, x - 2, y - 2, x + 2, y + 2, POINT_COLOUR)
 
 
 def _labels_of_boxes(spec: Spec, values: dict[str, Any], name: str, count: int) -> list[str]:
-    """Return the label of each box as text: the first field that has one number or text for each; else nothing."""
+    """Return the label of each box as text: the first field that has one number or text for each;
+    else nothing."""
     for field in spec:
         labels = np.asarray(values[field.name])
         if field.rows_of == name and labels.shape == (count,):
@@ -89,7 +105,8 @@ def _labels_of_boxes(spec: Spec, values: dict[str, Any], name: str, count: int) 
 
 
 def _draw_box(pixels: Pixels, corners: NDArray[np.float64], label: str) -> None:
-    """Draw the outline of a box, two pixels wide, inside of it, and its label; nothing of a box that is flat."""
+    """Draw the outline of a box, two pixels wide, inside of it, and its label; nothing of a box
+    that is flat."""
     left, top, right, bottom = corners
     if not np.isfinite(corners).all() or left >= right or top >= bottom:
         return
@@ -105,7 +122,9 @@ def _draw_box(pixels: Pixels, corners: NDArray[np.float64], label: str) -> None:
         place[:] = np.where(ink[: place.shape[0], : place.shape[1], None], PAPER, BOX_COLOUR)
 
 
-def _fill(pixels: Pixels, left: float, top: float, right: float, bottom: float, colour: Colour) -> None:
+def _fill(
+    pixels: Pixels, left: float, top: float, right: float, bottom: float, colour: Colour
+) -> None:
     x, y, end_x, end_y = (max(0, round(float(side))) for side in (left, top, right, bottom))
     pixels[y:end_y, x:end_x] = colour
 
@@ -114,11 +133,15 @@ def text_pixels(lines: Iterable[str], width: int, scale: int = 1) -> Pixels:
     """Return lines of text as a picture, each broken where it is wider than ``width`` pixels."""
     num_letters = max(width // (font.WIDTH * scale), 8)
     parts = [part for line in lines for part in textwrap.wrap(line, num_letters)]
-    return grid([[_ink(part, scale)] for part in parts], gap=0) if parts else empty()
+    if parts:
+        return grid([[_ink(part, scale)] for part in parts], gap=0)
+    return empty()
 
 
 def _ink(text: str, scale: int) -> Pixels:
-    return np.where(font.draw_line(text, scale)[..., None], np.array(INK, np.uint8), np.array(PAPER, np.uint8))
+    return np.where(
+        font.draw_line(text, scale)[..., None], np.array(INK, np.uint8), np.array(PAPER, np.uint8)
+    )
 
 
 def empty() -> Pixels:
@@ -130,16 +153,23 @@ def wrap(pictures: Sequence[Pixels]) -> Pixels:
     """Return pictures side by side, in as many lines as they need."""
     lines: list[list[Pixels]] = [[]]
     for picture in pictures:
-        if lines[-1] and sum(neighbour.shape[1] + GAP for neighbour in lines[-1]) + picture.shape[1] > LINE_WIDTH:
+        if (
+            lines[-1]
+            and sum(neighbour.shape[1] + GAP for neighbour in lines[-1]) + picture.shape[1]
+            > LINE_WIDTH
+        ):
             lines.append([])
         lines[-1].append(picture)
     return grid([[grid([line]) if line else empty()] for line in lines], gap=0)
 
 
 def grid(rows: Sequence[Sequence[Pixels]], gap: int = GAP) -> Pixels:
-    """Return pictures in rows and columns, each at the upper left of its place, with a gap behind and below it."""
+    """Return pictures in rows and columns, each at the upper left of its place, with a gap behind
+    and below it."""
     heights = [max(picture.shape[0] for picture in row) + gap for row in rows]
-    widths = [max(picture.shape[1] for picture in column) + gap for column in zip(*rows, strict=True)]
+    widths = [
+        max(picture.shape[1] for picture in column) + gap for column in zip(*rows, strict=True)
+    ]
     result = np.full((sum(heights), sum(widths), 3), PAPER, np.uint8)
     for row, top in zip(rows, accumulate(heights, initial=0), strict=False):
         for picture, left in zip(row, accumulate(widths, initial=0), strict=False):

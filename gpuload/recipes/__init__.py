@@ -1,4 +1,5 @@
-"""Recipes: the ops of well-known trainings, each in one call, made of public ops and printed as their code."""
+"""Recipes: the ops of well-known trainings, each in one call, made of public ops and printed as
+their code."""
 
 from typing import TYPE_CHECKING
 
@@ -38,7 +39,15 @@ __all__ = [
 lazy.attach(
     __name__,
     {
-        "classification": ("cifar10", "deit", "resnet50", "resnet50_a1", "resnet50_a2", "resnet50_a3", "resnet50_v2"),
+        "classification": (
+            "cifar10",
+            "deit",
+            "resnet50",
+            "resnet50_a1",
+            "resnet50_a2",
+            "resnet50_a3",
+            "resnet50_v2",
+        ),
         "code": ("Ops",),
         "dense": ("lsj", "segmentation", "ssd", "ssdlite"),
         "views": ("dino", "mae", "simclr"),

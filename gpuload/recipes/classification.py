@@ -1,10 +1,11 @@
 """Recipes that train classifiers: ResNet-50 as torchvision and timm train it, DeiT, CIFAR-10.
 
-Sources  torchvision, references/classification (presets.py, train.py), and "How to Train State-Of-The-Art Models Using
-         TorchVision's Latest Primitives" (https://github.com/pytorch/vision/issues/3995); Wightman et al., "ResNet
-         strikes back" (2021), table 2; DeiT, main.py and datasets.py (https://github.com/facebookresearch/deit); He et
-         al. (2016), Zagoruyko and Komodakis, "Wide Residual Networks" (2016), Cubuk et al., "AutoAugment" (2019),
-         DeVries and Taylor, "Cutout" (2017) for CIFAR-10.
+Sources  torchvision, references/classification (presets.py, train.py), and "How to Train
+         State-Of-The-Art Models Using TorchVision's Latest Primitives"
+         (https://github.com/pytorch/vision/issues/3995); Wightman et al., "ResNet strikes back"
+         (2021), table 2; DeiT, main.py and datasets.py (https://github.com/facebookresearch/deit);
+         He et al. (2016), Zagoruyko and Komodakis, "Wide Residual Networks" (2016), Cubuk et al.,
+         "AutoAugment" (2019), DeVries and Taylor, "Cutout" (2017) for CIFAR-10.
 Differs  docs/recipes.md
 """
 
@@ -16,7 +17,15 @@ from dataclasses import dataclass
 from gpuload import ops
 from gpuload.ops import Op
 from gpuload.recipes.code import Ops
-from gpuload.recipes.form import IMAGE, IMAGENET_FILL, IMAGENET_MEAN, IMAGENET_STD, LABEL, Form, Numbers
+from gpuload.recipes.form import (
+    IMAGE,
+    IMAGENET_FILL,
+    IMAGENET_MEAN,
+    IMAGENET_STD,
+    LABEL,
+    Form,
+    Numbers,
+)
 
 CIFAR_MEAN, CIFAR_STD = (125.3, 123.0, 113.9), (63.0, 62.1, 66.7)  # those of Wide Residual Networks
 NUM_CLASSES = 1000  # of ImageNet
@@ -44,24 +53,30 @@ def resnet50(
     label: str = LABEL,
     antialias: bool | str = True,
 ) -> Ops:
-    """Return the ops of torchvision's reference for ResNet-50, by which its weights ``IMAGENET1K_V1`` were trained.
+    """Return the ops of torchvision's reference for ResNet-50, by which its weights
+    ``IMAGENET1K_V1`` were trained.
 
-    With ``policy``, ``erasing``, ``mixup``, ``cutmix`` and ``smoothing`` it is any recipe of that reference;
-    `resnet50_v2` is its newer one.
+    With ``policy``, ``erasing``, ``mixup``, ``cutmix`` and ``smoothing`` it is any recipe of that
+    reference; `resnet50_v2` is its newer one.
 
     Args:
-        train: True for training: a random crop, mirrored or not; False for evaluation: the middle of the image.
+        train: True for training: a random crop, mirrored or not; False for evaluation: the middle
+            of the image.
         size: the side of the result, pixels.
         resize: the shorter side before the middle is cut out, for evaluation, pixels.
-        policy: an op between mirroring and normalising, ``gl.ops.TrivialAugmentWide(interpolation="linear")`` say.
+        policy: an op between mirroring and normalising,
+            ``gl.ops.TrivialAugmentWide(interpolation="linear")`` say.
         erasing: the probability that a box is erased.
-        mixup: alpha of MixUp; 0 leaves it out. With ``cutmix`` one of both is drawn for each pair of images.
+        mixup: alpha of MixUp; 0 leaves it out. With ``cutmix`` one of both is drawn for each pair
+            of images.
         cutmix: alpha of CutMix; 0 leaves it out.
-        smoothing: the share of each label that is spread over all classes; do not smooth in the loss, too.
-        num_classes: the number of classes: labels become vectors, which MixUp, CutMix and smoothing need. None: they
-            stay numbers.
-        repeats: views of each image that are augmented on their own, the fields ``image_0``, ``image_1`` and so on with
-            ``label_0`` and so on: repeated augmentation, with all repeats of an image in one batch.
+        smoothing: the share of each label that is spread over all classes; do not smooth in the
+            loss, too.
+        num_classes: the number of classes: labels become vectors, which MixUp, CutMix and smoothing
+            need. None: they stay numbers.
+        repeats: views of each image that are augmented on their own, the fields ``image_0``,
+            ``image_1`` and so on with ``label_0`` and so on: repeated augmentation, with all
+            repeats of an image in one batch.
         mean: the number that is subtracted from the pixels, or one for each channel, 0 to 255.
         std: the number that the differences are divided by, or one for each channel, 0 to 255.
         dtype: the dtype of the images: ``"float32"``, ``"float16"`` or ``"bfloat16"``.
@@ -69,7 +84,8 @@ def resnet50(
         images: the form of the source's images: ``"encoded"`` files, ``"HWC"`` or ``"CHW"`` pixels.
         image: the field of the images.
         label: the field of the labels.
-        antialias: the smoothing of the resize; ``"pil"`` makes every value as Pillow up to 12 does, more slowly.
+        antialias: the smoothing of the resize; ``"pil"`` makes every value as Pillow up to 12 does,
+            more slowly.
 
     Raises:
         SpecError: an argument has a wrong type or value.
@@ -78,7 +94,10 @@ def resnet50(
     if not train:
         return form.evaluation(size, resize, "linear")
     steps: list[Op] = [ops.RandomResizedCrop(size, antialias=antialias), ops.RandomFlip()]
-    behind = [ops.Erasing(p=erasing)] if erasing else []
+    if erasing:
+        behind = [ops.Erasing(p=erasing)]
+    else:
+        behind = []
     labels = _Labels(form, label, num_classes, smoothing, mixup, cutmix)
     return labels.whole([*steps, *([policy] if policy else [])], behind, repeats)
 
@@ -98,10 +117,11 @@ def resnet50_v2(
     label: str = LABEL,
     antialias: bool | str = True,
 ) -> Ops:
-    """Return the ops of torchvision's newer recipe for ResNet-50, by which ``IMAGENET1K_V2`` was trained.
+    """Return the ops of torchvision's newer recipe for ResNet-50, by which ``IMAGENET1K_V2`` was
+    trained.
 
-    TrivialAugmentWide, erasing (0.1), MixUp (0.2) or CutMix (1.0), labels smoothed by 0.1. torchvision repeats each
-    image 4 times, ``repeats=4``.
+    TrivialAugmentWide, erasing (0.1), MixUp (0.2) or CutMix (1.0), labels smoothed by 0.1.
+    torchvision repeats each image 4 times, ``repeats=4``.
 
     Args:
         train: as of `resnet50`.
@@ -150,8 +170,8 @@ def resnet50_a1(
 ) -> Ops:
     """Return the ops of recipe A1 of "ResNet strikes back", timm's: 600 epochs.
 
-    timm's RandAugment (``rand-m7-mstd0.5-inc1``), MixUp (0.2) or CutMix (1.0), labels smoothed by 0.1, for the loss of
-    binary cross-entropy. timm repeats each image 3 times, ``repeats=3``.
+    timm's RandAugment (``rand-m7-mstd0.5-inc1``), MixUp (0.2) or CutMix (1.0), labels smoothed by
+    0.1, for the loss of binary cross-entropy. timm repeats each image 3 times, ``repeats=3``.
 
     Args:
         train: as of `resnet50`, like all that follow.
@@ -190,7 +210,8 @@ def resnet50_a2(
     label: str = LABEL,
     antialias: bool | str = True,
 ) -> Ops:
-    """Return the ops of recipe A2 of "ResNet strikes back", timm's: 300 epochs; A1 with MixUp (0.1), and no smoothing.
+    """Return the ops of recipe A2 of "ResNet strikes back", timm's: 300 epochs; A1 with MixUp
+    (0.1), and no smoothing.
 
     Args:
         train: as of `resnet50`, like all that follow.
@@ -228,9 +249,11 @@ def resnet50_a3(
     label: str = LABEL,
     antialias: bool | str = True,
 ) -> Ops:
-    """Return the ops of recipe A3 of "ResNet strikes back", timm's: 100 epochs of images of 160 pixels.
+    """Return the ops of recipe A3 of "ResNet strikes back", timm's: 100 epochs of images of 160
+    pixels.
 
-    timm's RandAugment (``rand-m6-mstd0.5-inc1``), MixUp (0.1) or CutMix (1.0); images are not repeated.
+    timm's RandAugment (``rand-m6-mstd0.5-inc1``), MixUp (0.1) or CutMix (1.0); images are not
+    repeated.
 
     Args:
         train: as of `resnet50`.
@@ -270,8 +293,8 @@ def deit(
 ) -> Ops:
     """Return the ops of DeiT, by which vision transformers are trained.
 
-    timm's RandAugment (``rand-m9-mstd0.5-inc1``), boxes erased by noise (0.25), MixUp (0.8) or CutMix (1.0), labels
-    smoothed by 0.1. DeiT repeats each image 3 times, ``repeats=3``.
+    timm's RandAugment (``rand-m9-mstd0.5-inc1``), boxes erased by noise (0.25), MixUp (0.8) or
+    CutMix (1.0), labels smoothed by 0.1. DeiT repeats each image 3 times, ``repeats=3``.
 
     Args:
         train: as of `resnet50`, like all that follow.
@@ -312,14 +335,16 @@ def cifar10(
     images: str = "CHW",
     image: str = IMAGE,
 ) -> Ops:
-    """Return the ops by which CIFAR-10 is trained: 4 pixels around the image, a crop of 32 x 32, mirrored or not.
+    """Return the ops by which CIFAR-10 is trained: 4 pixels around the image, a crop of 32 x 32,
+    mirrored or not.
 
     ``cifar10(policy=True, cutout=16)`` is AutoAugment's.
 
     Args:
         train: True for training, False for evaluation, which only normalises.
         policy: apply AutoAugment's policy for CIFAR-10.
-        cutout: the side of the square that is covered, pixels: 16 in the papers of Cutout and AutoAugment; 0 for none.
+        cutout: the side of the square that is covered, pixels: 16 in the papers of Cutout and
+            AutoAugment; 0 for none.
         mean: as of `resnet50`, like all that follow.
         std: the standard deviation of the pixels.
         dtype: the dtype of the images.
@@ -335,7 +360,8 @@ def cifar10(
         return form.whole([])
     steps: list[Op] = [ops.RandomCrop(32, pad=4), ops.RandomFlip()]
     return form.whole(
-        [*steps, *([ops.AutoAugment("cifar10")] if policy else [])], [ops.Cutout(cutout)] if cutout else []
+        [*steps, *([ops.AutoAugment("cifar10")] if policy else [])],
+        [ops.Cutout(cutout)] if cutout else [],
     )
 
 
@@ -349,7 +375,8 @@ def _timm_steps(size: int, policy: str, antialias: bool | str) -> list[Op]:
 
 
 def _timm(labels: _Labels, train: bool, size: int, policy: str, repeats: int) -> Ops:
-    """Return a recipe of "ResNet strikes back"; its evaluation cuts out 0.95 of the shorter side."""
+    """Return a recipe of "ResNet strikes back"; its evaluation cuts out 0.95 of the shorter
+    side."""
     if not train:
         # The test crop ratio of "ResNet strikes back".
         return labels.form.evaluation(size, int(size / 0.95), "cubic")
@@ -394,18 +421,33 @@ class _Labels:
             raise form.refuse("repeats", repeats, "a whole number of at least 1")
         if repeats == 1:
             return form.whole(steps, last, self._steps(self.label, form.image))
-        views, labels = (tuple(f"{name}_{n}" for n in range(repeats)) for name in (form.image, self.label))
-        mixes = [op for view, label in zip(views, labels, strict=True) for op in self._steps(label, view)]
+        views, labels = (
+            tuple(f"{name}_{n}" for n in range(repeats)) for name in (form.image, self.label)
+        )
+        mixes = [
+            op for view, label in zip(views, labels, strict=True) for op in self._steps(label, view)
+        ]
         copies = [ops.Copy(form.image, to=views), ops.Copy(self.label, to=labels)]
-        return Ops([*form.decode(), *copies, *form.on_views(views, steps, last), *mixes, *form.cast(views)])
+        return Ops(
+            [*form.decode(), *copies, *form.on_views(views, steps, last), *mixes, *form.cast(views)]
+        )
 
     def _steps(self, label: str, image: str) -> list[Op]:
         """Return the ops for the labels of a field, and those for labels and images together."""
         if self.num_classes is None:
             return []
-        on = None if (image, label) == (IMAGE, LABEL) else (image, label)
-        mixes: list[Op] = [ops.MixUp(self.mixup, on=on)] if self.mixup else []
-        mixes += [ops.CutMix(self.cutmix, on=on)] if self.cutmix else []
+        if (image, label) == (IMAGE, LABEL):
+            on = None
+        else:
+            on = (image, label)
+        if self.mixup:
+            mixes: list[Op] = [ops.MixUp(self.mixup, on=on)]
+        else:
+            mixes = []
+        if self.cutmix:
+            mixes += [ops.CutMix(self.cutmix, on=on)]
+        else:
+            mixes += []
         if len(mixes) > 1:
             mixes = [ops.OneOf([ops.MixUp(self.mixup), ops.CutMix(self.cutmix)], on=on)]
         return [ops.OneHot(self.num_classes, smoothing=self.smoothing, on=label), *mixes]

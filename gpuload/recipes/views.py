@@ -1,10 +1,10 @@
 """Recipes that train without labels: SimCLR, DINO, MAE.
 
-Sources  Chen et al., "A Simple Framework for Contrastive Learning of Visual Representations" (2020), appendix A, and
-         https://github.com/google-research/simclr; Caron et al., "Emerging Properties in Self-Supervised Vision
-         Transformers" (2021), and main_dino.py of https://github.com/facebookresearch/dino; He et al., "Masked
-         Autoencoders Are Scalable Vision Learners" (2021), and main_pretrain.py of
-         https://github.com/facebookresearch/mae.
+Sources  Chen et al., "A Simple Framework for Contrastive Learning of Visual Representations"
+         (2020), appendix A, and https://github.com/google-research/simclr; Caron et al., "Emerging
+         Properties in Self-Supervised Vision Transformers" (2021), and main_dino.py of
+         https://github.com/facebookresearch/dino; He et al., "Masked Autoencoders Are Scalable
+         Vision Learners" (2021), and main_pretrain.py of https://github.com/facebookresearch/mae.
 Differs  docs/recipes.md
 """
 
@@ -36,8 +36,8 @@ def simclr(
 ) -> Ops:
     """Return the ops of SimCLR: two views of each image, the fields ``view_0`` and ``view_1``.
 
-    Pixels are from 0 to 1, as in the authors' code. For CIFAR-10 the paper has ``simclr(size=32, strength=0.5,
-    blur=0)``.
+    Pixels are from 0 to 1, as in the authors' code. For CIFAR-10 the paper has
+    ``simclr(size=32, strength=0.5, blur=0)``.
 
     Args:
         train: True for two views; False for evaluation: the middle of the image, in its own field.
@@ -90,16 +90,19 @@ def dino(
     image: str = IMAGE,
     antialias: bool | str = True,
 ) -> Ops:
-    """Return the ops of DINO: two global and eight local crops of each image, by three different lists of ops.
+    """Return the ops of DINO: two global and eight local crops of each image, by three different
+    lists of ops.
 
     The fields are ``global_0``, ``global_1``, and ``local_0`` to ``local_7``.
 
     Args:
-        train: True for these crops; False for evaluation: the middle of the image, in its own field.
+        train: True for these crops; False for evaluation: the middle of the image, in its own
+            field.
         size: the side of the global crops, pixels.
         local_size: the side of the local crops, pixels.
         num_local: the number of local crops.
-        scale: least and greatest part of the area in a global crop; the authors' is (0.14, 1) without local ones.
+        scale: least and greatest part of the area in a global crop; the authors' is (0.14, 1)
+            without local ones.
         local_scale: the same of a local crop.
         mean: as of `resnet50`, like all that follow.
         std: the standard deviation of the pixels.
@@ -155,7 +158,8 @@ def mae(
     image: str = IMAGE,
     antialias: bool | str = True,
 ) -> Ops:
-    """Return the ops by which masked autoencoders are trained: a crop of 0.2 to 1 of the area, mirrored or not.
+    """Return the ops by which masked autoencoders are trained: a crop of 0.2 to 1 of the area,
+    mirrored or not.
 
     The patches are masked in the model.
 
@@ -179,7 +183,9 @@ def mae(
         return form.evaluation(size, int(size / (224 / 256)) if size <= 224 else size, "cubic")
     return form.whole(
         [
-            ops.RandomResizedCrop(size, scale=(0.2, 1.0), interpolation="cubic", antialias=antialias),
+            ops.RandomResizedCrop(
+                size, scale=(0.2, 1.0), interpolation="cubic", antialias=antialias
+            ),
             ops.RandomFlip(),
         ]
     )

@@ -1,1 +1,2 @@
-"""Sources: records by number, and the parts that all sources share; the sources of files are in `formats`."""
+"""Sources: records by number, and the parts that all sources share; the sources of files are in
+`formats`."""

@@ -1,11 +1,12 @@
 """Arrays in memory: record i is the i-th item of each array.
 
 Memory  the arrays are not copied: values that are written into them later are read from then on.
-Texts   an array of objects that are all str, or all bytes, as a column of pandas is, is a field of text of any length.
-        Its texts are copied into one piece of memory.
-Maps    an array of a file (``numpy.memmap``, ``numpy.load(..., mmap_mode=...)``) is refused: if the file is cut short
-        while it is read, the system ends the process, and nothing here would notice a file that changed. ``gl.npy`` and
-        ``gl.fixed`` map files with a guard, and look whether they changed.
+Texts   an array of objects that are all str, or all bytes, as a column of pandas is, is a field of
+        text of any length. Its texts are copied into one piece of memory.
+Maps    an array of a file (``numpy.memmap``, ``numpy.load(..., mmap_mode=...)``) is refused: if the
+        file is cut short while it is read, the system ends the process, and nothing here would
+        notice a file that changed. ``gl.npy`` and ``gl.fixed`` map files with a guard, and look
+        whether they changed.
 Access  arrays in C order by the core, which gathers their bytes, or by NumPy; the records of others
         are brought into C order first. Any byte order; the fields come out native.
 """
@@ -31,17 +32,22 @@ HASHED_BYTES = 1 << 20  # of the beginning, the middle and the end of each array
 
 
 def arrays(**fields: ArrayLike) -> ArraysSource:
-    """Return the records of arrays of one length, a field for each: ``gl.arrays(image=images, label=labels)``.
+    """Return the records of arrays of one length, a field for each:
+    ``gl.arrays(image=images, label=labels)``.
 
-    The fields of a structured array become the record's fields. Objects that are texts, as in a column of pandas, are a
-    field of text of any length.
+    The fields of a structured array become the record's fields. Objects that are texts, as in a
+    column of pandas, are a field of text of any length.
 
     Raises:
-        SpecError: no array, arrays of different lengths, without axes, of Python objects that are no texts, or of
-            files.
+        SpecError: no array, arrays of different lengths, without axes, of Python objects that are
+            no texts, or of files.
     """
     if not fields:
-        raise SpecError("gl.arrays() without arrays", cause="a record needs a field", remedy="gl.arrays(image=images)")
+        raise SpecError(
+            "gl.arrays() without arrays",
+            cause="a record needs a field",
+            remedy="gl.arrays(image=images)",
+        )
     columns = {name: as_array(name, value, is_field=True) for name, value in fields.items()}
     lengths = {name: len(array) for name, array in columns.items()}
     if len(set(lengths.values())) > 1:
@@ -60,7 +66,8 @@ class ArraysSource(LeafSource):
 
     def __init__(self, fields: dict[str, Array]) -> None:
         self._leaves = tuple(
-            TextLeaf(name, array) if array.dtype.hasobject else ArrayLeaf(name, array) for name, array in fields.items()
+            TextLeaf(name, array) if array.dtype.hasobject else ArrayLeaf(name, array)
+            for name, array in fields.items()
         )
         self._names, self._length = tuple(fields), self._leaves[0].num_records
         super().__init__(tuple(leaf.group for leaf in self._leaves))
@@ -70,7 +77,9 @@ class ArraysSource(LeafSource):
 
     def __reduce__(self) -> tuple[Any, ...]:
         self.check_open()
-        return type(self), ({name: leaf.array for name, leaf in zip(self._names, self._leaves, strict=True)},)
+        return type(self), (
+            {name: leaf.array for name, leaf in zip(self._names, self._leaves, strict=True)},
+        )
 
     def _where(self, number: int) -> str:
         return f"arrays, record {number}"
@@ -83,15 +92,19 @@ class ArraysSource(LeafSource):
         return ArrayLeaf.how
 
     def _digest(self) -> str:
-        """Return a short text of names, dtypes, shapes, and the values of the first, middle and last MiB of each.
+        """Return a short text of names, dtypes, shapes, and the values of the first, middle and
+        last MiB of each.
 
         How they lie in memory makes no difference: NumPy changes that when arrays are pickled.
         """
         self.check_open()
         about = [
-            (field.name, field.dtype.str, field.shape, *([field.text] if field.text else [])) for field in self.spec
+            (field.name, field.dtype.str, field.shape, *([field.text] if field.text else []))
+            for field in self.spec
         ]
-        text = hashlib.blake2b(repr((self._length, about)).encode("utf-8", "surrogateescape"), digest_size=8)
+        text = hashlib.blake2b(
+            repr((self._length, about)).encode("utf-8", "surrogateescape"), digest_size=8
+        )
         for leaf in self._leaves:
             for sample in leaf.samples():
                 text.update(sample)
@@ -111,7 +124,9 @@ class ArrayLeaf(Leaf):
         self.layout: Layout = layout_of(array.dtype, array.shape[1:], field=name)
         self.spec, self.array, self.num_records = self.layout.spec, array, len(array)
         self.group = Group.of(self.layout)
-        self._bytes = _as_bytes(array, self.layout.record_bytes) if array.flags.c_contiguous else None
+        self._bytes = (
+            _as_bytes(array, self.layout.record_bytes) if array.flags.c_contiguous else None
+        )
 
     def _read(self, numbers: Indices, out: Bytes, begins: Indices) -> None:
         if not self.layout.record_bytes:
@@ -125,7 +140,11 @@ class ArrayLeaf(Leaf):
     def values(self, numbers: Indices) -> list[Array]:
         """Return the fields of records, in the order of ``spec``."""
         raw = np.empty((numbers.size, self.layout.record_bytes), np.uint8)
-        self.read(numbers, raw.reshape(-1), np.arange(numbers.size, dtype=np.int64) * self.layout.record_bytes)
+        self.read(
+            numbers,
+            raw.reshape(-1),
+            np.arange(numbers.size, dtype=np.int64) * self.layout.record_bytes,
+        )
         return list(rawdecode.decode(np, raw, self.layout).values())
 
     def samples(self) -> Iterator[bytes]:
@@ -137,7 +156,8 @@ class ArrayLeaf(Leaf):
 
 
 class TextLeaf(Leaf):
-    """Texts in memory: their bytes one behind the other, record i from ``offsets[i]`` to ``offsets[i + 1]``.
+    """Texts in memory: their bytes one behind the other, record i from ``offsets[i]`` to
+    ``offsets[i + 1]``.
 
     Raises:
         SpecError: a text cannot be written as UTF-8.
@@ -147,13 +167,18 @@ class TextLeaf(Leaf):
 
     def __init__(self, name: str, array: Array) -> None:
         check_name(name)
-        kind = "bytes" if len(array) and isinstance(array[0], bytes) else "str"
+        if len(array) and isinstance(array[0], bytes):
+            kind = "bytes"
+        else:
+            kind = "str"
         field = Field(name, np.dtype(object), (), text=kind)
         try:
             texts = strings.pack(field, array)
         except RowError as error:
             raise SpecError(
-                f"{name}[{error.row}]: {error.reason}", cause=error.cause or "it is no text", remedy=error.remedy
+                f"{name}[{error.row}]: {error.reason}",
+                cause=error.cause or "it is no text",
+                remedy=error.remedy,
             ) from None
         self.spec, self.num_records, self._texts = Spec((field,)), len(array), texts
         self.group = Group(self.spec, None, is_quick=True)
@@ -168,7 +193,9 @@ class TextLeaf(Leaf):
         return self._texts.offsets[numbers + 1] - self._texts.offsets[numbers]
 
     def _read(self, numbers: Indices, out: Bytes, begins: Indices) -> None:
-        gather_pieces(self._texts.payload, self._texts.offsets[numbers], self.num_bytes(numbers), out, begins)
+        gather_pieces(
+            self._texts.payload, self._texts.offsets[numbers], self.num_bytes(numbers), out, begins
+        )
 
     def samples(self) -> Iterator[bytes]:
         """Yield lengths and texts of the beginning, the middle and the end, for a fingerprint."""
@@ -179,19 +206,23 @@ class TextLeaf(Leaf):
 
 
 def as_array(name: str, value: ArrayLike, *, is_field: bool = False) -> Array:
-    """Return the user's value as an array whose items can be records, without a copy where it is one.
+    """Return the user's value as an array whose items can be records, without a copy where it is
+    one.
 
     Args:
         name: of the argument.
         value: of the argument.
-        is_field: True where ``gl.records`` could have it as a field of varying length, which errors say.
+        is_field: True where ``gl.records`` could have it as a field of varying length, which errors
+            say.
 
     Raises:
         SpecError: it is none, has no axes, or is masked, of Python objects, or of a file.
     """
     if isinstance(value, signalsafe.import_package("numpy.ma").MaskedArray):
         raise SpecError(
-            f"{name} is a masked array", cause="a record has no place for a mask", remedy=f"pass {name}.filled(0), say"
+            f"{name} is a masked array",
+            cause="a record has no place for a mask",
+            remedy=f"pass {name}.filled(0), say",
         )
     try:
         array = np.asarray(value)
@@ -202,7 +233,11 @@ def as_array(name: str, value: ArrayLike, *, is_field: bool = False) -> Array:
             remedy=_ragged_remedy(name, value) if is_field else "pass a NumPy array",
         ) from None
     if array.ndim == 0:
-        raise SpecError(f"{name} is one value without axes", cause="it has no records", remedy="pass an array of them")
+        raise SpecError(
+            f"{name} is one value without axes",
+            cause="it has no records",
+            remedy="pass an array of them",
+        )
     if not isinstance(value, np.ndarray):
         _check_conversion(name, value, array)
     if _is_of_file(array):
@@ -219,7 +254,8 @@ def as_array(name: str, value: ArrayLike, *, is_field: bool = False) -> Array:
 
 
 def _check_conversion(name: str, value: Any, array: Array) -> None:
-    """Raise ``SpecError`` if the array that NumPy made of a list or of another library's array has other values."""
+    """Raise ``SpecError`` if the array that NumPy made of a list or of another library's array has
+    other values."""
     if isinstance(value, (list, tuple)):
         if array.dtype.kind == "f":
             _check_whole_numbers(name, value, array)
@@ -250,13 +286,15 @@ def _check_whole_numbers(name: str, value: Sequence[Any], array: Array) -> None:
 
 
 def _has_gaps(value: Any) -> bool:
-    """Return True if an array of pyarrow, polars or pandas has missing values; NaN is none of them."""
+    """Return True if an array of pyarrow, polars or pandas has missing values; NaN is none of
+    them."""
     count = getattr(value, "null_count", 0)
     if callable(count):
         count = count()
     if isinstance(count, int) and count:
         return True
-    # pandas: only its own dtypes, "Int64", have gaps; NaN in its arrays of NumPy's dtypes is a number.
+    # pandas: only its own dtypes, "Int64", have gaps; NaN in its arrays of NumPy's dtypes is a
+    # number.
     if not hasattr(getattr(value, "dtype", None), "numpy_dtype") or not hasattr(value, "isna"):
         return False
     return bool(np.any(np.asarray(value.isna())))
@@ -265,9 +303,13 @@ def _has_gaps(value: Any) -> bool:
 def _with_ends(value: list[Any] | tuple[Any, ...], array: Array) -> Array:
     """Return the values as objects if NumPy changed one of them, else the array.
 
-    NumPy cuts zeros off the ends of texts, and makes texts of numbers beside texts: "nan" of a missing value.
+    NumPy cuts zeros off the ends of texts, and makes texts of numbers beside texts: "nan" of a
+    missing value.
     """
-    zero: Any = "\0" if array.dtype.kind == "U" else b"\0"
+    if array.dtype.kind == "U":
+        zero: Any = "\0"
+    else:
+        zero = b"\0"
     if all(isinstance(item, type(zero)) and not item.endswith(zero) for item in value):
         return array
     return np.array(value, dtype=object)
@@ -281,11 +323,19 @@ def _texts(name: str, array: Array, value: ArrayLike, *, is_field: bool) -> Arra
     """
     if array.dtype.kind == "T":
         array = array.astype(object)  # NumPy's texts of any length
-    items = array.reshape(-1).tolist() if array.dtype.names is None else [None]
+    if array.dtype.names is None:
+        items = array.reshape(-1).tolist()
+    else:
+        items = [None]
     kinds = {type(item) for item in items}
     is_text = array.ndim == 1 and array.dtype.names is None
-    if is_text and (all(issubclass(kind, str) for kind in kinds) or all(issubclass(kind, bytes) for kind in kinds)):
-        return array if is_field else np.array(items, dtype=str if str in kinds else None)
+    if is_text and (
+        all(issubclass(kind, str) for kind in kinds)
+        or all(issubclass(kind, bytes) for kind in kinds)
+    ):
+        if is_field:
+            return array
+        return np.array(items, dtype=str if str in kinds else None)
     number = next((number for number, item in enumerate(items) if not isinstance(item, str)), 0)
     if is_text and any(issubclass(kind, str) for kind in kinds):
         raise SpecError(
@@ -314,7 +364,9 @@ def _objects_remedy(name: str, items: list[Any]) -> str:
         return f'pass the times in UTC: numpy.array({times}, dtype="datetime64[us]")'
     if isinstance(first, datetime.date):
         return f'pass numpy.array({name}, dtype="datetime64[us]")'
-    return "pass numbers, numpy.array(values, dtype=float) say, or text: numpy.array(texts, dtype=str)"
+    return (
+        "pass numbers, numpy.array(values, dtype=float) say, or text: numpy.array(texts, dtype=str)"
+    )
 
 
 def _is_gap(value: Any) -> bool:
@@ -339,7 +391,8 @@ def _as_bytes(array: Array, record_bytes: int) -> Bytes:
 
 
 def _is_of_file(array: Array) -> bool:
-    """Return True if the elements lie in a map of a file: the array, or the array that it is a view of, is one."""
+    """Return True if the elements lie in a map of a file: the array, or the array that it is a view
+    of, is one."""
     base: Any = array
     while isinstance(base, np.ndarray):
         # The class alone says nothing: a copy of a memmap, which lies in memory, is one, too.

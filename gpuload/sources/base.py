@@ -1,15 +1,16 @@
 """Source: records by number, whole batches at a time.
 
-A source says where its records lie (``resolve``, see `leaf.py`), and the base class does all the rest: reading, slices,
-selections, splits, other names. So a composed source, here and in `compose.py`, composes ``resolve`` and nothing else,
-and is read as fast as its parts. Closing it leaves its parts open, for other sources may share them; a source whose
-parts are closed is closed, too.
+A source says where its records lie (``resolve``, see `leaf.py`), and the base class does all the
+rest: reading, slices, selections, splits, other names. So a composed source, here and in
+`compose.py`, composes ``resolve`` and nothing else, and is read as fast as its parts. Closing it
+leaves its parts open, for other sources may share them; a source whose parts are closed is closed,
+too.
 
-Memory  a slice, also of a slice, is three numbers, and a part of a split computes its records: nothing is stored. A
-        selection, also one that a filter made, is an int64 a record.
+Memory  a slice, also of a slice, is three numbers, and a part of a split computes its records:
+        nothing is stored. A selection, also one that a filter made, is an int64 a record.
 
-Sources are safe to read from several threads at once. A source can be pickled and copied: a source of files as the
-arguments that it was opened with, so that it is opened again where it arrives.
+Sources are safe to read from several threads at once. A source can be pickled and copied: a source
+of files as the arguments that it was opened with, so that it is opened again where it arrives.
 """
 
 from __future__ import annotations
@@ -33,7 +34,17 @@ from gpuload.redaction import printable, redact
 from gpuload.sources import cache, card, filtering
 from gpuload.sources.classes import check_fractions, split_by_class
 from gpuload.sources.layouts import compact_layout
-from gpuload.sources.leaf import Fields, Group, Indices, Leaf, Share, check_numbers, fill, plain, values
+from gpuload.sources.leaf import (
+    Fields,
+    Group,
+    Indices,
+    Leaf,
+    Share,
+    check_numbers,
+    fill,
+    plain,
+    values,
+)
 from gpuload.sources.marks import PaddedLeaf, changes_bytes, check_rows, is_padded, mark_field
 from gpuload.sources.memory import room
 from gpuload.sources.sampling import Weights
@@ -49,7 +60,8 @@ Selection = range | Split | Indices
 
 
 def names_module() -> Any:
-    """Return the module of the names of records, which is imported where these are asked for: joins alone need them."""
+    """Return the module of the names of records, which is imported where these are asked for: joins
+    alone need them."""
     return signalsafe.import_package("gpuload.sources.names")
 
 
@@ -57,15 +69,20 @@ class Source(ABC):
     """Records by number. ``len(source)``, ``source.spec``, ``source.read(indices)``, ``source[i]``.
 
     Attributes:
-        groups: fields that come out of one raw record each; together they are the fields of the source, in order.
+        groups: fields that come out of one raw record each; together they are the fields of the
+            source, in order.
         spec: these fields.
-        classes: the names of the classes of labels, that of label 0 first; empty where there are none.
-        ops: the ops that made the records, those of ``loader.cache`` for instance; empty for records as stored.
-        endless: True if records are numbered on over the epochs, as those of a mix or a sample are: record i of epoch e
-            is number ``e * len(source) + i``, and may be another one in each epoch.
+        classes: the names of the classes of labels, that of label 0 first; empty where there are
+            none.
+        ops: the ops that made the records, those of ``loader.cache`` for instance; empty for
+            records as stored.
+        endless: True if records are numbered on over the epochs, as those of a mix or a sample are:
+            record i of epoch e is number ``e * len(source) + i``, and may be another one in each
+            epoch.
 
-    A subclass defines ``__len__``, ``_resolve``, ``_where`` and ``_digest``. A source of files also defines
-    ``file_paths``, and ``file_counts`` if it has whole files in their order. ``repr`` shows ``_title`` and ``_place``.
+    A subclass defines ``__len__``, ``_resolve``, ``_where`` and ``_digest``. A source of files also
+    defines ``file_paths``, and ``file_counts`` if it has whole files in their order. ``repr`` shows
+    ``_title`` and ``_place``.
     """
 
     groups: tuple[Group, ...]
@@ -73,7 +90,9 @@ class Source(ABC):
     classes: tuple[str, ...] = ()
     ops: tuple[Op, ...] = ()
     endless: bool = False
-    _has_card: bool = False  # True if rows of it, or of a source that it is made of, may stay on a GPU
+    _has_card: bool = (
+        False  # True if rows of it, or of a source that it is made of, may stay on a GPU
+    )
     _closed: bool = False
     _fingerprint: str = ""
 
@@ -85,11 +104,14 @@ class Source(ABC):
 
         def __getattr__(self, name: str) -> Any:
             synonyms.answer("source", name, synonyms.SOURCE)
-            return object.__getattribute__(self, name)  # raises Python's own error, or that of a property
+            return object.__getattribute__(
+                self, name
+            )  # raises Python's own error, or that of a property
 
     @property
     def raw(self) -> Source:
-        """The source to whose records ``ops`` were applied; the source itself where there are none."""
+        """The source to whose records ``ops`` were applied; the source itself where there are
+        none."""
         return self
 
     @abstractmethod
@@ -109,13 +131,15 @@ class Source(ABC):
         """Return the fingerprint; called once."""
 
     def fingerprint(self) -> str:
-        """Return a short text that differs for other data; a saved state is refused where it is another one.
+        """Return a short text that differs for other data; a saved state is refused where it is
+        another one.
 
-        It is found out once, when it is first asked for: when a state is saved or loaded, or the source is pickled.
-        Of files it sees names, order, sizes, layout, labels, and a sample of the bytes (`storage.files.Files.digest`
-        says which: all of small data, 64 pieces of large data); of arrays in memory the values of three MiB each. It
-        does not see folders, times or inodes, which differ between the machines of one run, nor bytes between the
-        samples: another file of the same name and size that differs there alone is taken for the same.
+        It is found out once, when it is first asked for: when a state is saved or loaded, or the
+        source is pickled. Of files it sees names, order, sizes, layout, labels, and a sample of the
+        bytes (`storage.files.Files.digest` says which: all of small data, 64 pieces of large data);
+        of arrays in memory the values of three MiB each. It does not see folders, times or inodes,
+        which differ between the machines of one run, nor bytes between the samples: another file of
+        the same name and size that differs there alone is taken for the same.
         """
         if not self._fingerprint:
             self._fingerprint = self._digest()
@@ -126,7 +150,8 @@ class Source(ABC):
         return "records"
 
     def verify(self) -> Iterator[tuple[str, RecordError]]:
-        """Yield file and error of damage that reading records does not show: of sums over more than a record."""
+        """Yield file and error of damage that reading records does not show: of sums over more than
+        a record."""
         return iter(())
 
     def resolve(self, numbers: Indices) -> list[Share]:
@@ -154,45 +179,59 @@ class Source(ABC):
         return redact(self._where(number))  # URLs have passwords in them
 
     def origin(self, index: int) -> tuple[str, int] | None:
-        """Return the file of a record and the byte where it begins; None if it lies in no file or in several.
+        """Return the file of a record and the byte where it begins; None if it lies in no file or
+        in several.
 
         If its fields lie at several places of one file, it is the first of these bytes.
 
         Raises:
             RecordIndexError: there is no such record.
         """
-        origins = [share.leaf.origin(int(share.numbers[0])) for share in self.resolve(self._numbers([index]))]
+        origins = [
+            share.leaf.origin(int(share.numbers[0]))
+            for share in self.resolve(self._numbers([index]))
+        ]
         places = [place for place in origins if place is not None]
-        return min(places) if len({file for file, _ in places}) == 1 else None
+        if len({file for file, _ in places}) == 1:
+            return min(places)
+        return None
 
     def record_error(self, index: int, error: RowError) -> RecordError:
-        """Return the error for a record that cannot be used: it names the record, and the byte where it begins."""
+        """Return the error for a record that cannot be used: it names the record, and the byte
+        where it begins."""
         location, origin = self.where(index), self.origin(index)
-        return error.of_record(f"{location}, byte {origin[1]}" if origin is not None and origin[1] else location)
+        return error.of_record(
+            f"{location}, byte {origin[1]}" if origin is not None and origin[1] else location
+        )
 
     def read(self, indices: ArrayLike, fields: str | Sequence[str] | None = None) -> Fields:
         """Return the records as a dict of values, the records along the first axis.
 
-        A field is an array if all records have one shape, a `Ragged` if only its first axis varies, else a list of
-        arrays.
+        A field is an array if all records have one shape, a `Ragged` if only its first axis varies,
+        else a list of arrays.
 
             source.read([3, 1, 4])                                      all fields
             source.read(range(len(source)), fields="label")["label"]    the labels of all records
 
         Args:
             indices: record numbers, in any order; a number may come twice.
-            fields: a name or several, in the order of the dict; None: all fields. Only these are read: image files are
-                not, where only the label is asked for. Fields that lie in one piece with these, as
-                those of a fixed-length record do, are read and left out.
+            fields: a name or several, in the order of the dict; None: all fields. Only these are
+                read: image files are not, where only the label is asked for. Fields that lie in one
+                piece with these, as those of a fixed-length record do, are read and left out.
 
         Raises:
             RecordIndexError: an index lies outside ``0 .. len - 1``.
             UnknownFieldError: there is no such field.
             RecordError, FileError: a record or its file cannot be read.
         """
-        names = self.spec.names if fields is None else self._checked_names(fields)
+        if fields is None:
+            names = self.spec.names
+        else:
+            names = self._checked_names(fields)
         values = self.read_groups(self.check_indices(indices), names)
-        return values if fields is None else {name: values[name] for name in names}
+        if fields is None:
+            return values
+        return {name: values[name] for name in names}
 
     def _checked_names(self, fields: object) -> tuple[str, ...]:
         """Return the names of some fields.
@@ -202,7 +241,11 @@ class Source(ABC):
             SpecError: these are no names.
         """
         names = (fields,) if isinstance(fields, str) else fields
-        if not isinstance(names, Sequence) or not names or not all(isinstance(name, str) for name in names):
+        if (
+            not isinstance(names, Sequence)
+            or not names
+            or not all(isinstance(name, str) for name in names)
+        ):
             raise SpecError(
                 f"fields = {fields!r}"[:200],
                 cause=f"it is the name of a field, or a list of names; there are {list(self.spec.names)}",
@@ -246,10 +289,15 @@ class Source(ABC):
         except (TypeError, ValueError) as error:
             signalsafe.pass_on(error)
             raise SpecError(
-                "indices that are no array", cause=str(error), remedy="pass a list or a 1-d integer array"
+                "indices that are no array",
+                cause=str(error),
+                remedy="pass a list or a 1-d integer array",
             ) from None
         if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
-            mask = "; source.filter(mask) takes a mask" if array.dtype.kind == "b" else ""
+            if array.dtype.kind == "b":
+                mask = "; source.filter(mask) takes a mask"
+            else:
+                mask = ""
             raise SpecError(
                 f"indices of shape {array.shape} and dtype {array.dtype}",
                 cause="records are chosen by one axis of whole numbers",
@@ -261,7 +309,9 @@ class Source(ABC):
 
     def _num_numbers(self) -> int:
         """Return how many numbers name a record."""
-        return MAX_LENGTH if self.endless else len(self)
+        if self.endless:
+            return MAX_LENGTH
+        return len(self)
 
     def check_open(self) -> None:
         """Raise ``ClosedError`` if the source was closed."""
@@ -273,10 +323,12 @@ class Source(ABC):
             )
 
     def close(self) -> None:
-        """Release files and arrays; reading afterwards is a ``ClosedError``. Closing twice is allowed.
+        """Release files and arrays; reading afterwards is a ``ClosedError``. Closing twice is
+        allowed.
 
-        A thread that reads at this moment finishes its read. Slices, splits and other sources made of this one are
-        closed with it; closing one of them leaves this source and its other parts open.
+        A thread that reads at this moment finishes its read. Slices, splits and other sources made
+        of this one are closed with it; closing one of them leaves this source and its other parts
+        open.
         """
         self._closed = True
 
@@ -284,12 +336,16 @@ class Source(ABC):
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.close()
 
     def __getitem__(self, key: int | slice) -> Any:
-        """Return one record as a dict (``source[i]``), or a source of some of them (``source[a:b:c]``).
+        """Return one record as a dict (``source[i]``), or a source of some of them
+        (``source[a:b:c]``).
 
         Raises:
             RecordIndexError: there is no such record.
@@ -310,7 +366,8 @@ class Source(ABC):
     def __iter__(self) -> Iterator[Any]:
         """Yield the records in their order.
 
-        Without this method Python would take an IndexError or StopIteration of a reader for the end of the source.
+        Without this method Python would take an IndexError or StopIteration of a reader for the end
+        of the source.
         """
         for number in range(len(self)):
             yield self[number]
@@ -328,24 +385,32 @@ class Source(ABC):
         else:
             remedy = "write source[0], source[-1] or source[10:20]"
         return SpecError(
-            f"source[{key!r}]", cause=f"a record is named by its number, or several by a slice: {error}", remedy=remedy
+            f"source[{key!r}]",
+            cause=f"a record is named by its number, or several by a slice: {error}",
+            remedy=remedy,
         )
 
     def __repr__(self) -> str:
         closed = "" if self._is_open() else "closed"
         place = printable(redact(self._place()))
-        return outline(f"{self._title()}: {self._size()}", map(str, self.spec), place, closed, separator=",")
+        return outline(
+            f"{self._title()}: {self._size()}", map(str, self.spec), place, closed, separator=","
+        )
 
     def _line(self) -> str:
         """Return the source in one line, without its fields, for errors."""
         return f"<{', '.join(filter(None, [f'{self._title()}: {self._size()}', self._place()]))}>"
 
     def _repr_html_(self) -> str:
-        """Return the table that a notebook shows: the fields. No record is read, so none is shown."""
+        """Return the table that a notebook shows: the fields. No record is read, so none is
+        shown."""
         tables = signalsafe.import_package("gpuload.display.tables")
         notes = {"records": printable(redact(self._place()))}
         if self._is_open():
-            notes |= {"read": self.describe(), "values": "none was read for this table; source[0] reads the first"}
+            notes |= {
+                "read": self.describe(),
+                "values": "none was read for this table; source[0] reads the first",
+            }
         else:
             notes |= {"closed": "close() was called, and no record can be read"}
         html: str = tables.spec_table(f"{self._title()}: {self._size()}", self.spec, notes)
@@ -371,15 +436,18 @@ class Source(ABC):
         return ""
 
     def file_counts(self) -> tuple[Sequence[str], Sequence[int]] | None:
-        """Return the files and their numbers of records; None if the source is not whole files in order."""
+        """Return the files and their numbers of records; None if the source is not whole files in
+        order."""
         return None
 
     def file_paths(self) -> Sequence[str]:
-        """Return the absolute paths of the files that are read; `gl.convert` does not write over them."""
+        """Return the absolute paths of the files that are read; `gl.convert` does not write over
+        them."""
         return ()
 
     def _record_names(self) -> RecordNames | None:
-        """Return the names of the records, of an endless source those of the first ones; None if they have none."""
+        """Return the names of the records, of an endless source those of the first ones; None if
+        they have none."""
         paths, counts = self.file_counts() or ((), ())
         is_file_each = len(paths) == len(self) and all(count == 1 for count in set(counts))
         return names_module().RecordNames.of_files(paths) if len(paths) and is_file_each else None
@@ -389,18 +457,22 @@ class Source(ABC):
         return Selected(self, self.check_indices(indices))
 
     def filter(
-        self, keep: Callable[[dict[str, Any]], ArrayLike] | ArrayLike, fields: str | Sequence[str] | None = None
+        self,
+        keep: Callable[[dict[str, Any]], ArrayLike] | ArrayLike,
+        fields: str | Sequence[str] | None = None,
     ) -> Source:
         """Return the source of the records that are to be kept, in their order.
 
-            source.filter(mask)                                                    a boolean for each record
-            source.filter(lambda fields: fields["label"] < 10, fields="label")     found out now, by these fields
+            source.filter(mask)                                                    a boolean for
+            each record source.filter(lambda fields: fields["label"] < 10, fields="label")     found
+            out now, by these fields
 
         Args:
-            keep: booleans ``[len(source)]``; or a function that is given some thousand records at a time, as ``read``
-                returns them, and returns a boolean for each. It is called until all records were seen, and not again.
-            fields: the fields that the function is given. Only these are read: image files are not, where the label
-                alone is asked for.
+            keep: booleans ``[len(source)]``; or a function that is given some thousand records at a
+                time, as ``read`` returns them, and returns a boolean for each. It is called until
+                all records were seen, and not again.
+            fields: the fields that the function is given. Only these are read: image files are not,
+                where the label alone is asked for.
 
         Raises:
             SpecError: ``keep`` is neither, or returns something else.
@@ -411,7 +483,9 @@ class Source(ABC):
         return Selected(self, filtering.matching_records(self, keep, fields))
 
     @overload
-    def split(self, fraction: float, seed: int = 0, by: str | ArrayLike | None = None) -> tuple[Source, Source]: ...
+    def split(
+        self, fraction: float, seed: int = 0, by: str | ArrayLike | None = None
+    ) -> tuple[Source, Source]: ...
 
     @overload
     def split(
@@ -421,42 +495,50 @@ class Source(ABC):
     def split(
         self, fraction: float | Sequence[float], seed: int = 0, by: str | ArrayLike | None = None
     ) -> tuple[Source, ...]:
-        """Return sources that share the records: a random ``fraction`` of them, and the rest; or one for each fraction.
+        """Return sources that share the records: a random ``fraction`` of them, and the rest; or
+        one for each fraction.
 
-        The first has ``round(fraction * len(source))`` records, and each keeps its records in their original order. The
-        choice depends on ``seed`` and the length alone (`order.Split`); with ``by`` also on the classes.
+        The first has ``round(fraction * len(source))`` records, and each keeps its records in their
+        original order. The choice depends on ``seed`` and the length alone (`order.Split`); with
+        ``by`` also on the classes.
 
-            train, held_out = source.split(0.9, seed=0)
-            train, held_out = source.split(0.9, seed=0, by="label")     each class in the same proportion
-            train, val, test = source.split((0.7, 0.2, 0.1), seed=0)
+            train, held_out = source.split(0.9, seed=0) train, held_out = source.split(0.9, seed=0,
+            by="label")     each class in the same proportion train, val, test = source.split((0.7,
+            0.2, 0.1), seed=0)
 
         Args:
-            fraction: 0 to 1; or several, which together are 1. The first part is the same as with the first fraction
-                alone, and ``(0.9, 0.1)`` gives the same two as 0.9. The first k parts together have
-                ``round((fraction 1 + ... + fraction k) * len(source))`` records.
+            fraction: 0 to 1; or several, which together are 1. The first part is the same as with
+                the first fraction alone, and ``(0.9, 0.1)`` gives the same two as 0.9. The first k
+                parts together have ``round((fraction 1 + ... + fraction k) * len(source))``
+                records.
             seed: 0 to 2**64 - 1.
-            by: the field that holds the class of a record, a whole number or a text; or an array with the class of each
-                record. Each part then has its fraction of each class. The numbers of records are rounded by the method
-                of largest remainders, so they differ from the exact shares by less than one record; of more than two
-                parts, those behind the first differ by less than two. All classes are read now, and an int64 a record
+            by: the field that holds the class of a record, a whole number or a text; or an array
+                with the class of each record. Each part then has its fraction of each class. The
+                numbers of records are rounded by the method of largest remainders, so they differ
+                from the exact shares by less than one record; of more than two parts, those behind
+                the first differ by less than two. All classes are read now, and an int64 a record
                 is kept.
 
         Raises:
-            SpecError: a fraction does not lie between 0 and 1, several are not 1 together, the seed is none, ``by``
-                holds no classes.
+            SpecError: a fraction does not lie between 0 and 1, several are not 1 together, the seed
+                is none, ``by`` holds no classes.
             UnknownFieldError: there is no such field.
         """
         return partition(self, fraction, seed, by)
 
-    def sample(self, weights: ArrayLike, *, seed: int = 0, num_records: int | None = None) -> Source:
-        """Return a source of records that are drawn with replacement, each in proportion to its weight.
+    def sample(
+        self, weights: ArrayLike, *, seed: int = 0, num_records: int | None = None
+    ) -> Source:
+        """Return a source of records that are drawn with replacement, each in proportion to its
+        weight.
 
-            labels = source.read(range(len(source)), fields="label")["label"]
-            loader = gl.Loader(source.sample(1 / numpy.bincount(labels)[labels], seed=7), 64)   all classes alike
+            labels = source.read(range(len(source)), fields="label")["label"] loader =
+            gl.Loader(source.sample(1 / numpy.bincount(labels)[labels], seed=7), 64)   all classes
+            alike
 
-        A sample has no end, as `gl.mix` has none: a loader goes through it with ``shuffle=False``, each epoch has other
-        records, and ``batch.records`` are the numbers of the draws, over all epochs. Slices, splits and filters of a
-        sample are of its first epoch.
+        A sample has no end, as `gl.mix` has none: a loader goes through it with ``shuffle=False``,
+        each epoch has other records, and ``batch.records`` are the numbers of the draws, over all
+        epochs. Slices, splits and filters of a sample are of its first epoch.
 
         Args:
             weights: a number of at least 0 for each record; only their proportions count.
@@ -464,7 +546,8 @@ class Source(ABC):
             num_records: of an epoch; by default as many as there are.
 
         Raises:
-            SpecError: there are other weights than records, or they are none; the source is a mix or a sample.
+            SpecError: there are other weights than records, or they are none; the source is a mix
+                or a sample.
         """
         self.check_open()
         return Sampled(self, Weights.of(weights, len(self), seed), num_records)
@@ -474,30 +557,36 @@ class Source(ABC):
         return Renamed(self, names)
 
     def mark(self, **marks: str) -> Source:
-        """Return the source with marks that its files do not have: ``source.mark(image="encoded")``.
+        """Return the source with marks that its files do not have:
+        ``source.mark(image="encoded")``.
 
             "encoded"      each record is the bytes of an image file, which ``gl.ops.Decode`` takes
             "HWC" "CHW"    the three axes are height, width and channels, or channels first
 
-        The other marks are of fields beside an image: ops that move its pixels move them by the same draw, whether
-        ``on=`` names it or not:
+        The other marks are of fields beside an image: ops that move its pixels move them by the
+        same draw, whether ``on=`` names it or not:
 
-            "mask"         a number for each pixel, which is never blended with others; beside slices for each of them
+            "mask"         a number for each pixel, which is never blended with others; beside
+            slices for each of them
             "xyxy"         boxes, ``[..., 4]``: left, top, right, bottom, in pixels
             "xywh"         boxes: left, top, width, height;  "cxcywh" the centre, width and height
             "xy"           points, ``[..., 2]``: x, y, and more numbers behind them, which stay
-            "normalized xyxy", "normalized xy" ...    in parts of the image's width and height, 0 to 1
-            "with boxes"   a row for each of the field ``boxes``: labels, or ``"xy with boxes"`` for points of each box;
-                           ``gl.ops.CleanBoxes`` drops boxes together with these rows
+            "normalized xyxy", "normalized xy" ...    in parts of the image's width and height, 0 to
+            1
+            "with boxes"   a row for each of the field ``boxes``: labels, or ``"xy with boxes"`` for
+                           points of each box; ``gl.ops.CleanBoxes`` drops boxes together with these
+                           rows
 
             source.mark(boxes="xyxy", labels="with boxes", mask="mask")
 
-        The image is the field ``"image"``, or the only other one that may be an image. The upper left corner of the
-        image is (0, 0), and the lower right one (width, height), as in torchvision and COCO.
+        The image is the field ``"image"``, or the only other one that may be an image. The upper
+        left corner of the image is (0, 0), and the lower right one (width, height), as in
+        torchvision and COCO.
 
-        Encoded images are uint8 of varying length; or vectors of uint8, bytes (dtype S) or raw bytes (V) of one length,
-        with zeros behind shorter files, which are cut off: JPEG and PNG files end in another byte. A BMP, PNM or TIFF
-        file that ends in zeros itself is then refused as one that was cut off.
+        Encoded images are uint8 of varying length; or vectors of uint8, bytes (dtype S) or raw
+        bytes (V) of one length, with zeros behind shorter files, which are cut off: JPEG and PNG
+        files end in another byte. A BMP, PNM or TIFF file that ends in zeros itself is then refused
+        as one that was cut off.
 
         Raises:
             UnknownFieldError: there is no such field.
@@ -508,18 +597,20 @@ class Source(ABC):
     def index(self, path: str | os.PathLike[str]) -> str:
         """Write a manifest of the files of this source, and return its absolute path.
 
-            gl.npy("rows/*.npy").index("rows.manifest")
-            source = gl.npy("rows.manifest")       or gl.open("rows.manifest"): the same source, and no file is read
+            gl.npy("rows/*.npy").index("rows.manifest") source = gl.npy("rows.manifest")       or
+            gl.open("rows.manifest"): the same source, and no file is read
 
-        A manifest holds names, sizes, times and whatever opening the files takes, so that a source of a million files
-        is opened in a moment. It is written whole or not at all. A file that is another one later is refused when it
-        is first read. Files below the folder of the manifest may be moved together with it, if their times are kept.
+        A manifest holds names, sizes, times and whatever opening the files takes, so that a source
+        of a million files is opened in a moment. It is written whole or not at all. A file that is
+        another one later is refused when it is first read. Files below the folder of the manifest
+        may be moved together with it, if their times are kept.
 
         Args:
             path: ends in ``.manifest``; an older manifest is replaced.
 
         Raises:
-            SpecError: the source is no source of files, or made of several; the path ends in something else.
+            SpecError: the source is no source of files, or made of several; the path ends in
+                something else.
             FileError: the manifest cannot be written.
         """
         raise SpecError(
@@ -535,24 +626,31 @@ class Source(ABC):
         path: str | os.PathLike[str] | None = None,
         device: bool = False,
     ) -> Source:
-        """Return the source with its values kept: all records are read now, with progress, and not again.
+        """Return the source with its values kept: all records are read now, with progress, and not
+        again.
 
             source.cache(memory="2GB")          in memory, if they take no more than that
-            source.cache(path="cache/train")    in files below a folder, which are found there the next time
-            source.cache(device=True)           in the memory of the GPU that a loader is on, as far as they fit
+            source.cache(path="cache/train")    in files below a folder, which are found there the
+            next time
+            source.cache(device=True)           in the memory of the GPU that a loader is on, as far
+                                                as they fit
 
-        With ``device=True`` nothing is read now: a record goes to the GPU when a loader first has it in a batch, and
-        stays there. Records that do not fit are read in each epoch. All loaders of this source on a GPU, and of its
-        slices and splits, share the rows; the last one that is closed frees them.
+        With ``device=True`` nothing is read now: a record goes to the GPU when a loader first has
+        it in a batch, and stays there. Records that do not fit are read in each epoch. All loaders
+        of this source on a GPU, and of its slices and splits, share the rows; the last one that is
+        closed frees them.
 
-        Batches, record numbers and saved states are the same with and without it. Image files are kept as they are,
-        encoded. A source that is pickled is cached again where it arrives, in memory by reading it once more.
+        Batches, record numbers and saved states are the same with and without it. Image files are
+        kept as they are, encoded. A source that is pickled is cached again where it arrives, in
+        memory by reading it once more.
 
         Args:
-            memory: the most bytes that the values may take, or a text such as ``"2GB"`` or ``"1.5GiB"``. With
-                ``device=True`` those of the GPU; by default half of what is free there.
+            memory: the most bytes that the values may take, or a text such as ``"2GB"`` or
+                ``"1.5GiB"``. With ``device=True`` those of the GPU; by default half of what is free
+                there.
             path: a folder for this source alone.
-            device: True for the memory of the GPU. Fields of one size stay there; others are read in each epoch.
+            device: True for the memory of the GPU. Fields of one size stay there; others are read
+                in each epoch.
 
         Raises:
             SpecError: neither or both are given, or the source is a mix.
@@ -566,9 +664,11 @@ class Source(ABC):
 
 
 class LeafSource(Source):
-    """A source of one leaf for each group of fields; record i of the source is record i of each leaf.
+    """A source of one leaf for each group of fields; record i of the source is record i of each
+    leaf.
 
-    A subclass sets ``_leaves``; ``close`` lets go of them, as soon as no thread reads from them any more.
+    A subclass sets ``_leaves``; ``close`` lets go of them, as soon as no thread reads from them any
+    more.
     """
 
     _leaves: tuple[Leaf, ...]
@@ -623,7 +723,9 @@ class Composed(Source):
 
     def _titles(self) -> str:
         parts = self._parts
-        return " and ".join(part._title() for part in parts) if len(parts) < 3 else f"{len(parts)} sources"
+        if len(parts) < 3:
+            return " and ".join(part._title() for part in parts)
+        return f"{len(parts)} sources"
 
     def _digest_with(self, *details: object) -> str:
         about = (type(self).__name__, [part.fingerprint() for part in self._parts], details)
@@ -631,11 +733,13 @@ class Composed(Source):
 
 
 class Selected(Composed):
-    """Some of the records of a source, in any order; made by ``source[a:b:c]``, ``source.select`` and ``source.split``.
+    """Some of the records of a source, in any order; made by ``source[a:b:c]``, ``source.select``
+    and ``source.split``.
 
     Args:
         source: with the records to select from.
-        selection: a range, a part of a split, or int64 ``[N]`` with numbers from 0 to ``len(source) - 1``.
+        selection: a range, a part of a split, or int64 ``[N]`` with numbers from 0 to
+            ``len(source) - 1``.
     """
 
     def __init__(self, source: Source, selection: Selection) -> None:
@@ -659,15 +763,19 @@ class Selected(Composed):
         return len(self._selection)
 
     def _select_from(self, subset: Selection) -> Selection | None:
-        """Return the numbers in the source of a selection of these records; None if that takes more memory."""
+        """Return the numbers in the source of a selection of these records; None if that takes more
+        memory."""
         selection = self._selection
         if isinstance(subset, np.ndarray):
             return self._inner(subset)
         if isinstance(selection, range) and isinstance(subset, range):
-            first, after = (selection.start + selection.step * number for number in (subset.start, subset.stop))
+            first, after = (
+                selection.start + selection.step * number for number in (subset.start, subset.stop)
+            )
             return range(first, after, selection.step * subset.step)
         if isinstance(selection, np.ndarray) and isinstance(subset, range):
-            # Not as a slice: the end of a range backwards may be -1, which a slice counts from the end.
+            # Not as a slice: the end of a range backwards may be -1, which a slice counts from the
+            # end.
             return selection[np.arange(subset.start, subset.stop, subset.step, dtype=np.int64)]
         return None
 
@@ -676,7 +784,9 @@ class Selected(Composed):
         selection = self._selection
         if isinstance(selection, range):
             return selection.start + selection.step * numbers
-        return selection.at(numbers) if isinstance(selection, Split) else selection[numbers]
+        if isinstance(selection, Split):
+            return selection.at(numbers)
+        return selection[numbers]
 
     def _resolve(self, numbers: Indices) -> list[Share]:
         return self._source.resolve(self._inner(numbers))
@@ -698,15 +808,26 @@ class Selected(Composed):
                 len(selection), *(selection[:1] or [0]), selection.step if len(selection) > 1 else 1
             )
         if isinstance(selection, Split):
-            number = [selection.number] * (selection.number > 0)  # so that saved states of two parts stay valid
+            number = [selection.number] * (
+                selection.number > 0
+            )  # so that saved states of two parts stay valid
             return self._digest_with(
-                "split", selection.length, selection.count, selection.seed, selection.second, *number
+                "split",
+                selection.length,
+                selection.count,
+                selection.seed,
+                selection.second,
+                *number,
             )
         # In one byte order, so that the digest is the same on each machine.
-        return self._digest_with(hashlib.sha256(np.ascontiguousarray(selection, "<i8").tobytes()).hexdigest())
+        return self._digest_with(
+            hashlib.sha256(np.ascontiguousarray(selection, "<i8").tobytes()).hexdigest()
+        )
 
 
-def partition(source: Source, fraction: Any, seed: int, by: str | ArrayLike | None) -> tuple[Source, ...]:
+def partition(
+    source: Source, fraction: Any, seed: int, by: str | ArrayLike | None
+) -> tuple[Source, ...]:
     """Return the parts of a source; see ``Source.split``."""
     fractions = check_fractions(fraction, seed, by)
     ends = [round(share * len(source)) for share in np.cumsum(fractions).tolist()]
@@ -714,17 +835,21 @@ def partition(source: Source, fraction: Any, seed: int, by: str | ArrayLike | No
         parts, rest, begin = list[Source](), source, 0
         for number, end in enumerate(ends[: max(1, len(ends) - 1)]):
             first, second = (
-                Split(len(rest), end - begin, seed, is_second, number=number) for is_second in (False, True)
+                Split(len(rest), end - begin, seed, is_second, number=number)
+                for is_second in (False, True)
             )
             parts.append(Selected(rest, first))
             rest, begin = Selected(rest, second), end
         return (*parts, rest)
     source.check_open()
-    return tuple(Selected(source, numbers) for numbers in split_by_class(source, fractions, ends, seed, by))
+    return tuple(
+        Selected(source, numbers) for numbers in split_by_class(source, fractions, ends, seed, by)
+    )
 
 
 class SameRecords(Composed):
-    """A source with the records of another one in their order: other names for fields, or values kept elsewhere."""
+    """A source with the records of another one in their order: other names for fields, or values
+    kept elsewhere."""
 
     def __init__(self, groups: tuple[Group, ...], source: Source) -> None:
         super().__init__(groups, source)
@@ -761,7 +886,11 @@ class Renamed(SameRecords):
         self._names = {field.name: field.name for field in source.spec}
         for old, new in names.items():
             if not isinstance(new, str) or not new:
-                raise SpecError(f"rename({old}={new!r})", cause="a name is a text", remedy="pass the new name as text")
+                raise SpecError(
+                    f"rename({old}={new!r})",
+                    cause="a name is a text",
+                    remedy="pass the new name as text",
+                )
             self._names[source.spec[old].name] = new
         super().__init__(tuple(self._rename_group(group) for group in source.groups), source)
 
@@ -773,12 +902,17 @@ class Renamed(SameRecords):
 
     def _rename_group(self, group: Group) -> Group:
         def rename_field(field: Field) -> Field:
-            return field.with_(name=self._names[field.name], rows_of=self._names.get(field.rows_of, field.rows_of))
+            return field.with_(
+                name=self._names[field.name], rows_of=self._names.get(field.rows_of, field.rows_of)
+            )
 
         if group.layout is None:
             return replace(group, spec=Spec(tuple(map(rename_field, group.spec))))
         return Group.of(
-            replace(group.layout, parts=tuple(replace(p, field=rename_field(p.field)) for p in group.layout.parts))
+            replace(
+                group.layout,
+                parts=tuple(replace(p, field=rename_field(p.field)) for p in group.layout.parts),
+            )
         )
 
     def _resolve(self, numbers: Indices) -> list[Share]:
@@ -791,8 +925,8 @@ class Renamed(SameRecords):
 class Marked(SameRecords):
     """A source of which more is known than files say; made by ``source.mark(image="encoded")``.
 
-    A field of one length that holds encoded images becomes one of varying length, in a group of its own; the fields
-    before it and behind it in the record become groups, too.
+    A field of one length that holds encoded images becomes one of varying length, in a group of its
+    own; the fields before it and behind it in the record become groups, too.
 
     Raises:
         UnknownFieldError, SpecError: see ``Source.mark``.
@@ -801,9 +935,13 @@ class Marked(SameRecords):
     def __init__(self, source: Source, marks: Mapping[str, str]) -> None:
         self._source, self._marks = source, dict(marks)
         self._fields = {field.name: field for field in source.spec}
-        self._fields.update({name: mark_field(source.spec[name], mark) for name, mark in marks.items()})
+        self._fields.update(
+            {name: mark_field(source.spec[name], mark) for name, mark in marks.items()}
+        )
         groups: list[Group] = []
-        self._routes: list[list[tuple[int, list[int]]]] = []  # of each group of the source: ours, and the fields
+        self._routes: list[
+            list[tuple[int, list[int]]]
+        ] = []  # of each group of the source: ours, and the fields
         check_rows(Spec(tuple(self._fields[name] for name in source.spec.names)))
         for group in source.groups:
             runs = self._runs(group)
@@ -821,7 +959,8 @@ class Marked(SameRecords):
         return is_padded(field) and self._fields[field.name].encoded
 
     def _runs(self, group: Group) -> list[list[int]]:
-        """Return the runs of fields of a group that stay together: those between the encoded ones, or all."""
+        """Return the runs of fields of a group that stay together: those between the encoded ones,
+        or all."""
         runs: list[list[int]] = []
         is_open = False
         for number, field in enumerate(group.spec):
@@ -836,34 +975,50 @@ class Marked(SameRecords):
         if group.layout is None or self._is_cut(group.spec.fields[picks[0]]):
             return Group(Spec(tuple(fields)), None, group.is_quick)
         group_parts = [group.layout.parts[pick] for pick in picks]
-        parts = tuple(replace(part, field=field) for part, field in zip(group_parts, fields, strict=True))
+        parts = tuple(
+            replace(part, field=field) for part, field in zip(group_parts, fields, strict=True)
+        )
         layout = Layout(group.layout.record_bytes, parts)
         return Group.of(layout if len(picks) == len(group.spec) else compact_layout(layout))
 
     def _resolve(self, numbers: Indices) -> list[Share]:
-        return [group_share for share in self._source.resolve(numbers) for group_share in self._shares(share)]
+        return [
+            group_share
+            for share in self._source.resolve(numbers)
+            for group_share in self._shares(share)
+        ]
 
     def _shares(self, share: Share) -> list[Share]:
         """Return the shares of our groups that a share of the source becomes."""
         fields, shares = self._source.groups[share.group].spec.fields, list[Share]()
         for group, group_picks in self._routes[share.group]:
-            picks = tuple(group_picks if share.picks is None else (share.picks[pick] for pick in group_picks))
+            picks = tuple(
+                group_picks if share.picks is None else (share.picks[pick] for pick in group_picks)
+            )
             if self._is_cut(fields[group_picks[0]]):
                 leaf = PaddedLeaf(share.leaf, picks[0], self._fields[fields[group_picks[0]].name])
                 shares.append(replace(share, leaf=leaf, group=group, picks=None))
             else:
                 shares.append(
-                    replace(share, group=group, picks=share.picks if len(group_picks) == len(fields) else picks)
+                    replace(
+                        share,
+                        group=group,
+                        picks=share.picks if len(group_picks) == len(fields) else picks,
+                    )
                 )
         return shares
 
     def _digest(self) -> str:
         marks = sorted((name, mark) for name, mark in self._marks.items() if changes_bytes(mark))
-        return self._digest_with(marks) if marks else self._source.fingerprint()  # the records are the same then
+        # the records are the same then
+        if marks:
+            return self._digest_with(marks)
+        return self._source.fingerprint()
 
 
 class CacheSource(LeafSource, SameRecords):
-    """A source whose values are in another place as well: what it is made of says which records they are."""
+    """A source whose values are in another place as well: what it is made of says which records
+    they are."""
 
     def __init__(self, groups: tuple[Group, ...], source: Source) -> None:
         super().__init__(groups, source)
@@ -871,7 +1026,8 @@ class CacheSource(LeafSource, SameRecords):
 
     @property
     def raw(self) -> Source:
-        """The source to whose records ``ops`` were applied; the source itself where there are none."""
+        """The source to whose records ``ops`` were applied; the source itself where there are
+        none."""
         return self._source.raw if self.ops else self
 
     def origin(self, index: int) -> tuple[str, int] | None:
@@ -889,7 +1045,9 @@ class Cached(CacheSource):
         SpecError, TooLargeError, FileError, RecordError: see ``Source.cache``.
     """
 
-    def __init__(self, source: Source, memory: int | str | None, path: str | os.PathLike[str] | None) -> None:
+    def __init__(
+        self, source: Source, memory: int | str | None, path: str | os.PathLike[str] | None
+    ) -> None:
         source.check_open()
         if (memory is None) == (path is None):
             raise SpecError(
@@ -899,18 +1057,21 @@ class Cached(CacheSource):
             )
         _check_end(source)
         self._source, self._memory, self._path = source, memory, path
-        content = (
-            cache.in_memory(source, memory)
-            if memory is not None
-            else cache.in_files(source, "" if path is None else path)
-        )
+        if memory is not None:
+            content = cache.in_memory(source, memory)
+        else:
+            content = cache.in_files(source, "" if path is None else path)
         self._access, self._leaves = content.place, content.leaves
         super().__init__(content.groups, source)
         self._has_card = False
 
     def _made_of(self) -> tuple[Any, ...]:
         # The process that makes it once more may be in another folder.
-        return self._source, self._memory, None if self._path is None else os.path.abspath(self._path)
+        return (
+            self._source,
+            self._memory,
+            None if self._path is None else os.path.abspath(self._path),
+        )
 
     def _title(self) -> str:
         return f"{self._source._title()} cached"
@@ -934,13 +1095,16 @@ def _check_end(source: Source) -> None:
 
 
 class OnCard(CacheSource):
-    """A source whose rows stay in the memory of the GPUs that loaders are on; made by ``source.cache(device=True)``.
+    """A source whose rows stay in the memory of the GPUs that loaders are on; made by
+    ``source.cache(device=True)``.
 
     Raises:
         SpecError: there is a path, the budget says no number of bytes, or the source is a mix.
     """
 
-    def __init__(self, source: Source, memory: int | str | None, path: str | os.PathLike[str] | None = None) -> None:
+    def __init__(
+        self, source: Source, memory: int | str | None, path: str | os.PathLike[str] | None = None
+    ) -> None:
         source.check_open()
         if path is not None:
             raise SpecError(
@@ -951,7 +1115,9 @@ class OnCard(CacheSource):
         _check_end(source)
         self._source, self._memory = source, memory
         self._leaves = card.card_leaves(source, card.checked_budget(memory))
-        super().__init__(tuple(Group(leaf.spec, leaf.layout, is_quick=True) for leaf in self._leaves), source)
+        super().__init__(
+            tuple(Group(leaf.spec, leaf.layout, is_quick=True) for leaf in self._leaves), source
+        )
         self._has_card = True
 
     def _made_of(self) -> tuple[Any, ...]:

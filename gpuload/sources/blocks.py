@@ -1,13 +1,19 @@
-"""Blocks: records that can only be decoded together, as those of a row group of Parquet or of a chunk of Zarr.
+"""Blocks: records that can only be decoded together, as those of a row group of Parquet or of a
+chunk of Zarr.
 
-    leaf = BlockLeaf(field, starts, decode, cache, "row groups by PyArrow")     decode(3): the values of block 3
+    leaf = BlockLeaf(field, starts, decode, cache, "row groups by PyArrow")     decode(3): the
+    values of block 3
 
-Access  A block is decoded as a whole, for however few of its records. So records in the order of their blocks cost each
-        block once, and records in any order up to a block each: `order.Blocks` with ``block_records`` is for these.
-Cache   The blocks that were used last stay decoded, up to a number of bytes for all fields together. A block larger
-        than that stays until the next one comes. Threads that want the same block wait for the one that decodes it.
-Errors  A block that is damaged stays so: its error is stored in its place, and raised for each of its records.
-Fork    A child begins with an empty cache, since a thread that is not there any more may hold one of its locks.
+Access  A block is decoded as a whole, for however few of its records. So records in the order of
+        their blocks cost each block once, and records in any order up to a block each:
+        `order.Blocks` with ``block_records`` is for these.
+Cache   The blocks that were used last stay decoded, up to a number of bytes for all fields
+        together. A block larger than that stays until the next one comes. Threads that want the
+        same block wait for the one that decodes it.
+Errors  A block that is damaged stays so: its error is stored in its place, and raised for each of
+its records.
+Fork    A child begins with an empty cache, since a thread that is not there any more may hold one
+        of its locks.
 """
 
 from __future__ import annotations
@@ -47,7 +53,11 @@ def check_cache_bytes(call: str, value: Any) -> int:
         SpecError: it is no number of bytes.
     """
     if not is_whole(value):
-        raise SpecError(f"{call}: cache_bytes = {value!r}", cause="it is a number of bytes", remedy="leave it out")
+        raise SpecError(
+            f"{call}: cache_bytes = {value!r}",
+            cause="it is a number of bytes",
+            remedy="leave it out",
+        )
     return int(value)
 
 
@@ -90,13 +100,16 @@ class BlockCache:
                 try:
                     entry.block = decode()
                 except DamagedBlockError as error:
-                    entry.error = copy.copy(error)  # without its traceback, which would keep memory of the caller
+                    entry.error = copy.copy(
+                        error
+                    )  # without its traceback, which would keep memory of the caller
                     raise
                 self._make_room(key, entry, entry.block.nbytes)
             return entry.block
 
     def _make_room(self, key: tuple[int, int], entry: _Entry, num_bytes: int) -> None:
-        """Count a new block, and drop those that were not used for the longest time, but never the new one."""
+        """Count a new block, and drop those that were not used for the longest time, but never the
+        new one."""
         with self._lock:
             if self._entries.get(key) is not entry:  # it was dropped meanwhile
                 return
@@ -124,9 +137,11 @@ class BlockLeaf(Leaf):
 
     Args:
         fields: the field; uniform, ragged, or text. Or the layout of rows of one size.
-        starts: int64 ``[num_blocks + 1]``, the number of the first record of each block, and of all records.
-        decode: returns the values of a block as the field stores them (`Field.stored`): an array ``[n, *shape]`` or a
-            `Ragged`, with a value for each record; of a layout rows of these bytes. They are not written to.
+        starts: int64 ``[num_blocks + 1]``, the number of the first record of each block, and of all
+            records.
+        decode: returns the values of a block as the field stores them (`Field.stored`): an array
+            ``[n, *shape]`` or a `Ragged`, with a value for each record; of a layout rows of these
+            bytes. They are not written to.
         cache: of the blocks of all fields of a source.
         key: of the field in the cache.
         how: one line about how blocks are read.
@@ -149,20 +164,37 @@ class BlockLeaf(Leaf):
         elif fields.has_rows:
             part = Part(fields, fields.dtype, 0)
             self.layout = Layout(part.num_bytes, (part,))
-        self.spec = fields.spec if isinstance(fields, Layout) else Spec((fields,))
+        if isinstance(fields, Layout):
+            self.spec = fields.spec
+        else:
+            self.spec = Spec((fields,))
         # Where all blocks stay decoded, records in any order cost each of them once.
         self.asks_once = cache.is_complete
-        self.block_records = 0 if cache.is_complete else int(np.diff(starts).max(initial=0))
-        self._starts, self._decode, self._cache, self._key, self._place = starts, decode, cache, key, place
+        if cache.is_complete:
+            self.block_records = 0
+        else:
+            self.block_records = int(np.diff(starts).max(initial=0))
+        self._starts, self._decode, self._cache, self._key, self._place = (
+            starts,
+            decode,
+            cache,
+            key,
+            place,
+        )
 
     def num_bytes(self, numbers: Indices) -> Indices:
-        """Return the bytes of records of one size, and zeros for others: their values are made by ``unpack``."""
-        return np.zeros(numbers.size, np.int64) if self.layout is None else super().num_bytes(numbers)
+        """Return the bytes of records of one size, and zeros for others: their values are made by
+        ``unpack``."""
+        if self.layout is None:
+            return np.zeros(numbers.size, np.int64)
+        return super().num_bytes(numbers)
 
     def _read(self, numbers: Indices, out: Bytes, begins: Indices) -> None:
         if self.layout is None or not self.layout.record_bytes:
             return
-        check_places(numbers, self.layout.record_bytes, out.size, begins)  # of all, before the first block is decoded
+        check_places(
+            numbers, self.layout.record_bytes, out.size, begins
+        )  # of all, before the first block is decoded
         for block, rows in self._parts(numbers):
             raw = _raw(self._values(block)).reshape(-1, self.layout.record_bytes)
             gather_rows(raw, numbers[rows] - self._starts[block], out, begins[rows])
@@ -215,13 +247,19 @@ def _merge(parts: Sequence[tuple[Indices, Ragged]], count: int) -> Ragged:
     payload = _step_room(int(offsets[-1]), first)
     for rows, part in parts:
         begins, lengths_bytes = part.offsets[:-1] * size, part.lengths * size
-        gather_pieces(_raw(part.payload), begins, lengths_bytes, _raw(payload), offsets[rows] * size)
+        gather_pieces(
+            _raw(part.payload), begins, lengths_bytes, _raw(payload), offsets[rows] * size
+        )
     return Ragged(payload, offsets)
 
 
 def _step_room(total: int, like: Ragged) -> Array:
     """Return memory for ``total`` elements, in the dtype and shape of those of a ragged array."""
-    return step_room(total * _element_bytes(like)).view(like.dtype).reshape(total, *like.payload.shape[1:])
+    return (
+        step_room(total * _element_bytes(like))
+        .view(like.dtype)
+        .reshape(total, *like.payload.shape[1:])
+    )
 
 
 def _element_bytes(ragged: Ragged) -> int:

@@ -1,18 +1,22 @@
 """Cache: the values of a source, stored in memory or in files, so that their cost is paid once.
 
     source.cache(memory="2GB")        read now, all of it, into at most so many bytes
-    source.cache(path="cache/train")  read now, into files below that folder; opened at once the next time
+    source.cache(path="cache/train")  read now, into files below that folder; opened at once the
+                                      next time
 
-When    All records are read when the cache is made, with progress, and not while batches are: so it is known before
-        the training whether they fit and can be read, and any batch may be asked for first.
-Layout  Fields of one shape lie in rows in native byte order; of the others there is a payload, where each record
-        begins, and shapes where several axes vary. A record that was parsed (a tf.Example, say) is not parsed again.
-Same    The records, their numbers and the fingerprint are those of the source, and so is every batch and saved state.
-Files   each piece is a kept file (`storage/keptfile.py`), private and with checksums: one that is damaged is made anew.
-        cache.json stands for all of them and is written last, by one process while others wait
-        (`storage/derivedfiles.py`). It names the source's fingerprint, and files of other data are refused. They are as
-        this machine has numbers. If a foreign file has the name of a piece, the pieces get other names. No link is
-        followed.
+When    All records are read when the cache is made, with progress, and not while batches are: so it
+        is known before the training whether they fit and can be read, and any batch may be asked
+        for first.
+Layout  Fields of one shape lie in rows in native byte order; of the others there is a payload,
+        where each record begins, and shapes where several axes vary. A record that was parsed (a
+        tf.Example, say) is not parsed again.
+Same    The records, their numbers and the fingerprint are those of the source, and so is every
+batch and saved state.
+Files   each piece is a kept file (`storage/keptfile.py`), private and with checksums: one that is
+        damaged is made anew. cache.json stands for all of them and is written last, by one process
+        while others wait (`storage/derivedfiles.py`). It names the source's fingerprint, and files
+        of other data are refused. They are as this machine has numbers. If a foreign file has the
+        name of a piece, the pieces get other names. No link is followed.
 """
 
 from __future__ import annotations
@@ -36,7 +40,17 @@ from gpuload.progress import Progress
 from gpuload.ragged import Ragged, offsets_of
 from gpuload.sources import filtering
 from gpuload.sources.layouts import compact_layout, describe_layout
-from gpuload.sources.leaf import Array, Bytes, Fields, Group, Indices, Leaf, Values, check_places, gather_rows
+from gpuload.sources.leaf import (
+    Array,
+    Bytes,
+    Fields,
+    Group,
+    Indices,
+    Leaf,
+    Values,
+    check_places,
+    gather_rows,
+)
 from gpuload.sources.readable import Readable
 from gpuload.spec import Field, Layout, Part, Spec
 from gpuload.storage import derivedfiles, keptfile, open_storage, privatefiles
@@ -73,7 +87,9 @@ class CacheColumn:
         """The pieces that it is kept in."""
         if self.layout is not None:
             return ("rows",)
-        return ("payload", "offsets") if self.spec.fields[0].stored.ragged else ("payload", "offsets", "axes", "shapes")
+        if self.spec.fields[0].stored.ragged:
+            return ("payload", "offsets")
+        return ("payload", "offsets", "axes", "shapes")
 
 
 @dataclass(frozen=True)
@@ -93,7 +109,9 @@ class CachedValues:
     place: str
 
 
-AddPiece = Callable[[int, str, Array], None]  # number of a column, kind of a piece, values to append
+AddPiece = Callable[
+    [int, str, Array], None
+]  # number of a column, kind of a piece, values to append
 
 
 def in_memory(source: Readable, budget: int | str) -> CachedValues:
@@ -110,7 +128,11 @@ def in_memory(source: Readable, budget: int | str) -> CachedValues:
     # Before the first record is read: else it would be known after minutes, with the memory full.
     if known_bytes > budget_bytes:
         raise _too_large(source, known_bytes, budget_bytes, "")
-    buffers = {(number, kind): bytearray() for number, column in enumerate(columns) for kind in column.kinds}
+    buffers = {
+        (number, kind): bytearray()
+        for number, column in enumerate(columns)
+        for kind in column.kinds
+    }
     total = 0
 
     def add_piece(number: int, kind: str, values: Array) -> None:
@@ -119,7 +141,8 @@ def in_memory(source: Readable, budget: int | str) -> CachedValues:
         if total > budget_bytes:
             raise _too_large(source, total, budget_bytes, " and there are more")
         try:
-            # A bytearray grows in place; a list of arrays, joined at the end, would take twice the memory.
+            # A bytearray grows in place; a list of arrays, joined at the end, would take twice the
+            # memory.
             buffers[number, kind] += np.ascontiguousarray(values).reshape(-1).view(UINT8).data
         except MemoryError as error:
             raise TooLargeError(
@@ -130,7 +153,9 @@ def in_memory(source: Readable, budget: int | str) -> CachedValues:
 
     _fill(source, columns, add_piece)
     arrays = {key: np.frombuffer(piece, UINT8) for key, piece in buffers.items()}
-    leaves = [_memory_leaf(number, column, arrays, len(source)) for number, column in enumerate(columns)]
+    leaves = [
+        _memory_leaf(number, column, arrays, len(source)) for number, column in enumerate(columns)
+    ]
     return CachedValues(_groups(columns), tuple(leaves), total, f"{IN_MEMORY}, {total} bytes")
 
 
@@ -138,19 +163,27 @@ def in_files(source: Readable, folder: str | os.PathLike[str]) -> CachedValues:
     """Return the values of a source in files below a folder; they are made if they are not there.
 
     Raises:
-        FileError: the files are of other data, something of others stands there, other users may write to the folder,
-            or the files cannot be written.
+        FileError: the files are of other data, something of others stands there, other users may
+            write to the folder, or the files cannot be written.
         FormatError: a file is damaged. It is removed, and the next call makes the cache anew.
         RecordError: a record cannot be read.
     """
-    if not isinstance(folder, (str, os.PathLike)) or not isinstance(os.fspath(folder), str) or not os.fspath(folder):
+    if (
+        not isinstance(folder, (str, os.PathLike))
+        or not isinstance(os.fspath(folder), str)
+        or not os.fspath(folder)
+    ):
         raise SpecError(
-            f"cache(path={folder!r})", cause="it is the path of a folder", remedy="write path='cache/train'"
+            f"cache(path={folder!r})",
+            cause="it is the path of a folder",
+            remedy="write path='cache/train'",
         )
     check_name(os.fspath(folder))
     path = os.path.abspath(os.path.expanduser(os.fspath(folder)))
     if os.path.exists(path) and not os.path.isdir(path):
-        raise FileError(f"{path} is no folder", cause="a file has this name", remedy="choose another path")
+        raise FileError(
+            f"{path} is no folder", cause="a file has this name", remedy="choose another path"
+        )
     columns = columns_of(source)
     about = {
         "format": FORMAT,
@@ -162,7 +195,8 @@ def in_files(source: Readable, folder: str | os.PathLike[str]) -> CachedValues:
     }
 
     if os.path.isdir(path):
-        # The real folder: the user may name it by a link, the mode that counts is that of what the link leads to.
+        # The real folder: the user may name it by a link, the mode that counts is that of what the
+        # link leads to.
         privatefiles.check_private(os.path.realpath(path))
 
     def load(index: str) -> CachedValues | None:
@@ -172,10 +206,14 @@ def in_files(source: Readable, folder: str | os.PathLike[str]) -> CachedValues:
         prefix = _free_prefix(path, columns, about)
         digests = _write(path, prefix, columns, source, about)
         with keptfile.Writer(part, FORMAT) as writer:
-            writer.write(json.dumps({**about, "prefix": prefix, "digests": digests}).encode("ascii"))
+            writer.write(
+                json.dumps({**about, "prefix": prefix, "digests": digests}).encode("ascii")
+            )
             writer.end()
 
-    return derivedfiles.load_or_make([os.path.join(path, INDEX)], load, make, is_ours=_is_cache_index)
+    return derivedfiles.load_or_make(
+        [os.path.join(path, INDEX)], load, make, is_ours=_is_cache_index
+    )
 
 
 def num_bytes_of(budget: int | str) -> int:
@@ -186,7 +224,10 @@ def num_bytes_of(budget: int | str) -> int:
     """
     if isinstance(budget, (int, np.integer)) and not isinstance(budget, bool) and budget > 0:
         return int(budget)
-    match = AMOUNT.fullmatch(budget) if isinstance(budget, str) else None
+    if isinstance(budget, str):
+        match = AMOUNT.fullmatch(budget)
+    else:
+        match = None
     units = {unit.lower(): size for unit, size in UNITS.items()}
     if match is not None and match[2].lower() in units:
         amount = float(match[1]) * units[match[2].lower()]
@@ -207,7 +248,10 @@ def columns_of(source: Readable) -> list[CacheColumn]:
             columns.append(CacheColumn(group.spec, compact_layout(group.layout)))
             continue
         for field in group.spec:
-            layout = compact_layout(Layout(0, (Part(field, field.dtype),))) if field.has_rows else None
+            if field.has_rows:
+                layout = compact_layout(Layout(0, (Part(field, field.dtype),)))
+            else:
+                layout = None
             columns.append(CacheColumn(Spec((field,)), layout))
     return columns
 
@@ -242,7 +286,9 @@ def _fill(source: Readable, columns: Sequence[CacheColumn], add_piece: AddPiece)
             return {}
         try:
             return source.read_groups(numbers, names)
-        except RecordError as error:  # no loader is here yet whose on_error= would pass the record over
+        except (
+            RecordError
+        ) as error:  # no loader is here yet whose on_error= would pass the record over
             error.remedy = WITHOUT_DAMAGE
             raise
 
@@ -251,7 +297,9 @@ def _fill(source: Readable, columns: Sequence[CacheColumn], add_piece: AddPiece)
     with Progress("filling the cache") as progress:
         # As many chunks at a time as threads: so their values are in memory together, and no more.
         while chunks := [piece for _, piece in zip(range(num_threads), pieces, strict=False)]:
-            batches = threads.parallel_map(read, chunks, num_threads, lambda: stop_flags.append(True))
+            batches = threads.parallel_map(
+                read, chunks, num_threads, lambda: stop_flags.append(True)
+            )
             for numbers, fields in zip(chunks, batches, strict=True):
                 for number, column in enumerate(columns):
                     for kind, values in _pieces(column, fields, numbers.size):
@@ -261,9 +309,11 @@ def _fill(source: Readable, columns: Sequence[CacheColumn], add_piece: AddPiece)
 
 
 def _pieces(column: CacheColumn, fields: Fields, count: int) -> Iterator[tuple[str, Array]]:
-    """Yield kinds of pieces, and the elements that some records add to each; lengths in place of offsets."""
+    """Yield kinds of pieces, and the elements that some records add to each; lengths in place of
+    offsets."""
     if column.layout is not None:
-        # Zeros: gaps between fields are stored, too, and must not hold what was in this memory before.
+        # Zeros: gaps between fields are stored, too, and must not hold what was in this memory
+        # before.
         rows = np.zeros(count, _row_dtype(column.layout))
         for name in column.spec.names:
             rows[name] = fields[name]
@@ -274,9 +324,13 @@ def _pieces(column: CacheColumn, fields: Fields, count: int) -> Iterator[tuple[s
     if isinstance(values, Ragged):
         flat = np.ascontiguousarray(values.flat)
         yield "payload", flat
-        yield "offsets", values.lengths * (flat.dtype.itemsize * int(np.prod(flat.shape[1:], dtype=np.int64)))
+        yield (
+            "offsets",
+            values.lengths * (flat.dtype.itemsize * int(np.prod(flat.shape[1:], dtype=np.int64))),
+        )
         return
-    # ``ascontiguousarray`` makes one axis of an array without axes; ``reshape`` takes it away again.
+    # ``ascontiguousarray`` makes one axis of an array without axes; ``reshape`` takes it away
+    # again.
     arrays = [np.ascontiguousarray(value).reshape(np.shape(value)) for value in values]
     for array in arrays:
         yield "payload", array
@@ -298,8 +352,11 @@ def _row_dtype(layout: Layout) -> np.dtype[Any]:
 
 
 def _known_bytes(source: Readable, columns: Sequence[CacheColumn]) -> int:
-    """Return how many bytes the values need at least, as far as it is known before they are read."""
-    total = sum(column.layout.record_bytes for column in columns if column.layout is not None) * len(source)
+    """Return how many bytes the values need at least, as far as it is known before they are
+    read."""
+    total = sum(
+        column.layout.record_bytes for column in columns if column.layout is not None
+    ) * len(source)
     if all(group.layout is not None for group in source.groups):
         return total
     for first in range(0, len(source), AT_ONCE):
@@ -321,7 +378,9 @@ def _too_large(source: Readable, num_bytes: int, budget_bytes: int, suffix: str)
 # --- memory
 
 
-def _memory_leaf(number: int, column: CacheColumn, pieces: dict[tuple[int, str], Bytes], count: int) -> Leaf:
+def _memory_leaf(
+    number: int, column: CacheColumn, pieces: dict[tuple[int, str], Bytes], count: int
+) -> Leaf:
     """Return the leaf that reads a column from memory.
 
     Args:
@@ -342,11 +401,18 @@ def _memory_leaf(number: int, column: CacheColumn, pieces: dict[tuple[int, str],
 
     def read(offsets: Indices, lengths: Indices, out: Bytes, begins: Indices) -> None:
         payload = arrays["payload"]
-        for offset, length, begin in zip(offsets.tolist(), lengths.tolist(), begins.tolist(), strict=True):
+        for offset, length, begin in zip(
+            offsets.tolist(), lengths.tolist(), begins.tolist(), strict=True
+        ):
             out[begin : begin + length] = payload[offset : offset + length]
 
-    shapes = _shapes(arrays["axes"].view(INT64), arrays["shapes"].view(INT64)) if "shapes" in arrays else None
-    return ValuesLeaf(column.spec, IN_MEMORY, offsets_of(arrays["offsets"].view(INT64)), shapes, read)
+    if "shapes" in arrays:
+        shapes = _shapes(arrays["axes"].view(INT64), arrays["shapes"].view(INT64))
+    else:
+        shapes = None
+    return ValuesLeaf(
+        column.spec, IN_MEMORY, offsets_of(arrays["offsets"].view(INT64)), shapes, read
+    )
 
 
 class RowsLeaf(Leaf):
@@ -396,7 +462,12 @@ class ValuesLeaf(Leaf):
         read: Callable[[Indices, Indices, Bytes, Indices], None],
         advise: Callable[[Indices, Indices], None] = lambda offsets, lengths: None,
     ) -> None:  # fmt: skip
-        self.spec, self.how, self.num_records, self.is_direct = spec, how, offsets.size - 1, shapes is None
+        self.spec, self.how, self.num_records, self.is_direct = (
+            spec,
+            how,
+            offsets.size - 1,
+            shapes is None,
+        )
         self._offsets, self._shapes, self._from, self._ask = offsets, shapes, read, advise
 
     def num_bytes(self, numbers: Indices) -> Indices:
@@ -414,7 +485,12 @@ class ValuesLeaf(Leaf):
             return super().unpack(numbers, raw)
         field = self.spec.fields[0]
         shapes = [self._shapes[number] for number in numbers.tolist()]
-        return [[_array(elements, field, shape.tolist()) for elements, shape in zip(raw, shapes, strict=True)]]
+        return [
+            [
+                _array(elements, field, shape.tolist())
+                for elements, shape in zip(raw, shapes, strict=True)
+            ]
+        ]
 
     def advise(self, numbers: Indices) -> None:
         """Ask the system to have these records in memory soon."""
@@ -440,7 +516,8 @@ def _names(columns: Sequence[CacheColumn]) -> list[str]:
 
 
 def _piece_origin(about: dict[str, Any], name: str) -> list[str]:
-    """Return the texts that identify the file of a piece: a file with other texts is not taken for it."""
+    """Return the texts that identify the file of a piece: a file with other texts is not taken for
+    it."""
     return [FORMAT, about["source"], name]
 
 
@@ -454,7 +531,9 @@ def _free_prefix(folder: str, columns: Sequence[CacheColumn], about: dict[str, A
     foreign = ""
     for prefix in ("", f"{about['source'][:8]}-"):
         paths = [os.path.join(folder, prefix + name) for name in _names(columns)]
-        foreign = next((path for path in paths if os.path.lexists(path) and not _is_piece(path, has_index)), "")
+        foreign = next(
+            (path for path in paths if os.path.lexists(path) and not _is_piece(path, has_index)), ""
+        )
         if not foreign:
             return prefix
     raise FileError(
@@ -469,11 +548,17 @@ def _is_cache_index(path: str) -> bool:
 
 
 def _is_piece(path: str, has_index: bool) -> bool:
-    return keptfile.is_ours(path) or (has_index and os.path.isfile(path) and not os.path.islink(path))
+    return keptfile.is_ours(path) or (
+        has_index and os.path.isfile(path) and not os.path.islink(path)
+    )
 
 
 def _write(
-    folder: str, prefix: str, columns: Sequence[CacheColumn], source: Readable, about: dict[str, Any]
+    folder: str,
+    prefix: str,
+    columns: Sequence[CacheColumn],
+    source: Readable,
+    about: dict[str, Any],
 ) -> dict[str, int]:
     """Write the pieces into a folder; returns the digest of each.
 
@@ -484,11 +569,19 @@ def _write(
         with contextlib.ExitStack() as stack:
             writers = {}
             for name in _names(columns):
-                part = stack.enter_context(derivedfiles.whole(os.path.join(folder, prefix + name), is_alone=True))
-                writers[name] = stack.enter_context(keptfile.Writer(part, _piece_origin(about, name)))
-            _fill(source, columns, lambda number, kind, values: writers[f"{number}.{kind}"].write(_bytes(values)))
-            # The digests go into cache.json, which is written behind all pieces: pieces of two fillings never pass for
-            # one cache.
+                part = stack.enter_context(
+                    derivedfiles.whole(os.path.join(folder, prefix + name), is_alone=True)
+                )
+                writers[name] = stack.enter_context(
+                    keptfile.Writer(part, _piece_origin(about, name))
+                )
+            _fill(
+                source,
+                columns,
+                lambda number, kind, values: writers[f"{number}.{kind}"].write(_bytes(values)),
+            )
+            # The digests go into cache.json, which is written behind all pieces: pieces of two
+            # fillings never pass for one cache.
             return {name: writer.end() for name, writer in writers.items()}
     except OSError as error:
         if isinstance(error, FileError):
@@ -504,9 +597,14 @@ def _bytes(array: Array) -> memoryview:
     return memoryview(np.ascontiguousarray(array).reshape(-1).view(UINT8).data)
 
 
-def _load(index: str, about: dict[str, Any], columns: Sequence[CacheColumn], source: Readable) -> CachedValues | None:
+def _load(
+    index: str, about: dict[str, Any], columns: Sequence[CacheColumn], source: Readable
+) -> CachedValues | None:
     """Return the values in files; None if there are none, or if a piece is missing."""
-    content = keptfile.read_kept_file(index, FORMAT) if os.path.lexists(index) else None
+    if os.path.lexists(index):
+        content = keptfile.read_kept_file(index, FORMAT)
+    else:
+        content = None
     if content is None:
         _check_old_index(index, about)
         return None
@@ -520,8 +618,12 @@ def _load(index: str, about: dict[str, Any], columns: Sequence[CacheColumn], sou
     for name, path in paths.items():
         is_there = os.path.isfile(path) and not os.path.islink(path)
         piece = keptfile.open_kept_file(path, _piece_origin(about, name), eager=eager)
-        # Offsets and shapes come into memory, compared with their checksums: they decide which bytes are read.
-        content = piece.read(0, piece.content_bytes) if piece is not None and _is_index(name) else b""
+        # Offsets and shapes come into memory, compared with their checksums: they decide which
+        # bytes are read.
+        if piece is not None and _is_index(name):
+            content = piece.read(0, piece.content_bytes)
+        else:
+            content = b""
         if piece is None or content is None:
             (bad_paths if is_there else missing).append(path)
         else:
@@ -540,7 +642,9 @@ def _load(index: str, about: dict[str, Any], columns: Sequence[CacheColumn], sou
         for number, column in enumerate(columns)
     ]
     total = int(files.sizes.sum())
-    return CachedValues(_groups(columns), tuple(leaves), total, f"cached in {folder}, {total} bytes, {storage.how}")
+    return CachedValues(
+        _groups(columns), tuple(leaves), total, f"cached in {folder}, {total} bytes, {storage.how}"
+    )
 
 
 def _damage_error(paths: Sequence[str]) -> FormatError:
@@ -560,7 +664,8 @@ def _is_index(name: str) -> bool:
 
 
 def _check_old_index(index: str, about: dict[str, Any]) -> None:
-    """Refuse to replace the cache of other data that version 1 wrote; one of the same data is made anew."""
+    """Refuse to replace the cache of other data that version 1 wrote; one of the same data is made
+    anew."""
     if keptfile.is_ours(index, OLD_MARK):
         with signalsafe.suppress(ValueError, RecursionError):
             index_content = json.loads(read_bytes(index, LARGEST_INDEX_BYTES))
@@ -568,7 +673,9 @@ def _check_old_index(index: str, about: dict[str, Any]) -> None:
                 raise _other_data(os.path.dirname(index), "source", index_content, about)
 
 
-def _other_data(folder: str, name: str, index_content: dict[str, Any], about: dict[str, Any]) -> FileError:
+def _other_data(
+    folder: str, name: str, index_content: dict[str, Any], about: dict[str, Any]
+) -> FileError:
     return FileError(
         f"{folder} is the cache of other data",
         cause=f"{name}: {index_content.get(name)!r} there, {about[name]!r} here"[:300],
@@ -585,7 +692,11 @@ def _file_leaf(
         _check_size(folder, f"{number}.rows", storage, numbers, count * size)
 
         def places(records: Indices) -> Extents:
-            return Extents(np.full(records.size, rows, np.int64), records * size, np.full(records.size, size, np.int64))
+            return Extents(
+                np.full(records.size, rows, np.int64),
+                records * size,
+                np.full(records.size, size, np.int64),
+            )
 
         return RowsLeaf(
             column,
@@ -596,11 +707,14 @@ def _file_leaf(
         )
     pieces = {kind: arrays[f"{number}.{kind}"] for kind in column.kinds[1:]}
     lengths = pieces["offsets"]
-    # Looked at although the file has a checksum: it says that the bytes are ours, not that two pieces go together.
+    # Looked at although the file has a checksum: it says that the bytes are ours, not that two
+    # pieces go together.
     wrong = lengths.size != count or bool((lengths < 0).any())
     if not wrong and "axes" in pieces:
         axes = pieces["axes"]
-        wrong = axes.size != count or bool((axes < 0).any()) or int(axes.sum()) != pieces["shapes"].size
+        wrong = (
+            axes.size != count or bool((axes < 0).any()) or int(axes.sum()) != pieces["shapes"].size
+        )
     if wrong:
         raise FormatError(
             f"{folder}: its pieces do not go together",
@@ -614,7 +728,10 @@ def _file_leaf(
     def extents(offsets: Indices, lengths: Indices) -> Extents:
         return Extents(np.full(offsets.size, payload, np.int64), offsets, lengths)
 
-    shapes = _shapes(pieces["axes"], pieces["shapes"]) if "shapes" in pieces else None
+    if "shapes" in pieces:
+        shapes = _shapes(pieces["axes"], pieces["shapes"])
+    else:
+        shapes = None
     return ValuesLeaf(
         column.spec,
         storage.how,
@@ -625,7 +742,9 @@ def _file_leaf(
     )
 
 
-def _check_size(folder: str, name: str, storage: Storage, numbers: dict[str, int], num_bytes: int) -> None:
+def _check_size(
+    folder: str, name: str, storage: Storage, numbers: dict[str, int], num_bytes: int
+) -> None:
     size = int(storage.files.sizes[numbers[name]])
     if size != num_bytes:
         raise FormatError(

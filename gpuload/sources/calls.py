@@ -1,7 +1,8 @@
 """Calls: the arguments that opened a source, as texts for fingerprints and in values that JSON has.
 
-JSON     None, booleans, numbers and texts as they are; lists, tuples, dicts, dtypes, bytes, dates and times of NumPy as
-         ``{kind: value}``. Nothing else is stored, so that reading a call runs no code.
+JSON     None, booleans, numbers and texts as they are; lists, tuples, dicts, dtypes, bytes, dates
+         and times of NumPy as ``{kind: value}``. Nothing else is stored, so that reading a call
+         runs no code.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ class _NoValueError(ValueError):
 
 
 def digest_of(arguments: Mapping[str, Any]) -> str:
-    """Return a short text that differs for other arguments; "" where the values of one have no text of their own."""
+    """Return a short text that differs for other arguments; "" where the values of one have no text
+    of their own."""
     try:
         text = _text(dict(sorted(arguments.items())), DEEPEST)
     except _NoValueError:
@@ -33,7 +35,9 @@ def _text(value: Any, depth: int) -> str:
     if value is None or isinstance(value, (bool, int, float, str, bytes)):
         return f"{type(value).__name__}:{value!r}"
     if isinstance(value, np.dtype):
-        return f"dtype:{np.lib.format.dtype_to_descr(value)!r}:{value}" if not value.hasobject else f"dtype:{value}"
+        if not value.hasobject:
+            return f"dtype:{np.lib.format.dtype_to_descr(value)!r}:{value}"
+        return f"dtype:{value}"
     if isinstance(value, type):
         return f"type:{value.__qualname__}"
     if isinstance(value, (np.datetime64, np.timedelta64)):
@@ -67,7 +71,9 @@ def _value(value: Any, depth: int) -> Any:
     # Not `isinstance`: a subclass, as numpy.float64 is of float, would come back as another kind.
     if value is None or type(value) in (bool, int, float, str):
         return value
-    if (isinstance(value, np.dtype) and not value.hasobject and value.kind != "V") or _is_structured(value):
+    if (
+        isinstance(value, np.dtype) and not value.hasobject and value.kind != "V"
+    ) or _is_structured(value):
         return {"dtype": _value(np.lib.format.dtype_to_descr(value), depth - 1)}
     if isinstance(value, (np.datetime64, np.timedelta64)):
         return {"time": [value.dtype.str, int(value.astype(np.int64))]}
@@ -106,7 +112,10 @@ def _argument(value: Any, depth: int) -> Any:
     if not isinstance(content, list):
         raise ValueError(f"{value!r} is no argument"[:200])
     if kind == "dict":
-        if not all(isinstance(entry, list) and len(entry) == 2 and isinstance(entry[0], str) for entry in content):
+        if not all(
+            isinstance(entry, list) and len(entry) == 2 and isinstance(entry[0], str)
+            for entry in content
+        ):
             raise ValueError(f"{value!r} is no argument"[:200])
         return {key: _argument(item, depth - 1) for key, item in content}
     items = [_argument(item, depth - 1) for item in content]
@@ -121,7 +130,12 @@ def _bytes_or_time(kind: str, items: list[Any]) -> Any:
     """Return bytes, or a date or time of NumPy; raises ``ValueError`` for others."""
     if kind == "bytes" and len(items) == 1 and isinstance(items[0], str):
         return bytes.fromhex(items[0])
-    if kind == "time" and len(items) == 2 and type(items[1]) is int and -(2**63) <= items[1] < 2**63:
+    if (
+        kind == "time"
+        and len(items) == 2
+        and type(items[1]) is int
+        and -(2**63) <= items[1] < 2**63
+    ):
         dtype = _dtype(items[0])
         if dtype.kind in "mM":
             return np.array(items[1], np.int64).view(dtype)[()]

@@ -3,17 +3,19 @@
     source.cache(device=True)                       half of what is free on the GPU, at most
     source.cache(device=True, memory="20GB")        so many bytes at most
 
-Rows     A row is one field of one record, native and in C order. A loader copies the rows of a record to the GPU's
-         memory when the record was uploaded for a batch, in the order in which records come, until they fill the
-         budget. The records behind them come from the source each time.
-Room     Memory is taken in pieces, of each field one for the same records. What the batches of all loaders need beside
-         them stays free: records for which nothing more is left come from the source.
+Rows     A row is one field of one record, native and in C order. A loader copies the rows of a
+         record to the GPU's memory when the record was uploaded for a batch, in the order in which
+         records come, until they fill the budget. The records behind them come from the source each
+         time.
+Room     Memory is taken in pieces, of each field one for the same records. What the batches of all
+         loaders need beside them stays free: records for which nothing more is left come from the
+         source.
 Which    Fields of one size, of a dtype that a GPU has. The others come from the source each time.
-Shared   The rows belong to the source: all loaders of it, of its slices and splits, on the same GPU use the same ones.
-         They are freed when the last of these loaders is closed.
-Streams  Each loader has a stream of its own. Rows are marked as there behind an event on the stream that writes them,
-         and who reads them on another stream waits for that event first. The marks change under a lock, which is taken
-         by threads in which no signal handler runs.
+Shared   The rows belong to the source: all loaders of it, of its slices and splits, on the same GPU
+         use the same ones. They are freed when the last of these loaders is closed.
+Streams  Each loader has a stream of its own. Rows are marked as there behind an event on the stream
+         that writes them, and who reads them on another stream waits for that event first. The
+         marks change under a lock, which is taken by threads in which no signal handler runs.
 """
 
 from __future__ import annotations
@@ -46,8 +48,11 @@ log = logging.getLogger("gpuload")
 
 
 def stays_on_card(field: Field) -> bool:
-    """Return True if the values of a field can lie in a GPU's memory, a row of one size for each record."""
-    return field.has_rows and not field.host_only and not field.encoded and prod(field.fixed_shape) > 0
+    """Return True if the values of a field can lie in a GPU's memory, a row of one size for each
+    record."""
+    return (
+        field.has_rows and not field.host_only and not field.encoded and prod(field.fixed_shape) > 0
+    )
 
 
 def checked_budget(memory: int | str | None) -> int | None:
@@ -57,7 +62,9 @@ def checked_budget(memory: int | str | None) -> int | None:
         SpecError: it says no number of bytes.
     """
     try:
-        return None if memory is None else num_bytes_of(memory)
+        if memory is None:
+            return None
+        return num_bytes_of(memory)
     except SpecError as error:
         raise SpecError(
             f"cache(device=True, memory={memory!r})"[:200],
@@ -67,7 +74,8 @@ def checked_budget(memory: int | str | None) -> int | None:
 
 
 def _cut_groups(source: Readable) -> list[tuple[int, Group]]:
-    """Return the groups of a source, each with its number there; fields that stay on the host are groups apart.
+    """Return the groups of a source, each with its number there; fields that stay on the host are
+    groups apart.
 
     Only groups of records of one size are cut: the others are parsed as a whole.
     """
@@ -103,11 +111,16 @@ class CardCache:
         TooLargeError: the GPU has not so much memory that is free.
     """
 
-    def __init__(self, title: str, device: str, budget: int | None, num_records: int, record_bytes: int) -> None:
+    def __init__(
+        self, title: str, device: str, budget: int | None, num_records: int, record_bytes: int
+    ) -> None:
         self.device, self.lock, self.events = device, threading.Lock(), dict[Any, Any]()
         devices.empty_pool(device)  # of batches of before, which were larger maybe
         free, total = devices.card_bytes(device)
-        self.budget_bytes = int(free * FREE_PART) if budget is None else budget
+        if budget is None:
+            self.budget_bytes = int(free * FREE_PART)
+        else:
+            self.budget_bytes = budget
         if self.budget_bytes > free:
             raise TooLargeError(
                 f"{self.budget_bytes} bytes for {title} on {device}",
@@ -119,7 +132,9 @@ class CardCache:
         self.most_records = self._budget_records = budget_records
         if num_records and not self.most_records:
             most_bytes = min(num_records * record_bytes, free)
-            change = f"write cache(device=True, memory={most_bytes}); other records are read each time"
+            change = (
+                f"write cache(device=True, memory={most_bytes}); other records are read each time"
+            )
             if most_bytes < record_bytes:
                 change = 'have the memory of the host keep them: cache(memory="8GB")'
             raise TooLargeError(
@@ -127,7 +142,11 @@ class CardCache:
                 cause=f"one record takes {record_bytes} bytes, and {free} bytes of the GPU are free",
                 remedy=change,
             )
-        self._title, self._num_records, self._record_bytes = title, num_records, max(record_bytes, 1)
+        self._title, self._num_records, self._record_bytes = (
+            title,
+            num_records,
+            max(record_bytes, 1),
+        )
         self._piece_rows: list[int] = []  # of each piece of all columns
         self._in_use_before = 0  # bytes of CuPy's pool, when the first user came
         self._columns: dict[tuple[int, int], CardColumn] = {}
@@ -141,7 +160,8 @@ class CardCache:
             return self._columns[leaf, number]
 
     def piece_rows(self, place: int) -> int:
-        """Return for how many rows a column takes its piece number ``place``; 0 if there is no more."""
+        """Return for how many rows a column takes its piece number ``place``; 0 if there is no
+        more."""
         if sum(self._piece_rows[:place]) >= self.most_records:
             return 0
         if place == len(self._piece_rows):
@@ -168,7 +188,10 @@ class CardCache:
         self._tell(f"{self.device} has no memory left")
 
     def _tell(self, cause: str = "") -> None:
-        level = logging.WARNING if self.most_records < self._num_records else logging.INFO
+        if self.most_records < self._num_records:
+            level = logging.WARNING
+        else:
+            level = logging.INFO
         log.log(level, "%s: %s", cause or self._title, self.describe())
 
     @property
@@ -191,7 +214,8 @@ class CardCache:
         return line
 
     def join(self, user: Any, batch_bytes: int) -> None:
-        """Add a user of the rows, which is referred to weakly, and so many bytes for its batches beside them."""
+        """Add a user of the rows, which is referred to weakly, and so many bytes for its batches
+        beside them."""
         with self.lock:
             if not self._users:
                 self._in_use_before = devices.pool_bytes(self.device)[0]
@@ -200,7 +224,8 @@ class CardCache:
             self._bound()
 
     def leave(self, user: Any) -> None:
-        """Take a user away, of whose lane all work has run; with the last one the rows are freed."""
+        """Take a user away, of whose lane all work has run; with the last one the rows are
+        freed."""
         with self.lock:
             if user not in self._users:
                 return
@@ -217,7 +242,8 @@ class CardColumn:
     """The rows of one field, in pieces of a GPU's memory.
 
     Attributes:
-        addresses: int64 ``[num_records]``, where the row of each record begins; 0 where it is not there.
+        addresses: int64 ``[num_records]``, where the row of each record begins; 0 where it is not
+            there.
         row_bytes: of a row.
         num_rows: how many are there.
     """
@@ -230,7 +256,8 @@ class CardColumn:
         self._next = self._end = 0  # addresses of the last piece that no row has
 
     def take(self, count: int) -> Addresses:
-        """Return addresses of memory for rows, int64 ``[n]`` with n up to ``count``: fewer where there is no more."""
+        """Return addresses of memory for rows, int64 ``[n]`` with n up to ``count``: fewer where
+        there is no more."""
         addresses = list[Addresses]()
         while count > 0:
             if self._next == self._end and not self._take_piece():
@@ -240,7 +267,9 @@ class CardColumn:
             self._next += num_rows * self.row_bytes
             self.num_rows += num_rows
             count -= num_rows
-        return np.concatenate(addresses) if addresses else np.empty(0, np.int64)
+        if addresses:
+            return np.concatenate(addresses)
+        return np.empty(0, np.int64)
 
     def _take_piece(self) -> bool:
         """Take memory for more rows; False if there is none."""
@@ -264,14 +293,16 @@ class CardColumn:
 
 
 class CardLeaf(Leaf):
-    """Some fields of the records of a source, whose rows may lie on GPUs; what is read here comes from the source.
+    """Some fields of the records of a source, whose rows may lie on GPUs; what is read here comes
+    from the source.
 
     Args:
         source: the records; number i here is number i there.
         group: the number of the source's group that the fields belong to.
         fields: these fields, as a group.
         number: of this leaf among those of its source.
-        budget: bytes that all leaves of the source may take on a GPU; None for a part of what is free.
+        budget: bytes that all leaves of the source may take on a GPU; None for a part of what is
+            free.
         caches: of the whole source, by device; one dict for all its leaves.
     """
 
@@ -298,8 +329,12 @@ class CardLeaf(Leaf):
         """
         if device not in self._caches:
             record_bytes = row_bytes(filter(stays_on_card, self.source.spec))
-            cache = CardCache(self.source._line(), device, self._budget, self.num_records, record_bytes)
-            self._caches.setdefault(device, cache)  # of two threads that come here at once, the first one's
+            cache = CardCache(
+                self.source._line(), device, self._budget, self.num_records, record_bytes
+            )
+            self._caches.setdefault(
+                device, cache
+            )  # of two threads that come here at once, the first one's
         return self._caches[device]
 
     @property
@@ -317,7 +352,8 @@ class CardLeaf(Leaf):
         return self._shares(np.zeros(min(1, self.num_records), np.int64))
 
     def num_bytes(self, numbers: Indices) -> Indices:
-        """Return how many raw bytes each record has; none where the values come from the source as they are."""
+        """Return how many raw bytes each record has; none where the values come from the source as
+        they are."""
         if self.layout is None:
             return np.zeros(numbers.size, np.int64)
         return super().num_bytes(numbers)
@@ -326,7 +362,10 @@ class CardLeaf(Leaf):
         """Return about how many bytes the values of each record take, int64 ``[n]``."""
         total: Indices = np.zeros(numbers.size, np.int64)
         for share in self._shares(numbers):
-            rows = slice(None) if share.rows is None else share.rows
+            if share.rows is None:
+                rows = slice(None)
+            else:
+                rows = share.rows
             total[rows] += share.leaf.value_bytes(share.numbers)
         return total
 
@@ -339,7 +378,10 @@ class CardLeaf(Leaf):
         size, rows = self.layout.record_bytes, np.arange(numbers.size, dtype=np.int64)
         layout = replace(self.layout, parts=self._group_parts)
         is_whole = numbers.size * size == out.size and np.array_equal(begins, size * rows)
-        memory = out if is_whole else np.empty(numbers.size * size, np.uint8)
+        if is_whole:
+            memory = out
+        else:
+            memory = np.empty(numbers.size * size, np.uint8)
         raw = memory.reshape(numbers.size, size)
         fill(self._shares(numbers), self.group, layout, raw)
         if not is_whole:
@@ -365,7 +407,10 @@ def card_leaves(source: Readable, budget: int | None) -> tuple[CardLeaf, ...]:
     """Return a leaf for each of `_cut_groups`; they share their caches."""
     caches: dict[str, CardCache] = {}
     groups = enumerate(_cut_groups(source))
-    return tuple(CardLeaf(source, group, fields, number, budget, caches) for number, (group, fields) in groups)
+    return tuple(
+        CardLeaf(source, group, fields, number, budget, caches)
+        for number, (group, fields) in groups
+    )
 
 
 def row_bytes(fields: Iterable[Field]) -> int:
@@ -374,7 +419,8 @@ def row_bytes(fields: Iterable[Field]) -> int:
 
 
 def leaves_on_card(source: Readable) -> list[tuple[int, CardLeaf]]:
-    """Return the leaves of a source whose rows can lie on a GPU, each with its group: of some of its records."""
+    """Return the leaves of a source whose rows can lie on a GPU, each with its group: of some of
+    its records."""
     if not source._has_card or not len(source):
         return []
     numbers = np.linspace(0, len(source) - 1, SAMPLED_RECORDS).astype(np.int64)

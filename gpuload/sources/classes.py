@@ -26,16 +26,23 @@ FORM = "write source.split(0.9, seed=0, by='label')"
 
 
 def split_by_class(
-    source: Readable, fractions: Sequence[float], ends: Sequence[int], seed: int, by: str | ArrayLike
+    source: Readable,
+    fractions: Sequence[float],
+    ends: Sequence[int],
+    seed: int,
+    by: str | ArrayLike,
 ) -> list[Indices]:
-    """Return the numbers of the records of all parts of a split that keeps proportions, in ascending order.
+    """Return the numbers of the records of all parts of a split that keeps proportions, in
+    ascending order.
 
-    Of a class of n records the first part has ``fraction * n``, rounded down, or one more: one more of the classes
-    that lost most by rounding, the first where they lost as much. Further parts are made of the rest in the same way.
+    Of a class of n records the first part has ``fraction * n``, rounded down, or one more: one more
+    of the classes that lost most by rounding, the first where they lost as much. Further parts are
+    made of the rest in the same way.
 
         fraction 0.5, classes of 5, 3 and 2 records     exact 2.5 1.5 1.0     rounded down 2 1 1     first part 3 1 1
 
-    Which records of a class these are depends on seed, class and the class's number of records alone (`order.Split`).
+    Which records of a class these are depends on seed, class and the class's number of records
+    alone (`order.Split`).
 
     Args:
         source: the records.
@@ -47,7 +54,10 @@ def split_by_class(
     classes, counts = classes_of(source, by)
     rest, begin, parts = np.arange(len(source), dtype=np.int64), 0, list[Indices]()
     for stage, end in enumerate(ends[: max(1, len(ends) - 1)]):
-        fraction = float(fractions[0]) if stage == 0 else (end - begin) / max(rest.size, 1)
+        if stage == 0:
+            fraction = float(fractions[0])
+        else:
+            fraction = (end - begin) / max(rest.size, 1)
         of_rest = classes[rest]
         shares = _shares(np.bincount(of_rest, minlength=counts.size), fraction, end - begin)
         is_first = _first_part(of_rest, shares, seed, first_number=stage * counts.size)
@@ -66,12 +76,17 @@ def _shares(counts: Indices, fraction: float, total: int) -> list[int]:
     return shares
 
 
-def _first_part(classes: Indices, shares: Sequence[int], seed: int, first_number: int) -> NDArray[np.bool_]:
-    """Return which records a part has, of each class as many as its share; ``first_number`` is that of its `Split`."""
+def _first_part(
+    classes: Indices, shares: Sequence[int], seed: int, first_number: int
+) -> NDArray[np.bool_]:
+    """Return which records a part has, of each class as many as its share; ``first_number`` is that
+    of its `Split`."""
     is_first = np.zeros(classes.size, np.bool_)
     counts = np.bincount(classes, minlength=len(shares))
     order, begins = np.argsort(classes, kind="stable"), np.cumsum(counts) - counts
-    for number, (begin, count, share) in enumerate(zip(begins.tolist(), counts.tolist(), shares, strict=True)):
+    for number, (begin, count, share) in enumerate(
+        zip(begins.tolist(), counts.tolist(), shares, strict=True)
+    ):
         part = Split(count, share, seed, second=False, number=first_number + number)
         is_first[order[begin + part.at(np.arange(share, dtype=np.int64))]] = True
     return is_first
@@ -83,24 +98,35 @@ def check_fractions(fraction: Any, seed: Any, by: Any) -> tuple[float, ...]:
     Raises:
         SpecError: one does not lie between 0 and 1, or several are not 1 together.
     """
-    numbers = [float(value) for value in (fraction, seed, by) if isinstance(value, (float, np.floating))]
+    numbers = [
+        float(value) for value in (fraction, seed, by) if isinstance(value, (float, np.floating))
+    ]
     if len(numbers) > 1 and isinstance(seed, (float, np.floating)):
         raise SpecError(
             f"split({', '.join(map(str, numbers))})",
             cause="the second argument is the seed, a whole number",
             remedy=f"pass the fractions of two, three or more parts together: source.split(({_line(numbers)}))",
         )
-    is_list = isinstance(fraction, (list, tuple)) or (isinstance(fraction, np.ndarray) and fraction.ndim == 1)
+    is_list = isinstance(fraction, (list, tuple)) or (
+        isinstance(fraction, np.ndarray) and fraction.ndim == 1
+    )
     values = list(fraction) if is_list else [fraction]
     if not all(_is_number(value) for value in values) or (not is_list and not 0 <= fraction <= 1):
         raise SpecError(
-            f"split({fraction!r})"[:200], cause="a fraction lies between 0 and 1", remedy="pass 0.9 for nine tenths"
+            f"split({fraction!r})"[:200],
+            cause="a fraction lies between 0 and 1",
+            remedy="pass 0.9 for nine tenths",
         )
     fractions = tuple(map(float, values))
     total = sum(fractions)
-    if is_list and (len(fractions) < 2 or min(fractions) < 0 or not isclose(total, 1, abs_tol=1e-6)):
+    if is_list and (
+        len(fractions) < 2 or min(fractions) < 0 or not isclose(total, 1, abs_tol=1e-6)
+    ):
         is_share = 0 < total < 1 and min(fractions) >= 0
-        better = [*fractions, round(1 - total, 6)] if is_share else [0.7, 0.2, 0.1]
+        if is_share:
+            better = [*fractions, round(1 - total, 6)]
+        else:
+            better = [0.7, 0.2, 0.1]
         if total > 1 and len(fractions) > 1 and min(fractions) >= 0:
             better = [value / total for value in fractions]
         raise SpecError(
@@ -112,7 +138,9 @@ def check_fractions(fraction: Any, seed: Any, by: Any) -> tuple[float, ...]:
 
 
 def _is_number(value: Any) -> bool:
-    is_number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+    is_number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(
+        value, bool
+    )
     return is_number and isfinite(value)
 
 
@@ -121,20 +149,29 @@ def _line(numbers: Sequence[float]) -> str:
 
 
 def classes_of(source: Readable, by: str | ArrayLike) -> tuple[Indices, Indices]:
-    """Return the class of each record, int64 ``[n]``, and the number of records of each, int64 ``[num_classes]``.
+    """Return the class of each record, int64 ``[n]``, and the number of records of each, int64
+    ``[num_classes]``.
 
     Classes are numbered in ascending order.
 
     Raises:
-        SpecError: there is no such field, it is not one whole number or text a record, or there are other classes than
-            records.
+        SpecError: there is no such field, it is not one whole number or text a record, or there are
+            other classes than records.
     """
     try:
-        values = _of_field(source, by) if isinstance(by, str) else _texts(np.asarray(by))
+        if isinstance(by, str):
+            values = _of_field(source, by)
+        else:
+            values = _texts(np.asarray(by))
     except ValueError as error:  # NumPy makes no array of lists of several lengths
-        raise SpecError(f"split(by={by!r})"[:200], cause=str(error)[:200], remedy=f"{FORM}, or pass an array") from None
+        raise SpecError(
+            f"split(by={by!r})"[:200], cause=str(error)[:200], remedy=f"{FORM}, or pass an array"
+        ) from None
     if values.shape != (len(source),) or values.dtype.kind not in KINDS:
-        subject = f"field {source.spec[by]}" if isinstance(by, str) else f"{values.dtype} {values.shape}"
+        if isinstance(by, str):
+            subject = f"field {source.spec[by]}"
+        else:
+            subject = f"{values.dtype} {values.shape}"
         raise SpecError(
             f"the classes of {len(source)} records by {subject}",
             cause="the class of a record is one whole number or one text",
@@ -145,19 +182,31 @@ def classes_of(source: Readable, by: str | ArrayLike) -> tuple[Indices, Indices]
 
 
 def _of_field(source: Readable, name: str) -> NDArray[Any]:
-    """Return a field of all records; one of records that have several values each as an array without records."""
+    """Return a field of all records; one of records that have several values each as an array
+    without records."""
     field = source.spec[name]
-    is_text = field.ragged and field.shape == (None,) and field.dtype == np.uint8 and not field.encoded
+    is_text = (
+        field.ragged and field.shape == (None,) and field.dtype == np.uint8 and not field.encoded
+    )
     if field.shape != () and not is_text:
         return np.empty((0,), field.dtype)
-    pieces = [source.read_groups(numbers, (name,))[name] for numbers in filtering.chunks(source, (name,))]
+    pieces = [
+        source.read_groups(numbers, (name,))[name] for numbers in filtering.chunks(source, (name,))
+    ]
     if is_text:  # bytes of any length, as TFRecords hold texts
-        return np.array([value.tobytes() for piece in pieces for value in piece] or [b""])[: len(source)]
-    return _texts(np.concatenate([np.empty((0,), field.dtype), *(np.asarray(piece) for piece in pieces)]))
+        return np.array([value.tobytes() for piece in pieces for value in piece] or [b""])[
+            : len(source)
+        ]
+    return _texts(
+        np.concatenate([np.empty((0,), field.dtype), *(np.asarray(piece) for piece in pieces)])
+    )
 
 
 def _texts(values: NDArray[Any]) -> NDArray[Any]:
-    """Return texts that are Python objects, or of NumPy's StringDType, as an array of texts of one length."""
-    if values.dtype.kind == "T" or (values.dtype.kind == "O" and all(isinstance(text, str) for text in values.flat)):
+    """Return texts that are Python objects, or of NumPy's StringDType, as an array of texts of one
+    length."""
+    if values.dtype.kind == "T" or (
+        values.dtype.kind == "O" and all(isinstance(text, str) for text in values.flat)
+    ):
         return np.array(values.tolist() or [""], np.str_)[: values.size].reshape(values.shape)
     return values

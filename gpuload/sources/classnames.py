@@ -1,12 +1,16 @@
 """Names of classes: the number of each, by one rule for every format that makes numbers of names.
 
     class_names(["ant", "bee"])    the names that ``classes=`` states, that of number 0 first
-    in_order({"10", "2"})          without it, the order of the names that the records have: 2 before 10
-    numbers_of(names, classes)     int64 ``[n]``, the number of each name, or an error that says what the name is
+    in_order({"10", "2"})          without it, the order of the names that the records have: 2
+    before 10
+    numbers_of(names, classes)     int64 ``[n]``, the number of each name, or an error that says
+                                   what the name is
 
-Order    names that are all whole numbers are in the order of the numbers, all others in that of their characters. Where
-         two names are one number, as 1 and 01 are, the names are codes, and in the order of their characters.
-JSON     a list of names, as ``json.dump(source.classes, file)`` writes it; or an object of name and number.
+Order    names that are all whole numbers are in the order of the numbers, all others in that of
+         their characters. Where two names are one number, as 1 and 01 are, the names are codes, and
+         in the order of their characters.
+JSON     a list of names, as ``json.dump(source.classes, file)`` writes it; or an object of name and
+         number.
 """
 
 from __future__ import annotations
@@ -51,8 +55,8 @@ def class_names(argument: AnyClasses | None, call: str) -> tuple[str, ...] | Non
     """Return the names that an argument ``classes=`` states, that of number 0 first; None of None.
 
     Args:
-        argument: a list of names, a mapping from name to number, a source with classes, or the path of a JSON file that
-            holds a list or a mapping.
+        argument: a list of names, a mapping from name to number, a source with classes, or the path
+            of a JSON file that holds a list or a mapping.
         call: the function that has the argument, for errors.
 
     Raises:
@@ -65,22 +69,34 @@ def class_names(argument: AnyClasses | None, call: str) -> tuple[str, ...] | Non
     if isinstance(argument, (str, os.PathLike)):
         path = os.fspath(argument)
         if not isinstance(path, str) or not path.lower().endswith(".json"):
-            raise SpecError(f"{subject} = {argument!r}"[:200], cause="it is no path of a .json file", remedy=FORM)
+            raise SpecError(
+                f"{subject} = {argument!r}"[:200],
+                cause="it is no path of a .json file",
+                remedy=FORM,
+            )
         argument, subject = _read_json(path), f"{subject} = {path!r}"
     elif not isinstance(argument, (Sequence, Mapping, np.ndarray)) and hasattr(argument, "classes"):
         if not len(argument.classes):
             remedy = "open that source with names in place of numbers, or pass a list of names"
             raise SpecError(
-                f"{subject} = {argument!r}"[:200], cause="this source has no names of classes", remedy=remedy
+                f"{subject} = {argument!r}"[:200],
+                cause="this source has no names of classes",
+                remedy=remedy,
             )
         argument = argument.classes
     names = _by_number(argument, subject) if isinstance(argument, Mapping) else argument
     if not isinstance(names, (list, tuple)) and hasattr(names, "tolist"):
         names = names.tolist()  # of NumPy, or of pandas
     if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
-        raise SpecError(f"{subject}: {names!r}"[:200], cause="names of classes are a list of texts", remedy=FORM)
+        raise SpecError(
+            f"{subject}: {names!r}"[:200], cause="names of classes are a list of texts", remedy=FORM
+        )
     if not names:
-        raise SpecError(f"{subject} is empty", cause="there is no class", remedy="leave it out, or name the classes")
+        raise SpecError(
+            f"{subject} is empty",
+            cause="there is no class",
+            remedy="leave it out, or name the classes",
+        )
     if len(set(names)) < len(names):
         name = next(name for number, name in enumerate(names) if name in names[:number])
         raise SpecError(
@@ -92,7 +108,10 @@ def class_names(argument: AnyClasses | None, call: str) -> tuple[str, ...] | Non
 
 
 def _read_json(path: str) -> Any:
-    place = path if is_remote(path) else os.path.abspath(os.path.expanduser(path))
+    if is_remote(path):
+        place = path
+    else:
+        place = os.path.abspath(os.path.expanduser(path))
     content = read_bytes(place, LARGEST_BYTES)
     try:
         return json.loads(content, object_pairs_hook=_without_twins)
@@ -105,7 +124,8 @@ def _read_json(path: str) -> Any:
 
 
 def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object of JSON; raises ``ValueError`` where it has a name twice, of which Python keeps the last."""
+    """Return an object of JSON; raises ``ValueError`` where it has a name twice, of which Python
+    keeps the last."""
     content = dict(pairs)
     if len(content) < len(pairs):
         raise ValueError("an object has one name twice")
@@ -115,7 +135,9 @@ def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _by_number(number_of: Mapping[Any, Any], subject: str) -> list[Any]:
     """Return the names of a mapping from name to number, by number."""
     numbers = list(number_of.values())
-    is_whole = all(isinstance(number, (int, np.integer)) and not isinstance(number, bool) for number in numbers)
+    is_whole = all(
+        isinstance(number, (int, np.integer)) and not isinstance(number, bool) for number in numbers
+    )
     if not is_whole or sorted(numbers) != list(range(len(numbers))):
         raise SpecError(
             f"{subject}: {dict(number_of)!r}"[:200],
@@ -134,9 +156,11 @@ def in_order(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def log_order(classes: Sequence[str], subject: str, remedy: str) -> None:
-    """Log that names are in the order of their numbers, if this is another one than that of their characters.
+    """Log that names are in the order of their numbers, if this is another one than that of their
+    characters.
 
-    It is a warning if a name is a number, and not the one that its class has; or if two names look alike.
+    It is a warning if a name is a number, and not the one that its class has; or if two names look
+    alike.
 
     Args:
         classes: from `in_order`.
@@ -147,7 +171,9 @@ def log_order(classes: Sequence[str], subject: str, remedy: str) -> None:
     for name in classes:
         twin = visible.setdefault(unicodedata.normalize("NFC", name).strip(), name)
         if twin != name:
-            log.warning("%s: %a and %a look alike, and are two classes; %s", subject, twin, name, remedy)
+            log.warning(
+                "%s: %a and %a look alike, and are two classes; %s", subject, twin, name, remedy
+            )
     if not all(map(WHOLE.fullmatch, classes)):
         return
     values = list(map(int, classes))
@@ -158,7 +184,10 @@ def log_order(classes: Sequence[str], subject: str, remedy: str) -> None:
             subject, first, second, remedy,
         )  # fmt: skip
         return
-    order = ", in the order of the numbers" if list(classes) != sorted(classes) else ""
+    if list(classes) != sorted(classes):
+        order = ", in the order of the numbers"
+    else:
+        order = ""
     mismatch = next((number for number, value in enumerate(values) if value != number), None)
     if mismatch is not None:
         log.warning(
@@ -169,7 +198,9 @@ def log_order(classes: Sequence[str], subject: str, remedy: str) -> None:
         log.info("%s are numbers%s (2 before 10): each is its own label", subject, order)
 
 
-def numbers_of(names: Sequence[str], classes: Sequence[str], place_of: Callable[[int], str], remedy: str) -> Indices:
+def numbers_of(
+    names: Sequence[str], classes: Sequence[str], place_of: Callable[[int], str], remedy: str
+) -> Indices:
     """Return the number of the class of each name, int64 ``[n]``.
 
     Args:
@@ -190,9 +221,14 @@ def numbers_of(names: Sequence[str], classes: Sequence[str], place_of: Callable[
     return numbers
 
 
-def unknown_class(place: str, name: str, classes: Sequence[str], remedy: str, num_others: int = 0) -> SpecError:
+def unknown_class(
+    place: str, name: str, classes: Sequence[str], remedy: str, num_others: int = 0
+) -> SpecError:
     """Return the error for a name that is none of the classes."""
-    suffix = f", and {num_others} other names are none" if num_others else ""
+    if num_others:
+        suffix = f", and {num_others} other names are none"
+    else:
+        suffix = ""
     texts = {_plain(class_name): class_name for class_name in classes}
     near = difflib.get_close_matches(_plain(name), texts, n=1, cutoff=SIMILARITY)
     meant, text = "", repr(name)
@@ -212,7 +248,8 @@ def unknown_class(place: str, name: str, classes: Sequence[str], remedy: str, nu
 
 
 def _plain(name: str) -> str:
-    """Return a name without what people do not see: spaces around it, and whether é is one character or two."""
+    """Return a name without what people do not see: spaces around it, and whether é is one
+    character or two."""
     return unicodedata.normalize("NFC", name).strip().casefold()
 
 
@@ -245,7 +282,8 @@ def check_numbers(values: Any, classes: Sequence[str], place_of: Callable[[int],
 
 
 def check_not_names(classes: Sequence[str]) -> None:
-    """Raise ``SpecError`` if a label that is a number may be the name of another class than that of this number."""
+    """Raise ``SpecError`` if a label that is a number may be the name of another class than that of
+    this number."""
     if all(map(WHOLE.fullmatch, classes)) and list(map(int, classes)) != list(range(len(classes))):
         raise SpecError(
             f"classes= of numbers, {shorten(classes)}, with labels that are numbers",
@@ -270,7 +308,12 @@ def common_classes(parts: Iterable[tuple[str, Sequence[str]]], remedy: str) -> t
     first_title, first = with_classes[0]
     for title, classes in with_classes:
         if classes != first:
-            num_same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(first, classes, strict=False)))
+            num_same = sum(
+                1
+                for _ in takewhile(
+                    lambda pair: pair[0] == pair[1], zip(first, classes, strict=False)
+                )
+            )
             raise SpecError(
                 f"{first_title} has the classes {shorten(first)}, {title} has {shorten(classes)}",
                 cause=f"label {num_same} would stand for different classes",
@@ -281,5 +324,8 @@ def common_classes(parts: Iterable[tuple[str, Sequence[str]]], remedy: str) -> t
 
 def shorten(names: Collection[str]) -> str:
     """Return the first names of a list, and how many more there are, for a message."""
-    rest = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    if len(names) > MOST_NAMES:
+        rest = f" and {len(names) - MOST_NAMES} more"
+    else:
+        rest = ""
     return f"{list(names)[:MOST_NAMES]!r}{rest}"

@@ -1,7 +1,8 @@
 """Columns: records whose fields lie in columns of files, each of which is read by itself.
 
-Each field is a group with a leaf of its own, so that ``source.read(indices, fields="label")`` reads that column alone.
-The leaf is whatever reads the column: rows at places of files (`rows.py`), or blocks that are decoded (`blocks.py`).
+Each field is a group with a leaf of its own, so that ``source.read(indices, fields="label")`` reads
+that column alone. The leaf is whatever reads the column: rows at places of files (`rows.py`), or
+blocks that are decoded (`blocks.py`).
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from gpuload.storage.files import Files, names_of
 
 
 def differing_files(of_file: str, of_first: str) -> SpecError:
-    """Return the error for files of one source that differ in a field: each with its field, and the first one's."""
+    """Return the error for files of one source that differ in a field: each with its field, and the
+    first one's."""
     return SpecError(
         f"{of_file}, {of_first}",
         cause="the files of a source have the same fields",
@@ -38,7 +40,8 @@ class ColumnSource(FileSource):
         counts: the number of records of each file.
         classes: the names of the classes of labels, if the files have them.
         paths: of what has the counts, folders of files for instance; by default the files.
-        about: what else tells these records from others of the same files, in values with a text of their own.
+        about: what else tells these records from others of the same files, in values with a text of
+            their own.
     """
 
     def __init__(
@@ -53,11 +56,16 @@ class ColumnSource(FileSource):
         about: object = None,
     ) -> None:
         # A column in blocks is not quick: to read one record decodes the whole block that holds it.
-        groups = tuple(Group(leaf.spec, leaf.layout, is_quick=not leaf.block_records) for leaf in leaves)
+        groups = tuple(
+            Group(leaf.spec, leaf.layout, is_quick=not leaf.block_records) for leaf in leaves
+        )
         super().__init__(files, opening, groups, storage)
         self._leaves, self._counts, self._starts = tuple(leaves), tuple(counts), starts_of(counts)
         self._length, self.classes, self._about = int(self._starts[-1]), classes, about
-        self._paths, self._names = (paths, names_of(paths)) if paths else (files.paths, files.names)
+        if paths:
+            self._paths, self._names = (paths, names_of(paths))
+        else:
+            self._paths, self._names = (files.paths, files.names)
         self._access = "; ".join(
             f"{', '.join(name for leaf in leaves if leaf.how == how for name in leaf.spec.names)}: {how}"
             for how in dict.fromkeys(leaf.how for leaf in leaves)

@@ -1,6 +1,7 @@
 """Sources made of several: fields side by side, records one after the other.
 
-Each says where its records lie by asking its parts (``resolve``), as slices and the like do (`base.py`).
+Each says where its records lie by asking its parts (``resolve``), as slices and the like do
+(`base.py`).
 """
 
 from __future__ import annotations
@@ -36,37 +37,43 @@ log = logging.getLogger("gpuload")
 def zip(*sources: Source, by: By = None, missing: str = "raise", by_file: bool = True) -> Zipped:
     """Return the source whose records have the fields of all sources side by side.
 
-        pairs = gl.zip(gl.images("photos", labels=None), gl.images("masks", labels=None).rename(image="mask"))
-        pairs = gl.zip(photos, masks, missing="drop")                   photos without a mask are left out
-        pairs = gl.zip(photos, masks, by=lambda name: name[:8])         by the first 8 characters of the names
-        pairs = gl.zip(rows, gl.arrays(label=labels))                   by place: arrays have no names
+        pairs = gl.zip(gl.images("photos", labels=None), gl.images("masks",
+        labels=None).rename(image="mask")) pairs = gl.zip(photos, masks,
+        missing="drop")                   photos without a mask are left out pairs = gl.zip(photos,
+        masks, by=lambda name: name[:8])         by the first 8 characters of the names pairs =
+        gl.zip(rows, gl.arrays(label=labels))                   by place: arrays have no names
 
-    Sources whose records are files, or members of tars, know names: ``cat/1.png``, as seen from the folder of all of
-    their files. Records that have one name belong together: without suffixes, and without what all names of a source
-    share, as ``_mask`` of ``1_mask.png``. Where names stand in another order, the records of the other sources are
-    put into that of the first. Sources that know no names are joined by place, unless a column of theirs has the names
-    in another order. So are parts of one source, as ``gl.zip(frames[:-1], frames[1:].rename(image="next"))``.
+    Sources whose records are files, or members of tars, know names: ``cat/1.png``, as seen from the
+    folder of all of their files. Records that have one name belong together: without suffixes, and
+    without what all names of a source share, as ``_mask`` of ``1_mask.png``. Where names stand in
+    another order, the records of the other sources are put into that of the first. Sources that
+    know no names are joined by place, unless a column of theirs has the names in another order. So
+    are parts of one source, as ``gl.zip(frames[:-1], frames[1:].rename(image="next"))``.
 
     Args:
         sources: sources of one length, unless ``missing="drop"`` leaves records out.
-        by: None: as said above. ``"name"``: by names alone. A function: by what it returns for each name, suffix
-            included, ``"cat/1.png"``. ``"place"``: record i is joined with record i, whatever the names are.
-        missing: what becomes of a record that has no partner of its name. ``"raise"``: it is an error. ``"drop"``: it
-            is left out, and the log counts such records.
-        by_file: True: if two sources have as many files as each other, as shards of images and shards of their labels,
-            file i of one has as many records as file i of the other; else it is an error. False: the same as
-            ``by="place"``.
+        by: None: as said above. ``"name"``: by names alone. A function: by what it returns for each
+            name, suffix included, ``"cat/1.png"``. ``"place"``: record i is joined with record i,
+            whatever the names are.
+        missing: what becomes of a record that has no partner of its name. ``"raise"``: it is an
+            error. ``"drop"``: it is left out, and the log counts such records.
+        by_file: True: if two sources have as many files as each other, as shards of images and
+            shards of their labels, file i of one has as many records as file i of the other; else
+            it is an error. False: the same as ``by="place"``.
 
     Raises:
-        SpecError: lengths or names differ, two records have one name, a column has the names in another order, two
-            fields have one name, or one of the sources is none.
+        SpecError: lengths or names differ, two records have one name, a column has the names in
+            another order, two fields have one name, or one of the sources is none.
     """
     _check_sources("zip", sources)
     joins = signalsafe.import_package("gpuload.sources.joins")
     joins.check_arguments(by, missing)
     by_file = check_flag("by_file", by_file)
     is_by_place = by == joins.PLACE or (by is None and missing == joins.RAISE and not by_file)
-    selections = sources if is_by_place else joins.by_name(sources, by, missing)
+    if is_by_place:
+        selections = sources
+    else:
+        selections = joins.by_name(sources, by, missing)
     lengths = [len(source) for source in selections]
     if len(set(lengths)) > 1:
         raise SpecError(
@@ -88,17 +95,24 @@ def zip(*sources: Source, by: By = None, missing: str = "raise", by_file: bool =
 
 
 def _check_files(sources: Sequence[Source]) -> None:
-    """Raise ``SpecError`` if two sources of as many files have other records, or other names, in these."""
-    first: dict[int, tuple[Sequence[str], Sequence[int]]] = {}  # of each number of files the first source
+    """Raise ``SpecError`` if two sources of as many files have other records, or other names, in
+    these."""
+    first: dict[
+        int, tuple[Sequence[str], Sequence[int]]
+    ] = {}  # of each number of files the first source
     for source in sources:
         paths, counts = source.file_counts() or ((), ())
         # One file against one: the lengths, which are equal here, say all.
         if len(paths) < 2:
             continue
         other_paths, first_counts = first.setdefault(len(paths), (paths, counts))
-        for first_count, count, other_path, path in builtins.zip(first_counts, counts, other_paths, paths, strict=True):
+        for first_count, count, other_path, path in builtins.zip(
+            first_counts, counts, other_paths, paths, strict=True
+        ):
             if first_count != count:
-                raise _file_error(len(paths), f"{other_path} has {first_count} records, {path} has {count}")
+                raise _file_error(
+                    len(paths), f"{other_path} has {first_count} records, {path} has {count}"
+                )
         # Files that are a record each were compared before.
         if set(counts) != {1}:
             check_files("gl.zip", other_paths, paths)
@@ -130,12 +144,16 @@ class Zipped(Composed):
     def _resolve(self, numbers: Indices) -> list[Share]:
         shares, before = list[Share](), 0
         for part in self._parts:
-            shares += [replace(share, group=share.group + before) for share in part.resolve(numbers)]
+            shares += [
+                replace(share, group=share.group + before) for share in part.resolve(numbers)
+            ]
             before += len(part.groups)
         return shares
 
     def _record_names(self) -> RecordNames | None:
-        return next((names for part in self._parts if (names := part._record_names()) is not None), None)
+        return next(
+            (names for part in self._parts if (names := part._record_names()) is not None), None
+        )
 
     def _where(self, number: int) -> str:
         return " | ".join(part.where(number) for part in self._parts)
@@ -152,12 +170,13 @@ def concat(*sources: Source, promote: bool = False) -> Concatenated:
 
     Args:
         sources: sources with the same fields.
-        promote: True: fields whose dtypes differ have the smallest dtype that holds the values of all of them, of
-            whole numbers, of floating-point numbers, or of texts of a length. False: dtypes are the same.
+        promote: True: fields whose dtypes differ have the smallest dtype that holds the values of
+            all of them, of whole numbers, of floating-point numbers, or of texts of a length.
+            False: dtypes are the same.
 
     Raises:
-        SpecError: the fields of the sources differ, or the classes of their labels; times with a zone follow times
-            without one; one of them is no source.
+        SpecError: the fields of the sources differ, or the classes of their labels; times with a
+            zone follow times without one; one of them is no source.
     """
     _check_sources("concat", sources)
     promote = check_flag("promote", promote)
@@ -175,8 +194,9 @@ def concat(*sources: Source, promote: bool = False) -> Concatenated:
 class Concatenated(Composed):
     """Sources one after the other; made by ``gl.concat``.
 
-    If all sources group their fields alike, the groups stay; else each field is a group of its own. The layout of a
-    group is that of all sources, if they have the same; else native byte order and C order.
+    If all sources group their fields alike, the groups stay; else each field is a group of its own.
+    The layout of a group is that of all sources, if they have the same; else native byte order and
+    C order.
     """
 
     def __init__(self, *sources: Source) -> None:
@@ -197,11 +217,15 @@ class Concatenated(Composed):
             for share in part.resolve(inside):
                 # A part numbers the rows of its own records; here they are rows of the whole batch.
                 part_share = replace(share, rows=_rows_within(rows, share.rows))
-                shares += [part_share] if self._alike else _by_field(part_share, part)
+                if self._alike:
+                    shares += [part_share]
+                else:
+                    shares += _by_field(part_share, part)
         return shares
 
     def _by_part(self, numbers: Indices) -> Iterator[tuple[Source, Indices | None, Indices]]:
-        """Give each source that has some of the records, which of the records these are, and their numbers in it."""
+        """Give each source that has some of the records, which of the records these are, and their
+        numbers in it."""
         owners = np.searchsorted(self._starts, numbers, side="right") - 1
         for owner in np.unique(owners).tolist():
             rows = np.flatnonzero(owners == owner)
@@ -215,7 +239,9 @@ class Concatenated(Composed):
     def _record_names(self) -> RecordNames | None:
         names = [part._record_names() for part in self._parts]
         present = [part_names for part_names in names if part_names is not None]
-        return names_module().RecordNames.concatenate(present) if len(present) == len(names) else None
+        return (
+            names_module().RecordNames.concatenate(present) if len(present) == len(names) else None
+        )
 
     def _where(self, number: int) -> str:
         owner = int(np.searchsorted(self._starts, number, side="right")) - 1
@@ -234,8 +260,14 @@ def _single(source: Source) -> list[Group]:
     single = []
     for group in source.groups:
         for number, field in enumerate(group.spec):
-            part = None if group.layout is None else group.layout.parts[number]
-            layout = None if part is None else compact_layout(Layout(part.num_bytes, (part,)))
+            if group.layout is None:
+                part = None
+            else:
+                part = group.layout.parts[number]
+            if part is None:
+                layout = None
+            else:
+                layout = compact_layout(Layout(part.num_bytes, (part,)))
             single.append(Group(Spec((field,)), layout, group.is_quick))
     return single
 
@@ -245,22 +277,34 @@ def _common(groups: Sequence[Group]) -> Group:
     spec, layouts = groups[0].spec, [group.layout for group in groups if group.layout is not None]
     is_same = all(group.spec == spec for group in groups)
     if not is_same:  # a dtype that holds the values of all
-        dtypes = [common_dtype([group.spec.fields[i].dtype for group in groups]) for i in range(len(spec))]
+        dtypes = [
+            common_dtype([group.spec.fields[i].dtype for group in groups]) for i in range(len(spec))
+        ]
         fields = builtins.zip(spec, dtypes, strict=True)
-        spec = Spec(tuple(field if dtype is None else field.with_(dtype=dtype) for field, dtype in fields))
+        spec = Spec(
+            tuple(field if dtype is None else field.with_(dtype=dtype) for field, dtype in fields)
+        )
     if len(layouts) < len(groups):
-        return Group(spec, None, all(group.layout is not None or group.is_quick for group in groups))
+        return Group(
+            spec, None, all(group.layout is not None or group.is_quick for group in groups)
+        )
     if not is_same:
-        return Group.of(compact_layout(Layout(0, tuple(Part(field, field.dtype) for field in spec))))
+        return Group.of(
+            compact_layout(Layout(0, tuple(Part(field, field.dtype) for field in spec)))
+        )
     first = layouts[0]
-    return Group.of(first if all(layout.same_bytes(first) for layout in layouts) else compact_layout(first))
+    return Group.of(
+        first if all(layout.same_bytes(first) for layout in layouts) else compact_layout(first)
+    )
 
 
 def _by_field(share: Share, part: Source) -> list[Share]:
     """Return a share of a part as one for each of its fields, which are groups of their own."""
     before = sum(len(group.spec) for group in part.groups[: share.group])
     picks = range(len(part.groups[share.group].spec)) if share.picks is None else share.picks
-    return [replace(share, group=before + number, picks=(pick,)) for number, pick in enumerate(picks)]
+    return [
+        replace(share, group=before + number, picks=(pick,)) for number, pick in enumerate(picks)
+    ]
 
 
 def _rows_within(rows: Indices | None, inner: Indices | None) -> Indices | None:
@@ -272,7 +316,11 @@ def _rows_within(rows: Indices | None, inner: Indices | None) -> Indices | None:
 
 def _check_sources(name: str, sources: Sequence[Any]) -> None:
     if not sources:
-        raise SpecError(f"gl.{name}() without sources", cause="there is nothing to join", remedy=f"gl.{name}(a, b)")
+        raise SpecError(
+            f"gl.{name}() without sources",
+            cause="there is nothing to join",
+            remedy=f"gl.{name}(a, b)",
+        )
     for source in sources:
         if not isinstance(source, Source):
             raise SpecError(

@@ -5,9 +5,9 @@
     convert_default(1.5, int32)        an error: it would become 1
     convert_default(1e40, float32)     an error: it would become infinite
 
-A default has exactly its value in the column, or it is refused. The rule is one for all formats: whole numbers,
-booleans, dates and times must come back from the dtype as they were; a fraction becomes the nearest one of the dtype,
-and neither infinite nor zero.
+A default has exactly its value in the column, or it is refused. The rule is one for all formats:
+whole numbers, booleans, dates and times must come back from the dtype as they were; a fraction
+becomes the nearest one of the dtype, and neither infinite nor zero.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ from numpy.typing import NDArray
 
 from gpuload.sources.dtypes import are_same
 
-KINDS = {"M": "M", "m": "m"}  # of dtypes, and which kinds of values they take; others take numbers and booleans
+KINDS = {
+    "M": "M",
+    "m": "m",
+}  # of dtypes, and which kinds of values they take; others take numbers and booleans
 
 
 class UnfitDefault(ValueError):
@@ -28,7 +31,8 @@ class UnfitDefault(ValueError):
 
 
 def plain_default(value: Any) -> Any:
-    """Return a default without NumPy's types of numbers and without Python's dates, which have several texts.
+    """Return a default without NumPy's types of numbers and without Python's dates, which have
+    several texts.
 
     Dates become those of NumPy, with a time zone in UTC, as in the columns.
     """
@@ -46,12 +50,15 @@ def plain_default(value: Any) -> Any:
         time_of_day = datetime.datetime.combine(datetime.date.min, value) - datetime.datetime.min
         return np.timedelta64(time_of_day)
     if isinstance(value, (list, tuple)):
-        return type(value)(map(plain_default, value)) if type(value) in (list, tuple) else value
+        if type(value) in (list, tuple):
+            return type(value)(map(plain_default, value))
+        return value
     return value
 
 
 def convert_default(value: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return a default, one value or an array of them, in a dtype of numbers, booleans, dates or times.
+    """Return a default, one value or an array of them, in a dtype of numbers, booleans, dates or
+    times.
 
     Raises:
         UnfitDefault: the dtype does not hold it.

@@ -3,10 +3,12 @@
     common_dtype([int32, int64])       int64
     common_dtype([float32, float64])   float64
     common_dtype([int64, uint64])      None: no dtype holds the values of both
-    common_dtype([int32, float64])     None: a whole number is another kind of value; `convert_values` makes it one
+    common_dtype([int32, float64])     None: a whole number is another kind of value;
+                                       `convert_values` makes it one
 
-Kinds  Whole numbers stay whole numbers, floating-point numbers floating-point numbers, texts of a length texts of a
-       length. Dates and times of different units have no common one: far dates run over in the finer unit.
+Kinds  Whole numbers stay whole numbers, floating-point numbers floating-point numbers, texts of a
+       length texts of a length. Dates and times of different units have no common one: far dates
+       run over in the finer unit.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ class UnfitValue(ValueError):
 
 
 def common_dtype(dtypes: Sequence[np.dtype[Any]]) -> np.dtype[Any] | None:
-    """Return the smallest dtype of the same kind that holds all values of all dtypes; None if there is none."""
+    """Return the smallest dtype of the same kind that holds all values of all dtypes; None if there
+    is none."""
     family = next((kinds for kinds in FAMILIES if dtypes[0].kind in kinds), "")
     if len(set(dtypes)) == 1:
         return dtypes[0]
@@ -39,7 +42,8 @@ def common_dtype(dtypes: Sequence[np.dtype[Any]]) -> np.dtype[Any] | None:
 
 
 def joining(call: str, name: str, first: np.dtype[Any], second: np.dtype[Any]) -> str:
-    """Return the remedy for two files that cannot be one source, because their dtypes differ in a field.
+    """Return the remedy for two files that cannot be one source, because their dtypes differ in a
+    field.
 
     Args:
         call: the reader, ``"gl.npy"``.
@@ -66,7 +70,11 @@ def joining_call(call: str, first: str, second: str, *, promote: bool) -> str:
 
 
 def rewriting(
-    call: str, sources: tuple[str, str], name: str, dtypes: tuple[np.dtype[Any], np.dtype[Any]], suffix: str
+    call: str,
+    sources: tuple[str, str],
+    name: str,
+    dtypes: tuple[np.dtype[Any], np.dtype[Any]],
+    suffix: str,
 ) -> str:
     """Return what to do about two sources of which no dtype holds a field; "" for nothing.
 
@@ -104,7 +112,8 @@ def rewriting(
 
 
 def _target(dtype: np.dtype[Any], rival: np.dtype[Any]) -> tuple[np.dtype[Any], str] | None:
-    """Return the dtype that a field gets to fit another one, and the condition; None if none does."""
+    """Return the dtype that a field gets to fit another one, and the condition; None if none
+    does."""
     kinds = dtype.kind + rival.kind
     if kinds in ("bi", "bu", "bf"):
         return rival, ""
@@ -118,7 +127,10 @@ def _target(dtype: np.dtype[Any], rival: np.dtype[Any]) -> tuple[np.dtype[Any], 
         with contextlib.suppress(TypeError):  # months have no number of days
             finer = np.promote_types(dtype, rival)
             unit = np.datetime_data(finer)[0]
-            limits = {"MM": ", if all are within 292 years of 1970", "mm": ", if none is beyond 292 years"}
+            limits = {
+                "MM": ", if all are within 292 years of 1970",
+                "mm": ", if none is beyond 292 years",
+            }
             if finer == rival and unit not in ("ps", "fs", "as"):
                 return finer, limits[kinds] * (unit == "ns")
     return None
@@ -152,7 +164,8 @@ def convert_values(values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
 
 def are_same(values: NDArray[Any], result: NDArray[Any]) -> NDArray[np.bool_]:
     """Return where values are the same in another dtype."""
-    # There and back: NumPy compares dates of two units in the finer one, in which far ones run over.
+    # There and back: NumPy compares dates of two units in the finer one, in which far ones run
+    # over.
     back = result.astype(values.dtype)
     if values.dtype.kind in "mM":
         return np.asarray((back == values) | (np.isnat(values) & np.isnat(result)))
@@ -160,10 +173,14 @@ def are_same(values: NDArray[Any], result: NDArray[Any]) -> NDArray[np.bool_]:
     kinds = values.dtype.kind, result.dtype.kind
     if kinds[0] in "iu" and kinds[1] in "iu":
         return np.asarray(is_same & ((result < 0) == (values < 0)))
-    numbers, whole = (result, values.dtype) if kinds[1] == "f" else (values, result.dtype)
+    if kinds[1] == "f":
+        numbers, whole = (result, values.dtype)
+    else:
+        numbers, whole = (values, result.dtype)
     if numbers.dtype.kind == "f" and whole.kind in "iu":
-        # What becomes of a number outside of these limits differs between processors. The upper limit plus 1 is a power
-        # of two, which a floating-point number holds; the limit itself need not be one.
+        # What becomes of a number outside of these limits differs between processors. The upper
+        # limit plus 1 is a power of two, which a floating-point number holds; the limit itself need
+        # not be one.
         limits = np.iinfo(whole)
         is_same &= (numbers >= float(limits.min)) & (numbers < float(limits.max + 1))
     return np.asarray(is_same)

@@ -1,12 +1,13 @@
 """File index: what a walk through a file found, in a small file, so that the walk is done once.
 
-Place    ``.NAME.gpuload-index`` beside the file (hidden, so that no wildcard for the records means it), or in the cache
-         folder if nothing can be written there, and for an object of a store; see `storage/derivedfiles.py`.
-         Files below SMALL_BYTES have none: they are read as fast.
-Layout   a kept file (`storage/keptfile.py`): the kind of the index, in 64 bytes, then what the format packs. Its origin
-         is the size, the time and the first HEAD_BYTES of the file.
-Trust    none without a look: all bytes have checksums, and the index must be of the file as it is now. An index beside
-         the file may also belong to the owner of that file. The format checks what it unpacks.
+Place    ``.NAME.gpuload-index`` beside the file (hidden, so that no wildcard for the records means
+         it), or in the cache folder if nothing can be written there, and for an object of a store;
+         see `storage/derivedfiles.py`. Files below SMALL_BYTES have none: they are read as fast.
+Layout   a kept file (`storage/keptfile.py`): the kind of the index, in 64 bytes, then what the
+         format packs. Its origin is the size, the time and the first HEAD_BYTES of the file.
+Trust    none without a look: all bytes have checksums, and the index must be of the file as it is
+         now. An index beside the file may also belong to the owner of that file. The format checks
+         what it unpacks.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ def load_or_walk(
     unpack: Callable[[bytes], Result | None],
     waits: Callable[[], None],
 ) -> Result:
-    """Return what a walk through a file finds, from its index. One that is missing or not of this file is made first.
+    """Return what a walk through a file finds, from its index. One that is missing or not of this
+    file is made first.
 
     Args:
         files: the files.
@@ -53,7 +55,8 @@ def load_or_walk(
 
     Raises:
         ChangedFileError: the file is an unpacked copy, and damaged.
-        FileError: the file cannot be read. If no index can be written anywhere, a warning is logged.
+        FileError: the file cannot be read. If no index can be written anywhere, a warning is
+            logged.
     """
     path = files.paths[number]
 
@@ -72,32 +75,47 @@ def load_or_walk(
         except BaseException as error:
             walk_errors.append(error)
             raise
-        # Each user that may read the file may read an index beside it; the cache folder is closed to others.
-        mode = 0o600 if is_remote(path) else 0o600 | os.stat(path).st_mode & 0o044
+        # Each user that may read the file may read an index beside it; the cache folder is closed
+        # to others.
+        if is_remote(path):
+            mode = 0o600
+        else:
+            mode = 0o600 | os.stat(path).st_mode & 0o044
         with Writer(to, made_of(files, number), mode) as writer:
             writer.write(head_of(kind))
             writer.write(pack(results[0]))
             writer.end()
 
     folder, name = os.path.split(path)
-    beside = [] if is_remote(path) else [os.path.join(folder, f".{name}.gpuload-index")]
+    if is_remote(path):
+        beside = []
+    else:
+        beside = [os.path.join(folder, f".{name}.gpuload-index")]
     for place in beside:
         if (result_beside := _load(files, number, kind, unpack, place)) is not None:
             return result_beside
-    elsewhere = derivedfiles.cache_path(f"{derivedfiles.key_of(files, number, f'{kind} index', 2)}.gpuload-index")
+    elsewhere = derivedfiles.cache_path(
+        f"{derivedfiles.key_of(files, number, f'{kind} index', 2)}.gpuload-index"
+    )
 
     def load(place: str) -> Result | None:
-        return results[0] if results else _load(files, number, kind, unpack, place)
+        if results:
+            return results[0]
+        return _load(files, number, kind, unpack, place)
 
     try:
         is_ours = partial(_is_index, kind)
         return derivedfiles.load_or_make([*beside, elsewhere], load, write, waits, is_ours)
     except FileError as error:
-        # The walk itself failed: that is the user's file, and no matter of where an index can be written.
+        # The walk itself failed: that is the user's file, and no matter of where an index can be
+        # written.
         if walk_errors:
             raise
         log.warning(
-            "%s; cause: %s; remedy: %s; records are looked for anew each time", error.what, error.cause, error.remedy
+            "%s; cause: %s; remedy: %s; records are looked for anew each time",
+            error.what,
+            error.cause,
+            error.remedy,
         )
         return results[0] if results else walk_whole()
 
@@ -122,8 +140,11 @@ def made_of(files: Files, number: int) -> list[int]:
     return [size, mtime_ns, zlib.crc32(read_bytes(files.paths[number], HEAD_BYTES))]
 
 
-def _load(files: Files, number: int, kind: str, unpack: Callable[[bytes], Result | None], place: str) -> Result | None:
-    """Return what an index holds; None if it is not there, or is not one of this file as it is now."""
+def _load(
+    files: Files, number: int, kind: str, unpack: Callable[[bytes], Result | None], place: str
+) -> Result | None:
+    """Return what an index holds; None if it is not there, or is not one of this file as it is
+    now."""
     if not os.path.lexists(place):
         return None
     path = files.paths[number]

@@ -1,9 +1,10 @@
 """Sources of files: the common part of records of fixed size and of whole files.
 
-Pickle  a source of files is pickled as the call that opened it, with absolute paths, and opened again where it arrives:
-        in a worker process, on another machine. Files that are others there are refused.
-Index   a manifest (`storage/manifest.py`) lists the files with all that opening them takes. A source that is opened by
-        one touches no file before its records are read.
+Pickle  a source of files is pickled as the call that opened it, with absolute paths, and opened
+        again where it arrives: in a worker process, on another machine. Files that are others there
+        are refused.
+Index   a manifest (`storage/manifest.py`) lists the files with all that opening them takes. A
+        source that is opened by one touches no file before its records are read.
 Close   nothing is kept open but maps, which are undone when the last thread has finished reading.
 """
 
@@ -51,7 +52,9 @@ class Opening:
     @property
     def identity(self) -> str:
         """A text that differs for other arguments than paths; "" where no text can."""
-        return calls.digest_of({"function": self.function.__name__, "paths": self.paths, **self.options})
+        return calls.digest_of(
+            {"function": self.function.__name__, "paths": self.paths, **self.options}
+        )
 
 
 @dataclass(frozen=True)
@@ -74,10 +77,13 @@ class Entries:
 class FileSource(LeafSource):
     """Records in files."""
 
-    def __init__(self, files: Files, opening: Opening, groups: tuple[Group, ...], storage: Storage) -> None:
+    def __init__(
+        self, files: Files, opening: Opening, groups: tuple[Group, ...], storage: Storage
+    ) -> None:
         super().__init__(groups)
         self._files, self._opening, self._access = files, opening, storage.how
-        # By the arguments: another dtype or other fields of the same files are other records, with another fingerprint.
+        # By the arguments: another dtype or other fields of the same files are other records, with
+        # another fingerprint.
         if files.fingerprints:
             self._fingerprint = files.fingerprints.get(opening.identity, "")
 
@@ -93,7 +99,9 @@ class FileSource(LeafSource):
         if len(paths) == 1:
             return paths[0]
         folder, last = os.path.dirname(path_of(paths[0])), os.path.dirname(path_of(paths[-1]))
-        return f"{len(paths)} files in {folder}" if folder == last else f"{len(paths)} files, the first is {paths[0]}"
+        if folder == last:
+            return f"{len(paths)} files in {folder}"
+        return f"{len(paths)} files, the first is {paths[0]}"
 
     def file_counts(self) -> tuple[Sequence[str], Sequence[int]] | None:
         """Return the files, and how many records each has."""
@@ -111,7 +119,8 @@ class FileSource(LeafSource):
     def _entries(self) -> Entries:
         """Return what a manifest holds, so that opening the files reads none.
 
-        A format that defines it opens manifests, and its ``Format.call`` is the function that does so.
+        A format that defines it opens manifests, and its ``Format.call`` is the function that does
+        so.
 
         Raises:
             SpecError: the format has no manifests.
@@ -142,7 +151,9 @@ def write_index(
             cause="this file is damaged, and a manifest lists files that can be opened",
             remedy="repair the file, or leave it out of the paths",
         )
-    options = {name: value for name, value in opening.options.items() if name not in entries.inferred}
+    options = {
+        name: value for name, value in opening.options.items() if name not in entries.inferred
+    }
     values, rest = calls.to_json(options)
     return manifest.write(
         path,
@@ -160,14 +171,16 @@ def open_again(opening: Opening, fingerprint: str) -> Source:
 
     Raises:
         ChangedFileError: the files changed in between, or those of this node are others.
-        GpuloadError: they cannot be opened. Each of these errors names the node, for paths may mean others there.
+        GpuloadError: they cannot be opened. Each of these errors names the node, for paths may mean
+            others there.
     """
     node = f"on node {platform.node()}"
     try:
         source = opening.function(**opening.arguments)
     except GpuloadError as error:
         raise error.within(node) from None
-    # Compared here, before the first batch: else one rank of many would train on other data, and no error would say so.
+    # Compared here, before the first batch: else one rank of many would train on other data, and no
+    # error would say so.
     if source.fingerprint() != fingerprint:
         raise ChangedFileError(
             f"{node} the files of gl.{opening.function.__name__} are others than where the source was made",
@@ -183,11 +196,14 @@ class WholeFiles(Leaf):
     Args:
         spec: the fields of a record.
         storage: of the files.
-        offsets: int64 ``[num_files]``, the byte where the record of each file begins; None: it is byte 0 of all.
+        offsets: int64 ``[num_files]``, the byte where the record of each file begins; None: it is
+            byte 0 of all.
         lengths: int64 ``[num_files]``, its bytes.
     """
 
-    def __init__(self, spec: Spec, storage: Storage, offsets: Indices | None, lengths: Indices) -> None:
+    def __init__(
+        self, spec: Spec, storage: Storage, offsets: Indices | None, lengths: Indices
+    ) -> None:
         self.spec, self.how, self.num_records = spec, storage.how, lengths.size
         self._storage, self._offsets, self._lengths = storage, offsets, lengths
 
@@ -199,7 +215,10 @@ class WholeFiles(Leaf):
         self._storage.read(self._extents(numbers), out, begins)
 
     def _extents(self, numbers: Indices) -> Extents:
-        offsets = np.zeros(numbers.size, np.int64) if self._offsets is None else self._offsets[numbers]
+        if self._offsets is None:
+            offsets = np.zeros(numbers.size, np.int64)
+        else:
+            offsets = self._offsets[numbers]
         return Extents(numbers, offsets, self._lengths[numbers])
 
     def origin(self, number: int) -> tuple[str, int] | None:

@@ -13,7 +13,8 @@ log = logging.getLogger("gpuload")
 def log_further_fields(
     call: str, first: str, names: Collection[str], later_fields: Mapping[str, Collection[str]]
 ) -> None:
-    """Log a warning if a later file has fields that the records do not have; the first such file is named.
+    """Log a warning if a later file has fields that the records do not have; the first such file is
+    named.
 
     Args:
         call: the reader, ``"gl.parquet"``.

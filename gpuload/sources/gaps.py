@@ -1,15 +1,18 @@
 """Gaps: records that cannot be read, in the place of files that cannot be opened.
 
-    check_on_error(on_error)
-    files, headers = look_at(paths, HEAD_BYTES, tolerant(read_header, on_error, "gl.npy"))
-    bad = bad_files(files, headers, "gl.npy")                  which of the headers are errors
-    leaf = bad.gaps(leaf, records, numbers)                    records of the leaf that are these files
+    check_on_error(on_error) files, headers = look_at(paths, HEAD_BYTES, tolerant(read_header,
+    on_error, "gl.npy")) bad = bad_files(files, headers, "gl.npy")                  which of the
+    headers are errors leaf = bad.gaps(leaf, records, numbers)                    records of the
+    leaf that are these files
 
-Records  A file that is empty, cut short or of another format is one record, in its place among the others; no length
-         that it states is believed. So the numbers of records depend on the files alone.
-Errors   The record raises a ``RecordError``. A loader with ``on_error="replace"`` or ``"skip"`` counts it as damaged,
-         puts another record in its place, and reports it with the others; `gpuload check` lists it.
-No gap   is a file that is missing, or that the system does not let us read: that raises an error when files are opened.
+Records  A file that is empty, cut short or of another format is one record, in its place among the
+         others; no length that it states is believed. So the numbers of records depend on the files
+         alone.
+Errors   The record raises a ``RecordError``. A loader with ``on_error="replace"`` or ``"skip"``
+         counts it as damaged, puts another record in its place, and reports it with the others;
+         `gpuload check` lists it.
+No gap   is a file that is missing, or that the system does not let us read: that raises an error
+         when files are opened.
 """
 
 from __future__ import annotations
@@ -36,7 +39,11 @@ log = logging.getLogger("gpuload")
 def check_on_error(on_error: object) -> None:
     """Raise ``SpecError`` if there is no such way."""
     if not isinstance(on_error, str) or on_error not in ON_ERROR:
-        raise SpecError(f"on_error = {on_error!r}"[:200], cause="it is not known", remedy=f"use one of {ON_ERROR}")
+        raise SpecError(
+            f"on_error = {on_error!r}"[:200],
+            cause="it is not known",
+            remedy=f"use one of {ON_ERROR}",
+        )
 
 
 def tolerant(
@@ -75,7 +82,9 @@ def bad_files(files: Files, results: Sequence[object], call: str) -> BadFiles:
     Raises:
         FormatError: no file can be opened.
     """
-    errors = {number: error for number, error in enumerate(results) if isinstance(error, FormatError)}
+    errors = {
+        number: error for number, error in enumerate(results) if isinstance(error, FormatError)
+    }
     bad = BadFiles(files, errors)
     if errors:
         first = next(iter(errors.values()))
@@ -132,9 +141,13 @@ class BadFiles:
 
         def origin(record: int) -> Origin:
             number = file_of.get(record)
-            return leaf.origin(record) if number is None else (self.files.paths[number], 0)
+            if number is None:
+                return leaf.origin(record)
+            return (self.files.paths[number], 0)
 
-        return GapLeaf(leaf, np.array(records, np.int64), lambda record: self.error(file_of[record]), origin)
+        return GapLeaf(
+            leaf, np.array(records, np.int64), lambda record: self.error(file_of[record]), origin
+        )
 
     def error(self, number: int) -> RecordError:
         """Return the error for the record that is a bad file."""
@@ -156,14 +169,24 @@ class GapLeaf(Leaf):
     """
 
     def __init__(
-        self, leaf: Leaf, bad: Indices, error: Callable[[int], RecordError], origin: Callable[[int], Origin]
+        self,
+        leaf: Leaf,
+        bad: Indices,
+        error: Callable[[int], RecordError],
+        origin: Callable[[int], Origin],
     ) -> None:
-        self.spec, self.layout, self.num_records, self.how = leaf.spec, leaf.layout, leaf.num_records, leaf.how
+        self.spec, self.layout, self.num_records, self.how = (
+            leaf.spec,
+            leaf.layout,
+            leaf.num_records,
+            leaf.how,
+        )
         self.is_direct = leaf.is_direct
         self._leaf, self._bad, self._error, self._origin = leaf, bad, error, origin
 
     def num_bytes(self, numbers: Indices) -> Indices:
-        """Return how many raw bytes each record has, int64 ``[n]``; one that cannot be read and varies has none."""
+        """Return how many raw bytes each record has, int64 ``[n]``; one that cannot be read and
+        varies has none."""
         if self.layout is not None:
             return super().num_bytes(numbers)
         sizes = np.zeros(numbers.size, np.int64)
@@ -180,7 +203,8 @@ class GapLeaf(Leaf):
     def _is_bad(self, numbers: Indices) -> NDArray[np.bool_]:
         """Return for each record whether it cannot be read, bool ``[n]``."""
         is_bad: NDArray[np.bool_] = (
-            self._bad[np.minimum(np.searchsorted(self._bad, numbers), self._bad.size - 1)] == numbers
+            self._bad[np.minimum(np.searchsorted(self._bad, numbers), self._bad.size - 1)]
+            == numbers
         )
         return is_bad
 
@@ -189,7 +213,8 @@ class GapLeaf(Leaf):
         return self._leaf.unpack(numbers, raw)
 
     def origin(self, number: int) -> Origin:
-        """Return the file of a record and the byte where it begins; None where they are not known."""
+        """Return the file of a record and the byte where it begins; None where they are not
+        known."""
         return self._origin(number)
 
     def advise(self, numbers: Indices) -> None:

@@ -1,10 +1,13 @@
 """Joins: the records of several sources that belong together, by their names or by their places.
 
-Names    a source knows them where a record is a file (images, NPY and NPZ with ``record="file"``) or the members of a
-         tar that have one key, also behind slices, selections, splits, filters, other names and caches (`names.py`).
-Default  by names among the sources that know them, by place for the others. Where names stand in one order nothing
-         changes; in another order the records of the others are put into the order of the first.
-Itself   parts of one source that are put beside each other, as frames and those that follow them, are joined by place.
+Names    a source knows them where a record is a file (images, NPY and NPZ with ``record="file"``)
+         or the members of a tar that have one key, also behind slices, selections, splits, filters,
+         other names and caches (`names.py`).
+Default  by names among the sources that know them, by place for the others. Where names stand in
+         one order nothing changes; in another order the records of the others are put into the
+         order of the first.
+Itself   parts of one source that are put beside each other, as frames and those that follow them,
+         are joined by place.
 """
 
 from __future__ import annotations
@@ -37,7 +40,9 @@ NAME, PLACE = "name", "place"
 RAISE, DROP = "raise", "drop"
 By = str | Callable[[str], Hashable] | None
 PLACE_REMEDY = f"gl.zip(..., by={PLACE!r}) joins record i with record i all the same"
-FUNCTIONS: dict[str, Callable[[str], Hashable]] = {  # of names that often belong together, for a remedy
+FUNCTIONS: dict[
+    str, Callable[[str], Hashable]
+] = {  # of names that often belong together, for a remedy
     'name.split(".")[0].lower()': lambda name: name.split(".")[0].lower(),
     'name.split(".")[0].split("_")[0]': lambda name: name.split(".")[0].split("_")[0],
     'name.split(".")[0].split("_")[-1]': lambda name: name.split(".")[0].split("_")[-1],
@@ -60,7 +65,9 @@ def check_arguments(by: Any, missing: Any) -> None:
         )
     if not isinstance(missing, str) or missing not in (RAISE, DROP):
         raise SpecError(
-            f"missing = {missing!r}"[:200], cause=f"it is {RAISE!r} or {DROP!r}", remedy="pass one of the two"
+            f"missing = {missing!r}"[:200],
+            cause=f"it is {RAISE!r} or {DROP!r}",
+            remedy="pass one of the two",
         )
     if missing == DROP and is_word and by == PLACE:
         raise SpecError(
@@ -72,7 +79,8 @@ def check_arguments(by: Any, missing: Any) -> None:
 
 @dataclass(frozen=True)
 class Side:
-    """A source that knows the names of its records; ``number`` is its place among those of ``gl.zip``."""
+    """A source that knows the names of its records; ``number`` is its place among those of
+    ``gl.zip``."""
 
     number: int
     source: Source
@@ -84,10 +92,12 @@ class Side:
 
 
 def by_name(sources: Sequence[Source], by: By, missing: str) -> Sequence[Source]:
-    """Return the sources with the records that belong together at one place, as far as names say so.
+    """Return the sources with the records that belong together at one place, as far as names say
+    so.
 
     Raises:
-        SpecError: records have no partner, or two have one name; ``by`` asks for names that a source does not know.
+        SpecError: records have no partner, or two have one name; ``by`` asks for names that a
+            source does not know.
     """
     sides = [
         Side(number, source, names)
@@ -123,14 +133,20 @@ def by_name(sources: Sequence[Source], by: By, missing: str) -> Sequence[Source]
     if all(result.partners is None for result in matches):
         return sources
     if len(sides) < len(sources) or any(source.endless for source in sources):
-        number = next(number for number, result in enumerate(matches) if result.partners is not None)
+        number = next(
+            number for number, result in enumerate(matches) if result.partners is not None
+        )
         raise _order_error(sources, first, sides[number], matches[number])
     return _in_order(sides, matches)
 
 
 def _tell_of_order(side: Side) -> None:
-    """Warn if numbered files, sorted by text, are joined with records without names: 0, 1, 10, 11, 2."""
-    paths = side.names.all_paths if side.names.numbers is None and not side.source.endless else ()
+    """Warn if numbered files, sorted by text, are joined with records without names: 0, 1, 10, 11,
+    2."""
+    if side.names.numbers is None and not side.source.endless:
+        paths = side.names.all_paths
+    else:
+        paths = ()
     number = misnumbered(paths)
     if number and list(paths) == sorted(paths):
         log.warning(
@@ -142,7 +158,8 @@ def _tell_of_order(side: Side) -> None:
 
 
 def _check_columns(side: Side, sources: Sequence[Source]) -> None:
-    """Raise ``SpecError`` if a column of a source without names has those of a side in another order."""
+    """Raise ``SpecError`` if a column of a source without names has those of a side in another
+    order."""
     if side.source.endless:
         return
     for number, source in enumerate(sources):
@@ -161,7 +178,8 @@ def _check_columns(side: Side, sources: Sequence[Source]) -> None:
 
 
 def check_files(call: str, first: Sequence[str], second: Sequence[str]) -> None:
-    """Raise ``SpecError`` if two sources have as many files of many records, with one set of names in another order.
+    """Raise ``SpecError`` if two sources have as many files of many records, with one set of names
+    in another order.
 
     Args:
         call: that joins them, for the error.
@@ -177,16 +195,18 @@ def check_files(call: str, first: Sequence[str], second: Sequence[str]) -> None:
         f"{call}: {first[number]} and {second[number]} stand at one place",
         cause=f"the name of the first is that of {second[int(result.partners[number])]}: the files of both sources "
         "have the same names in another order",
-        remedy="name the files of both in one order, as a list" + f"; {PLACE_REMEDY}" * (call == "gl.zip"),
+        remedy="name the files of both in one order, as a list"
+        + f"; {PLACE_REMEDY}" * (call == "gl.zip"),
     )
 
 
 def _match(first: Side, side: Side, by: By) -> NameMatch:
-    """Return which records of two sources belong together; parts of one source as they stand, unless names are asked.
+    """Return which records of two sources belong together; parts of one source as they stand,
+    unless names are asked.
 
-    Whole sources of one record each have no other order: they stand beside each other unless their names say otherwise.
-    Of such parts without a common file, as photographs and masks that were selected from one folder, the names count
-    where each record has a partner.
+    Whole sources of one record each have no other order: they stand beside each other unless their
+    names say otherwise. Of such parts without a common file, as photographs and masks that were
+    selected from one folder, the names count where each record has a partner.
     """
     if callable(by):
         return match_keys(_keys(first, by), _keys(side, by))
@@ -205,7 +225,9 @@ def _match(first: Side, side: Side, by: By) -> NameMatch:
             return single
     if by is not None or not is_of_same_files:
         return match(first.names, side.names)
-    if len(first.names) != len(side.names) or not set(first.names.paths).isdisjoint(side.names.paths):
+    if len(first.names) != len(side.names) or not set(first.names.paths).isdisjoint(
+        side.names.paths
+    ):
         return NameMatch()
     result = match(first.names, side.names)
     if not result.is_exact:
@@ -253,14 +275,17 @@ def _is_of_same_files(first: RecordNames, second: RecordNames) -> bool:
 
 
 def _in_order(sides: Sequence[Side], matches: Sequence[NameMatch]) -> list[Source]:
-    """Return the sources with their records in the order of the first, without those that lack a partner."""
+    """Return the sources with their records in the order of the first, without those that lack a
+    partner."""
     num_records = len(sides[0].source)
     has_all = np.ones(num_records, np.bool_)
     for result in matches:
         if result.partners is not None:
             has_all &= result.partners >= 0
     rows = np.flatnonzero(has_all)
-    selections = [_select(side.source, rows, result) for side, result in zip(sides, matches, strict=True)]
+    selections = [
+        _select(side.source, rows, result) for side, result in zip(sides, matches, strict=True)
+    ]
     if not rows.size:
         number = next(number for number, result in enumerate(matches) if not result.is_exact)
         raise _error(sides[0], sides[number], matches[number], NAME)
@@ -283,10 +308,16 @@ def _in_order(sides: Sequence[Side], matches: Sequence[NameMatch]) -> list[Sourc
 
 
 def _select(source: Source, rows: Indices, result: NameMatch) -> Source:
-    """Return a source with the partners of some records of the first one; the source itself where these are all."""
-    numbers = rows if result.partners is None else result.partners[rows]
+    """Return a source with the partners of some records of the first one; the source itself where
+    these are all."""
+    if result.partners is None:
+        numbers = rows
+    else:
+        numbers = result.partners[rows]
     is_whole = numbers.size == len(source) and np.array_equal(numbers, np.arange(numbers.size))
-    return source if is_whole else Selected(source, numbers)
+    if is_whole:
+        return source
+    return Selected(source, numbers)
 
 
 def _error(first: Side, side: Side, result: NameMatch, by: By) -> SpecError:
@@ -310,15 +341,20 @@ def _error(first: Side, side: Side, result: NameMatch, by: By) -> SpecError:
     has_some = result.num_missing < len(first.names)
     return SpecError(
         f"gl.zip: {', and '.join(faults)}",
-        cause="the records are joined by what the function makes of their names" if callable(by) else CAUSE,
+        cause="the records are joined by what the function makes of their names"
+        if callable(by)
+        else CAUSE,
         remedy="; ".join(
-            [DROP_REMEDY] * has_some + _function_remedy(first, side, by) + [PLACE_REMEDY] * is_equal,
+            [DROP_REMEDY] * has_some
+            + _function_remedy(first, side, by)
+            + [PLACE_REMEDY] * is_equal,
         ),
     )
 
 
 def _function_remedy(first: Side, side: Side, by: By) -> list[str]:
-    """Return the remedy by=function, with a function of FUNCTIONS that gives each record a partner if there is one."""
+    """Return the remedy by=function, with a function of FUNCTIONS that gives each record a partner
+    if there is one."""
     if callable(by):
         return []
     for text, function in FUNCTIONS.items():
@@ -326,7 +362,9 @@ def _function_remedy(first: Side, side: Side, by: By) -> list[str]:
         second_keys = list(map(function, side.names.texts))
         if match_keys(first_keys, second_keys).is_exact:
             return [f"if these records belong together: gl.zip(..., by=lambda name: {text})"]
-    return ["gl.zip(..., by=function) with a function that returns one text for the names that belong together"]
+    return [
+        "gl.zip(..., by=function) with a function that returns one text for the names that belong together"
+    ]
 
 
 def _fault(side: Side, numbers: Indices) -> str:
@@ -337,9 +375,14 @@ def _fault(side: Side, numbers: Indices) -> str:
     return f"{count} without partner: {', '.join(examples)}{rest}"
 
 
-def _order_error(sources: Sequence[Source], first: Side, side: Side, result: NameMatch) -> SpecError:
+def _order_error(
+    sources: Sequence[Source], first: Side, side: Side, result: NameMatch
+) -> SpecError:
     """Return the error for names in another order beside records that cannot be moved with them."""
-    number = 0 if result.partners is None else int((result.partners != np.arange(len(first.names))).argmax())
+    if result.partners is None:
+        number = 0
+    else:
+        number = int((result.partners != np.arange(len(first.names))).argmax())
     if any(source.endless for source in sources):
         cause = "a mix or a sample has no order of its own that could be changed"
         remedy = "gl.zip the parts, and mix or sample these"
@@ -347,4 +390,6 @@ def _order_error(sources: Sequence[Source], first: Side, side: Side, result: Nam
         cause = "another source knows no names, so that it is not clear to which of the two its records belong"
         remedy = "join those with names first: gl.zip(gl.zip(a, b), c)"
     subject = f"gl.zip: record {number} is {first.describe(number)}, and {side.describe(number)}"
-    return SpecError(f"{subject}, which have other names", cause=cause, remedy=f"{remedy}; {PLACE_REMEDY}")
+    return SpecError(
+        f"{subject}, which have other names", cause=cause, remedy=f"{remedy}; {PLACE_REMEDY}"
+    )

@@ -14,14 +14,18 @@ from gpuload.spec import LARGEST_NDIM, Field, Layout, Part, element_strides
 Ints = tuple[int, ...]
 LARGEST_ALIGNMENT_BYTES = 16
 MOST_AXES = LARGEST_NDIM - 1  # of a field in one record; a batch has one more
-LARGEST_RECORD_BYTES = 1 << 48  # the address space of a process, also where an axis of length 0 leaves no bytes at all
+LARGEST_RECORD_BYTES = (
+    1 << 48
+)  # the address space of a process, also where an axis of length 0 leaves no bytes at all
 
 
-def layout_of(dtype: np.dtype[Any], shape: Ints = (), *, field: str, fortran: bool = False) -> Layout:
+def layout_of(
+    dtype: np.dtype[Any], shape: Ints = (), *, field: str, fortran: bool = False
+) -> Layout:
     """Return the layout of records that are arrays of a dtype.
 
-    The fields of a structured dtype become the record's fields, nested ones as ``"outer.inner"``; any other dtype makes
-    one field.
+    The fields of a structured dtype become the record's fields, nested ones as ``"outer.inner"``;
+    any other dtype makes one field.
 
     Args:
         dtype: the dtype as stored.
@@ -30,8 +34,8 @@ def layout_of(dtype: np.dtype[Any], shape: Ints = (), *, field: str, fortran: bo
         fortran: True if the array is in Fortran order.
 
     Raises:
-        SpecError: a dtype that holds Python objects or has no fields, a field of elements without bytes, or a record
-            with more axes or bytes than an array can have.
+        SpecError: a dtype that holds Python objects or has no fields, a field of elements without
+            bytes, or a record with more axes or bytes than an array can have.
     """
     if dtype.hasobject:
         raise SpecError(
@@ -42,25 +46,35 @@ def layout_of(dtype: np.dtype[Any], shape: Ints = (), *, field: str, fortran: bo
     steps = element_strides(shape, dtype.itemsize, fortran=fortran)
     parts = tuple(_parts(dtype, field if dtype.names is None else "", 0, shape, steps))
     if not parts:
-        raise SpecError(f"the dtype {dtype}", cause="it has no fields", remedy="give it at least one")
+        raise SpecError(
+            f"the dtype {dtype}", cause="it has no fields", remedy="give it at least one"
+        )
     return Layout(math.prod(shape) * dtype.itemsize, parts)
 
 
-def _parts(dtype: np.dtype[Any], name: str, offset: int, shape: Ints, steps: Ints) -> Iterator[Part]:
+def _parts(
+    dtype: np.dtype[Any], name: str, offset: int, shape: Ints, steps: Ints
+) -> Iterator[Part]:
     if dtype.subdtype is not None:
         base, inner = dtype.subdtype
-        yield from _parts(base, name, offset, (*shape, *inner), (*steps, *element_strides(inner, base.itemsize)))
+        yield from _parts(
+            base, name, offset, (*shape, *inner), (*steps, *element_strides(inner, base.itemsize))
+        )
     elif dtype.names is not None:
         for inner_name in dtype.names:
             inner_dtype, inner_offset = dtype.fields[inner_name][:2]  # type: ignore[index]
-            path = f"{name}.{inner_name}" if name else inner_name
+            if name:
+                path = f"{name}.{inner_name}"
+            else:
+                path = inner_name
             yield from _parts(inner_dtype, path, offset + inner_offset, shape, steps)
     else:
         yield _part(Field(name, native(dtype), shape), dtype, offset, steps)
 
 
 def _part(field: Field, dtype: np.dtype[Any], offset: int, steps: Ints) -> Part:
-    """Return a field as a part of a record; raises ``SpecError`` for a field that no array can hold."""
+    """Return a field as a part of a record; raises ``SpecError`` for a field that no array can
+    hold."""
     shape = field.fixed_shape
     if not dtype.itemsize:
         raise SpecError(
@@ -88,15 +102,24 @@ def _part(field: Field, dtype: np.dtype[Any], offset: int, steps: Ints) -> Part:
 
 
 def describe_layout(layout: Layout) -> list[Any]:
-    """Return the names, dtypes, shapes and places of a layout's fields as plain values, for fingerprints."""
+    """Return the names, dtypes, shapes and places of a layout's fields as plain values, for
+    fingerprints."""
     return [
-        (part.field.name, part.dtype.str, part.field.shape, part.offset_bytes, part.fortran, part.strides_bytes)
+        (
+            part.field.name,
+            part.dtype.str,
+            part.field.shape,
+            part.offset_bytes,
+            part.fortran,
+            part.strides_bytes,
+        )
         for part in layout.parts
     ]
 
 
 def compact_layout(layout: Layout) -> Layout:
-    """Return the layout of the same fields in native byte order and C order, one after the other, each aligned."""
+    """Return the layout of the same fields in native byte order and C order, one after the other,
+    each aligned."""
     parts, offset = [], 0
     for part in layout.parts:
         item_alignment = min(part.field.dtype.alignment, LARGEST_ALIGNMENT_BYTES)

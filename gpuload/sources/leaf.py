@@ -1,11 +1,14 @@
-"""Leaves: where raw records lie. Every source, however composed, says of its records which leaf holds them.
+"""Leaves: where raw records lie. Every source, however composed, says of its records which leaf
+holds them.
 
-    shares = source.resolve(numbers)     for each group of fields and each leaf: which of the records it holds
-    fill(shares, group, layout, out)     the raw records of a group of fixed size, one in each row of ``out``
-    values(shares, group, spec, count)   the fields of a group whose records vary in length
+    shares = source.resolve(numbers)     for each group of fields and each leaf: which of the
+    records it holds fill(shares, group, layout, out)     the raw records of a group of fixed size,
+    one in each row of ``out`` values(shares, group, spec, count)   the fields of a group whose
+    records vary in length
 
-A leaf is one kind of place: files of one layout, whole files, one array. It does not know its number in a source, nor
-the names that fields have there, so it serves slices, splits, renamed, zipped and concatenated sources alike.
+A leaf is one kind of place: files of one layout, whole files, one array. It does not know its
+number in a source, nor the names that fields have there, so it serves slices, splits, renamed,
+zipped and concatenated sources alike.
 """
 
 from __future__ import annotations
@@ -38,7 +41,9 @@ Values = Array | Ragged | list[Array]
 Fields = dict[str, Values]
 
 INT64, UINT8 = np.dtype(np.int64), np.dtype(np.uint8)
-SCRATCH_BYTES = 1 << 18  # records that are converted are read so many bytes at a time, which stay in the cache
+SCRATCH_BYTES = (
+    1 << 18
+)  # records that are converted are read so many bytes at a time, which stay in the cache
 
 
 class Leaf(ABC):
@@ -49,13 +54,14 @@ class Leaf(ABC):
         layout: where the fields lie in a record; None where records vary in length.
         num_records: how many records it has.
         how: one line about how it is read, for people.
-        is_direct: True if records vary in length and their bytes are the elements of the one field, native and in C
-            order, so that raw bytes are handed out as they are.
-        calls_python: True if a Python function makes the records, so that threads wait for each other.
-        block_records: how many records are decoded together, at most, for each of them that is read; 0 if each is read
-            alone, or if what was decoded stays in memory.
-        asks_once: True if no record is asked of a store a second time: it lies in memory or in a cache, or it stays in
-            memory once it was decoded.
+        is_direct: True if records vary in length and their bytes are the elements of the one field,
+            native and in C order, so that raw bytes are handed out as they are.
+        calls_python: True if a Python function makes the records, so that threads wait for each
+            other.
+        block_records: how many records are decoded together, at most, for each of them that is
+            read; 0 if each is read alone, or if what was decoded stays in memory.
+        asks_once: True if no record is asked of a store a second time: it lies in memory or in a
+            cache, or it stays in memory once it was decoded.
     """
 
     spec: Spec
@@ -68,17 +74,22 @@ class Leaf(ABC):
     asks_once: bool = False
 
     def num_bytes(self, numbers: Indices) -> Indices:
-        """Return how many raw bytes each record has, int64 ``[n]``; those of varying length say it themselves."""
+        """Return how many raw bytes each record has, int64 ``[n]``; those of varying length say it
+        themselves."""
         if self.layout is None:
-            raise NotImplementedError(f"{type(self).__name__} does not say how long its records are")
+            raise NotImplementedError(
+                f"{type(self).__name__} does not say how long its records are"
+            )
         return np.full(numbers.size, self.layout.record_bytes, np.int64)
 
     def value_bytes(self, numbers: Indices) -> Indices:
-        """Return about how many bytes the values of each record take, int64 ``[n]``, to size pieces of work."""
+        """Return about how many bytes the values of each record take, int64 ``[n]``, to size pieces
+        of work."""
         return self.num_bytes(numbers)
 
     def read(self, numbers: Indices, out: Bytes, begins: Indices) -> None:
-        """Copy the bytes of record ``numbers[i]`` to ``out[begins[i]:]``. All is checked before the first is copied.
+        """Copy the bytes of record ``numbers[i]`` to ``out[begins[i]:]``. All is checked before the
+        first is copied.
 
         Args:
             numbers: int64 ``[n]``, from 0 to ``num_records - 1``.
@@ -104,11 +115,15 @@ class Leaf(ABC):
 
     @property
     def is_mapped(self) -> bool:
-        """True if threads of the core can copy its records from maps of files just as ``read`` does."""
+        """True if threads of the core can copy its records from maps of files just as ``read``
+        does."""
         return False
 
-    def add_to(self, plan: Plan, numbers: Indices, rows: Indices | None, parts: Sequence[PlanPart]) -> bool:
-        """Add the copies of ``read`` to a plan of the core; returns False if the leaf is not mapped, or no more.
+    def add_to(
+        self, plan: Plan, numbers: Indices, rows: Indices | None, parts: Sequence[PlanPart]
+    ) -> bool:
+        """Add the copies of ``read`` to a plan of the core; returns False if the leaf is not
+        mapped, or no more.
 
         A class that defines ``_read`` defines this, too, or its base class does not.
 
@@ -122,7 +137,8 @@ class Leaf(ABC):
         return False
 
     def places(self, numbers: Indices) -> tuple[Files, Extents] | None:
-        """Return the files and where in them the bytes of each record lie in one piece; None where they do not.
+        """Return the files and where in them the bytes of each record lie in one piece; None where
+        they do not.
 
         Args:
             numbers: as for ``read``.
@@ -134,11 +150,13 @@ class Leaf(ABC):
     def _read(self, numbers: Indices, out: Bytes, begins: Indices) -> None:
         """Copy the bytes, after a check that each record fits to where it should go.
 
-        The arrays are of the right kind, the numbers are those of records, and there is at least one.
+        The arrays are of the right kind, the numbers are those of records, and there is at least
+        one.
         """
 
     def unpack(self, numbers: Indices, raw: Ragged) -> list[Values]:
-        """Return the fields of records of varying length as they are stored (`Field.stored`), in the order of ``spec``.
+        """Return the fields of records of varying length as they are stored (`Field.stored`), in
+        the order of ``spec``.
 
         Args:
             numbers: int64 ``[n]``, which records these are.
@@ -146,11 +164,14 @@ class Leaf(ABC):
         """
         del numbers
         if not self.is_direct:
-            raise NotImplementedError(f"{type(self).__name__} does not define unpack: its bytes have no meaning")
+            raise NotImplementedError(
+                f"{type(self).__name__} does not define unpack: its bytes have no meaning"
+            )
         return [_of_elements(self.spec.fields[0].stored, raw)]
 
     def origin(self, number: int) -> tuple[str, int] | None:
-        """Return the file that holds a record and the byte where it begins; None where no file is known."""
+        """Return the file that holds a record and the byte where it begins; None where no file is
+        known."""
         del number
         return None
 
@@ -165,8 +186,8 @@ class Group:
     Attributes:
         spec: the fields.
         layout: where they lie in the record; None where records vary in length.
-        is_quick: True if records of varying length take microseconds each, so that short steps may be done together.
-            Those of fixed size do.
+        is_quick: True if records of varying length take microseconds each, so that short steps may
+            be done together. Those of fixed size do.
     """
 
     spec: Spec
@@ -201,13 +222,15 @@ class Share:
 def fill(shares: Sequence[Share], group: int, layout: Layout, out: Bytes) -> None:
     """Write the raw records of a group of fixed size into rows, in the layout of the group.
 
-    Leaves that store the bytes of another layout (byte order, padding, order of elements) are converted.
+    Leaves that store the bytes of another layout (byte order, padding, order of elements) are
+    converted.
 
     Args:
         shares: from ``Source.resolve``.
         group: which of ``source.groups``.
         layout: that group's.
-        out: uint8 ``[n, record_bytes]``, contiguous and writeable; a row for each record that was asked for.
+        out: uint8 ``[n, record_bytes]``, contiguous and writeable; a row for each record that was
+            asked for.
 
     Raises:
         SpecError: ``out`` is no such array.
@@ -216,7 +239,12 @@ def fill(shares: Sequence[Share], group: int, layout: Layout, out: Bytes) -> Non
         RowError: a record holds text that is none.
     """
     group_shares = _shares_of(shares, group, len(out) if out.ndim else 0)
-    if out.dtype != UINT8 or out.ndim != 2 or out.shape[1] != layout.record_bytes or not out.flags.carray:
+    if (
+        out.dtype != UINT8
+        or out.ndim != 2
+        or out.shape[1] != layout.record_bytes
+        or not out.flags.carray
+    ):
         raise SpecError(
             f"rows of {out.dtype} {out.shape}",
             cause=f"the records of this group go into contiguous, writeable uint8 (records, {layout.record_bytes})",
@@ -232,9 +260,15 @@ def fill(shares: Sequence[Share], group: int, layout: Layout, out: Bytes) -> Non
 
 
 def add_to(
-    plan: Plan, shares: Sequence[Share], group: int, layout: Layout, count: int, parts: Sequence[PlanPart]
+    plan: Plan,
+    shares: Sequence[Share],
+    group: int,
+    layout: Layout,
+    count: int,
+    parts: Sequence[PlanPart],
 ) -> bool:
-    """Add the work of ``fill`` for ``count`` records to a plan of the core; returns False if only ``fill`` can do it.
+    """Add the work of ``fill`` for ``count`` records to a plan of the core; returns False if only
+    ``fill`` can do it.
 
     Args:
         plan: where records lie.
@@ -251,8 +285,11 @@ def add_to(
     return all(share.leaf.add_to(plan, share.numbers, share.rows, parts) for share in group_shares)
 
 
-def places(shares: Sequence[Share], group: int, layout: Layout, count: int) -> list[tuple[Files, Extents, Indices]]:
-    """Return where the bytes lie that `fill` would copy: for each leaf the files, the extents, and the row of each.
+def places(
+    shares: Sequence[Share], group: int, layout: Layout, count: int
+) -> list[tuple[Files, Extents, Indices]]:
+    """Return where the bytes lie that `fill` would copy: for each leaf the files, the extents, and
+    the row of each.
 
     Args:
         shares: from ``Source.resolve``.
@@ -261,12 +298,16 @@ def places(shares: Sequence[Share], group: int, layout: Layout, count: int) -> l
         count: how many records were asked for.
 
     Raises:
-        SpecError: some of the records do not lie in one piece in a file of this machine, as the layout has them.
+        SpecError: some of the records do not lie in one piece in a file of this machine, as the
+            layout has them.
     """
     results = list[tuple[Files, Extents, Indices]]()
     for share in _shares_of(shares, group, count):
         check_numbers(share.numbers, share.leaf.num_records)
-        leaf_places = share.leaf.places(plain(share.numbers)) if _is_copied(share, layout) else None
+        if _is_copied(share, layout):
+            leaf_places = share.leaf.places(plain(share.numbers))
+        else:
+            leaf_places = None
         if leaf_places is None:
             raise SpecError(
                 f"the bytes of {', '.join(layout.spec.names)} cannot go straight from files to a GPU",
@@ -278,20 +319,22 @@ def places(shares: Sequence[Share], group: int, layout: Layout, count: int) -> l
     return results
 
 
-def values(shares: Sequence[Share], group: int, spec: Spec, count: int, memory: Memory | None = None) -> list[Values]:
+def values(
+    shares: Sequence[Share], group: int, spec: Spec, count: int, memory: Memory | None = None
+) -> list[Values]:
     """Return the fields of a group whose records vary in length, in the order of ``spec``.
 
-    An array ``[count, *shape]`` where a field is uniform, a `Ragged` where it is ragged, else a list of arrays. Text
-    comes as objects.
+    An array ``[count, *shape]`` where a field is uniform, a `Ragged` where it is ragged, else a
+    list of arrays. Text comes as objects.
 
     Args:
         shares: from ``Source.resolve``.
         group: which of ``source.groups``.
         spec: that group's.
         count: how many records were asked for.
-        memory: gives uint8 ``[num_bytes]``, page-locked memory for instance; called once for each ragged field but
-            text, whose payload then lies there, unless it lies in memory that was lent (`lending`) already. By default
-            that memory, or NumPy's.
+        memory: gives uint8 ``[num_bytes]``, page-locked memory for instance; called once for each
+            ragged field but text, whose payload then lies there, unless it lies in memory that was
+            lent (`lending`) already. By default that memory, or NumPy's.
 
     Raises:
         RecordError, FileError: a record or its file cannot be read.
@@ -302,18 +345,27 @@ def values(shares: Sequence[Share], group: int, spec: Spec, count: int, memory: 
         return [_no_values(field) for field in spec]
     stats.watch().enter("read")
     columns: list[Values]
-    if all(share.leaf.is_direct and _leaf_fields(share)[0].dtype == spec.fields[0].dtype for share in group_shares):
+    if all(
+        share.leaf.is_direct and _leaf_fields(share)[0].dtype == spec.fields[0].dtype
+        for share in group_shares
+    ):
         field = spec.fields[0]
         columns = [
             # Text becomes objects on the host: page-locked memory would be of no use to it.
-            _of_elements(field.stored, _side_by_side(group_shares, count, (not field.text and memory) or step_room))
+            _of_elements(
+                field.stored,
+                _side_by_side(group_shares, count, (not field.text and memory) or step_room),
+            )
         ]
     else:
         columns_of_shares = [_promoted(share, spec, _of_share(share)) for share in group_shares]
         columns = [
             _merge(
                 field.stored,
-                [(share.rows, fields[number]) for share, fields in zip(group_shares, columns_of_shares, strict=True)],
+                [
+                    (share.rows, fields[number])
+                    for share, fields in zip(group_shares, columns_of_shares, strict=True)
+                ],
                 count,
                 None if field.text else memory,
             )
@@ -328,13 +380,16 @@ def values(shares: Sequence[Share], group: int, spec: Spec, count: int, memory: 
 
 
 def plain(numbers: Indices) -> Indices:
-    """Return numbers as an array of the one kind that the core takes: int64, contiguous; a copy only if need be.
+    """Return numbers as an array of the one kind that the core takes: int64, contiguous; a copy
+    only if need be.
 
     Raises:
         SpecError: they are no array of whole numbers on one axis.
     """
     if isinstance(numbers, np.ndarray) and numbers.ndim == 1:
-        if numbers.dtype == INT64 and numbers.flags.c_contiguous:  # some microseconds less than numpy.require
+        if (
+            numbers.dtype == INT64 and numbers.flags.c_contiguous
+        ):  # some microseconds less than numpy.require
             return numbers
         if numbers.dtype.kind in "iu" or not numbers.size:
             return np.array(numbers, np.int64)
@@ -346,7 +401,8 @@ def plain(numbers: Indices) -> Indices:
 
 
 def check_places(numbers: Indices, lengths: Indices | int, num_bytes: int, begins: Indices) -> None:
-    """Raise ``RecordIndexError`` if a record of ``lengths[i]`` bytes at ``begins[i]`` ends outside ``num_bytes``."""
+    """Raise ``RecordIndexError`` if a record of ``lengths[i]`` bytes at ``begins[i]`` ends outside
+    ``num_bytes``."""
     wrong = (begins < 0) | (begins > num_bytes - lengths)
     if wrong.any():
         bad = int(np.flatnonzero(wrong)[0])
@@ -358,7 +414,8 @@ def check_places(numbers: Indices, lengths: Indices | int, num_bytes: int, begin
 
 
 def put_rows(rows: Array, out: Bytes, begins: Indices) -> None:
-    """Copy the bytes of ``rows[i]``, of two axes, to ``out[begins[i]:]``; `check_places` says whether they fit."""
+    """Copy the bytes of ``rows[i]``, of two axes, to ``out[begins[i]:]``; `check_places` says
+    whether they fit."""
     raw = np.ascontiguousarray(rows).view(UINT8)
     # A view of the bytes from each byte on, so that NumPy writes all rows at once.
     as_strided(out, (out.size - raw.shape[1] + 1, raw.shape[1]), (1, 1))[begins] = raw
@@ -372,18 +429,25 @@ def gather_rows(rows: Bytes, numbers: Indices, out: Bytes, begins: Indices) -> N
     put_rows(np.take(rows, numbers, axis=0), out, begins)
 
 
-def gather_pieces(raw: Bytes, offsets: Indices, lengths: Indices, out: Bytes, begins: Indices) -> None:
-    """Copy ``lengths[i]`` bytes at ``offsets[i]`` of ``raw`` to ``out[begins[i]:]``; all lie inside."""
+def gather_pieces(
+    raw: Bytes, offsets: Indices, lengths: Indices, out: Bytes, begins: Indices
+) -> None:
+    """Copy ``lengths[i]`` bytes at ``offsets[i]`` of ``raw`` to ``out[begins[i]:]``; all lie
+    inside."""
     if core.native is not None:
         core.native.gather_pieces(raw, offsets, lengths, out, begins)
         return
-    for offset, length, begin in zip(offsets.tolist(), lengths.tolist(), begins.tolist(), strict=True):
+    for offset, length, begin in zip(
+        offsets.tolist(), lengths.tolist(), begins.tolist(), strict=True
+    ):
         out[begin : begin + length] = raw[offset : offset + length]
 
 
 def check_numbers(numbers: Indices, length: int) -> None:
     """Raise ``RecordIndexError`` if one of the numbers lies outside ``0 .. length - 1``."""
-    if numbers.size and int(numbers.view(np.uint64).max()) >= length:  # negative ones are the largest unsigned ones
+    if (
+        numbers.size and int(numbers.view(np.uint64).max()) >= length
+    ):  # negative ones are the largest unsigned ones
         bad = numbers[(numbers < 0) | (numbers >= length)][0]
         raise RecordIndexError(
             f"record {int(bad)} of a source of {length} records",
@@ -400,7 +464,9 @@ def starts_of(counts: Sequence[int]) -> Indices:
     """
     if sum(counts) > MAX_LENGTH:
         raise SpecError(
-            f"{sum(counts)} records", cause=f"a source has at most {MAX_LENGTH}", remedy="use fewer files or sources"
+            f"{sum(counts)} records",
+            cause=f"a source has at most {MAX_LENGTH}",
+            remedy="use fewer files or sources",
         )
     return offsets_of(np.array(counts, np.int64))
 
@@ -409,7 +475,11 @@ def _shares_of(shares: Sequence[Share], group: int, count: int) -> list[Share]:
     """Return the shares of a group, which together must have ``count`` records."""
     group_shares = [share for share in shares if share.group == group]
     for share in group_shares:
-        if share.rows is not None and share.rows.size and int(plain(share.rows).view(np.uint64).max()) >= count:
+        if (
+            share.rows is not None
+            and share.rows.size
+            and int(plain(share.rows).view(np.uint64).max()) >= count
+        ):
             raise RecordIndexError(
                 f"a record to row {int(share.rows.max())} of {count}",
                 cause="there is no such row",
@@ -427,11 +497,17 @@ def _shares_of(shares: Sequence[Share], group: int, count: int) -> list[Share]:
 
 def _is_copied(share: Share, layout: Layout) -> bool:
     """Return True if the leaf has the bytes of records just as the layout says."""
-    return share.picks is None and share.leaf.layout is not None and share.leaf.layout.same_bytes(layout)
+    return (
+        share.picks is None
+        and share.leaf.layout is not None
+        and share.leaf.layout.same_bytes(layout)
+    )
 
 
 def _rows(share: Share) -> Indices:
-    return np.arange(share.numbers.size, dtype=np.int64) if share.rows is None else share.rows
+    if share.rows is None:
+        return np.arange(share.numbers.size, dtype=np.int64)
+    return share.rows
 
 
 def _begins(share: Share, record_bytes: int) -> Indices:
@@ -456,13 +532,18 @@ def _convert(share: Share, layout: Layout, out: Bytes) -> None:
     for first in range(0, rows.size, at_once):
         numbers, to = share.numbers[first : first + at_once], rows[first : first + at_once]
         raw = scratch[: numbers.size]
-        leaf.read(numbers, raw.reshape(-1), np.arange(numbers.size, dtype=np.int64) * stored_layout.record_bytes)
+        leaf.read(
+            numbers,
+            raw.reshape(-1),
+            np.arange(numbers.size, dtype=np.int64) * stored_layout.record_bytes,
+        )
         for target, part in zip(layout.parts, parts, strict=True):
             rawdecode.view_part(out, target)[to] = rawdecode.view_part(raw, part)
 
 
 def _holds(target: Part, part: Part) -> bool:
-    """Return True if a field holds all values of another one: of the same dtype, or of one with fewer values."""
+    """Return True if a field holds all values of another one: of the same dtype, or of one with
+    fewer values."""
     field, leaf_field = target.field, part.field
     return field.shape == leaf_field.shape and holds(field.dtype, leaf_field.dtype)
 
@@ -485,17 +566,22 @@ def _of_share(share: Share) -> list[Values]:
     except RowError as error:
         # The leaf counts its own records; the caller, all that were asked for.
         raise error.shift_rows(int(_rows(share)[error.row]) - error.row) from None
-    return columns if share.picks is None else [columns[pick] for pick in share.picks]
+    if share.picks is None:
+        return columns
+    return [columns[pick] for pick in share.picks]
 
 
 def _leaf_fields(share: Share) -> Sequence[Field]:
     """Return the fields of a share as its leaf has them, in the order of its group."""
     fields = share.leaf.spec.fields
-    return fields if share.picks is None else [fields[pick] for pick in share.picks]
+    if share.picks is None:
+        return fields
+    return [fields[pick] for pick in share.picks]
 
 
 def _promoted(share: Share, spec: Spec, columns: list[Values]) -> list[Values]:
-    """Return the fields of a share in the dtypes of its group, which hold all values of the leaf's."""
+    """Return the fields of a share in the dtypes of its group, which hold all values of the
+    leaf's."""
     for number, (field, leaf_field) in enumerate(zip(spec, _leaf_fields(share), strict=True)):
         column = columns[number]
         if field.dtype == leaf_field.dtype:
@@ -510,7 +596,8 @@ def _promoted(share: Share, spec: Spec, columns: list[Values]) -> list[Values]:
 
 
 def _side_by_side(shares: Sequence[Share], count: int, memory: Memory) -> Ragged:
-    """Return the raw bytes of all records, in the order in which they were asked for, from however many leaves."""
+    """Return the raw bytes of all records, in the order in which they were asked for, from however
+    many leaves."""
     lengths = np.empty(count, np.int64)
     for share in shares:
         lengths[_rows(share)] = share.leaf.num_bytes(share.numbers)
@@ -526,13 +613,18 @@ def _side_by_side(shares: Sequence[Share], count: int, memory: Memory) -> Ragged
             remedy="use a smaller batch_size; a record that is too large has to be cut into several",
         ) from None
     for share in shares:
-        share.leaf.read(share.numbers, payload, offsets[:-1] if share.rows is None else offsets[:-1][share.rows])
+        share.leaf.read(
+            share.numbers, payload, offsets[:-1] if share.rows is None else offsets[:-1][share.rows]
+        )
     stats.watch().count("read.bytes", payload.nbytes)
     return Ragged(payload, offsets)
 
 
-def _merge(field: Field, parts: Sequence[tuple[Indices | None, Values]], count: int, memory: Memory | None) -> Values:
-    """Return the values of a field that several shares have, each at its row; of a single share as they are."""
+def _merge(
+    field: Field, parts: Sequence[tuple[Indices | None, Values]], count: int, memory: Memory | None
+) -> Values:
+    """Return the values of a field that several shares have, each at its row; of a single share as
+    they are."""
     rows, part_values = parts[0]
     if rows is None and (memory is None or not field.ragged):
         return part_values
@@ -551,7 +643,9 @@ def _merge(field: Field, parts: Sequence[tuple[Indices | None, Values]], count: 
         return array
     by_row: list[Any] = [None] * count
     for rows, part_values in parts:
-        for row, value in zip(range(count) if rows is None else rows.tolist(), part_values, strict=True):
+        for row, value in zip(
+            range(count) if rows is None else rows.tolist(), part_values, strict=True
+        ):
             by_row[row] = value
     if not field.ragged:
         return by_row
@@ -589,4 +683,6 @@ def _no_values(field: Field) -> Values:
         return strings.unpack(field, Ragged.of([], UINT8))
     if field.uniform:
         return np.empty((0, *field.fixed_shape), field.dtype)
-    return Ragged.of([], field.dtype, _element_shape(field)) if field.ragged else []
+    if field.ragged:
+        return Ragged.of([], field.dtype, _element_shape(field))
+    return []

@@ -18,10 +18,12 @@ READ_RECORDS = 4096  # at a time
 def lengths_of(source: Source, name: str) -> Indices:
     """Return the length of a field's first axis in each record, int64 ``[len(source)]``.
 
-    Of a text it is the number of characters; of bytes, if the records that are looked at hold ASCII alone.
+    Of a text it is the number of characters; of bytes, if the records that are looked at hold ASCII
+    alone.
 
-    Where the field lies alone in its records, and its length is the number of their bytes, but for a head of one size,
-    in some records that are read, then it is computed from the bytes of all records. Else the field is read once.
+    Where the field lies alone in its records, and its length is the number of their bytes, but for
+    a head of one size, in some records that are read, then it is computed from the bytes of all
+    records. Else the field is read once.
 
     Raises:
         UnknownFieldError: there is no such field.
@@ -39,15 +41,21 @@ def lengths_of(source: Source, name: str) -> Indices:
     count = len(source)
     sample = np.unique(np.linspace(0, max(count - 1, 0), min(count, LOOKED_AT)).astype(np.int64))
     exact = _read(source, name, sample)
-    row_bytes = 1 if field.text else field.dtype.itemsize * prod(length or 1 for length in (field.shape or ())[1:])
+    if field.text:
+        row_bytes = 1
+    else:
+        row_bytes = field.dtype.itemsize * prod(length or 1 for length in (field.shape or ())[1:])
     num_bytes = _num_bytes(source, field)
     if num_bytes is not None and sample.size:
-        # Bytes and values differ by one number in all records that are read, the head of each: it is taken to be so in
-        # all records.
+        # Bytes and values differ by one number in all records that are read, the head of each: it
+        # is taken to be so in all records.
         heads = num_bytes[sample] - exact * row_bytes
         if (heads == heads[0]).all() and exact.any():
             return np.asarray((num_bytes - heads[0]) // row_bytes, np.int64)
-    parts = [_read(source, name, numbers) for numbers in np.array_split(np.arange(count), -(-count // READ_RECORDS))]
+    parts = [
+        _read(source, name, numbers)
+        for numbers in np.array_split(np.arange(count), -(-count // READ_RECORDS))
+    ]
     return np.concatenate(parts) if parts else exact
 
 
@@ -60,12 +68,15 @@ def _read(source: Source, name: str, numbers: Indices) -> Indices:
 
 
 def _num_bytes(source: Source, field: Field) -> Indices | None:
-    """Return how many bytes each record has in which the field lies alone; None where it does not."""
+    """Return how many bytes each record has in which the field lies alone; None where it does
+    not."""
     group = next(number for number, group in enumerate(source.groups) if field.name in group.spec)
     if source.groups[group].layout is not None or len(source.groups[group].spec) > 1:
         return None
     num_bytes = np.zeros(len(source), np.int64)
     for share in source.resolve(np.arange(len(source), dtype=np.int64)):
         if share.group == group:
-            num_bytes[slice(None) if share.rows is None else share.rows] = share.leaf.num_bytes(share.numbers)
+            num_bytes[slice(None) if share.rows is None else share.rows] = share.leaf.num_bytes(
+                share.numbers
+            )
     return num_bytes

@@ -1,11 +1,12 @@
 """Marks: facts of fields that files do not say, from the user.
 
 Bytes    that they are encoded images, and the order of axes.
-Meaning  which fields are the mask, the masks of objects, the boxes or the points of the image beside them, and which
-         have a row for each box: ops that move pixels move them, too (`ops.follow`). Such a mark changes no record.
+Meaning  which fields are the mask, the masks of objects, the boxes or the points of the image
+         beside them, and which have a row for each box: ops that move pixels move them, too
+         (`ops.follow`). Such a mark changes no record.
 
-Padding  encoded images that are stored in one length each have zeros behind shorter ones. JPEG files end in D9 and PNG
-         files in 82, so that all zeros at the end can be cut off.
+Padding  encoded images that are stored in one length each have zeros behind shorter ones. JPEG
+         files end in D9 and PNG files in 82, so that all zeros at the end can be cut off.
 """
 
 from __future__ import annotations
@@ -18,7 +19,17 @@ from gpuload import rawdecode
 from gpuload.errors import SpecError
 from gpuload.ragged import Ragged
 from gpuload.sources.leaf import Bytes, Indices, Leaf, Values
-from gpuload.spec import BOX_FORMATS, INSTANCES, KINDS, MASK, NORMALIZED, VOLUMES, Field, Shape, Spec
+from gpuload.spec import (
+    BOX_FORMATS,
+    INSTANCES,
+    KINDS,
+    MASK,
+    NORMALIZED,
+    VOLUMES,
+    Field,
+    Shape,
+    Spec,
+)
 
 ENCODED_MARK = "encoded"
 AXES = ("HWC", "CHW", *VOLUMES)
@@ -56,9 +67,15 @@ def mark_field(field: Field, mark: str) -> Field:
     if mark == ENCODED_MARK:
         if field.encoded:
             return field
-        is_bytes = (field.dtype, field.shape) == (UINT8, (None,)) or (field.text == "bytes" and field.shape == ())
+        is_bytes = (field.dtype, field.shape) == (UINT8, (None,)) or (
+            field.text == "bytes" and field.shape == ()
+        )
         if not is_padded(field) and not is_bytes:
-            raise _mark_error(field, mark, "encoded images are one axis of uint8, or bytes (dtype S or V) without axes")
+            raise _mark_error(
+                field,
+                mark,
+                "encoded images are one axis of uint8, or bytes (dtype S or V) without axes",
+            )
         return field.with_(dtype=UINT8, shape=(None,), encoded=True, text="")
     if field.encoded or field.shape is None or len(field.shape) != len(mark):
         raise _mark_error(field, mark, f"it has not the {len(mark)} axes that this names")
@@ -74,18 +91,32 @@ def _mark_meaning(field: Field, mark: str) -> Field:
     result = field.with_(kind=kind or field.kind, rows_of=boxes or field.rows_of)
     lengths = field.shape or ()
     if boxes and (not lengths or result.holds_boxes):
-        raise _mark_error(field, mark, "what has a row for each box has an axis for them, and is no boxes itself")
-    if kind == MASK and not field.encoded and (len(lengths) not in (2, 3, 4) or field.dtype.kind not in "buif"):
-        raise _mark_error(field, mark, "a mask has height and width, and an axis of channels or none, of numbers")
+        raise _mark_error(
+            field, mark, "what has a row for each box has an axis for them, and is no boxes itself"
+        )
+    if (
+        kind == MASK
+        and not field.encoded
+        and (len(lengths) not in (2, 3, 4) or field.dtype.kind not in "buif")
+    ):
+        raise _mark_error(
+            field, mark, "a mask has height and width, and an axis of channels or none, of numbers"
+        )
     if kind == INSTANCES and (field.encoded or len(lengths) != 3 or field.dtype.kind not in "buif"):
-        raise _mark_error(field, mark, "masks of objects have three axes: one for the masks, height and width")
+        raise _mark_error(
+            field, mark, "masks of objects have three axes: one for the masks, height and width"
+        )
     if result.holds_boxes and (lengths[-1:] != (4,) or field.dtype.kind not in "iuf"):
         cause = f"boxes ({', '.join(BOX_FORMATS)}) have four numbers each, along the last axis"
-        raise _mark_error(field, mark, cause, (*lengths[:-1], 4) if lengths[-1:] == (None,) else None)
+        raise _mark_error(
+            field, mark, cause, (*lengths[:-1], 4) if lengths[-1:] == (None,) else None
+        )
     num_numbers = lengths[-1] or 0 if lengths else 0
     if result.holds_points and (num_numbers < 2 or field.dtype.kind not in "iuf"):
         cause = "points have x and y along the last axis, and what else they have behind these"
-        raise _mark_error(field, mark, cause, (*lengths[:-1], 2) if lengths[-1:] == (None,) else None)
+        raise _mark_error(
+            field, mark, cause, (*lengths[:-1], 2) if lengths[-1:] == (None,) else None
+        )
     if kind.startswith(NORMALIZED) and field.dtype.kind != "f":
         raise _mark_error(field, mark, "parts of width and height are floating-point numbers")
     return result
@@ -104,14 +135,23 @@ def check_rows(spec: Spec) -> None:
 
 
 def _unknown_mark(field: Field, mark: object) -> SpecError:
-    text = mark.lower() if isinstance(mark, str) else ""
-    likely = FORMATS.get(text, text if text in KINDS else text.upper() if text.upper() in AXES else "")
-    remedy = f"write source.mark({field.name}={likely!r})" if likely else "pass one of these texts"
+    if isinstance(mark, str):
+        text = mark.lower()
+    else:
+        text = ""
+    likely = FORMATS.get(
+        text, text if text in KINDS else text.upper() if text.upper() in AXES else ""
+    )
+    if likely:
+        remedy = f"write source.mark({field.name}={likely!r})"
+    else:
+        remedy = "pass one of these texts"
     return SpecError(f"mark({field.name}={mark!r})"[:200], cause=FORMS, remedy=remedy)
 
 
 def _mark_error(field: Field, mark: str, cause: str, shape: Shape | None = None) -> SpecError:
-    """Return the error of a mark that does not fit; with a shape that would, where the last axis varies."""
+    """Return the error of a mark that does not fit; with a shape that would, where the last axis
+    varies."""
     declared = f"{{{field.name!r}: ({field.dtype.name!r}, {shape})}}"
     return SpecError(
         f"mark({field.name}={mark!r}): the field is {field}",
@@ -130,7 +170,8 @@ def is_padded(field: Field) -> bool:
 
 
 class PaddedLeaf(Leaf):
-    """A field of a leaf that holds encoded images of one length each, with zeros behind them, which are cut off.
+    """A field of a leaf that holds encoded images of one length each, with zeros behind them, which
+    are cut off.
 
     Args:
         leaf: with the records.
@@ -168,7 +209,8 @@ class PaddedLeaf(Leaf):
         return np.ascontiguousarray(values).view(np.uint8).reshape(numbers.size, -1)
 
     def origin(self, number: int) -> tuple[str, int] | None:
-        """Return the file that holds a record and the byte where it begins; None where no file is known."""
+        """Return the file that holds a record and the byte where it begins; None where no file is
+        known."""
         return self._leaf.origin(number)
 
     def advise(self, numbers: Indices) -> None:

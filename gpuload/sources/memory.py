@@ -1,12 +1,13 @@
 """Memory for records that are read: new, or lent by the step that reads them.
 
-    with lending(memory):        what this thread reads meanwhile goes to memory that ``memory`` gives
-        step_room(num_bytes)     large: lent; small, or where nothing is lent: new
+    with lending(memory):        what this thread reads meanwhile goes to memory that ``memory``
+        gives step_room(num_bytes)     large: lent; small, or where nothing is lent: new
     room(shape, dtype)           always new: for what outlives the step, a block in a cache, say
 
-Records that vary in length have no place in the slot of a step, whose size is known before it is read. New memory of
-megabytes comes from the system and goes back to it each time, and the system clears every page of it: a third of the
-processor's time where records have megabytes. A step lends memory that was used before instead (`pipeline/ring.py`).
+Records that vary in length have no place in the slot of a step, whose size is known before it is
+read. New memory of megabytes comes from the system and goes back to it each time, and the system
+clears every page of it: a third of the processor's time where records have megabytes. A step lends
+memory that was used before instead (`pipeline/ring.py`).
 """
 
 from __future__ import annotations
@@ -46,10 +47,12 @@ _lender = _Lender()
 
 @contextmanager
 def lending(memory: Memory) -> Iterator[None]:
-    """Have `step_room` return memory that ``memory`` lends, in the calling thread and inside of the block.
+    """Have `step_room` return memory that ``memory`` lends, in the calling thread and inside of the
+    block.
 
     Args:
-        memory: returns uint8 ``[num_bytes]``, and does not use it again while any view of it is there.
+        memory: returns uint8 ``[num_bytes]``, and does not use it again while any view of it is
+            there.
     """
     before = _lender.memory, _lender.pieces
     _lender.memory, _lender.pieces = memory, ()
@@ -73,7 +76,8 @@ def step_room(num_bytes: int) -> Bytes:
 
 
 def is_lent(values: NDArray[Any]) -> bool:
-    """Return True if an array begins where a piece begins that was lent to the calling thread in the present block."""
+    """Return True if an array begins where a piece begins that was lent to the calling thread in
+    the present block."""
     return any(values.ctypes.data == piece.ctypes.data for piece in _lender.pieces)
 
 

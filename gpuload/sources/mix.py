@@ -1,22 +1,26 @@
-"""Mix: records of several sources, in stated proportions, each source with epochs of its own; computed, not stored.
+"""Mix: records of several sources, in stated proportions, each source with epochs of its own;
+computed, not stored.
 
-A mix has no end. Its records are numbered on and on, and an epoch of ``len(mix)`` records is where a loader counts: in
-epoch e, record i of the mix is number ``e * len(mix) + i``, which is also in ``batch.records``. The next epoch
-goes on in each part where the last one left it:
+A mix has no end. Its records are numbered on and on, and an epoch of ``len(mix)`` records is where
+a loader counts: in epoch e, record i of the mix is number ``e * len(mix) + i``, which is also in
+``batch.records``. The next epoch goes on in each part where the last one left it:
 
     a has 4 records, b has 2, gl.mix({a: 0.75, b: 0.25}), 6 records an epoch
 
     numbers       0    1    2    3    4    5  | 6    7    8    9    10   11 | 12   13 ...
     records       a1   b1   a3   a0   a2   a1 | a0   a2   a3   a0   a3   a1 | a2   b0
 
-Part a begins anew with numbers 5 and 9, each time when all of its records were there, in the middle of an epoch or not.
+Part a begins anew with numbers 5 and 9, each time when all of its records were there, in the middle
+of an epoch or not.
 
-Turns       At the end of each block of BLOCK numbers each part had its share of all numbers so far, to less than a
-            record for each part that there is, so proportions are exact in the long run. Within a block turns are
-            shuffled, so that ranks and batches do not fall into step with them.
-Own epochs  The r-th turn of a part of n records is that of epoch ``r // n``, place ``r % n``, of the part, which has a
-            keyed permutation of its own in each of its epochs (`order.Permutation`). So all records of a part were
-            there before one comes again, counted in the order of the numbers.
+Turns       At the end of each block of BLOCK numbers each part had its share of all numbers so far,
+            to less than a record for each part that there is, so proportions are exact in the long
+            run. Within a block turns are shuffled, so that ranks and batches do not fall into step
+            with them.
+Own epochs  The r-th turn of a part of n records is that of epoch ``r // n``, place ``r % n``, of
+            the part, which has a keyed permutation of its own in each of its epochs
+            (`order.Permutation`). So all records of a part were there before one comes again,
+            counted in the order of the numbers.
 Cost        For each number some operations for each part, and a block that is shuffled; no state.
 """
 
@@ -35,7 +39,15 @@ from numpy.typing import NDArray
 
 from gpuload import rng
 from gpuload.errors import SpecError
-from gpuload.order import MAX_LENGTH, MIX_STREAM, TURNS_STREAM, Permutation, check_count, num_rounds, permute
+from gpuload.order import (
+    MAX_LENGTH,
+    MIX_STREAM,
+    TURNS_STREAM,
+    Permutation,
+    check_count,
+    num_rounds,
+    permute,
+)
 from gpuload.sources.base import Composed, Source, names_module
 from gpuload.sources.compose import check_fields, concat
 from gpuload.sources.leaf import Indices, Share, starts_of
@@ -44,7 +56,9 @@ if TYPE_CHECKING:
     from gpuload.sources.names import RecordNames
 
 BLOCK = 32  # numbers whose turns are shuffled
-MOST_EPOCHS = 4  # of a part that are computed one after the other by the core; more at once by NumPy
+MOST_EPOCHS = (
+    4  # of a part that are computed one after the other by the core; more at once by NumPy
+)
 LARGEST_DENOMINATOR = (1 << 31) - 1  # of a share: its products fit into 64 bits
 Parts = Mapping[Source, float] | Sequence[tuple[Source, float]]
 
@@ -52,18 +66,19 @@ Parts = Mapping[Source, float] | Sequence[tuple[Source, float]]
 def mix(parts: Parts, *, seed: int = 0, num_records: int | None = None) -> Mixed:
     """Return a mix of sources: ``gl.mix({photos: 0.7, drawings: 0.3})``.
 
-    A loader goes through it with ``shuffle=False`` in the order of the mix, which is mixed already; with
-    ``shuffle=True`` the records of each epoch are shuffled once more. Slices, splits and filters of a mix are of its
-    first epoch, and so is ``mix[:]``, which is a source like any other.
+    A loader goes through it with ``shuffle=False`` in the order of the mix, which is mixed already;
+    with ``shuffle=True`` the records of each epoch are shuffled once more. Slices, splits and
+    filters of a mix are of its first epoch, and so is ``mix[:]``, which is a source like any other.
 
     Args:
-        parts: sources and their weights, as a dict or a list of pairs; weights are relative, ``{a: 7, b: 3}`` is the
-            same. They are taken as they are written: 0.1 is one tenth.
+        parts: sources and their weights, as a dict or a list of pairs; weights are relative,
+            ``{a: 7, b: 3}`` is the same. They are taken as they are written: 0.1 is one tenth.
         seed: 0 to 2**64 - 1; which order each part has, and whose turn it is.
         num_records: of an epoch; by default as many as all parts have together.
 
     Raises:
-        SpecError: the fields of the parts differ, a weight is no number above 0, a part has no records or is a mix.
+        SpecError: the fields of the parts differ, a weight is no number above 0, a part has no
+            records or is a mix.
     """
     pairs = _pairs(parts)
     rng.checked_word(seed, "seed")
@@ -74,7 +89,9 @@ def mix(parts: Parts, *, seed: int = 0, num_records: int | None = None) -> Mixed
         if source.endless or not len(source):
             raise SpecError(
                 f"gl.mix: part {number} is {source._line()}",
-                cause="it is a mix or a sample itself" if source.endless else "it has no records to take",
+                cause="it is a mix or a sample itself"
+                if source.endless
+                else "it has no records to take",
                 remedy="give all parts to one gl.mix" if source.endless else "leave it out",
             )
     sources, weights = [source for source, _ in pairs], [weight for _, weight in pairs]
@@ -82,7 +99,10 @@ def mix(parts: Parts, *, seed: int = 0, num_records: int | None = None) -> Mixed
 
 
 def _pairs(parts: Any) -> list[tuple[Source, Fraction]]:
-    pairs = list(parts.items()) if isinstance(parts, Mapping) else parts
+    if isinstance(parts, Mapping):
+        pairs = list(parts.items())
+    else:
+        pairs = parts
     if not isinstance(pairs, Sequence) or not pairs or not all(_is_pair(pair) for pair in pairs):
         raise SpecError(
             f"gl.mix({parts!r})"[:200],
@@ -97,8 +117,12 @@ def _is_pair(pair: Any) -> bool:
 
 
 def _weight(number: int, weight: Any) -> Fraction:
-    is_number = isinstance(weight, (int, float, np.integer, np.floating, Fraction)) and not isinstance(weight, bool)
-    is_huge = isinstance(weight, (int, Fraction)) and weight > sys.float_info.max  # `isfinite` raises
+    is_number = isinstance(
+        weight, (int, float, np.integer, np.floating, Fraction)
+    ) and not isinstance(weight, bool)
+    is_huge = (
+        isinstance(weight, (int, Fraction)) and weight > sys.float_info.max
+    )  # `isfinite` raises
     if not is_number or is_huge or not math.isfinite(weight) or weight <= 0:
         raise SpecError(
             f"gl.mix: part {number} has the weight {weight!r}",
@@ -106,7 +130,9 @@ def _weight(number: int, weight: Any) -> Fraction:
             remedy="leave out a part that should not be there",
         )
     # By its text: 0.1 is meant as one tenth, and Fraction(0.1) is the binary number beside it.
-    return weight if isinstance(weight, Fraction) else Fraction(str(weight))
+    if isinstance(weight, Fraction):
+        return weight
+    return Fraction(str(weight))
 
 
 class Mixed(Composed):
@@ -114,12 +140,16 @@ class Mixed(Composed):
 
     endless = True
 
-    def __init__(self, parts: tuple[Source, ...], weights: tuple[Fraction, ...], seed: int, num_records: int) -> None:
+    def __init__(
+        self, parts: tuple[Source, ...], weights: tuple[Fraction, ...], seed: int, num_records: int
+    ) -> None:
         check_fields("gl.mix", parts, promote=False)
         try:
             self._concatenation = concat(*parts)
         except SpecError as error:
-            raise SpecError(error.what.replace("gl.concat", "gl.mix"), cause=error.cause, remedy=error.remedy) from None
+            raise SpecError(
+                error.what.replace("gl.concat", "gl.mix"), cause=error.cause, remedy=error.remedy
+            ) from None
         super().__init__(self._concatenation.groups, self._concatenation)
         self._mix_parts, self._weights, self._seed, self._length = parts, weights, seed, num_records
         self._turns = Turns(weights, seed)
@@ -148,20 +178,25 @@ class Mixed(Composed):
         )
 
     def _records(self, numbers: Indices) -> Indices:
-        """Return the record of each number; records are counted over all parts, one part after the other."""
+        """Return the record of each number; records are counted over all parts, one part after the
+        other."""
         owners, turns = self._turns.at(numbers)
         records = np.empty(numbers.size, np.int64)
         for owner in np.unique(owners).tolist():
             rows = np.flatnonzero(owners == owner)
             length = len(self._mix_parts[owner])
-            records[rows] = self._starts[owner] + _in_own_order(turns[rows], length, self._seed, owner)
+            records[rows] = self._starts[owner] + _in_own_order(
+                turns[rows], length, self._seed, owner
+            )
         return records
 
     def _where(self, number: int) -> str:
         return self._concatenation.where(int(self._records(np.array([number], np.int64))[0]))
 
     def _digest(self) -> str:
-        return self._digest_with([str(weight) for weight in self._weights], self._seed, self._length)
+        return self._digest_with(
+            [str(weight) for weight in self._weights], self._seed, self._length
+        )
 
 
 @dataclass(frozen=True)
@@ -178,7 +213,8 @@ class Turns:
 
     @cached_property
     def _shares(self) -> list[tuple[int, int]]:
-        """For each part but the last, numerator and denominator of its share in the rest behind the parts before it."""
+        """For each part but the last, numerator and denominator of its share in the rest behind the
+        parts before it."""
         shares = []
         for number in range(len(self.weights) - 1):
             share = self.weights[number] / sum(self.weights[number:])
@@ -200,7 +236,8 @@ class Turns:
         return np.stack([*counts, left], axis=1)
 
     def at(self, numbers: Indices) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the part of each number, and the number of its turn in that part, counted from 0."""
+        """Return the part of each number, and the number of its turn in that part, counted from
+        0."""
         blocks, inverse = np.unique(numbers // BLOCK, return_inverse=True)
         before, after = self.counts(blocks * BLOCK), self.counts(blocks * BLOCK + BLOCK)
         ends = np.cumsum(after - before, axis=1)
@@ -209,7 +246,9 @@ class Turns:
             in_order += np.arange(BLOCK) >= end[:, None]
         # Epoch 0 in every epoch: blocks are numbered on, so no two epochs share one.
         words = rng.bits(BLOCK // 2, seed=self.seed, epoch=0, records=blocks, stream=TURNS_STREAM)
-        keys = np.concatenate([words >> np.uint64(32), words & np.uint64(0xFFFFFFFF)], axis=1).astype(np.uint32)
+        keys = np.concatenate(
+            [words >> np.uint64(32), words & np.uint64(0xFFFFFFFF)], axis=1
+        ).astype(np.uint32)
         # Stable: of two equal keys the order must not depend on the version of NumPy.
         owners = np.take_along_axis(in_order, np.argsort(keys, axis=1, kind="stable"), axis=1)
         turns = np.empty_like(owners)
@@ -223,8 +262,11 @@ def _in_own_order(turns: Indices, length: int, seed: int, part: int) -> Indices:
     """Return the records of a part at its turns."""
     epochs, places = np.divmod(turns, length)
     different, inverse = np.unique(epochs, return_inverse=True)
-    # The words of the generator swap roles here: a part stands for the epoch, and its epoch for the record.
-    words = rng.bits(num_rounds(length), seed=seed, epoch=part, records=different, stream=MIX_STREAM)
+    # The words of the generator swap roles here: a part stands for the epoch, and its epoch for the
+    # record.
+    words = rng.bits(
+        num_rounds(length), seed=seed, epoch=part, records=different, stream=MIX_STREAM
+    )
     if different.size > MOST_EPOCHS:
         return permute(places, length, words[inverse])
     records = np.empty(turns.size, np.int64)

@@ -1,14 +1,16 @@
-"""Columns of names: a table is joined by place with files, and a column of it has the names of these files.
+"""Columns of names: a table is joined by place with files, and a column of it has the names of
+these files.
 
     photos            table               gl.zip(photos, table)
     bird.png          file      label
     cat.png           dog.png   0         an error: the column has the names of the files in another order
     dog.png           cat.png   1
 
-Rule    A column of texts holds the names of files if nearly all of its values are names of files, with or without
-        folders and suffix, and no value stands there twice. One column in the order of the files is enough.
-Cost    The texts of FIRST records are read. If they are names in the order of the files, those of SPREAD
-        records are read, from all of the source.
+Rule    A column of texts holds the names of files if nearly all of its values are names of files,
+        with or without folders and suffix, and no value stands there twice. One column in the order
+        of the files is enough.
+Cost    The texts of FIRST records are read. If they are names in the order of the files, those of
+        SPREAD records are read, from all of the source.
 """
 
 from __future__ import annotations
@@ -47,7 +49,8 @@ class Misplaced:
 
 
 def misplaced_value(names: RecordNames, source: Source) -> Misplaced | None:
-    """Return a value of a column that holds the names in another order; None if there is no such column."""
+    """Return a value of a column that holds the names in another order; None if there is no such
+    column."""
     if len(source) != len(names) or len(names) < 2:
         return None
     result: Misplaced | None = None
@@ -75,21 +78,26 @@ def _is_text(field: Field) -> bool:
 
 
 def _values(source: Source, name: str, numbers: Indices) -> dict[int, str]:
-    """Return the texts of some records, by number; {} if they cannot be read: the loader will raise that error."""
+    """Return the texts of some records, by number; {} if they cannot be read: the loader will raise
+    that error."""
     try:
         values = source.read(numbers, fields=name)[name]
     except GpuloadError:
         return {}
     texts = dict[int, str]()
     for number, value in zip(numbers.tolist(), values, strict=True):
-        text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+        if isinstance(value, bytes):
+            text = value.decode(errors="replace")
+        else:
+            text = str(value)
         if len(text) <= LONGEST:
             texts[number] = text.strip().replace("\\", "/")
     return texts
 
 
 def _places(names: RecordNames, values: dict[int, str]) -> dict[int, int] | None:
-    """Return the number of the record that each value names, or -1; None if they are no names of records.
+    """Return the number of the record that each value names, or -1; None if they are no names of
+    records.
 
     Args:
         names: of the records.
@@ -105,7 +113,9 @@ def _places(names: RecordNames, values: dict[int, str]) -> dict[int, int] | None
     num_beside = sum(place >= 0 for place in places.values())
     # Records may stand in several rows, if their order is that of the rows.
     if num_beside == len(texts) or len(set(texts)) < len(texts):
-        return places if num_beside >= SHARE * len(texts) else None
+        if num_beside >= SHARE * len(texts):
+            return places
+        return None
     rest = [values[number] for number, place in places.items() if place < 0]
     num_named = sum(bool(text) and names.contain(_stems(text)[-1]) for text in rest)
     if num_beside + num_named < SHARE * len(texts):
@@ -124,9 +134,14 @@ def _places(names: RecordNames, values: dict[int, str]) -> dict[int, int] | None
                 for record in records.get(stem.rpartition("/")[2], ())
                 if _is_name(text, names.stems[record])
             ]
-            places[number] = candidates[0] if candidates else -1
+            if candidates:
+                places[number] = candidates[0]
+            else:
+                places[number] = -1
     num_names = sum(place >= 0 for place in places.values())
-    return places if num_names >= SHARE * len(texts) else None
+    if num_names >= SHARE * len(texts):
+        return places
+    return None
 
 
 def _stems(text: str) -> Sequence[str]:
@@ -137,4 +152,6 @@ def _stems(text: str) -> Sequence[str]:
 def _is_name(text: str, stem: str) -> bool:
     """Return True if a text is a path to a record, from any folder, with or without suffix."""
     paths = _stems(text)
-    return any(path == stem or path.endswith(f"/{stem}") or stem.endswith(f"/{path}") for path in paths)
+    return any(
+        path == stem or path.endswith(f"/{stem}") or stem.endswith(f"/{path}") for path in paths
+    )

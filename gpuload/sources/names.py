@@ -1,8 +1,9 @@
 """Names of records, and which records of two sources have one name.
 
-Name    the path of the file that a record is, or the key of the members of a tar that it is, as seen from the folder
-        that all files of the source have in common: ``cat/1.png``.
-Form    what of the names is compared. Names of two sources belong together in the first form in which they agree:
+Name    the path of the file that a record is, or the key of the members of a tar that it is, as
+        seen from the folder that all files of the source have in common: ``cat/1.png``.
+Form    what of the names is compared. Names of two sources belong together in the first form in
+        which they agree:
 
             photos                 masks
             cat/1.jpg              cat/1.jpg                   the whole name
@@ -11,10 +12,11 @@ Form    what of the names is compared. Names of two sources belong together in t
             cat/1.jpg  dog/2.jpg   1.png  2.png                and without folders, where one source has none
             001.jpg  002.jpg       1_mask.png  2_mask.png      and without zeros in front of numbers
 
-Cut     at the ends of words and numbers alone: ``img1`` and ``img10`` share ``img``. No digit is cut from the front
-        and no number that stands alone from the end, so ``2020_1`` keeps its year.
-Safe    a form counts only if it leaves different names different on each side, and if it gives each record one
-        partner; so records are never joined by a part of their names that occurs twice.
+Cut     at the ends of words and numbers alone: ``img1`` and ``img10`` share ``img``. No digit is
+        cut from the front and no number that stands alone from the end, so ``2020_1`` keeps its
+        year.
+Safe    a form counts only if it leaves different names different on each side, and if it gives each
+        record one partner; so records are never joined by a part of their names that occurs twice.
 """
 
 from __future__ import annotations
@@ -73,7 +75,10 @@ class RecordNames:
             return [path for part in parts for path in part.paths]
 
         length = sum(map(len, parts))
-        origin = parts[0].origin if all(part.origin is parts[0].origin for part in parts) else object()
+        if all(part.origin is parts[0].origin for part in parts):
+            origin = parts[0].origin
+        else:
+            origin = object()
         return cls(load, length, origin, has_suffixes=all(part.has_suffixes for part in parts))
 
     def __len__(self) -> int:
@@ -81,19 +86,30 @@ class RecordNames:
 
     def select(self, numbers: Indices) -> RecordNames:
         """Return the names of some of the records, in the order of their numbers."""
-        inner = numbers if self.numbers is None else self.numbers[numbers]
+        if self.numbers is None:
+            inner = numbers
+        else:
+            inner = self.numbers[numbers]
         return RecordNames(
-            lambda: self.all_paths, inner.size, self.origin, has_suffixes=self.has_suffixes, numbers=inner
+            lambda: self.all_paths,
+            inner.size,
+            self.origin,
+            has_suffixes=self.has_suffixes,
+            numbers=inner,
         )
 
     def whole(self) -> RecordNames:
         """Return the names of all records of the files, also of those that were not selected."""
-        return RecordNames(lambda: self.all_paths, len(self.all_paths), self.origin, has_suffixes=self.has_suffixes)
+        return RecordNames(
+            lambda: self.all_paths, len(self.all_paths), self.origin, has_suffixes=self.has_suffixes
+        )
 
     @property
     def path_numbers(self) -> Indices:
         """The place of the path of each record among all paths."""
-        return np.arange(len(self)) if self.numbers is None else self.numbers
+        if self.numbers is None:
+            return np.arange(len(self))
+        return self.numbers
 
     @cached_property
     def all_paths(self) -> Sequence[str]:
@@ -110,7 +126,8 @@ class RecordNames:
 
     @cached_property
     def folder(self) -> str:
-        """The deepest folder in which all files lie, with the slash at its end; "" where paths have none in common."""
+        """The deepest folder in which all files lie, with the slash at its end; "" where paths have
+        none in common."""
         shared = common_beginning(self.all_paths)
         return shared[: shared.rfind("/") + 1]
 
@@ -144,10 +161,13 @@ class RecordNames:
     def stem(self, number: int) -> str:
         """Return the name of one record without its suffix."""
         text = self.text(number)
-        return os.path.splitext(text)[0] if self.has_suffixes else text
+        if self.has_suffixes:
+            return os.path.splitext(text)[0]
+        return text
 
     def contain(self, text: str) -> bool:
-        """Return False if no path of a record contains the text behind its last slash; a quick test."""
+        """Return False if no path of a record contains the text behind its last slash; a quick
+        test."""
         return text.rpartition("/")[2] in self._line
 
     # --- All names in one text, on which few calls of C do what takes a million calls of Python.
@@ -162,22 +182,33 @@ class RecordNames:
         if self.suffix is None:
             return None
         line = self._line.replace(END + self.folder, END)
-        return line.replace(self.suffix + END, END) if self.suffix else line
+        if self.suffix:
+            return line.replace(self.suffix + END, END)
+        return line
 
     @cached_property
     def joined_without_end(self) -> str | None:
-        """The same without the end that all names share; None where a word or a number would be cut there."""
+        """The same without the end that all names share; None where a word or a number would be cut
+        there."""
         line = self.joined_stems
         if line is None or len(self) < 2:
             return line
-        stems = [os.path.splitext(path)[0] if self.suffix else path for path in self.paths[:: 1 + len(self) // SAMPLE]]
+        stems = [
+            os.path.splitext(path)[0] if self.suffix else path
+            for path in self.paths[:: 1 + len(self) // SAMPLE]
+        ]
         bases = [stem.rpartition("/")[2] for stem in stems]
         # All names share no more than a few of them do.
-        end = bases[0][len(bases[0]) - _shared_end(bases) :] if min(bases) != max(bases) else ""
+        if min(bases) != max(bases):
+            end = bases[0][len(bases[0]) - _shared_end(bases) :]
+        else:
+            end = ""
         if not end:
             return line
         is_sound = not end[0].isalnum() and line.count(end + END) == len(self)
-        return line.replace(end + END, END) if is_sound else None
+        if is_sound:
+            return line.replace(end + END, END)
+        return None
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,10 +216,12 @@ class NameMatch:
     """Which record of another source has the name of each record of a first one.
 
     Attributes:
-        partners: int64 ``[len(first)]``, the record of the other source, or -1; None: all stand beside their partners.
+        partners: int64 ``[len(first)]``, the record of the other source, or -1; None: all stand
+            beside their partners.
         lonely: int64, the records of the other source that are no partner.
         repeat: a name that two records of one source have; "" if there is none.
-        doubt: why the names do not say that the records belong together, though they stand in one order; "" if they do.
+        doubt: why the names do not say that the records belong together, though they stand in one
+            order; "" if they do.
     """
 
     partners: Indices | None = None
@@ -199,26 +232,35 @@ class NameMatch:
     @property
     def is_exact(self) -> bool:
         """True if each record of both sources has a partner."""
-        return not self.repeat and (self.partners is None or self.num_missing == 0 == self.num_lonely)
+        return not self.repeat and (
+            self.partners is None or self.num_missing == 0 == self.num_lonely
+        )
 
     @property
     def num_missing(self) -> int:
         """The number of records of the first source without a partner."""
-        return 0 if self.partners is None else int((self.partners < 0).sum())
+        if self.partners is None:
+            return 0
+        return int((self.partners < 0).sum())
 
     @property
     def num_lonely(self) -> int:
         """The number of records of the other source that are no partner."""
-        return 0 if self.lonely is None else self.lonely.size
+        if self.lonely is None:
+            return 0
+        return self.lonely.size
 
 
 def match(first: RecordNames, second: RecordNames) -> NameMatch:
-    """Return which records of two sources have one name, in the first form in which all names agree.
+    """Return which records of two sources have one name, in the first form in which all names
+    agree.
 
     Where they agree in none, it is the form in which most do.
     """
     if not first.paths or not second.paths:
-        return NameMatch() if len(first) == len(second) else _no_match(first, second)
+        if len(first) == len(second):
+            return NameMatch()
+        return _no_match(first, second)
     if agree_at_once(first, second):
         return NameMatch()
     # Names that the quick form puts into another order need no slower one.
@@ -226,8 +268,12 @@ def match(first: RecordNames, second: RecordNames) -> NameMatch:
         return result
     best = _no_match(first, second)
     for form in _forms(first, second):
-        if form.left == form.right and len(set(form.left)) == len(set(first.texts)) == len(set(second.texts)):
-            return _weak_match(first, second, form) if form.is_weak else NameMatch()
+        if form.left == form.right and len(set(form.left)) == len(set(first.texts)) == len(
+            set(second.texts)
+        ):
+            if form.is_weak:
+                return _weak_match(first, second, form)
+            return NameMatch()
         if form.is_weak:
             continue
         result = match_keys(form.left, form.right)
@@ -256,10 +302,12 @@ def match_keys(first: Sequence[Hashable], second: Sequence[Hashable]) -> NameMat
 
 
 def match_single(first: RecordNames, second: RecordNames) -> NameMatch | None:
-    """Return the match of two single records, with a doubt if their names do not say that they belong together.
+    """Return the match of two single records, with a doubt if their names do not say that they
+    belong together.
 
     Returns:
-        None if the numbers in their names differ: ``1.png`` is not the image of ``2_mask.png``, while ``cat.jpg`` may
+        None if the numbers in their names differ: ``1.png`` is not the image of ``2_mask.png``,
+        while ``cat.jpg`` may
         be that of ``mask_3.png``.
     """
     words, second_words = _words(first.stems[0]), _words(second.stems[0])
@@ -270,11 +318,14 @@ def match_single(first: RecordNames, second: RecordNames) -> NameMatch | None:
     has_numbers = numbers and second_numbers and _is_part(numbers, second_numbers)
     if has_numbers or _is_part(words, second_words):
         return NameMatch()
-    return NameMatch(doubt="each has one record, and neither name has all words or all numbers of the other")
+    return NameMatch(
+        doubt="each has one record, and neither name has all words or all numbers of the other"
+    )
 
 
 def _words(stem: str) -> set[str]:
-    """Return the words and the numbers of a name, without zeros in front: ``cat 3`` of ``Cat_003``."""
+    """Return the words and the numbers of a name, without zeros in front: ``cat 3`` of
+    ``Cat_003``."""
     spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", stem)
     result = set[str]()
     for word in re.findall(r"\d+|[^\W\d_]+", spaced):
@@ -293,14 +344,19 @@ def _is_part(first: set[str], second: set[str]) -> bool:
 def _weak_match(first: RecordNames, second: RecordNames, form: NameForm) -> NameMatch:
     """Return the match of records that stand beside their partners.
 
-    It has a doubt if all names of one source have a number that the other source lacks, and the other way around.
+    It has a doubt if all names of one source have a number that the other source lacks, and the
+    other way around.
     """
     shared = _numbers_of(first.stems[0]) - _numbers_of(form.left[0])
     second_shared = _numbers_of(second.stems[0]) - _numbers_of(form.right[0])
     if not shared - second_shared or not second_shared - shared:
         return NameMatch()
-    text, second_text = (" and ".join(sorted(counts.elements())) for counts in (shared, second_shared))
-    return NameMatch(doubt=f"all names of the first hold {text}, and those of the second {second_text}")
+    text, second_text = (
+        " and ".join(sorted(counts.elements())) for counts in (shared, second_shared)
+    )
+    return NameMatch(
+        doubt=f"all names of the first hold {text}, and those of the second {second_text}"
+    )
 
 
 def _numbers_of(stem: str) -> Counter[str]:
@@ -308,10 +364,11 @@ def _numbers_of(stem: str) -> Counter[str]:
 
 
 def match_parts(first: RecordNames, second: RecordNames) -> NameMatch | None:
-    """Return which of the records that were selected from two sources have one name, by the names of all.
+    """Return which of the records that were selected from two sources have one name, by the names
+    of all.
 
-    So a part of the names that is shared in a slice alone still counts. None if nothing was selected, or if the
-    names of all do not say it for most of them.
+    So a part of the names that is shared in a slice alone still counts. None if nothing was
+    selected, or if the names of all do not say it for most of them.
     """
     if first.numbers is None and second.numbers is None:
         return None
@@ -322,8 +379,13 @@ def match_parts(first: RecordNames, second: RecordNames) -> NameMatch | None:
     count, second_count = len(first.all_paths), len(second.all_paths)
     if whole.repeat or whole.num_missing * 2 >= count or whole.num_lonely * 2 >= second_count:
         return None
-    partners = np.arange(count) if whole.partners is None else whole.partners
-    records = np.full(second_count + 1, -1, np.int64)  # of each path of the second; the last for none
+    if whole.partners is None:
+        partners = np.arange(count)
+    else:
+        partners = whole.partners
+    records = np.full(
+        second_count + 1, -1, np.int64
+    )  # of each path of the second; the last for none
     records[second_numbers] = np.arange(len(second))
     result = records[partners[numbers]]
     if np.array_equal(result, np.arange(len(second))):
@@ -334,7 +396,8 @@ def match_parts(first: RecordNames, second: RecordNames) -> NameMatch | None:
 
 
 def misnumbered(paths: Sequence[str]) -> int:
-    """Return the place of the first path whose number is smaller than that before it, as 10 stands before 2; else 0."""
+    """Return the place of the first path whose number is smaller than that before it, as 10 stands
+    before 2; else 0."""
     before = ""
     for place, path in enumerate(paths):
         # Only a shorter name can have a smaller number, and few are compared so.
@@ -361,14 +424,20 @@ def agree_at_once(first: RecordNames, second: RecordNames) -> bool:
         return True
     if first.joined_stems is not None and first.joined_stems == second.joined_stems:
         return True
-    return first.joined_without_end is not None and first.joined_without_end == second.joined_without_end
+    return (
+        first.joined_without_end is not None
+        and first.joined_without_end == second.joined_without_end
+    )
 
 
 def _match_at_once(first: RecordNames, second: RecordNames) -> NameMatch:
-    """Return which records have one name without suffix and shared end; an empty match where that takes more calls."""
+    """Return which records have one name without suffix and shared end; an empty match where that
+    takes more calls."""
     if first.joined_without_end is None or second.joined_without_end is None:
         return _no_match(first, second)
-    return match_keys(*(text.split(END)[1:-1] for text in (first.joined_without_end, second.joined_without_end)))
+    return match_keys(
+        *(text.split(END)[1:-1] for text in (first.joined_without_end, second.joined_without_end))
+    )
 
 
 def _repeat(keys: Sequence[Hashable]) -> str:
@@ -404,13 +473,15 @@ def _forms(first: RecordNames, second: RecordNames) -> Iterator[NameForm]:
     yield NameForm(first.stems, second.stems)
     yield NameForm(_without_shared(first.stems), _without_shared(second.stems))
     if _is_flat(first.stems) != _is_flat(second.stems):
-        left, right = ([stem.rpartition("/")[2] for stem in names.stems] for names in (first, second))
+        left, right = (
+            [stem.rpartition("/")[2] for stem in names.stems] for names in (first, second)
+        )
         yield NameForm(left, right)
         yield NameForm(_without_shared(left), _without_shared(right))
     left, right = (_without_zeros(_without_shared(names.stems)) for names in (first, second))
     yield NameForm(left, right)
-    # Numbers that all names share, as a year, may be all that tells one source from the other. Without them names that
-    # stand in one order may stay so, but none is put into another order.
+    # Numbers that all names share, as a year, may be all that tells one source from the other.
+    # Without them names that stand in one order may stay so, but none is put into another order.
     left, right = (_without_shared(names.stems, numbers=True) for names in (first, second))
     yield NameForm(left, right, is_weak=True)
 
@@ -425,7 +496,8 @@ def _is_flat(stems: Sequence[str]) -> bool:
 
 
 def _without_shared(stems: list[str], *, numbers: bool = False) -> list[str]:
-    """Return names without what all of them share: of each part between slashes the beginning and the end.
+    """Return names without what all of them share: of each part between slashes the beginning and
+    the end.
 
     A part that is the same in all goes, too, as ``image`` of ``1/image`` and ``2/image``.
 
@@ -443,16 +515,20 @@ def _without_shared(stems: list[str], *, numbers: bool = False) -> list[str]:
             columns.append(_strip(column, numbers=numbers))
         elif not numbers and column[0].isdigit():
             columns.append(column)
-    return ["/".join(row) for row in zip(*columns, strict=True)] if columns else stems
+    if columns:
+        return ["/".join(row) for row in zip(*columns, strict=True)]
+    return stems
 
 
 def _strip(values: list[str], *, numbers: bool) -> list[str]:
-    """Return different texts without the beginning and the end that all share, cut where words and numbers end."""
+    """Return different texts without the beginning and the end that all share, cut where words and
+    numbers end."""
     prefix = common_beginning(values)
     begin = _last_border(prefix, {value[len(prefix) : len(prefix) + 1] for value in values})
     if not numbers:
         digits = re.search(r"\d", prefix[:begin])
-        begin = _last_border(prefix[: digits.start()], {digits[0]}) if digits else begin
+        if digits:
+            begin = _last_border(prefix[: digits.start()], {digits[0]})
     rest = [value[begin:] for value in values]
     length = _shared_end(rest, numbers=numbers)
     return [value[: len(value) - length] for value in rest]
@@ -462,14 +538,20 @@ def _shared_end(values: list[str], *, numbers: bool = False) -> int:
     """Return how many characters at the end all of these share, cut where words and numbers end."""
     backwards = [value[::-1] for value in values]
     suffix = common_beginning(backwards)
-    length = _last_border(suffix, {value[len(suffix) : len(suffix) + 1] for value in backwards}, is_backwards=True)
-    return length if numbers else _before_numbers(suffix, length)
+    length = _last_border(
+        suffix, {value[len(suffix) : len(suffix) + 1] for value in backwards}, is_backwards=True
+    )
+    if numbers:
+        return length
+    return _before_numbers(suffix, length)
 
 
 def common_beginning(texts: Sequence[str]) -> str:
     """Return what all texts begin with: what the first and the last in order begin with."""
     first, last = min(texts), max(texts)
-    ends = (place for place, pair in enumerate(zip(first, last, strict=False)) if pair[0] != pair[1])
+    ends = (
+        place for place, pair in enumerate(zip(first, last, strict=False)) if pair[0] != pair[1]
+    )
     return first[: next(ends, len(first))]
 
 
@@ -478,15 +560,20 @@ def _last_border(shared: str, behind: set[str], *, is_backwards: bool = False) -
 
     Args:
         shared: the text.
-        behind: the characters that follow it; "" where a text ends there, of which something has to be left.
+        behind: the characters that follow it; "" where a text ends there, of which something has to
+            be left.
         is_backwards: the characters stand in reverse.
     """
     for place in range(len(shared), 0, -1):
-        nexts = behind if place == len(shared) else {shared[place]}
+        if place == len(shared):
+            nexts = behind
+        else:
+            nexts = {shared[place]}
         if "" in nexts:
             continue
         pairs = [
-            (character, shared[place - 1]) if is_backwards else (shared[place - 1], character) for character in nexts
+            (character, shared[place - 1]) if is_backwards else (shared[place - 1], character)
+            for character in nexts
         ]
         if all(_is_border(left, right) for left, right in pairs):
             return place
@@ -503,5 +590,7 @@ def _is_border(left: str, right: str) -> bool:
 def _before_numbers(suffix: str, length: int) -> int:
     """Return how much of a suffix, in reverse, stands behind its last number that stands alone."""
     for number in re.finditer(r"(?<![^\W_])\d+(?![^\W_])", suffix[:length]):
-        return number.start() and _last_border(suffix[: number.start()], {number[0][0]}, is_backwards=True)
+        return number.start() and _last_border(
+            suffix[: number.start()], {number[0][0]}, is_backwards=True
+        )
     return length

@@ -1,11 +1,12 @@
-"""Partitions: columns whose values are the names of the folders of files, ``year=2020/part-0.parquet``.
+"""Partitions: columns whose values are the names of the folders of files,
+``year=2020/part-0.parquet``.
 
     names      ("year",)
     values     2019 2020        of each file
     counts     10 5             so records 0 to 9 have 2019, and 10 to 14 have 2020
 
-Dtype   int64, if the values of all files are whole numbers as int64 writes them; else text: ``007`` and ``1.0`` stay as
-        they are. ``__HIVE_DEFAULT_PARTITION__`` is a missing value.
+Dtype   int64, if the values of all files are whole numbers as int64 writes them; else text: ``007``
+        and ``1.0`` stay as they are. ``__HIVE_DEFAULT_PARTITION__`` is a missing value.
 Memory  the values of the files; those of records are taken from there.
 """
 
@@ -24,7 +25,16 @@ from numpy.typing import NDArray
 from gpuload.errors import SpecError
 from gpuload.ragged import Ragged
 from gpuload.sources.defaults import UnfitDefault, convert_default
-from gpuload.sources.leaf import UINT8, Bytes, Indices, Leaf, check_places, gather_pieces, put_rows, starts_of
+from gpuload.sources.leaf import (
+    UINT8,
+    Bytes,
+    Indices,
+    Leaf,
+    check_places,
+    gather_pieces,
+    put_rows,
+    starts_of,
+)
 from gpuload.sources.names import common_beginning
 from gpuload.spec import Field, Layout, Part, Spec, list_of_names
 
@@ -58,9 +68,13 @@ class Partition:
         if text is None or WHOLE.fullmatch(text) is None:
             return None
         number = int(text)
-        return number if -(2**63) <= number < 2**63 else None
+        if -(2**63) <= number < 2**63:
+            return number
+        return None
 
-    def leaf(self, call: str, paths: Sequence[str], counts: Sequence[int], default: Any) -> PartitionLeaf:
+    def leaf(
+        self, call: str, paths: Sequence[str], counts: Sequence[int], default: Any
+    ) -> PartitionLeaf:
         """Return the column of records; ``counts`` are those of each file.
 
         Raises:
@@ -86,7 +100,12 @@ class Partition:
                     remedy="say what stands for it: "
                     f"{call}(..., defaults={{{self.name!r}: {-1 if dtype == NUMBER else repr('?')}}})",
                 )
-            values[number] = default if text is None else int(text) if dtype == NUMBER else text
+            if text is None:
+                values[number] = default
+            elif dtype == NUMBER:
+                values[number] = int(text)
+            else:
+                values[number] = text
         return PartitionLeaf(self.name, dtype, values, counts)
 
 
@@ -105,11 +124,16 @@ def partitions_of(
         SpecError: a file lies in no folder of such a name.
     """
     if names is not None:
-        pairs = [_pairs(path) for path in paths] if names else []
+        if names:
+            pairs = [_pairs(path) for path in paths]
+        else:
+            pairs = []
     elif any("=" in folder for folder in inner):
         by_folder = {folder: _pairs(folder) for folder in dict.fromkeys(inner)}
         pairs = [by_folder[folder] for folder in inner]
-        names = list(dict.fromkeys(name for folder_pairs in by_folder.values() for name in folder_pairs))
+        names = list(
+            dict.fromkeys(name for folder_pairs in by_folder.values() for name in folder_pairs)
+        )
     result = list[Partition]()
     for name in names or ():
         values = [folder_pairs.get(name) for folder_pairs in pairs]
@@ -126,7 +150,9 @@ def partitions_of(
 
 def _value_of(text: str) -> str | None:
     """Return the value that the name of a folder is; None for a missing one."""
-    return None if text == MISSING else unquote(text, errors="surrogateescape")
+    if text == MISSING:
+        return None
+    return unquote(text, errors="surrogateescape")
 
 
 def _pairs(path: str) -> dict[str, str]:
@@ -146,17 +172,21 @@ def check_partitions(call: str, names: Any) -> tuple[str, ...] | None:
     if isinstance(names, (list, tuple)) and not names:
         return ()
     form = "a list of the names of columns that folders name=value are"
-    return list_of_names(f"{call}: partitions", names, form=form, example='["year"], or [] for none')
+    return list_of_names(
+        f"{call}: partitions", names, form=form, example='["year"], or [] for none'
+    )
 
 
 def names_below(paths: Sequence[str]) -> tuple[str, ...]:
-    """Return the paths of files below the folder of all of them: those in different folders often have one name."""
+    """Return the paths of files below the folder of all of them: those in different folders often
+    have one name."""
     begin = common_beginning(paths).rfind("/") + 1
     return tuple(path[begin:] for path in paths)
 
 
 def digest_of(partitions: Sequence[Partition]) -> tuple[str, ...]:
-    """Return a text that differs for other values, for fingerprints; none if there are no such columns."""
+    """Return a text that differs for other values, for fingerprints; none if there are no such
+    columns."""
     if not partitions:
         return ()
     text = repr([(partition.name, partition.values) for partition in partitions])
@@ -168,7 +198,9 @@ class PartitionLeaf(Leaf):
 
     how = "by the names of folders"
 
-    def __init__(self, name: str, dtype: np.dtype[Any], values: Sequence[Any], counts: Sequence[int]) -> None:
+    def __init__(
+        self, name: str, dtype: np.dtype[Any], values: Sequence[Any], counts: Sequence[int]
+    ) -> None:
         self._starts = starts_of(counts)
         self.num_records = int(self._starts[-1])
         self._numbers: NDArray[np.int64] | None = None
@@ -180,7 +212,11 @@ class PartitionLeaf(Leaf):
             field, self.is_direct = Field(name, np.dtype(object), (), text="str"), True
             different = list(dict.fromkeys(values))
             self._texts = Ragged.of(
-                [np.frombuffer(text.encode("utf-8", "surrogateescape"), UINT8) for text in different], UINT8
+                [
+                    np.frombuffer(text.encode("utf-8", "surrogateescape"), UINT8)
+                    for text in different
+                ],
+                UINT8,
             )
             places = {text: number for number, text in enumerate(different)}
             self._text_of = np.array([places[text] for text in values], np.int64)
@@ -204,4 +240,10 @@ class PartitionLeaf(Leaf):
             return
         texts = self._text_of[owners]
         check_places(numbers, self._texts.lengths[texts], out.size, begins)
-        gather_pieces(self._texts.payload, self._texts.offsets[:-1][texts], self._texts.lengths[texts], out, begins)
+        gather_pieces(
+            self._texts.payload,
+            self._texts.offsets[:-1][texts],
+            self._texts.lengths[texts],
+            out,
+            begins,
+        )

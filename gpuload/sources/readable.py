@@ -10,7 +10,8 @@ from gpuload.spec import Spec
 
 
 class Readable(Protocol):
-    """Records by number, as `gpuload.sources.base.Source` has them; the methods are described there."""
+    """Records by number, as `gpuload.sources.base.Source` has them; the methods are described
+    there."""
 
     groups: tuple[Group, ...]
     spec: Spec

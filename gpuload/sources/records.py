@@ -1,13 +1,13 @@
 """Records of the user's own reader: a function that is given record numbers and returns arrays.
 
-Fields  where they are not given, record 0 is read when the source is made: an array says dtype and shape, a list of
-        arrays that all their axes vary, a list of bytes that they are uint8 of varying length, a list of str that they
-        are text of any length.
-Checks  each result is compared with the fields: names, number of records, dtypes, shapes. Arrays are not converted,
-        but for the byte order. Lists of numbers, which have no dtype, become the field's, where it holds them all; so
-        does an empty list, whose further axes are the field's.
-Access  one call for all records of a step that a thread reads at once. There are no raw bytes: `CallLeaf` says that
-        records have none, and makes the values.
+Fields  where they are not given, record 0 is read when the source is made: an array says dtype and
+        shape, a list of arrays that all their axes vary, a list of bytes that they are uint8 of
+        varying length, a list of str that they are text of any length.
+Checks  each result is compared with the fields: names, number of records, dtypes, shapes. Arrays
+        are not converted, but for the byte order. Lists of numbers, which have no dtype, become the
+        field's, where it holds them all; so does an empty list, whose further axes are the field's.
+Access  one call for all records of a step that a thread reads at once. There are no raw bytes:
+        `CallLeaf` says that records have none, and makes the values.
 """
 
 from __future__ import annotations
@@ -42,25 +42,28 @@ def records(
 ) -> RecordsSource:
     """Return the records that a function of yours reads.
 
-        def read(indices):                                          # int64, in any order; a number may come twice
-            return {"x": table[indices], "text": [lines[i] for i in indices]}
+        def read(indices):                                          # int64, in any order; a number
+            may come twice return {"x": table[indices], "text": [lines[i] for i in indices]}
 
         source = gl.records(len(table), read, version="2024-05")
 
-    The function is called by several threads at once, so it must not share a file position or a connection between
-    them. It must return new arrays, as indexing with an array makes them, for they become gpuload's; views
-    are copied. It must return the same for a record whenever it is asked. It can be pickled, and with it the source, if
-    it lies in a module, or is a method of an object that can be pickled.
+    The function is called by several threads at once, so it must not share a file position or a
+    connection between them. It must return new arrays, as indexing with an array makes them, for
+    they become gpuload's; views are copied. It must return the same for a record whenever it is
+    asked. It can be pickled, and with it the source, if it lies in a module, or is a method of an
+    object that can be pickled.
 
     Args:
         length: how many records there are.
-        read: given int64 ``[n]``, at least one number, returns a dict: for each field an array ``[n, ...]``, or where
-            shapes vary a list of n arrays, or of n bytes, or of n texts.
-        fields: for each field its dtype and the shape of a record, None for an axis that varies, or the dtype of one
-            number or text: ``{"image": ("u1", (None, None, 3)), "label": "i8"}``. ``str`` and ``bytes`` are text of any
-            length, as objects. Without it record 0 is read to find out.
-        version: changes the fingerprint by which saved states are compared. That sees the length, the fields and this
-            text, but neither the function nor its results: give another text when the data are others.
+        read: given int64 ``[n]``, at least one number, returns a dict: for each field an array
+            ``[n, ...]``, or where shapes vary a list of n arrays, or of n bytes, or of n texts.
+        fields: for each field its dtype and the shape of a record, None for an axis that varies, or
+            the dtype of one number or text: ``{"image": ("u1", (None, None, 3)), "label": "i8"}``.
+            ``str`` and ``bytes`` are text of any length, as objects. Without it record 0 is read to
+            find out.
+        version: changes the fingerprint by which saved states are compared. That sees the length,
+            the fields and this text, but neither the function nor its results: give another text
+            when the data are others.
 
     Raises:
         SpecError: an argument is wrong, or a result of the function is no record.
@@ -83,9 +86,14 @@ def records(
             else "pass one; gl.arrays(x=array) is for arrays in memory",
         )
     if not isinstance(version, str):
-        raise SpecError(f"version = {version!r}", cause="it is a text", remedy=f"pass {str(version)!r}")
+        raise SpecError(
+            f"version = {version!r}", cause="it is a text", remedy=f"pass {str(version)!r}"
+        )
     return RecordsSource(
-        int(length), read, _infer_spec(int(length), read) if fields is None else _spec_of(fields), version
+        int(length),
+        read,
+        _infer_spec(int(length), read) if fields is None else _spec_of(fields),
+        version,
     )
 
 
@@ -120,16 +128,18 @@ class RecordsSource(LeafSource):
 
     def _digest(self) -> str:
         about = [
-            (field.name, field.dtype.str, field.shape, *([field.text] if field.text else [])) for field in self.spec
+            (field.name, field.dtype.str, field.shape, *([field.text] if field.text else []))
+            for field in self.spec
         ]
-        # Not the function: its code may be the same for other data, and another for the same; `version` is the user's
-        # word.
+        # Not the function: its code may be the same for other data, and another for the same;
+        # `version` is the user's word.
         text = repr(("records", self._length, self._version, about))
         return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
 class CallLeaf(Leaf):
-    """Records that a function makes. They have no raw bytes: ``unpack`` makes the values of their numbers."""
+    """Records that a function makes. They have no raw bytes: ``unpack`` makes the values of their
+    numbers."""
 
     how = "by a function"
     calls_python = True
@@ -138,7 +148,8 @@ class CallLeaf(Leaf):
         self.num_records, self.call, self.spec = length, call, spec
 
     def num_bytes(self, numbers: Indices) -> Indices:
-        """Return zeros: the lengths of records are known only when the function has returned them."""
+        """Return zeros: the lengths of records are known only when the function has returned
+        them."""
         return np.zeros(numbers.size, np.int64)
 
     def _read(self, numbers: Indices, out: Bytes, begins: Indices) -> None:
@@ -160,14 +171,18 @@ class CallLeaf(Leaf):
 
 
 def _call(read: Reader, numbers: Indices) -> Mapping[str, Any]:
-    # A copy: a function that sorts its argument in place must not change which records go to which rows.
+    # A copy: a function that sorts its argument in place must not change which records go to which
+    # rows.
     result = call_function(
         read,
         numbers.copy(),
         note=lambda: f"gl.records: the function was asked for {_list_records(numbers)}",
     )
     if not isinstance(result, Mapping) or not result:
-        description = "no field" if isinstance(result, Mapping) else type(result).__name__
+        if isinstance(result, Mapping):
+            description = "no field"
+        else:
+            description = type(result).__name__
         raise SpecError(
             f"gl.records, {_list_records(numbers)}: the function returned {description}",
             cause="it returns a dict with an array, or a list, for each field",
@@ -198,7 +213,10 @@ def _values(field: Field, value: Any, numbers: Indices) -> Values:
         if field.uniform:
             _check_row(field, array.dtype, array.shape[1:], numbers[0])
             # A view may be of memory that the function uses again, or that it changes later.
-            array_copy = array if array.flags.owndata and array.flags.writeable else array.copy()
+            if array.flags.owndata and array.flags.writeable:
+                array_copy = array
+            else:
+                array_copy = array.copy()
             return np.ascontiguousarray(array_copy, field.dtype)
         rows = list(array)
     _check_count(field, len(rows), numbers)
@@ -239,10 +257,13 @@ def _as_field(dtype: np.dtype[Any], shape: Shape | None, value: Any) -> Array:
         value: from the function.
     """
     array, number = _array(value), value
-    # NumPy gives numbers of Python int64 or float64; only values that say their own dtype must have the field's.
+    # NumPy gives numbers of Python int64 or float64; only values that say their own dtype must have
+    # the field's.
     while isinstance(number, (list, tuple)) and number:
         number = number[0]
-    if isinstance(number, (np.ndarray, np.generic)) or not isinstance(number, (int, float, list, tuple)):
+    if isinstance(number, (np.ndarray, np.generic)) or not isinstance(
+        number, (int, float, list, tuple)
+    ):
         return array
     if array.dtype.kind not in "iuf" or dtype.kind not in "iuf":
         return array
@@ -250,10 +271,14 @@ def _as_field(dtype: np.dtype[Any], shape: Shape | None, value: Any) -> Array:
         return np.empty((0, *(length or 0 for length in shape[1:])), dtype)
     if array.dtype.kind == "f" and dtype.kind != "f":
         return array
-    # A float64 beyond float32 becomes infinite, which the next line finds; NumPy would warn besides.
+    # A float64 beyond float32 becomes infinite, which the next line finds; NumPy would warn
+    # besides.
     with np.errstate(over="ignore"):
         result = array.astype(dtype)
-    fits = np.isfinite(result) == np.isfinite(array) if array.dtype.kind == "f" else result == array
+    if array.dtype.kind == "f":
+        fits = np.isfinite(result) == np.isfinite(array)
+    else:
+        fits = result == array
     return result if fits.all() else array
 
 
@@ -269,16 +294,20 @@ def _check_count(field: Field, count: int | None, numbers: Indices) -> None:
 def _check_row(field: Field, dtype: np.dtype[Any], shape: tuple[int, ...], number: Any) -> None:
     """Raise ``SpecError`` if the value of a record does not fit the field."""
     field_dtype = field.dtype
-    # Texts of fixed length: NumPy makes each array as long as its longest text, so a shorter dtype is usual.
+    # Texts of fixed length: NumPy makes each array as long as its longest text, so a shorter dtype
+    # is usual.
     is_same = dtype.newbyteorder("=") == field_dtype or (
-        dtype.kind == field_dtype.kind and dtype.kind in "SU" and dtype.itemsize <= field_dtype.itemsize
+        dtype.kind == field_dtype.kind
+        and dtype.kind in "SU"
+        and dtype.itemsize <= field_dtype.itemsize
     )
     if not is_same:
         argument = f"fields={{{field.name!r}: ({dtype.str!r}, {field.shape}), ...}}"
         raise SpecError(
             f"field {field.name!r} of record {int(number)} has dtype {dtype}, the field is {field}",
             cause="nothing is converted: numbers could become others, texts shorter",
-            remedy=f"say {argument}" + ("" if dtype.kind in "SU" else f", or return array.astype({field_dtype.str!r})"),
+            remedy=f"say {argument}"
+            + ("" if dtype.kind in "SU" else f", or return array.astype({field_dtype.str!r})"),
         )
     fits = field.shape is None or (
         len(shape) == len(field.shape)
@@ -310,8 +339,13 @@ def _infer_spec(length: int, read: Reader) -> Spec:
 
 
 def _field(name: Any, value: Any, numbers: Indices) -> Field:
-    is_list = isinstance(value, (list, tuple, Ragged)) and len(value) > 0 and not _is_number(value[0])
-    values = _array(value[0])[None] if is_list else _array(value)
+    is_list = (
+        isinstance(value, (list, tuple, Ragged)) and len(value) > 0 and not _is_number(value[0])
+    )
+    if is_list:
+        values = _array(value[0])[None]
+    else:
+        values = _array(value)
     field = _checked_field(name, values.dtype, values.shape[1:])
     if not is_list:
         _check_count(field, len(values) if values.ndim else None, numbers)
@@ -319,8 +353,14 @@ def _field(name: Any, value: Any, numbers: Indices) -> Field:
     if len(value) != 1:
         _check_count(field, len(value), numbers)
     if field.dtype.kind in "SU":  # those of other records may be longer
-        kind = "str" if field.dtype.kind == "U" else "bytes"
-        shape = (None, *field.fixed_shape[1:]) if field.shape else ()
+        if field.dtype.kind == "U":
+            kind = "str"
+        else:
+            kind = "bytes"
+        if field.shape:
+            shape = (None, *field.fixed_shape[1:])
+        else:
+            shape = ()
         return Field(name, np.dtype(object), shape, text=kind)
     return field.with_(shape=(None,) * (values.ndim - 1))
 
@@ -330,9 +370,16 @@ def _spec_of(fields: Any) -> Spec:
         raise _no_fields(f"fields = {fields!r}")
     spec_fields = []
     for name, about in fields.items():
-        dtype, shape = (about, ()) if isinstance(about, (str, type, np.dtype)) else _dtype_and_shape(name, about)
+        dtype: Any
+        shape: Any
+        if isinstance(about, (str, type, np.dtype)):
+            dtype, shape = about, ()
+        else:
+            dtype, shape = _dtype_and_shape(name, about)
         lengths = (shape,) if is_whole(shape) else shape
-        if not isinstance(lengths, (tuple, list)) or not all(n is None or is_whole(n) for n in lengths):
+        if not isinstance(lengths, (tuple, list)) or not all(
+            n is None or is_whole(n) for n in lengths
+        ):
             raise _no_fields(f"fields: {name!r} is {about!r}")
         try:
             numpy_dtype = dtype_of(dtype)
@@ -344,11 +391,16 @@ def _spec_of(fields: Any) -> Spec:
             ) from None
         if numpy_dtype.kind in "SU" and not numpy_dtype.itemsize:
             check_name(name)
-            kind = "str" if numpy_dtype.kind == "U" else "bytes"
+            if numpy_dtype.kind == "U":
+                kind = "str"
+            else:
+                kind = "bytes"
             spec_fields.append(Field(name, np.dtype(object), tuple(lengths), text=kind))
             continue
         field = _checked_field(name, numpy_dtype, tuple(int(length or 0) for length in lengths))
-        spec_fields.append(field.with_(shape=tuple(None if length is None else int(length) for length in lengths)))
+        spec_fields.append(
+            field.with_(shape=tuple(None if length is None else int(length) for length in lengths))
+        )
     return Spec(tuple(spec_fields))
 
 

@@ -1,10 +1,12 @@
 """Records of fixed size in files: many files are one sequence of records.
 
-Order   in C order record i of a file lies in one piece, at offset + i * record_bytes. In Fortran order its items lie
-        apart, item k at offset + (k * num_records + i) * item_bytes; they are brought together in the file's order, and
-        the layout of a record says that this is Fortran order.
-Forms   files may store the same fields differently (byte order, padding, order of items). Those of one form are one
-        leaf; if there are several forms, records are native and in C order, converted while they are read.
+Order   in C order record i of a file lies in one piece, at offset + i * record_bytes. In Fortran
+        order its items lie apart, item k at offset + (k * num_records + i) * item_bytes; they are
+        brought together in the file's order, and the layout of a record says that this is Fortran
+        order.
+Forms   files may store the same fields differently (byte order, padding, order of items). Those of
+        one form are one leaf; if there are several forms, records are native and in C order,
+        converted while they are read.
 """
 
 from __future__ import annotations
@@ -36,7 +38,9 @@ from gpuload.storage import direct, open_storage
 from gpuload.storage.extents import Extents, Storage
 from gpuload.storage.files import Files
 
-MOST_EXTENTS = 1 << 13  # of files in Fortran order so many are read at a time, which the cache can hold; measured
+MOST_EXTENTS = (
+    1 << 13
+)  # of files in Fortran order so many are read at a time, which the cache can hold; measured
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,8 @@ class FileTable:
         offsets: the byte of each file where the first record begins.
         forms: the different forms.
         form_of: int64 ``[num_files]``, which of ``forms`` each file has.
-        storage: where the bytes lie, if not in the files themselves: in copies, or in storage that others use, too.
+        storage: where the bytes lie, if not in the files themselves: in copies, or in storage that
+            others use, too.
         places: int64 ``[num_files]``, which of the storage's files has the records of each file.
         bad: files that cannot be opened. Each counts as one record, of any form.
     """
@@ -88,7 +93,9 @@ class FormLeaf(Leaf):
         offsets: int64 ``[num_files]``, the byte where the first record begins.
     """
 
-    def __init__(self, form: Form, storage: Storage, files: Indices, counts: Indices, offsets: Indices) -> None:
+    def __init__(
+        self, form: Form, storage: Storage, files: Indices, counts: Indices, offsets: Indices
+    ) -> None:
         self.layout: Layout = form.layout
         self.item_bytes = form.item_bytes
         self.spec, self.how = form.layout.spec, storage.how
@@ -96,10 +103,13 @@ class FormLeaf(Leaf):
         self._starts = starts_of(counts.tolist())
         self.num_records = int(self._starts[-1])
         self._offsets = offsets
-        self._zeroth = offsets - self._starts[:-1] * form.layout.record_bytes  # where record 0 would be in each file
+        self._zeroth = (
+            offsets - self._starts[:-1] * form.layout.record_bytes
+        )  # where record 0 would be in each file
 
     def origin(self, number: int) -> tuple[str, int] | None:
-        """Return the file that holds a record and the byte where it begins, in Fortran order that of its first item."""
+        """Return the file that holds a record and the byte where it begins, in Fortran order that
+        of its first item."""
         owner = int(self._owners(np.array([number], np.int64))[0])
         step = self.item_bytes or self.layout.record_bytes
         offset = int(self._offsets[owner]) + (number - int(self._starts[owner])) * step
@@ -111,7 +121,10 @@ class FormLeaf(Leaf):
             self._storage.advise(self._extents(numbers))
 
     def _extents(self, numbers: Indices) -> Extents:
-        offsets, lengths = numbers * self.layout.record_bytes, np.full(numbers.size, self.layout.record_bytes, np.int64)
+        offsets, lengths = (
+            numbers * self.layout.record_bytes,
+            np.full(numbers.size, self.layout.record_bytes, np.int64),
+        )
         if self._files.size == 1:
             offsets += self._zeroth[0]
             return Extents(np.full(numbers.size, self._files[0], np.int64), offsets, lengths)
@@ -125,14 +138,17 @@ class FormLeaf(Leaf):
 
 
 class RowLeaf(FormLeaf):
-    """Records of files of one form in C order: the bytes of a record lie side by side, as they are handed out."""
+    """Records of files of one form in C order: the bytes of a record lie side by side, as they are
+    handed out."""
 
     @property
     def is_mapped(self) -> bool:
         """True if a plan of the core can hold its records; see ``Leaf.is_mapped``."""
         return self._storage.maps() is not None
 
-    def add_to(self, plan: Plan, numbers: Indices, rows: Indices | None, parts: Sequence[PlanPart]) -> bool:
+    def add_to(
+        self, plan: Plan, numbers: Indices, rows: Indices | None, parts: Sequence[PlanPart]
+    ) -> bool:
         """Add the copies of ``read`` to a plan of the core; see ``Leaf.add_to``."""
         maps = self._storage.maps()
         if maps is None:
@@ -143,11 +159,14 @@ class RowLeaf(FormLeaf):
 
     def places(self, numbers: Indices) -> tuple[Files, Extents] | None:
         """Return the files and where in them the bytes of each record lie; see ``Leaf.places``."""
-        return (self._storage.files, self._extents(numbers)) if self._is_in_files else None
+        if self._is_in_files:
+            return (self._storage.files, self._extents(numbers))
+        return None
 
     @cached_property
     def _is_in_files(self) -> bool:
-        """True if a GPU can have the records from the files themselves; paths are looked at once, not in each batch."""
+        """True if a GPU can have the records from the files themselves; paths are looked at once,
+        not in each batch."""
         return direct.is_readable(self._storage.files)
 
     def _read(self, numbers: Indices, out: Bytes, begins: Indices) -> None:
@@ -157,27 +176,35 @@ class RowLeaf(FormLeaf):
 class ColumnLeaf(FormLeaf):
     """Records of files of one form in Fortran order.
 
-    An extent is an item of one record, or of records that are neighbours. Extents are made a bounded number at a time,
-    the items come into memory as the file has them, record by record within each item, and go from there to records.
+    An extent is an item of one record, or of records that are neighbours. Extents are made a
+    bounded number at a time, the items come into memory as the file has them, record by record
+    within each item, and go from there to records.
     """
 
-    def __init__(self, form: Form, storage: Storage, files: Indices, counts: Indices, offsets: Indices) -> None:
+    def __init__(
+        self, form: Form, storage: Storage, files: Indices, counts: Indices, offsets: Indices
+    ) -> None:
         super().__init__(form, storage, files, counts, offsets)
         self._num_items = form.layout.record_bytes // form.item_bytes
         self._item = np.dtype(f"{'u' if form.item_bytes in (1, 2, 4, 8) else 'V'}{form.item_bytes}")
 
     def _read(self, numbers: Indices, out: Bytes, begins: Indices) -> None:
-        check_places(numbers, self.layout.record_bytes, out.size, begins)  # of all, before the first items are read
+        check_places(
+            numbers, self.layout.record_bytes, out.size, begins
+        )  # of all, before the first items are read
         in_file_order = np.argsort(numbers)
         for first in range(0, numbers.size, MOST_EXTENTS):
             batch_rows = in_file_order[first : first + MOST_EXTENTS]
             self._read_records(numbers[batch_rows], out, begins[batch_rows])
 
     def _read_records(self, numbers: Indices, out: Bytes, begins: Indices) -> None:
-        """Copy records, which come in the order of the files: item k of neighbours is one extent."""
+        """Copy records, which come in the order of the files: item k of neighbours is one
+        extent."""
         size, owners = self._item.itemsize, self._owners(numbers)
         # Before the first record stands -2, behind which none comes: that record begins a run, too.
-        runs = np.flatnonzero((np.diff(numbers, prepend=-2) != 1) | (np.diff(owners, prepend=-1) != 0))
+        runs = np.flatnonzero(
+            (np.diff(numbers, prepend=-2) != 1) | (np.diff(owners, prepend=-1) != 0)
+        )
         lengths = np.diff(runs, append=numbers.size) * size
         owners = owners[runs]
         offsets = self._offsets[owners] + (numbers[runs] - self._starts[owners]) * size
@@ -202,24 +229,33 @@ class RecordFiles(FileSource):
     """Records of fixed size in files."""
 
     def __init__(self, table: FileTable, opening: Opening) -> None:
-        storage, layouts = table.storage or open_storage(table.files), [form.layout for form in table.forms]
-        layout = (
-            layouts[0]
-            if all(layout_of_form.same_bytes(layouts[0]) for layout_of_form in layouts)
-            else compact_layout(layouts[0])
+        storage, layouts = (
+            table.storage or open_storage(table.files),
+            [form.layout for form in table.forms],
         )
+        if all(layout_of_form.same_bytes(layouts[0]) for layout_of_form in layouts):
+            layout = layouts[0]
+        else:
+            layout = compact_layout(layouts[0])
         super().__init__(table.files, opening, (Group.of(layout),), storage)
         self._table, self._starts = table, starts_of(table.counts)
         self._length = int(self._starts[-1])
         counts, offsets = np.array(table.counts, np.int64), np.array(table.offsets, np.int64)
-        places = np.arange(len(counts), dtype=np.int64) if table.places is None else table.places
-        self._shift = np.zeros(len(counts), np.int64)  # from record numbers of the source to those of the file's leaf
+        if table.places is None:
+            places = np.arange(len(counts), dtype=np.int64)
+        else:
+            places = table.places
+        self._shift = np.zeros(
+            len(counts), np.int64
+        )  # from record numbers of the source to those of the file's leaf
         leaves = []
         for number, form in enumerate(table.forms):
             files = np.flatnonzero(table.form_of == number)
             leaves.append(self._leaf(form, storage, places[files], counts[files], offsets[files]))
             self._shift[files] = leaves[-1]._starts[:-1] - self._starts[files]
-        self._leaves: tuple[Leaf, ...] = tuple(self._gaps(number, leaf) for number, leaf in enumerate(leaves))
+        self._leaves: tuple[Leaf, ...] = tuple(
+            self._gaps(number, leaf) for number, leaf in enumerate(leaves)
+        )
 
     def _gaps(self, form: int, leaf: Leaf) -> Leaf:
         """Return the leaf of a form, whose records that are bad files cannot be read."""
@@ -229,7 +265,9 @@ class RecordFiles(FileSource):
         numbers = [number for number in bad.numbers if self._table.form_of[number] == form]
         return bad.gaps(leaf, (self._starts[numbers] + self._shift[numbers]).tolist(), numbers)
 
-    def _leaf(self, form: Form, storage: Storage, places: Indices, counts: Indices, offsets: Indices) -> FormLeaf:
+    def _leaf(
+        self, form: Form, storage: Storage, places: Indices, counts: Indices, offsets: Indices
+    ) -> FormLeaf:
         """Return a leaf of the records of the files of one form."""
         return (ColumnLeaf if form.item_bytes else RowLeaf)(form, storage, places, counts, offsets)
 
@@ -244,7 +282,9 @@ class RecordFiles(FileSource):
             return [Share(leaves[0], 0, numbers)]
         owners = self._owners(numbers)
         forms, inside = self._table.form_of[owners], numbers + self._shift[owners]
-        rows_of_forms = [(form, np.flatnonzero(forms == form)) for form in np.unique(forms).tolist()]
+        rows_of_forms = [
+            (form, np.flatnonzero(forms == form)) for form in np.unique(forms).tolist()
+        ]
         return [
             Share(leaves[form], 0, inside[rows], None if rows.size == numbers.size else rows)
             for form, rows in rows_of_forms
@@ -264,9 +304,13 @@ class RecordFiles(FileSource):
     def _bad_path(self) -> str:
         """Return the path of a file that cannot be opened; "" if there is none."""
         bad = self._table.bad
-        return self._files.paths[bad.numbers[0]] if bad else ""
+        if bad:
+            return self._files.paths[bad.numbers[0]]
+        return ""
 
     def _digest(self) -> str:
         about = [(describe_layout(form.layout), form.item_bytes) for form in self._table.forms]
         bad = (self._table.bad.numbers,) if self._table.bad else ()
-        return self._files.digest(about, self._table.form_of.tolist(), list(self._table.counts), *bad)
+        return self._files.digest(
+            about, self._table.form_of.tolist(), list(self._table.counts), *bad
+        )

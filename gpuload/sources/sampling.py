@@ -1,10 +1,12 @@
 """Sampling: records drawn with replacement, each with a probability in proportion to its weight.
 
-Number n of a sample is record ``Weights.at(n)``, which depends on the weights, the seed and n alone. So a sample has no
-end, as a mix has none: in epoch e, record i is number ``e * len(sample) + i``, and each epoch has other records.
+Number n of a sample is record ``Weights.at(n)``, which depends on the weights, the seed and n
+alone. So a sample has no end, as a mix has none: in epoch e, record i is number
+``e * len(sample) + i``, and each epoch has other records.
 
-Exact   Weights become whole numbers whose sum is below 2**62, the largest of them about ``2**62 / len(weights)``. A
-        weight of 0 is never drawn. The draw is the upper half of the product of a random word and that sum.
+Exact   Weights become whole numbers whose sum is below 2**62, the largest of them about
+        ``2**62 / len(weights)``. A weight of 0 is never drawn. The draw is the upper half of the
+        product of a random word and that sum.
 Cost    8 bytes a record, and a binary search for each number.
 """
 
@@ -41,13 +43,15 @@ class Weights:
         """Return the weights of records, checked.
 
         Raises:
-            SpecError: there are other weights than records, one is negative or no number, or all are 0; the seed is
-                none.
+            SpecError: there are other weights than records, one is negative or no number, or all
+                are 0; the seed is none.
         """
         try:
             array = np.asarray(weights)
         except (TypeError, ValueError) as error:
-            raise SpecError("weights that are no array", cause=str(error), remedy="pass one number a record") from None
+            raise SpecError(
+                "weights that are no array", cause=str(error), remedy="pass one number a record"
+            ) from None
         if array.shape != (length,) or array.dtype.kind not in "biuf":
             raise SpecError(
                 f"weights of {array.dtype} {array.shape} for {length} records",
@@ -58,7 +62,9 @@ class Weights:
         wrong = np.flatnonzero(~(np.isfinite(exact) & (exact >= 0)))
         if wrong.size or not exact.any():
             raise SpecError(
-                f"the weight of record {int(wrong[0])} is {array[wrong[0]]}" if wrong.size else "all weights are 0",
+                f"the weight of record {int(wrong[0])} is {array[wrong[0]]}"
+                if wrong.size
+                else "all weights are 0",
                 cause="a weight is a number of at least 0, and one of them is larger",
                 remedy="pass 0 for a record that is never drawn",
             )

@@ -1,10 +1,11 @@
-"""Spans: records of varying length that lie one after the other in files, each from one bound to the next.
+"""Spans: records of varying length that lie one after the other in files, each from one bound to
+the next.
 
     file 0    bounds 0 30 90          2 records        numbers 0 1
     file 1    bounds 0 20             1 record                 2
 
-The bounds of all files stand in one array, so that record ``n`` of file ``f`` lies between its elements ``n + f`` and
-``n + f + 1``, wherever the numbers of the records of a file begin.
+The bounds of all files stand in one array, so that record ``n`` of file ``f`` lies between its
+elements ``n + f`` and ``n + f + 1``, wherever the numbers of the records of a file begin.
 """
 
 from __future__ import annotations
@@ -34,14 +35,20 @@ class SpanLeaf(Leaf):
 
     Args:
         storage: of the files.
-        bounds: int64 ``[num_records + num_files]``: of each file the byte where each record begins, and the last ends.
+        bounds: int64 ``[num_records + num_files]``: of each file the byte where each record begins,
+            and the last ends.
         starts: int64 ``[num_files + 1]``, the number of the first record of each file, and of all.
         paths: of the files, as the user named them.
         least_bytes: the least length of a record.
     """
 
     def __init__(
-        self, storage: Storage, bounds: Indices, starts: Indices, paths: Sequence[str], least_bytes: int = 0
+        self,
+        storage: Storage,
+        bounds: Indices,
+        starts: Indices,
+        paths: Sequence[str],
+        least_bytes: int = 0,
     ) -> None:
         self.num_records = int(starts[-1])
         self._storage, self._bounds, self._starts = storage, bounds, starts
@@ -81,7 +88,8 @@ class SpanLeaf(Leaf):
         places = numbers + files
         offsets, ends = self._bounds[places], self._bounds[places + 1]
         lengths = ends - offsets
-        # The bytes are looked at where these numbers say; an index that was written by hand must not lead elsewhere.
+        # The bytes are looked at where these numbers say; an index that was written by hand must
+        # not lead elsewhere.
         wrong = (offsets < 0) | (ends > self._sizes[files]) | (lengths < self._least)
         if wrong.any():
             bad = int(wrong.argmax())
@@ -99,7 +107,8 @@ def manifest_arrays(bounds: Indices, starts: Indices) -> dict[str, Indices]:
 
 
 def manifest_bounds(listing: Manifest) -> tuple[Indices, Indices]:
-    """Return the bounds of the records of all files, and the number of the first of each, that a manifest has.
+    """Return the bounds of the records of all files, and the number of the first of each, that a
+    manifest has.
 
     Raises:
         FormatError: they do not ascend inside each file to its end.
@@ -111,7 +120,11 @@ def manifest_bounds(listing: Manifest) -> tuple[Indices, Indices]:
     is_step = np.ones(bounds.size - 1, np.bool_)
     is_step[firsts[1:] - 1] = False  # from the last bound of a file to the first of the next
     descends = (bounds[1:] < bounds[:-1]) & is_step
-    if descends.any() or (bounds[firsts] < 0).any() or (bounds[firsts + counts] > listing.files.sizes).any():
+    if (
+        descends.any()
+        or (bounds[firsts] < 0).any()
+        or (bounds[firsts + counts] > listing.files.sizes).any()
+    ):
         raise listing.error("a record would end before it begins, or behind its file")
     return bounds, starts
 
@@ -119,7 +132,8 @@ def manifest_bounds(listing: Manifest) -> tuple[Indices, Indices]:
 def bounds_of(
     files: Files, title: str, look: Callable[[int, Show, Callable[[], None]], Indices]
 ) -> tuple[Indices, Indices]:
-    """Return the bounds of the records of all files, int64, and the number of the first record of each file.
+    """Return the bounds of the records of all files, int64, and the number of the first record of
+    each file.
 
     The bounds of a file are the offsets of its records and the end of the last one, bytes.
 
@@ -142,23 +156,30 @@ def bounds_of(
     return all_bounds, starts
 
 
-def walk_files(files: Files, title: str, look: Callable[[int, Show, Callable[[], None]], Result]) -> list[Result]:
+def walk_files(
+    files: Files, title: str, look: Callable[[int, Show, Callable[[], None]], Result]
+) -> list[Result]:
     """Return what ``look`` finds in each file, while a line shows the progress.
 
     Args:
         files: to walk through, by all cores, each core a file.
         title: the text of the line of progress.
-        look: called with the number of a file, a function that shows the progress, and a function that raises an error
-            if the work should end.
+        look: called with the number of a file, a function that shows the progress, and a function
+            that raises an error if the work should end.
     """
-    # All keys are there from the beginning: threads change values alone, so that it can be summed meanwhile.
+    # All keys are there from the beginning: threads change values alone, so that it can be summed
+    # meanwhile.
     places, stop_flags = dict.fromkeys(range(len(files)), 0), list[bool]()
     total = max(int(files.sizes.sum()) // MIB, 1)
     with Progress(title) as progress:
 
         def go_on() -> None:
             if stop_flags:
-                raise GpuloadError("opening was broken off", cause="Python is ending", remedy="open the files again")
+                raise GpuloadError(
+                    "opening was broken off",
+                    cause="Python is ending",
+                    remedy="open the files again",
+                )
 
         def show(number: int, place: int) -> None:
             go_on()

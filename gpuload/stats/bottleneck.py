@@ -1,12 +1,15 @@
-"""Bottleneck: one sentence that names the stage that holds the rest up, and the one change that helps most.
+"""Bottleneck: one sentence that names the stage that holds the rest up, and the one change that
+helps most.
 
-Rules are data: each is a cause, a test of figures, a finding in words, and a remedy. The first rule whose test is
-true gives the sentence; so a rule may assume that those above it are false. Figures come from the counters of a loader,
-facts about it, and the limits of the machine where they were measured.
+Rules are data: each is a cause, a test of figures, a finding in words, and a remedy. The first rule
+whose test is true gives the sentence; so a rule may assume that those above it are false. Figures
+come from the counters of a loader, facts about it, and the limits of the machine where they were
+measured.
 
-Order   First the loop: where training hardly waits, no change of the loader helps; where the hand-over takes the time,
-        the threads do not matter. Then the stage on which the threads spend most of their time. A stage with a cause of
-        its own (storage, Python, large images) comes before the number of threads and cores, which every stage has.
+Order   First the loop: where training hardly waits, no change of the loader helps; where the
+        hand-over takes the time, the threads do not matter. Then the stage on which the threads
+        spend most of their time. A stage with a cause of its own (storage, Python, large images)
+        comes before the number of threads and cores, which every stage has.
 """
 
 from __future__ import annotations
@@ -17,11 +20,15 @@ from dataclasses import dataclass
 from gpuload.stats.limits import Limits
 
 SMALL_WAIT = 0.1  # of the loop: a faster loader gains no more
-SMALL_FILE_BYTES = 256 << 10  # to open a file costs as much as to read so many bytes from a disk that is fast
+SMALL_FILE_BYTES = (
+    256 << 10
+)  # to open a file costs as much as to read so many bytes from a disk that is fast
 SMALL_BATCH_BYTES, SMALL_BATCH_S = 64 << 10, 2e-3  # batches whose fixed cost is most of their time
 MANY_PIXELS = 4  # times as many pixels are decoded as batches hold
 MOSTLY = 0.5
-THREADS_PER_CORE = 4  # where threads wait: of a store that answers in 20 ms they got 5 times the records
+THREADS_PER_CORE = (
+    4  # where threads wait: of a store that answers in 20 ms they got 5 times the records
+)
 FEW_BATCHES = 2
 
 
@@ -81,14 +88,16 @@ class Figures:
 
     Attributes:
         facts, limits: as of ``find_bottleneck``.
-        waiting, handing_over, training, uploading: shares of the loop; uploads from memory that is not page-locked.
+        waiting, handing_over, training, uploading: shares of the loop; uploads from memory that is
+            not page-locked.
         gpu_upload, gpu_ops: time of the GPU as a share of the loop.
-        largest: the stage on which the threads spend most of their time; "" if none took any. The time in which they
-            had no core does not count: on a busy machine it is most of the time of any stage.
+        largest: the stage on which the threads spend most of their time; "" if none took any. The
+            time in which they had no core does not count: on a busy machine it is most of the time
+            of any stage.
         share: of that stage in the time of all stages.
         busy: the share of the loop in which a thread worked.
-        blocked: the share of that stage in which it waits, where the system does not tell waiting for a core apart
-            (``is_clear`` is False) that too.
+        blocked: the share of that stage in which it waits, where the system does not tell waiting
+            for a core apart (``is_clear`` is False) that too.
         waits_elsewhere: True if that waiting cannot be for Python's lock alone.
     """
 
@@ -99,18 +108,30 @@ class Figures:
         self.uploading = self["pageable_upload_s"] / loop_s
         self.gpu_upload, self.gpu_ops = self["gpu_upload_s"] / loop_s, self["gpu_ops_s"] / loop_s
         self.training = max(0.0, 1.0 - self.waiting - self.handing_over)
-        times = {name.partition(".")[0]: value for name, value in counts.items() if name.endswith(".seconds")}
-        # Without the time in which other programs had the core: on a busy machine it would make any stage the largest.
+        times = {
+            name.partition(".")[0]: value
+            for name, value in counts.items()
+            if name.endswith(".seconds")
+        }
+        # Without the time in which other programs had the core: on a busy machine it would make any
+        # stage the largest.
         seconds = {name: value * (1 - self._part(name, "starved")) for name, value in times.items()}
         self.work_s = sum(seconds.values())
-        self.largest = max(seconds, key=lambda name: seconds[name]) if self.work_s > 0 else ""
-        self.share = seconds[self.largest] / self.work_s if self.largest else 0.0
+        if self.work_s > 0:
+            self.largest = max(seconds, key=lambda name: seconds[name])
+        else:
+            self.largest = ""
+        if self.largest:
+            self.share = seconds[self.largest] / self.work_s
+        else:
+            self.share = 0.0
         self.seconds = seconds.get(self.largest, 0.0)
         self.busy = min(1.0, sum(times.values()) / (loop_s * max(facts.num_threads, 1)))
         waits = self._part(self.largest, "blocked") + self._part(self.largest, "off_core")
         self.blocked = min(1.0, waits / max(1 - self._part(self.largest, "starved"), 1e-9))
         self.is_clear = not self[f"{self.largest}.off_core"]
-        # Where threads wait for Python's lock, one has it, and runs or waits for a core, as long as training waits.
+        # Where threads wait for Python's lock, one has it, and runs or waits for a core, as long as
+        # training waits.
         unblocked_s = times.get(self.largest, 0.0) * (1 - min(1.0, waits))
         self.waits_elsewhere = self.blocked > MOSTLY and unblocked_s < MOSTLY * self["wait_s"]
 
@@ -169,7 +190,9 @@ WORDS = {
 }
 
 
-def find_bottleneck(counts: Mapping[str, float], facts: Facts, limits: Limits | None = None) -> Bottleneck:
+def find_bottleneck(
+    counts: Mapping[str, float], facts: Facts, limits: Limits | None = None
+) -> Bottleneck:
     """Return the bottleneck of a loop over batches.
 
     Args:
@@ -184,9 +207,18 @@ def find_bottleneck(counts: Mapping[str, float], facts: Facts, limits: Limits | 
 
 
 def _disk_finding(figures: Figures) -> str:
-    limit = figures.limits.random_bytes if figures.facts.shuffled else figures.limits.sequential_bytes
-    order = "in random order" if figures.facts.shuffled else "in their order"
-    beside = f"; this storage gives {limit / 1e6:,.0f} MB/s of these files {order}" if limit else ""
+    if figures.facts.shuffled:
+        limit = figures.limits.random_bytes
+    else:
+        limit = figures.limits.sequential_bytes
+    if figures.facts.shuffled:
+        order = "in random order"
+    else:
+        order = "in their order"
+    if limit:
+        beside = f"; this storage gives {limit / 1e6:,.0f} MB/s of these files {order}"
+    else:
+        beside = ""
     return (
         f"{figures.waits_in_words}, {figures.blocked:.0%} of which waits for storage"
         f"{'' if figures.is_clear else ' or for a core, which this system does not tell apart'}, at "
@@ -195,21 +227,29 @@ def _disk_finding(figures: Figures) -> str:
 
 
 def _disk_remedy(figures: Figures) -> str:
-    blocks = ", or shuffle=gl.Blocks(...), which reads neighbours together" if figures.facts.shuffled else ""
+    if figures.facts.shuffled:
+        blocks = ", or shuffle=gl.Blocks(...), which reads neighbours together"
+    else:
+        blocks = ""
     facts = figures.facts
-    count = 0 if facts.tunes_threads else THREADS_PER_CORE * facts.num_cores  # a loader that tunes tries more by itself
-    side_by_side = (
-        f"num_threads={count} where the storage answers many reads at a time, as a network's does; else "
-        if 0 < facts.num_threads < count
-        else ""
-    )
+    # a loader that tunes tries more by itself
+    if facts.tunes_threads:
+        count = 0
+    else:
+        count = THREADS_PER_CORE * facts.num_cores
+    if 0 < facts.num_threads < count:
+        side_by_side = f"num_threads={count} where the storage answers many reads at a time, as a network's does; else "
+    else:
+        side_by_side = ""
     return f"{side_by_side}files on a faster disk, or source.cache(memory=...) if the records fit into memory{blocks}"
 
 
 def _reader_finding(figures: Figures) -> str:
     text = f"{figures.waits_in_words} by the function of gl.records"
     if figures.waits_elsewhere:
-        return f"{text}, {figures.blocked:.0%} of which is waiting, for storage or a network perhaps"
+        return (
+            f"{text}, {figures.blocked:.0%} of which is waiting, for storage or a network perhaps"
+        )
     return f"{text}, and Python runs one thread at a time"
 
 
@@ -237,7 +277,10 @@ def _cores_remedy(figures: Figures) -> str:
             f"give this process more of the machine's cores, {gap} of which it may not use (docker --cpus, Slurm's "
             "--cpus-per-task, taskset, OMP_NUM_THREADS)"
         )
-    gpu = ", or a GPU to run the ops on" if facts.device in ("", "cpu") else ""
+    if facts.device in ("", "cpu"):
+        gpu = ", or a GPU to run the ops on"
+    else:
+        gpu = ""
     return f"a machine with more cores, or loader.cache(...), which does the work before the first random op once{gpu}"
 
 
@@ -260,7 +303,9 @@ RULES = (
                 else ""
             )
         ),
-        lambda figures: 'gl.Loader(..., device="gpu"), which uploads from page-locked memory ahead of the training',
+        lambda figures: (
+            'gl.Loader(..., device="gpu"), which uploads from page-locked memory ahead of the training'
+        ),
     ),
     Rule(
         "slow consumer",
@@ -275,12 +320,17 @@ RULES = (
     ),
     Rule(
         "tiny batches",
-        lambda figures: figures.batch_is_tiny and (figures.handing_over > figures.waiting or not _is_special(figures)),
+        lambda figures: (
+            figures.batch_is_tiny
+            and (figures.handing_over > figures.waiting or not _is_special(figures))
+        ),
         lambda figures: (
             f"a batch of {figures.per_batch('records'):.0f} records has {figures.per_batch('bytes'):,.0f} bytes, and "
             f"what every batch costs, {1e6 * figures.per_batch('loop_s'):,.0f} us, is most of the time"
         ),
-        lambda figures: f"a larger batch_size than {figures.facts.batch_size or figures.per_batch('records'):.0f}",
+        lambda figures: (
+            f"a larger batch_size than {figures.facts.batch_size or figures.per_batch('records'):.0f}"
+        ),
     ),
     Rule(
         "audit",
@@ -298,7 +348,9 @@ RULES = (
             f"{figures.handing_over:.0%} of the loop made batches, and tensors of them, "
             f"{figures['tensors_copied']:.0f} of which are copies"
         ),
-        lambda figures: "fields that a framework takes without a copy: numbers, not text, each used by the training",
+        lambda figures: (
+            "fields that a framework takes without a copy: numbers, not text, each used by the training"
+        ),
     ),
     Rule(
         "slow link to the GPU",
@@ -344,7 +396,9 @@ RULES = (
     ),
     Rule(
         "small files",
-        lambda figures: figures.largest == "read" and 0 < figures.facts.own_file_bytes < SMALL_FILE_BYTES,
+        lambda figures: (
+            figures.largest == "read" and 0 < figures.facts.own_file_bytes < SMALL_FILE_BYTES
+        ),
         lambda figures: (
             f"{figures.waits_in_words} files of {figures.facts.own_file_bytes / 1e3:,.1f} kB, one for each record"
         ),
@@ -375,11 +429,16 @@ RULES = (
         "raw decoding",
         lambda figures: figures.largest == "decode_raw",
         lambda figures: figures.waits_in_words,
-        lambda figures: "write the records once as NPY, with gl.convert(source, ...): they need no decoding",
+        lambda figures: (
+            "write the records once as NPY, with gl.convert(source, ...): they need no decoding"
+        ),
     ),
     Rule(
         "one thread",
-        lambda figures: not figures.facts.tunes_threads and 0 < figures.facts.num_threads < figures.facts.num_cores,
+        lambda figures: (
+            not figures.facts.tunes_threads
+            and 0 < figures.facts.num_threads < figures.facts.num_cores
+        ),
         lambda figures: (
             f"{figures.waits_in_words} of {_threads(figures.facts.num_threads)}, where {figures.facts.num_cores} cores "
             "may be used"
@@ -406,10 +465,19 @@ RULES = (
 
 
 def _is_special(figures: Figures) -> bool:
-    """Return True if the threads spend their time on Python or storage, which larger batches do not make cheaper."""
-    reads_slowly = figures.largest == "read" and (figures.facts.reads_in_python or figures.blocked > MOSTLY)
-    return reads_slowly or figures.largest in ("python_ops", "decode_images") or figures.facts.own_file_bytes > 0
+    """Return True if the threads spend their time on Python or storage, which larger batches do not
+    make cheaper."""
+    reads_slowly = figures.largest == "read" and (
+        figures.facts.reads_in_python or figures.blocked > MOSTLY
+    )
+    return (
+        reads_slowly
+        or figures.largest in ("python_ops", "decode_images")
+        or figures.facts.own_file_bytes > 0
+    )
 
 
 def _threads(count: int) -> str:
-    return "one thread" if count == 1 else f"{count} threads"
+    if count == 1:
+        return "one thread"
+    return f"{count} threads"

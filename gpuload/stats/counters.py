@@ -1,7 +1,8 @@
 """Counters of a loader, each with the meaning of high and low values.
 
-Each thread adds to a tally of its own, without a lock; who reads the counters adds the tallies up. A count costs some
-tenths of a microsecond, so it is done per batch or per part of one, not per record.
+Each thread adds to a tally of its own, without a lock; who reads the counters adds the tallies up.
+A count costs some tenths of a microsecond, so it is done per batch or per part of one, not per
+record.
 """
 
 from __future__ import annotations
@@ -48,14 +49,22 @@ MEANING = {
     "tensors_shared": "tensors handed to a framework without a copy",
     "tensors_copied": "tensors that had to be copied for a framework: not aligned, not row-major, or a host type",
 }
-SUMS = {"read_s": ("read", "decode_raw"), "ops_s": ("decode_images", "ops", "python_ops")}  # of seconds of stages
+SUMS = {
+    "read_s": ("read", "decode_raw"),
+    "ops_s": ("decode_images", "ops", "python_ops"),
+}  # of seconds of stages
 GAUGES = ("num_threads", "prefetch")  # counters that say how it is now: they are not added up
 COLUMNS = 80
 MOST_WAITING = 256  # batches that were handed out and are not counted yet
 MOST_TALLIES = 64  # of threads, before those of threads that have ended are added up
 STAGE_TITLES = "stage", "seconds", "share", "waits", "queue", "MB/s", "of the loader's threads"
 # Of these columns, those that a narrow terminal has no place for, the least important first.
-DISPENSABLE = (STAGE_TITLES.index("queue"), STAGE_TITLES.index("waits"), STAGE_TITLES.index("seconds"), 6)
+DISPENSABLE = (
+    STAGE_TITLES.index("queue"),
+    STAGE_TITLES.index("waits"),
+    STAGE_TITLES.index("seconds"),
+    6,
+)
 LOOP_TITLES = "your loop", "seconds", "share", "", "queue", "MB/s", ""
 
 
@@ -89,11 +98,16 @@ class Stats(Mapping[str, float]):
         counts = {name: count - before.get(name, 0) for name, count in self._counts.items()}
         # A gauge has no difference: it is what it is now.
         counts |= {name: self._counts[name] for name in GAUGES if name in self._counts}
-        return Stats({**counts, "fill": fill(counts)} if "fill" in counts else counts, self._facts, self._page)
+        return Stats(
+            {**counts, "fill": fill(counts)} if "fill" in counts else counts,
+            self._facts,
+            self._page,
+        )
 
     @cached_property
     def stages(self) -> tuple[Stage, ...]:
-        """The stages of the loader's threads that took time, with their seconds, shares and bytes."""
+        """The stages of the loader's threads that took time, with their seconds, shares and
+        bytes."""
         return stages_of(self._counts)
 
     @property
@@ -106,27 +120,37 @@ class Stats(Mapping[str, float]):
     def waiting(self) -> float:
         """The share of the loop's time in which the training waited for the loader, 0 to 1."""
         loop_s = self._counts.get("loop_s", 0.0)
-        return min(1.0, self._counts.get("wait_s", 0.0) / loop_s) if loop_s > 0 else 0.0
+        if loop_s > 0:
+            return min(1.0, self._counts.get("wait_s", 0.0) / loop_s)
+        return 0.0
 
     @property
     def tuning(self) -> str:
-        """The sentence that says which number of threads and steps ahead was chosen, and why; "" before the first."""
-        return "" if self._facts is None else self._facts().tuning
+        """The sentence that says which number of threads and steps ahead was chosen, and why; ""
+        before the first."""
+        if self._facts is None:
+            return ""
+        return self._facts().tuning
 
     def bottleneck(self, limits: Limits | None = None) -> Bottleneck:
-        """Return which stage holds the rest up, and the one change that helps most; ``str`` of it is a sentence.
+        """Return which stage holds the rest up, and the one change that helps most; ``str`` of it
+        is a sentence.
 
         Args:
-            limits: of this machine, as ``gpuload bench`` measures them; None where they are not known.
+            limits: of this machine, as ``gpuload bench`` measures them; None where they are not
+                known.
         """
-        return find_bottleneck(self._counts, Facts() if self._facts is None else self._facts(), limits)
+        return find_bottleneck(
+            self._counts, Facts() if self._facts is None else self._facts(), limits
+        )
 
     def stage_limits(self, limits: Limits) -> dict[str, tuple[StageLimit, ...]]:
         """Return, by the name of each stage, the limits of the machine that stand beside it."""
         return {stage.name: stage_limits(stage, self._counts, limits) for stage in self.stages}
 
     def as_dict(self, limits: Limits | None = None) -> dict[str, Any]:
-        """Return all of it as JSON can hold it: counts, stages, and the sentence; ``limits`` as of ``bottleneck``."""
+        """Return all of it as JSON can hold it: counts, stages, and the sentence; ``limits`` as of
+        ``bottleneck``."""
         bottleneck, beside = self.bottleneck(limits), self.stage_limits(limits or Limits())
         loop_s, num_bytes = self._counts.get("loop_s", 0.0), self._counts.get("bytes", 0.0)
         return {
@@ -151,43 +175,62 @@ class Stats(Mapping[str, float]):
         }
 
     def __str__(self) -> str:
-        tables = [self.table()] if self.stages or self._counts.get("loop_s") else []
+        if self.stages or self._counts.get("loop_s"):
+            tables = [self.table()]
+        else:
+            tables = []
         if tables:
             tables += [*textwrap.wrap(str(self.bottleneck()), COLUMNS), ""]
             if tuning := self.tuning:
                 tables += [*textwrap.wrap(f"Tuning: {tuning}.", COLUMNS), ""]
         for name, number, meaning in self.count_rows():
             first, *rest = textwrap.wrap(meaning, COLUMNS - 34) or [""]
-            tables += [f"{name:<16} {number:>15}  {first}".rstrip(), *(" " * 34 + line for line in rest)]
+            tables += [
+                f"{name:<16} {number:>15}  {first}".rstrip(),
+                *(" " * 34 + line for line in rest),
+            ]
         return "\n".join(tables)
 
     def table(self, limits: Limits | None = None, columns: int = COLUMNS) -> str:
         """Return the time of each stage, and of the loop, in lines of 80 columns at most.
 
         Args:
-            limits: of this machine. They stand beside the stages in place of the meaning; None: they are not known.
-            columns: of the terminal. In a narrow one the less important columns of the table are left out.
+            limits: of this machine. They stand beside the stages in place of the meaning; None:
+                they are not known.
+            columns: of the terminal. In a narrow one the less important columns of the table are
+                left out.
         """
         for count in range(len(DISPENSABLE) + 1):
             omissions = DISPENSABLE[:count]
-            stages = self._stage_lines(omissions) if limits is None else self._lines_beside(limits, omissions)
+            if limits is None:
+                stages = self._stage_lines(omissions)
+            else:
+                stages = self._lines_beside(limits, omissions)
             lines = [*stages, *self._loop_lines(omissions)]
             if max(map(len, lines), default=0) <= columns:
                 break
         return "\n".join(lines)
 
     def _stage_lines(self, omissions: Sequence[int]) -> list[str]:
-        rows = [STAGE_TITLES, *self.stage_rows()] if self.stages else []
-        return [*(_line(row, omissions) for row in rows), ""] if rows else []
+        if self.stages:
+            rows = [STAGE_TITLES, *self.stage_rows()]
+        else:
+            rows = []
+        if rows:
+            return [*(_line(row, omissions) for row in rows), ""]
+        return []
 
     def _lines_beside(self, limits: Limits, omissions: Sequence[int]) -> list[str]:
-        """Return the lines of stages with the limits of the machine beside each; a stage may have several."""
+        """Return the lines of stages with the limits of the machine beside each; a stage may have
+        several."""
         beside, lines, words = self.stage_limits(limits), [], 6 not in omissions
         for stage, row in zip((*self.stages, None), self.stage_rows(), strict=False):
             first = row[:6]
             for limit in beside[stage.name] if stage is not None else ():
                 rates = [_rate(value, limit.unit) for value in (limit.rate, limit.limit)]
-                line = f"{_line((*first[:5], rates[0]), omissions)} {rates[1]:>7} {limit.share:>5.0%}"
+                line = (
+                    f"{_line((*first[:5], rates[0]), omissions)} {rates[1]:>7} {limit.share:>5.0%}"
+                )
                 lines.append(f"{line}  {limit.words}" if words else line)
                 first = ("",) * 5
             if any(first):
@@ -199,11 +242,27 @@ class Stats(Mapping[str, float]):
         """Return texts for each stage, as `STAGE_TITLES` says; the last row is the idle time."""
         rows: list[tuple[str, ...]] = []
         for stage in self.stages:
-            rate = _rate(stage.bytes_per_s, "bytes") if stage.bytes else ""
-            shares = (f"{share:.0%}" for share in (stage.share, stage.blocked + stage.off_core, stage.fill))
-            rows.append((stage.name.replace("_", " "), f"{stage.seconds:.3f}", *shares, rate, STAGES[stage.name]))
+            if stage.bytes:
+                rate = _rate(stage.bytes_per_s, "bytes")
+            else:
+                rate = ""
+            shares = (
+                f"{share:.0%}"
+                for share in (stage.share, stage.blocked + stage.off_core, stage.fill)
+            )
+            rows.append(
+                (
+                    stage.name.replace("_", " "),
+                    f"{stage.seconds:.3f}",
+                    *shares,
+                    rate,
+                    STAGES[stage.name],
+                )
+            )
         idle_s = self._counts.get("idle_s", 0.0)
-        return [*rows, ("idle", f"{idle_s:.3f}", "", "", "", "", "all steps ahead are made")] if rows else []
+        if rows:
+            return [*rows, ("idle", f"{idle_s:.3f}", "", "", "", "", "all steps ahead are made")]
+        return []
 
     def _loop_lines(self, omissions: Sequence[int]) -> list[str]:
         lines = [_line(row, omissions) for row in (LOOP_TITLES, *self.loop_rows())]
@@ -227,14 +286,20 @@ class Stats(Mapping[str, float]):
     def count_rows(self) -> list[tuple[str, ...]]:
         """Return texts for each counter that is not of a stage: name, number, meaning."""
         return [
-            (name, f"{count:.3f}" if name.endswith("_s") or name == "fill" else f"{count:.0f}", MEANING.get(name, ""))
+            (
+                name,
+                f"{count:.3f}" if name.endswith("_s") or name == "fill" else f"{count:.0f}",
+                MEANING.get(name, ""),
+            )
             for name, count in self._counts.items()
             if "." not in name
         ]
 
     def _repr_html_(self) -> str | None:
         """Return the tables that a notebook shows, below the sentence."""
-        return None if self._page is None else self._page(self)
+        if self._page is None:
+            return None
+        return self._page(self)
 
     def __repr__(self) -> str:
         return f"Stats({self._counts})"
@@ -258,21 +323,29 @@ class Counters:
         trace: notes the work of threads, too; None to note nothing.
 
     Attributes:
-        deliver: counts a batch that is handed out, called with its records and bytes. It is one call of C, since the
-            reader of the batch waits.
+        deliver: counts a batch that is handed out, called with its records and bytes. It is one
+            call of C, since the reader of the batch waits.
         gauges: those of GAUGES; their owner sets them.
     """
 
     def __init__(self, trace: Trace | None = None) -> None:
         self.trace = trace
-        self._lock = threading.Lock()  # of those below but not of the tallies, each of which one thread alone writes to
+        self._lock = (
+            threading.Lock()
+        )  # of those below but not of the tallies, each of which one thread alone writes to
         self.gauges: dict[str, float] = dict.fromkeys(GAUGES, 0)
-        self._counts: dict[str, float] = dict.fromkeys((name for name in MEANING if name not in (*GAUGES, "fill")), 0)
+        self._counts: dict[str, float] = dict.fromkeys(
+            (name for name in MEANING if name not in (*GAUGES, "fill")), 0
+        )
         self._thread = _Thread()
         self._tallies: list[tuple[weakref.ref[_Owner], dict[str, float]]] = []
-        self._batches: deque[tuple[int, int]] = deque()  # records and bytes of batches that are not counted yet
+        self._batches: deque[tuple[int, int]] = (
+            deque()
+        )  # records and bytes of batches that are not counted yet
         self.deliver = self._batches.append
-        self._loops: deque[tuple[float, float]] = deque()  # seconds of their hand-over, and of the loop
+        self._loops: deque[tuple[float, float]] = (
+            deque()
+        )  # seconds of their hand-over, and of the loop
 
     def add(self, **amounts: float) -> None:
         """Add to the named counters."""
@@ -330,7 +403,8 @@ class Counters:
                 self.trace.add(name, begin_s, end_s, epoch=epoch, step=step, num_steps=num_steps)
 
     def loop(self, hand_over_s: float, loop_s: float) -> None:
-        """Count the seconds of some batches in their loop: of their hand-over, and since the batch before them."""
+        """Count the seconds of some batches in their loop: of their hand-over, and since the batch
+        before them."""
         self._loops.append((hand_over_s, loop_s))
 
     def _add_batches(self) -> None:
@@ -338,9 +412,12 @@ class Counters:
         counts, batches, loops = self._counts, self._batches, self._loops
         if count := len(batches):  # those that come meanwhile are counted the next time
             rows = list(starmap(batches.popleft, repeat((), count)))  # a loop in C
-            # Most batches of an epoch have the same amounts: to compare them takes a fifth of the time of a Counter.
+            # Most batches of an epoch have the same amounts: to compare them takes a fifth of the
+            # time of a Counter.
             is_alike = rows.count(rows[0]) == count
-            for (num_records, num_bytes), times in ({rows[0]: count} if is_alike else Counter(rows)).items():
+            for (num_records, num_bytes), times in (
+                {rows[0]: count} if is_alike else Counter(rows)
+            ).items():
                 counts["batches"] += times
                 counts["records"] += times * num_records
                 counts["bytes"] += times * num_bytes
@@ -357,20 +434,35 @@ class Counters:
             self._add_batches()
             counts = dict(self._counts)
             for _, tally in self._tallies:
-                for name, amount in tally.copy().items():  # one call of C: its thread may add to it meanwhile
+                for (
+                    name,
+                    amount,
+                ) in tally.copy().items():  # one call of C: its thread may add to it meanwhile
                     counts[name] = counts.get(name, 0) + amount
-        sums = {name: sum(counts.get(f"{stage}.seconds", 0.0) for stage in stages) for name, stages in SUMS.items()}
+        sums = {
+            name: sum(counts.get(f"{stage}.seconds", 0.0) for stage in stages)
+            for name, stages in SUMS.items()
+        }
         return Stats({**counts, **sums, **self.gauges, "fill": fill(counts)}, facts, page)
 
 
 def _line(cells: Sequence[str], omissions: Sequence[int]) -> str:
-    """Return the cells of a line without some of them: name, seconds, three shares, a rate, and words or none."""
+    """Return the cells of a line without some of them: name, seconds, three shares, a rate, and
+    words or none."""
     forms = ("{:<14}", "{:>9}", " {:>5}", " {:>5}", " {:>5}", " {:>7}", "  {}")
-    line = "".join(forms[place].format(cell) for place, cell in enumerate(cells) if place not in omissions)
+    line = "".join(
+        forms[place].format(cell) for place, cell in enumerate(cells) if place not in omissions
+    )
     return line.rstrip()
 
 
 def _rate(amount: float, unit: str) -> str:
-    """Return so many bytes for each second in megabytes, or so many images, with two digits at least."""
-    rate = amount / 1e6 if unit == "bytes" else amount
-    return f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}"
+    """Return so many bytes for each second in megabytes, or so many images, with two digits at
+    least."""
+    if unit == "bytes":
+        rate = amount / 1e6
+    else:
+        rate = amount
+    if rate >= 10:
+        return f"{rate:,.0f}"
+    return f"{rate:.2g}"

@@ -1,8 +1,11 @@
 """Limits of a machine with the user's files, and how near the stages of a loader come to them.
 
-Storage         serves all threads together: beside its limit stands what the whole loop reads in a second.
-Memory, codec   are used by each thread by itself: beside their limits stands the rate of one thread.
-Link            copies to the GPU while threads do other work: beside its limit stands the rate on the GPU's clock.
+Storage         serves all threads together: beside its limit stands what the whole loop reads in a
+second.
+Memory, codec   are used by each thread by itself: beside their limits stands the rate of one
+thread.
+Link            copies to the GPU while threads do other work: beside its limit stands the rate on
+                the GPU's clock.
 """
 
 from __future__ import annotations
@@ -16,7 +19,8 @@ from gpuload.stats.stages import Stage
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of a machine with the user's files, for each second; 0 where a limit was not measured.
+    """The limits of a machine with the user's files, for each second; 0 where a limit was not
+    measured.
 
     Attributes:
         sequential_bytes: read in the order of the files, from storage.
@@ -53,7 +57,8 @@ class StageLimit:
 
     @property
     def share(self) -> float:
-        """The rate as a share of the limit; above 1 where the stage does less, as reading from the page cache does."""
+        """The rate as a share of the limit; above 1 where the stage does less, as reading from the
+        page cache does."""
         return self.rate / self.limit
 
     @property
@@ -74,11 +79,19 @@ WORDS = {
     "pinned_bytes": "link to the GPU",
 }
 STORAGE = ("random_bytes", "sequential_bytes")
-NAMES = {"read": ("copy_bytes", *STORAGE), "decode_images": ("decode_images",), "upload": ("pinned_bytes",), "draw": ()}
+NAMES = {
+    "read": ("copy_bytes", *STORAGE),
+    "decode_images": ("decode_images",),
+    "upload": ("pinned_bytes",),
+    "draw": (),
+}
 
 
-def stage_limits(stage: Stage, counts: Mapping[str, float], limits: Limits) -> tuple[StageLimit, ...]:
-    """Return the limits of the machine that stand beside a stage, without those that were not measured.
+def stage_limits(
+    stage: Stage, counts: Mapping[str, float], limits: Limits
+) -> tuple[StageLimit, ...]:
+    """Return the limits of the machine that stand beside a stage, without those that were not
+    measured.
 
     Args:
         stage: of a loader.
@@ -91,7 +104,10 @@ def stage_limits(stage: Stage, counts: Mapping[str, float], limits: Limits) -> t
     }
     results = []
     for name in NAMES.get(stage.name, ("copy_bytes",)):
-        unit = "images" if name == "decode_images" else "bytes"
+        if name == "decode_images":
+            unit = "images"
+        else:
+            unit = "bytes"
         amount, time_s = getattr(stage, unit), seconds.get(name, stage.seconds)
         if amount and time_s and (limit := getattr(limits, name)):
             results.append(StageLimit(name, unit, amount / time_s, limit))

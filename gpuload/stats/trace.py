@@ -1,8 +1,12 @@
-"""Trace: the work of each thread of a loader over time, in a file that Perfetto (https://ui.perfetto.dev) shows.
+"""Trace: the work of each thread of a loader over time, in a file that Perfetto
+(https://ui.perfetto.dev) shows.
 
-Format  Trace Event Format of Chrome, complete events ("ph": "X"), microseconds on the clock of ``time.perf_counter``.
-File    written when an epoch ends and when the loader is closed, under another name first: it is whole, or not there.
-Size    MOST_EVENTS events at most, about 30 MB; events behind these are counted, and the file says how many they are.
+Format  Trace Event Format of Chrome, complete events ("ph": "X"), microseconds on the clock of
+``time.perf_counter``.
+File    written when an epoch ends and when the loader is closed, under another name first: it is
+whole, or not there.
+Size    MOST_EVENTS events at most, about 30 MB; events behind these are counted, and the file says
+        how many they are.
 """
 
 from __future__ import annotations
@@ -33,8 +37,16 @@ class Trace:
     """
 
     def __init__(self, path: object) -> None:
-        if not isinstance(path, (str, os.PathLike)) or not isinstance(os.fspath(path), str) or not os.fspath(path):
-            raise SpecError(f"trace = {path!r}"[:200], cause="it is no path", remedy="pass trace='trace.json', say")
+        if (
+            not isinstance(path, (str, os.PathLike))
+            or not isinstance(os.fspath(path), str)
+            or not os.fspath(path)
+        ):
+            raise SpecError(
+                f"trace = {path!r}"[:200],
+                cause="it is no path",
+                remedy="pass trace='trace.json', say",
+            )
         self.path = os.path.abspath(os.path.expanduser(os.fspath(path)))
         folder = os.path.dirname(self.path)
         if os.path.isdir(self.path) or not os.access(folder, os.W_OK):
@@ -45,7 +57,9 @@ class Trace:
                 else f"nothing can be written to the folder {folder}",
                 remedy="name a file in a folder that is there",
             )
-        self._events: deque[Event] = deque()  # append is one step of the interpreter: there is no lock
+        self._events: deque[Event] = (
+            deque()
+        )  # append is one step of the interpreter: there is no lock
         self._names: dict[int, str] = {}
         self._num_dropped = 0
 
@@ -53,7 +67,8 @@ class Trace:
         self, name: str, begin_s: float, end_s: float, *, epoch: int, step: int, num_steps: int = 1,
         thread: int | None = None,
     ) -> None:  # fmt: skip
-        """Add the work of a thread for some steps, from one time to another; by default the calling thread."""
+        """Add the work of a thread for some steps, from one time to another; by default the calling
+        thread."""
         current = threading.get_native_id()
         if current not in self._names:
             self._names[current] = threading.current_thread().name
@@ -66,7 +81,13 @@ class Trace:
         """Return the contents of the file."""
         process = os.getpid()
         names = [
-            {"ph": "M", "name": "thread_name", "pid": process, "tid": thread, "args": {"name": name}}
+            {
+                "ph": "M",
+                "name": "thread_name",
+                "pid": process,
+                "tid": thread,
+                "args": {"name": name},
+            }
             for thread, name in list(self._names.items())
         ]
         events = [

@@ -1,8 +1,9 @@
 """Storage: readers that copy bytes at (file, offset, length) into memory.
 
-`maps.py` copies from guarded memory maps, `pread.py` reads, `remote.py` asks object stores, `keptfile.py` checks the
-files that gpuload wrote itself; `manifest.py` lists files with all that opening them takes;
-`extents.py` has the meaning of all three, `files.py` the paths of files and the stamps of their opening.
+`maps.py` copies from guarded memory maps, `pread.py` reads, `remote.py` asks object stores,
+`keptfile.py` checks the files that gpuload wrote itself; `manifest.py` lists files with all that
+opening them takes; `extents.py` has the meaning of all three, `files.py` the paths of files and the
+stamps of their opening.
 """
 
 from __future__ import annotations
@@ -17,9 +18,18 @@ __all__ = ["Extents", "Files", "Storage", "open_storage"]
 
 
 def open_storage(files: Files) -> Storage:
-    """Return the fastest storage for these files that works here: maps, or positioned reads; ranges of objects."""
-    plain_files = replace(files, seals=()) if files.seals else files
+    """Return the fastest storage for these files that works here: maps, or positioned reads; ranges
+    of objects."""
+    if files.seals:
+        plain_files = replace(files, seals=())
+    else:
+        plain_files = files
     if any_is_remote(files.paths):
         return remote.RemoteStorage(files)
-    storage: Storage = maps.MappedStorage(plain_files) if maps.supported() else pread.PositionedStorage(plain_files)
-    return keptfile.VerifiedStorage(files, storage) if files.seals else storage
+    if maps.supported():
+        storage: Storage = maps.MappedStorage(plain_files)
+    else:
+        storage = pread.PositionedStorage(plain_files)
+    if files.seals:
+        return keptfile.VerifiedStorage(files, storage)
+    return storage

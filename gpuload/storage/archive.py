@@ -1,14 +1,15 @@
-"""ZIP archives: the members of a file and the places of their bytes. Every statement of the file is checked first.
+"""ZIP archives: the members of a file and the places of their bytes. Every statement of the file is
+checked first.
 
-Layout  members, each a local header and its bytes; the directory, an entry for each member; the end record, which says
-        where the directory is. Large archives have ZIP64's records beside these.
-Checks  The directory lies right before its end and has the stated number of entries; no two members overlap; no name
-        occurs twice; the local header agrees with the entry; a member is not larger than deflate could make it, nor
-        than the limit of `storage/inflate.py`.
+Layout  members, each a local header and its bytes; the directory, an entry for each member; the end
+        record, which says where the directory is. Large archives have ZIP64's records beside these.
+Checks  The directory lies right before its end and has the stated number of entries; no two members
+        overlap; no name occurs twice; the local header agrees with the entry; a member is not
+        larger than deflate could make it, nor than the limit of `storage/inflate.py`.
 Takes   members as they are (stored) and deflated; others, and encrypted ones, are refused by name.
 Memory  the directory alone, of at most LARGEST_DIRECTORY_BYTES; of members, a piece at a time.
-Packed  an archive of one file is that file, packed, as gzip would have it: a table in train.csv.zip, say. What macOS
-        puts beside it (__MACOSX) does not count.
+Packed  an archive of one file is that file, packed, as gzip would have it: a table in
+        train.csv.zip, say. What macOS puts beside it (__MACOSX) does not count.
 Source  PKWARE's APPNOTE.TXT 6.3.10, sections 4.3 to 4.5
 """
 
@@ -36,13 +37,25 @@ from gpuload.storage.inflate import (
 MAGIC = b"PK\3\4"  # a local header, with which an archive begins
 
 STORE, DEFLATE = 0, 8
-METHODS = {1: "shrink", 9: "deflate64", 12: "bzip2", 14: "lzma", 93: "zstd", 95: "xz", 98: "ppmd"}  # 4.4.5
+METHODS = {
+    1: "shrink",
+    9: "deflate64",
+    12: "bzip2",
+    14: "lzma",
+    93: "zstd",
+    95: "xz",
+    98: "ppmd",
+}  # 4.4.5
 LOCAL = struct.Struct("<4s5H3I2H")  # 4.3.7
 ENTRY = struct.Struct("<4s6H3I5H2I")  # 4.3.12
 END = struct.Struct("<4s4H2IH")  # 4.3.16
 END64 = struct.Struct("<4sQ2H2I4Q")  # 4.3.14
 LOCATOR64 = struct.Struct("<4sIQI")  # 4.3.15
-ENCRYPTED, LATER, UTF8 = 1 << 0, 1 << 3, 1 << 11  # 4.4.4; "later": the local header does not say sizes
+ENCRYPTED, LATER, UTF8 = (
+    1 << 0,
+    1 << 3,
+    1 << 11,
+)  # 4.4.4; "later": the local header does not say sizes
 NONE16, NONE32 = 0xFFFF, 0xFFFFFFFF  # the number is in ZIP64's record
 EXTRA64 = 1  # 4.5.3
 PIECE_BYTES = 4096  # read at once: of most archives the end with the directory
@@ -78,9 +91,11 @@ class Member(NamedTuple):
 
 
 class Pieces:
-    """Bytes of a file at any place. Its beginning is there already, the file is opened when more is asked for.
+    """Bytes of a file at any place. Its beginning is there already, the file is opened when more is
+    asked for.
 
-    At least PIECE_BYTES are read at a time, and kept until others are read: a header comes in small parts.
+    At least PIECE_BYTES are read at a time, and kept until others are read: a header comes in small
+    parts.
 
     Args:
         path: the file.
@@ -143,11 +158,16 @@ def begin_of(pieces: Pieces, member: Member) -> int:
     """Return where the bytes of a member begin.
 
     Raises:
-        FormatError: it cannot be unpacked here, or its local header says something else than the directory.
+        FormatError: it cannot be unpacked here, or its local header says something else than the
+            directory.
     """
-    refuse = _refuse_with(f"{pieces.path}, member {member.name!r} at byte {member.header_offset}, cannot be read")
+    refuse = _refuse_with(
+        f"{pieces.path}, member {member.name!r} at byte {member.header_offset}, cannot be read"
+    )
     if member.flags & ENCRYPTED:
-        refuse("it is encrypted", "unpack the archive with its password, and pack it anew without one")
+        refuse(
+            "it is encrypted", "unpack the archive with its password, and pack it anew without one"
+        )
     if member.method not in (STORE, DEFLATE):
         packer = METHODS.get(member.method, f"method {member.method}")
         refuse(
@@ -160,12 +180,18 @@ def begin_of(pieces: Pieces, member: Member) -> int:
     _, _, flags, method, _, _, crc, packed_bytes, num_bytes, num_name, num_extra = LOCAL.unpack(raw)
     name = _decode_name(pieces(member.header_offset + LOCAL.size, num_name), flags)
     if method != member.method or (flags ^ member.flags) & ENCRYPTED or name != member.name:
-        refuse(f"its local header is that of {name!r} of method {method}, the directory says method {member.method}")
+        refuse(
+            f"its local header is that of {name!r} of method {method}, the directory says method {member.method}"
+        )
     # 4.4.4: bit 3 puts sizes and check sum behind the bytes; in the local header there are zeros.
     if flags & LATER:
         crc, packed_bytes, num_bytes = member.crc, NONE32, NONE32
-    # Compared, though the directory alone is used: readers that go from header to header would see another archive.
-    sizes = packed_bytes in (member.packed_bytes, NONE32) and num_bytes in (member.num_bytes, NONE32)
+    # Compared, though the directory alone is used: readers that go from header to header would see
+    # another archive.
+    sizes = packed_bytes in (member.packed_bytes, NONE32) and num_bytes in (
+        member.num_bytes,
+        NONE32,
+    )
     if not sizes or crc != member.crc:
         refuse(
             f"its local header says {packed_bytes} bytes that become {num_bytes} with the check sum {crc:08x}, "
@@ -173,19 +199,30 @@ def begin_of(pieces: Pieces, member: Member) -> int:
         )
     begin = member.header_offset + LOCAL.size + num_name + num_extra
     if begin + member.packed_bytes > member.after:
-        refuse(f"its {member.packed_bytes} bytes from byte {begin} on overlap the part that begins at {member.after}")
+        refuse(
+            f"its {member.packed_bytes} bytes from byte {begin} on overlap the part that begins at {member.after}"
+        )
     is_same_size = member.packed_bytes == member.num_bytes
-    max_bytes = member.packed_bytes if member.method == STORE else LARGEST_EXPANSION * member.packed_bytes + SLACK_BYTES
+    if member.method == STORE:
+        max_bytes = member.packed_bytes
+    else:
+        max_bytes = LARGEST_EXPANSION * member.packed_bytes + SLACK_BYTES
     if member.num_bytes > max_bytes or (member.method == STORE and not is_same_size):
         refuse(f"{member.packed_bytes} bytes cannot become {member.num_bytes}")
     if member.method != STORE and member.num_bytes > limit_bytes(member.packed_bytes):
         unpack = f"unzip {shlex.quote(pieces.path)}"
-        raise too_large(f"{pieces.path}, member {member.name!r},", member.packed_bytes, member.num_bytes, unpack=unpack)
+        raise too_large(
+            f"{pieces.path}, member {member.name!r},",
+            member.packed_bytes,
+            member.num_bytes,
+            unpack=unpack,
+        )
     return int(begin)
 
 
 def inflate_only_file(files: Files, number: int) -> Iterator[tuple[int, bytes]]:
-    """Yield the content of the one file in an archive, in pieces: the position in the archive, and the bytes.
+    """Yield the content of the one file in an archive, in pieces: the position in the archive, and
+    the bytes.
 
     The last piece comes only after number and check sum of the bytes were verified.
 
@@ -194,7 +231,8 @@ def inflate_only_file(files: Files, number: int) -> Iterator[tuple[int, bytes]]:
         number: of the archive.
 
     Raises:
-        FormatError: there are several files in it, or it is damaged, or unpacks to more than the limit.
+        FormatError: there are several files in it, or it is damaged, or unpacks to more than the
+            limit.
         ChangedFileError, FileError: the archive changed, or cannot be read.
     """
     path, size = files.paths[number], int(files.sizes[number])
@@ -214,7 +252,9 @@ def inflate_only_file(files: Files, number: int) -> Iterator[tuple[int, bytes]]:
         return FormatError(title, cause=reason, remedy=COPY_AGAIN)
 
     with files.open_file(number) as descriptor:
-        for piece in verify_pieces(chunks(), member.method == STORE, member.num_bytes, member.crc, to_error):
+        for piece in verify_pieces(
+            chunks(), member.method == STORE, member.num_bytes, member.crc, to_error
+        ):
             if begin == end:  # before the last pieces
                 files.check_descriptor(number, descriptor)
             yield begin, piece
@@ -227,7 +267,8 @@ def verify_pieces(
     crc: int,
     to_error: Callable[[str], Exception],
 ) -> Iterator[bytes]:
-    """Yield all bytes of a member, unpacked; the last piece only after their number and check sum were verified.
+    """Yield all bytes of a member, unpacked; the last piece only after their number and check sum
+    were verified.
 
     Args:
         chunks: its bytes in the archive.
@@ -257,7 +298,8 @@ def verify_pieces(
 
 
 def unpacking(path: str, names: Iterable[str] = ()) -> str:
-    """Return what to do about an archive of other files: the command that unpacks it, or what to write of PyTorch's."""
+    """Return what to do about an archive of other files: the command that unpacks it, or what to
+    write of PyTorch's."""
     names, suffix = list(names), os.path.splitext(path)[1].lower()
     if OFFICE in names or suffix in OFFICE_SUFFIXES:
         return "it is a document of an office program: save its table as CSV, and open that"
@@ -293,7 +335,9 @@ def _only_file(path: str, size: int) -> tuple[Member, int]:
         names = members(pieces)
         file_names = files_in(names)
         if len(file_names) != 1:
-            listing = ", ".join(map(repr, file_names[:MOST_NAMES])) + " ..." * (len(file_names) > MOST_NAMES)
+            listing = ", ".join(map(repr, file_names[:MOST_NAMES])) + " ..." * (
+                len(file_names) > MOST_NAMES
+            )
             raise FormatError(
                 f"{path} is a ZIP archive of {len(file_names)} files",
                 cause=f"an archive of one file is read as that file; it holds {listing or 'none'}",
@@ -325,7 +369,8 @@ def _directory(pieces: Pieces, refuse: Refuse) -> tuple[int, int, int]:
     """Return how many entries the directory has, where it begins, and its bytes."""
     if not pieces.size:
         refuse("the file is empty", "it was never written: make it again")
-    # Most archives have no comment: the end is in the last piece, and the 64 KiB of the longest one are not read.
+    # Most archives have no comment: the end is in the last piece, and the 64 KiB of the longest one
+    # are not read.
     for num_bytes in (PIECE_BYTES, END.size + LONGEST_COMMENT):
         begin = max(0, pieces.size - num_bytes)
         tail = pieces(begin, num_bytes)
@@ -340,9 +385,13 @@ def _directory(pieces: Pieces, refuse: Refuse) -> tuple[int, int, int]:
                 f"if they are not wanted, leave them out: head -c {end} {shlex.quote(pieces.path)} > new.npz",
             )
         if MAGIC.startswith(start):
-            refuse("it begins as one, and has no directory at its end", "it was cut short: copy it again")
+            refuse(
+                "it begins as one, and has no directory at its end",
+                "it was cut short: copy it again",
+            )
         refuse(
-            f"an NPZ file begins with 50 4b 03 04, this one with {start.hex(' ')}", "gl.open(path) finds out what it is"
+            f"an NPZ file begins with 50 4b 03 04, this one with {start.hex(' ')}",
+            "gl.open(path) finds out what it is",
         )
     _, disk, first_disk, _, num_entries, length, offset, _ = END.unpack_from(tail, at)
     end = begin + at
@@ -350,9 +399,12 @@ def _directory(pieces: Pieces, refuse: Refuse) -> tuple[int, int, int]:
     if NONE16 in (num_entries, disk) or NONE32 in (length, offset):
         end, disk, first_disk, num_entries, length, offset = _directory64(pieces, end, refuse)
     if disk or first_disk:
-        refuse("it is one part of an archive of several files", "join them, and write the arrays with numpy.savez")
-    # `zipfile` takes bytes in front of an archive, and moves all places by them; then two readers see different
-    # members.
+        refuse(
+            "it is one part of an archive of several files",
+            "join them, and write the arrays with numpy.savez",
+        )
+    # `zipfile` takes bytes in front of an archive, and moves all places by them; then two readers
+    # see different members.
     if offset + length != end:
         refuse(
             f"its end says that its directory has {length} bytes from byte {offset} on, and it ends at byte {end}",
@@ -360,30 +412,42 @@ def _directory(pieces: Pieces, refuse: Refuse) -> tuple[int, int, int]:
             "write it anew with numpy.savez",
         )
     if length > LARGEST_DIRECTORY_BYTES:
-        refuse(f"its directory of {length} bytes is longer than {LARGEST_DIRECTORY_BYTES}", "write several files")
+        refuse(
+            f"its directory of {length} bytes is longer than {LARGEST_DIRECTORY_BYTES}",
+            "write several files",
+        )
     return num_entries, offset, length
 
 
 def _end_in(tail: bytes) -> int | None:
-    """Return where the end record begins in the last bytes of a file: its comment reaches to the end."""
+    """Return where the end record begins in the last bytes of a file: its comment reaches to the
+    end."""
     at = tail.rfind(b"PK\5\6")
     while at >= 0:
-        if len(tail) - at >= END.size and at + END.size + int.from_bytes(tail[at + 20 : at + 22], "little") == len(
-            tail
-        ):
+        if len(tail) - at >= END.size and at + END.size + int.from_bytes(
+            tail[at + 20 : at + 22], "little"
+        ) == len(tail):
             return at
-        # The four bytes may stand in the comment as well; only the record whose comment ends the file is the right one.
+        # The four bytes may stand in the comment as well; only the record whose comment ends the
+        # file is the right one.
         at = tail.rfind(b"PK\5\6", 0, at + 3)
     return None
 
 
 def _directory64(pieces: Pieces, end: int, refuse: Refuse) -> tuple[int, int, int, int, int, int]:
-    """Return where ZIP64's end record begins, its disks, the number of entries, bytes and place of the directory."""
-    raw = pieces(end - LOCATOR64.size, LOCATOR64.size) if end >= LOCATOR64.size else b""
+    """Return where ZIP64's end record begins, its disks, the number of entries, bytes and place of
+    the directory."""
+    if end >= LOCATOR64.size:
+        raw = pieces(end - LOCATOR64.size, LOCATOR64.size)
+    else:
+        raw = b""
     if not raw.startswith(b"PK\6\7"):
         refuse(f"ZIP64's locator is not before byte {end}, where it has to be")
     _, _, at, _ = LOCATOR64.unpack(raw)
-    raw = pieces(at, END64.size) if at <= end - LOCATOR64.size - END64.size else b""
+    if at <= end - LOCATOR64.size - END64.size:
+        raw = pieces(at, END64.size)
+    else:
+        raw = b""
     if not raw.startswith(b"PK\6\6"):
         refuse(f"ZIP64's end record is not at byte {at}, where its locator says")
     _, _, _, _, disk, first_disk, _, num_entries, length, offset = END64.unpack(raw)
@@ -421,11 +485,18 @@ def _entries(raw: bytes, offset: int, refuse: Refuse) -> Iterator[Member]:
         extra = raw[begin + num_name : begin + num_name + num_extra]
         at = begin + num_name + num_extra + num_comment
         if at > len(raw):
-            refuse(f"the last entry of its directory does not fit into it, which ends at byte {offset + len(raw)}")
-        wide = _wide(extra) if NONE32 in (num_bytes, packed_bytes, header) else iter(())
-        # 4.5.3: ZIP64's extra field has only the numbers that are all ones in the entry, in this order.
+            refuse(
+                f"the last entry of its directory does not fit into it, which ends at byte {offset + len(raw)}"
+            )
+        if NONE32 in (num_bytes, packed_bytes, header):
+            wide = _wide(extra)
+        else:
+            wide = iter(())
+        # 4.5.3: ZIP64's extra field has only the numbers that are all ones in the entry, in this
+        # order.
         num_bytes, packed_bytes, header = (
-            next(wide, number) if number == NONE32 else number for number in (num_bytes, packed_bytes, header)
+            next(wide, number) if number == NONE32 else number
+            for number in (num_bytes, packed_bytes, header)
         )
         yield Member(_decode_name(name, flags), flags, method, crc, packed_bytes, num_bytes, header)
 
@@ -437,7 +508,9 @@ def _wide(extra: bytes) -> Iterator[int]:
         kind, length = struct.unpack_from("<2H", extra, at)
         if kind == EXTRA64:
             body = extra[at + 4 : at + 4 + length]
-            yield from (number for (number,) in struct.iter_unpack("<Q", body[: len(body) // 8 * 8]))
+            yield from (
+                number for (number,) in struct.iter_unpack("<Q", body[: len(body) // 8 * 8])
+            )
             return
         at += 4 + length
 
@@ -448,12 +521,16 @@ def _decode_name(name: bytes, flags: int) -> str:
 
 
 def _with_bounds(by_name: dict[str, Member], directory: int, refuse: Refuse) -> dict[str, Member]:
-    """Return the members, each with the byte where the next one begins; it may not reach beyond that."""
-    # Members that overlap make a small file unpack to terabytes ("zip bomb"); here each byte is of one member.
+    """Return the members, each with the byte where the next one begins; it may not reach beyond
+    that."""
+    # Members that overlap make a small file unpack to terabytes ("zip bomb"); here each byte is of
+    # one member.
     in_place = sorted(by_name.values(), key=lambda member: member.header_offset)
     afters = [member.header_offset for member in in_place[1:]] + [directory]
     bounded = {}
-    for member, after in zip(in_place, afters, strict=False):  # without members the directory follows none
+    for member, after in zip(
+        in_place, afters, strict=False
+    ):  # without members the directory follows none
         if member.header_offset + LOCAL.size + member.packed_bytes > after:
             refuse(
                 f"member {member.name!r}, of {member.packed_bytes} bytes from byte {member.header_offset} on, overlaps "

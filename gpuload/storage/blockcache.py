@@ -1,23 +1,28 @@
-"""Block cache: blocks of remote objects on a local disk, bounded in bytes, for all processes of a user.
+"""Block cache: blocks of remote objects on a local disk, bounded in bytes, for all processes of a
+user.
 
-Layout   HOME/ab/ab12...-7 is block 7 of the object whose digest is ab12...: a head (magic, digest, number of the block,
-         its bytes, checksum of the head), CRC-32C of each PAGE_BYTES of the block as uint32, and the bytes. HOME/parts
-         has files that are being written, HOME/lock the bytes of all files, int64. Numbers are little-endian.
-Key      a digest of address, version, size, time and ETag of the object: a block of a replaced object is never found
-         again, and goes when it is the oldest.
-Trust    The folder is private (`privatefiles.py`), and is looked at whenever a block is read or written: if others may
-         write to it meanwhile, the log says so, and this process goes on without it. A block is a regular file of this
-         user alone, and each page is compared with its checksum whenever it is read. One that is not, or is damaged, is
-         removed, the log names it, and it is read from the store again. Nothing is read or written through links.
-Whole    A block is written under another name and renamed: no reader sees half of one. It is not flushed, since a block
-         that a crash of the machine cut short is found damaged, and read again.
-Bound    The lock keeps the sum of all bytes, also of the blocks that are being written. A process that would go beyond
-         the limit lists the files, removes those that were not used for longest, an eighth of the limit more than it
-         has to, and corrects the sum. Parts of killed processes go then, and when a process begins.
-Use      is noted in the time of modification of the block, once a minute at most. Blocks that are dated in the future,
-         by a wrong clock or another hand, go first.
-Full     If the disk is full, or the folder cannot be written, the log says so once a process, which goes on with the
-         blocks that are there.
+Layout   HOME/ab/ab12...-7 is block 7 of the object whose digest is ab12...: a head (magic, digest,
+         number of the block, its bytes, checksum of the head), CRC-32C of each PAGE_BYTES of the
+         block as uint32, and the bytes. HOME/parts has files that are being written, HOME/lock the
+         bytes of all files, int64. Numbers are little-endian.
+Key      a digest of address, version, size, time and ETag of the object: a block of a replaced
+         object is never found again, and goes when it is the oldest.
+Trust    The folder is private (`privatefiles.py`), and is looked at whenever a block is read or
+         written: if others may write to it meanwhile, the log says so, and this process goes on
+         without it. A block is a regular file of this user alone, and each page is compared with
+         its checksum whenever it is read. One that is not, or is damaged, is removed, the log names
+         it, and it is read from the store again. Nothing is read or written through links.
+Whole    A block is written under another name and renamed: no reader sees half of one. It is not
+         flushed, since a block that a crash of the machine cut short is found damaged, and read
+         again.
+Bound    The lock keeps the sum of all bytes, also of the blocks that are being written. A process
+         that would go beyond the limit lists the files, removes those that were not used for
+         longest, an eighth of the limit more than it has to, and corrects the sum. Parts of killed
+         processes go then, and when a process begins.
+Use      is noted in the time of modification of the block, once a minute at most. Blocks that are
+         dated in the future, by a wrong clock or another hand, go first.
+Full     If the disk is full, or the folder cannot be written, the log says so once a process, which
+         goes on with the blocks that are there.
 """
 
 from __future__ import annotations
@@ -69,10 +74,16 @@ SUM = struct.Struct("<q")
 SUMS = HEAD.size + SUM.size  # where the checksums of the pages begin
 NAME = re.compile("[0-9a-f]{32}-[0-9]+(-crc32)?")
 PART = re.compile("([0-9a-f]{8})-([0-9]+)-([0-9a-f]{8})[0-9a-f]{8}")
-PROCESS = os.urandom(4).hex()  # tells this process from one before it that had its number, as in containers
+PROCESS = os.urandom(
+    4
+).hex()  # tells this process from one before it that had its number, as in containers
 NOTE_S = 60.0  # a block that was used less than so long ago is not noted as used again
 # Non-blocking: a pipe in the place of a block must not wait for its writer.
-OPEN_FLAGS = os.O_RDONLY | NO_LINKS | sum(getattr(os, name, 0) for name in ("O_CLOEXEC", "O_BINARY", "O_NONBLOCK"))
+OPEN_FLAGS = (
+    os.O_RDONLY
+    | NO_LINKS
+    | sum(getattr(os, name, 0) for name in ("O_CLOEXEC", "O_BINARY", "O_NONBLOCK"))
+)
 checksum: Callable[[memoryview | bytes], int]
 if core.native is not None:
     SUFFIX, checksum = "", core.native.crc32c
@@ -136,7 +147,8 @@ class Piece:
 
 
 def digest_of(*details: object) -> bytes:
-    """Return the digest of an object by all that tells it from others; `repr` must tell the details apart."""
+    """Return the digest of an object by all that tells it from others; `repr` must tell the details
+    apart."""
     return hashlib.sha256(repr(details).encode("utf-8", "surrogateescape")).digest()[:16]
 
 
@@ -192,7 +204,8 @@ class BlockCache:
         self._remove_parts()
 
     def load(self, block: Block, pieces: Sequence[Piece], memory: memoryview) -> bool:
-        """Copy pieces of a block to memory; return False if the block is not there, or is damaged."""
+        """Copy pieces of a block to memory; return False if the block is not there, or is
+        damaged."""
         path = self._path(block)
         if not self._is_private(os.path.dirname(path)):
             return False
@@ -228,9 +241,14 @@ class BlockCache:
         # Another process may have read the same block meanwhile.
         if self._is_off or not self._is_private(os.path.dirname(path)) or os.path.lexists(path):
             return
-        part = os.path.join(self._parts, f"{machine()}-{os.getpid()}-{PROCESS}{os.urandom(4).hex()}")
+        part = os.path.join(
+            self._parts, f"{machine()}-{os.getpid()}-{PROCESS}{os.urandom(4).hex()}"
+        )
         view = memoryview(content).cast("B")
-        sums = [checksum(view[begin : begin + PAGE_BYTES]) for begin in range(0, block.num_bytes, PAGE_BYTES)]
+        sums = [
+            checksum(view[begin : begin + PAGE_BYTES])
+            for begin in range(0, block.num_bytes, PAGE_BYTES)
+        ]
         try:
             for folder in (self._home, self._parts, os.path.dirname(path)):
                 make_folder(folder)
@@ -248,7 +266,8 @@ class BlockCache:
                 os.unlink(part)
 
     def _is_private(self, folder: str) -> bool:
-        """Return True if only this user may write to the folders that a block lies in; else the log says so, once."""
+        """Return True if only this user may write to the folders that a block lies in; else the log
+        says so, once."""
         if self._is_open_to_others:
             return False
         for path in (self._home, self._parts, folder):
@@ -268,13 +287,14 @@ class BlockCache:
         return True
 
     def _remove(self, path: str, cause: str, status: os.stat_result | None) -> None:
-        """Remove a file or folder that is no block from a block's place, unless another thread has replaced it.
+        """Remove a file or folder that is no block from a block's place, unless another thread has
+        replaced it.
 
         Args:
             path: the place of the block.
             cause: why it is no block.
-            status: of the file that was opened there; it is still open, so that no other file has its number. None if
-                it could not be opened.
+            status: of the file that was opened there; it is still open, so that no other file has
+                its number. None if it could not be opened.
         """
         with self._lock:
             try:
@@ -285,7 +305,10 @@ class BlockCache:
             if status is not None and not os.path.samestat(now, status):
                 return
             with signalsafe.suppress(OSError):
-                remove = os.rmdir if stat.S_ISDIR(now.st_mode) else os.unlink
+                if stat.S_ISDIR(now.st_mode):
+                    remove = os.rmdir
+                else:
+                    remove = os.unlink
                 remove(path)
         log.warning("%s is not used; cause: %s; it is read from the store again", path, cause)
 
@@ -294,24 +317,31 @@ class BlockCache:
         return os.path.join(self._home, name[:2], f"{name}-{block.number}{SUFFIX}")
 
     def _reserve(self, part: str, num_bytes: int) -> int:
-        """Make room for a file, and return the descriptor of a new one that counts with all its bytes."""
+        """Make room for a file, and return the descriptor of a new one that counts with all its
+        bytes."""
         with self._locked() as sum_file:
             text = sum_file.read(SUM.size) or b""
-            total = SUM.unpack(text)[0] if len(text) == SUM.size else -1
+            if len(text) == SUM.size:
+                total = SUM.unpack(text)[0]
+            else:
+                total = -1
             # Also where the sum is lost or damaged: then the files are counted.
             if not 0 <= total <= self.limit_bytes - num_bytes:
                 total = self._make_room(num_bytes)
             sum_file.seek(0)
             sum_file.write(SUM.pack(total + num_bytes))
             descriptor = open_new(part)
-            # At its full size from the start: whoever adds up the parts meanwhile counts what is still to come.
+            # At its full size from the start: whoever adds up the parts meanwhile counts what is
+            # still to come.
             os.truncate(descriptor if os.truncate in os.supports_fd else part, num_bytes)
             return descriptor
 
     def _make_room(self, num_bytes: int) -> int:
-        """Remove the blocks that were not used for longest, if a new one needs room; return the bytes of the others.
+        """Remove the blocks that were not used for longest, if a new one needs room; return the
+        bytes of the others.
 
-        Parts are listed first, as they become blocks at any time, without the lock: so each file counts once or twice.
+        Parts are listed first, as they become blocks at any time, without the lock: so each file
+        counts once or twice.
         """
         self._remove_parts()
         total = sum(size for _, size, _ in _sizes(_entries(self._parts)))
@@ -336,23 +366,35 @@ class BlockCache:
         """Remove the parts of processes that were killed."""
         for entry in _entries(self._parts):
             writer = PART.fullmatch(entry.name)
-            if writer is not None and writer[3] != PROCESS and is_left(entry.path, writer[1], writer[2]):
+            if (
+                writer is not None
+                and writer[3] != PROCESS
+                and is_left(entry.path, writer[1], writer[2])
+            ):
                 with signalsafe.suppress(OSError):
                     os.unlink(entry.path)
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[io.FileIO]:
-        """Yield the file of the sum; no other thread has it meanwhile, and no process, if there are locks."""
+        """Yield the file of the sum; no other thread has it meanwhile, and no process, if there are
+        locks."""
         flags = os.O_RDWR | os.O_CREAT | OPEN_FLAGS
         mode = 0o666 if is_shared() else 0o600
         path = os.path.join(self._home, "lock")
         with self._lock, io.FileIO(os.open(path, flags, mode), "r+") as file:
             status = os.fstat(file.fileno())
-            # A file with a second name (a hard link) may be of another program, and the sum would be written into it.
+            # A file with a second name (a hard link) may be of another program, and the sum would
+            # be written into it.
             if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
-                raise OSError(errno.EINVAL, "the file of its sum is no regular file, or has a second name", path)
+                raise OSError(
+                    errno.EINVAL,
+                    "the file of its sum is no regular file, or has a second name",
+                    path,
+                )
             if fcntl is not None:
-                with signalsafe.suppress(OSError):  # some network file systems have none: then the sum is a guess
+                with signalsafe.suppress(
+                    OSError
+                ):  # some network file systems have none: then the sum is a guess
                     fcntl.flock(file.fileno(), fcntl.LOCK_EX)
             try:
                 yield file
@@ -380,12 +422,16 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
 
 
 def _sizes(entries: Iterable[os.DirEntry[str]]) -> list[tuple[float, int, str]]:
-    """Return time of the last use, size and path of each file that is still there; a time in the future counts as 0."""
+    """Return time of the last use, size and path of each file that is still there; a time in the
+    future counts as 0."""
     files, latest_s = [], time.time() + NOTE_S
     for entry in entries:
         with signalsafe.suppress(OSError):
             status = entry.stat(follow_symlinks=False)
-            used_s = status.st_mtime if status.st_mtime <= latest_s else 0.0
+            if status.st_mtime <= latest_s:
+                used_s = status.st_mtime
+            else:
+                used_s = 0.0
             files.append((used_s, status.st_size, entry.path))
     return files
 
@@ -398,8 +444,11 @@ def _check_block(status: os.stat_result) -> None:
         raise ValueError(reason)
 
 
-def _read_pages(descriptor: int, block: Block, pieces: Sequence[Piece]) -> tuple[int, NDArray[np.uint8]]:
-    """Return the number of the first page that pieces need, and the bytes from it to the last one; gaps are undefined.
+def _read_pages(
+    descriptor: int, block: Block, pieces: Sequence[Piece]
+) -> tuple[int, NDArray[np.uint8]]:
+    """Return the number of the first page that pieces need, and the bytes from it to the last one;
+    gaps are undefined.
 
     Raises:
         ValueError: a page is damaged, or the head is not that of the block.
@@ -422,7 +471,9 @@ def _read_pages(descriptor: int, block: Block, pieces: Sequence[Piece]) -> tuple
         for page in range(begin_page, after_page):
             place = (page - begin_page) * PAGE_BYTES
             if checksum(view[place : place + PAGE_BYTES]) != sums[page]:
-                raise ValueError(f"it is damaged between byte {page * PAGE_BYTES} and {(page + 1) * PAGE_BYTES}")
+                raise ValueError(
+                    f"it is damaged between byte {page * PAGE_BYTES} and {(page + 1) * PAGE_BYTES}"
+                )
     return first, content
 
 

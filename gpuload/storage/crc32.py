@@ -10,7 +10,12 @@ LONG_BYTES = 1 << 12  # below that a call costs as much as the sum
 
 
 def crc32(data: bytes | bytearray | memoryview, before: int = 0) -> int:
-    """Return the checksum of bytes whose first part has the checksum ``before``, 0 if there is no first part."""
-    if core.native is not None and len(data) >= LONG_BYTES and (crc := core.native.crc32(data, before)) is not None:
+    """Return the checksum of bytes whose first part has the checksum ``before``, 0 if there is no
+    first part."""
+    if (
+        core.native is not None
+        and len(data) >= LONG_BYTES
+        and (crc := core.native.crc32(data, before)) is not None
+    ):
         return crc
     return zlib.crc32(data, before)

@@ -1,17 +1,25 @@
-"""Derived files: indexes, unpacked copies and others that are made once of the user's files, and stored.
+"""Derived files: indexes, unpacked copies and others that are made once of the user's files, and
+stored.
 
-    key = key_of(files, number, "unpacked", 1)                        of the file as it is now, and of these words
-    copy = load_or_make([cache_path(f"{key}-train.bin")], load, make) the first process makes it, all others find it
+    key = key_of(files, number, "unpacked", 1)                        of the file as it is now, and
+    of these words copy = load_or_make([cache_path(f"{key}-train.bin")], load, make) the first
+    process makes it, all others find it
 
-Where    Small ones stand beside the file, if its folder can be written; others in the cache folder: ``GPULOAD_CACHE``,
-         ``XDG_CACHE_HOME/gpuload``, or the user's usual one. The log names each file that is written, and its size.
+Where    Small ones stand beside the file, if its folder can be written; others in the cache folder:
+         ``GPULOAD_CACHE``, ``XDG_CACHE_HOME/gpuload``, or the user's usual one. The log names each
+         file that is written, and its size.
 Private  `privatefiles.py`: only this user may read and write them.
-Name     In the cache folder it begins with a digest of path, size, time and beginning of the file, and of all that the
-         derived file depends on besides: of a changed file another one is made, and an old one is never believed.
-Whole    It is written under another name, flushed to the disk, and renamed: no reader sees half of one.
-Once     One process makes it while the others wait, where the system has locks of files; elsewhere the last one stays.
-Killed   The unfinished file of a process that was killed is removed by the next process that makes the same file.
-Trust    `keptfile.py` is the form of these files: checked before anything in them is used. Nothing in them is ever run.
+Name     In the cache folder it begins with a digest of path, size, time and beginning of the file,
+         and of all that the derived file depends on besides: of a changed file another one is made,
+         and an old one is never believed.
+Whole    It is written under another name, flushed to the disk, and renamed: no reader sees half of
+one.
+Once     One process makes it while the others wait, where the system has locks of files; elsewhere
+the last one stays.
+Killed   The unfinished file of a process that was killed is removed by the next process that makes
+the same file.
+Trust    `keptfile.py` is the form of these files: checked before anything in them is used. Nothing
+         in them is ever run.
 """
 
 from __future__ import annotations
@@ -31,7 +39,14 @@ from gpuload import signalsafe
 from gpuload.errors import FileError
 from gpuload.progress import Progress
 from gpuload.storage.files import REMEDIES, Files, read_bytes
-from gpuload.storage.privatefiles import NO_LINKS, STALE_S, check_private, machine, make_folder, own_folder
+from gpuload.storage.privatefiles import (
+    NO_LINKS,
+    STALE_S,
+    check_private,
+    machine,
+    make_folder,
+    own_folder,
+)
 from gpuload.storage.stores import path_of
 
 try:
@@ -47,7 +62,15 @@ PART = ".part-"  # the name of an unfinished file ends in this, the machine, and
 LOCK = ".lock"
 LOOK_S = 0.02  # a process that waits for another one looks so often
 FULL = {errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)}
-PLACE_ERRORS = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG}
+PLACE_ERRORS = {
+    errno.EACCES,
+    errno.EPERM,
+    errno.EROFS,
+    errno.ENOENT,
+    errno.ENOTDIR,
+    errno.EEXIST,
+    errno.ENAMETOOLONG,
+}
 log = logging.getLogger("gpuload")
 
 
@@ -70,11 +93,17 @@ def _cache_folder() -> str:
         usual = "~/Library/Caches"
     else:
         usual = os.environ.get("XDG_CACHE_HOME", "")
-        usual = usual if os.path.isabs(usual) else "~/.cache"  # a relative one is to be ignored, its specification says
+        # a relative one is to be ignored, its specification says
+        if os.path.isabs(usual):
+            usual = usual
+        else:
+            usual = "~/.cache"
     expanded = os.path.expanduser(usual)
     if not os.path.isabs(expanded):
         raise FileError(
-            "there is no cache folder", cause="no home folder is known", remedy=f"set {FOLDER} to a folder to write to"
+            "there is no cache folder",
+            cause="no home folder is known",
+            remedy=f"set {FOLDER} to a folder to write to",
         )
     return os.path.join(expanded, "gpuload")
 
@@ -85,7 +114,8 @@ def cache_path(name: str) -> str:
 
 
 def key_of(files: Files, number: int, *details: object) -> str:
-    """Return the digest of a file as it was when it was opened, and of ``details``, which `repr` must tell apart.
+    """Return the digest of a file as it was when it was opened, and of ``details``, which `repr`
+    must tell apart.
 
     Raises:
         ChangedFileError, FileError: the file is another one now, or cannot be read.
@@ -95,7 +125,9 @@ def key_of(files: Files, number: int, *details: object) -> str:
     path = path_of(path)  # two links to one object, of two days, are one file
     # Behind the reading: the head belongs to the file whose stamp goes into the digest.
     files.check(number)
-    size, mtime_ns, _ = files.stamp(number)  # not the inode: a copy of the folder keeps its derived files
+    size, mtime_ns, _ = files.stamp(
+        number
+    )  # not the inode: a copy of the folder keeps its derived files
     text = hashlib.sha256(repr((path, size, mtime_ns, details)).encode("utf-8", "surrogateescape"))
     text.update(head)
     return text.hexdigest()[:32]
@@ -108,16 +140,20 @@ def load_or_make(
     waits: Callable[[], None] = lambda: None,
     is_ours: Callable[[str], bool] = lambda path: False,
 ) -> Result:
-    """Return the result of ``load`` for a derived file; a file that is in none of its places is made first.
+    """Return the result of ``load`` for a derived file; a file that is in none of its places is
+    made first.
 
     Args:
-        places: absolute paths where it may be, the best first. One whose folder cannot be written to, or has no space,
-            or where something else stands, is passed over for the next.
+        places: absolute paths where it may be, the best first. One whose folder cannot be written
+            to, or has no space, or where something else stands, is passed over for the next.
         load: returns None for a wrong or a missing file; called with a path.
-        make: writes the file to a path, a temporary one in the same folder. Its exceptions are not caught, but an
-            ``OSError`` of Python's own counts as an error of writing; nothing is left behind.
-        waits: called again and again while another process makes the file; an exception of it ends the waiting.
-        is_ours: returns True for a file that gpuload wrote; outside of the cache folder no other file is replaced.
+        make: writes the file to a path, a temporary one in the same folder. Its exceptions are not
+            caught, but an ``OSError`` of Python's own counts as an error of writing; nothing is
+            left behind.
+        waits: called again and again while another process makes the file; an exception of it ends
+            the waiting.
+        is_ours: returns True for a file that gpuload wrote; outside of the cache folder no other
+            file is replaced.
 
     Raises:
         FileError: no place can be written to; there is no space.
@@ -162,18 +198,20 @@ def _make_home(place: str) -> None:
 
 
 def _check_replaceable(place: str, is_ours: Callable[[str], bool]) -> None:
-    """Raise ``FileExistsError`` if something stands in the place of a derived file that gpuload did not write."""
+    """Raise ``FileExistsError`` if something stands in the place of a derived file that gpuload did
+    not write."""
     if os.path.lexists(place) and os.path.dirname(place) != folder() and not is_ours(place):
         raise FileExistsError(errno.EEXIST, "a file that gpuload did not write stands there", place)
 
 
 @contextlib.contextmanager
 def _locked(place: str, waits: Callable[[], None]) -> Iterator[bool]:
-    """Wait until no other process makes this file, and keep them out; gives False where the system has no such locks.
+    """Wait until no other process makes this file, and keep them out; gives False where the system
+    has no such locks.
 
-    The file of the lock is removed before the lock is released: a process that waited checks that the file is still
-    there. A child that was forked meanwhile shares the lock, so it is released by a call of its own, and not just by
-    closing the file.
+    The file of the lock is removed before the lock is released: a process that waited checks that
+    the file is still there. A child that was forked meanwhile shares the lock, so it is released by
+    a call of its own, and not just by closing the file.
     """
     path = place + LOCK
     while True:
@@ -198,7 +236,8 @@ def _locked(place: str, waits: Callable[[], None]) -> Iterator[bool]:
 
 
 def _open_lock(path: str) -> int | None:
-    """Return a descriptor of the file of a lock; None if it belongs to another user, and cannot be opened."""
+    """Return a descriptor of the file of a lock; None if it belongs to another user, and cannot be
+    opened."""
     flags = os.O_CREAT | NO_LINKS | getattr(os, "O_CLOEXEC", 0)
     try:
         return os.open(path, os.O_RDWR | flags, 0o666)
@@ -219,7 +258,8 @@ def _waited_for(descriptor: int, place: str, waits: Callable[[], None]) -> bool:
     with Progress(f"waiting for another process that makes {os.path.basename(place)}") as progress:
         while True:
             try:
-                # Asked again and again, not waited for: Ctrl-C, Python's end and the progress are heard in between.
+                # Asked again and again, not waited for: Ctrl-C, Python's end and the progress are
+                # heard in between.
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 return True
             except BlockingIOError:
@@ -240,24 +280,29 @@ def _is_there(descriptor: int, path: str) -> bool:
 
 @contextlib.contextmanager
 def whole(place: str, *, is_alone: bool) -> Iterator[str]:
-    """Yield the path of a new file; behind the block it is flushed and gets its name. An error leaves nothing of it.
+    """Yield the path of a new file; behind the block it is flushed and gets its name. An error
+    leaves nothing of it.
 
     Args:
         place: its name.
         is_alone: True if the caller holds the lock.
     """
-    # Without the lock another process of this machine may be writing its part now: then only old parts go.
+    # Without the lock another process of this machine may be writing its part now: then only old
+    # parts go.
     _remove_parts(place, f"{PART}{machine()}" if is_alone else None)
     part = f"{place}{PART}{machine()}-{os.urandom(4).hex()}"
     try:
         yield part
         descriptor = os.open(part, os.O_RDWR | NO_LINKS)
         try:
-            os.fsync(descriptor)  # before the rename: after a crash the name means a whole file or none
+            os.fsync(
+                descriptor
+            )  # before the rename: after a crash the name means a whole file or none
             num_bytes = os.fstat(descriptor).st_size
         finally:
             os.close(descriptor)
-        # Atomic on one disk: others see the old file or the new one, and a file that is open stays as it is.
+        # Atomic on one disk: others see the old file or the new one, and a file that is open stays
+        # as it is.
         os.replace(part, place)
     finally:
         with signalsafe.suppress(OSError):
@@ -268,8 +313,8 @@ def whole(place: str, *, is_alone: bool) -> Iterator[str]:
 def _remove_parts(place: str, own_suffix: str | None) -> None:
     """Remove the parts of processes that were killed while they wrote this file.
 
-    A lock keeps out the other processes of this machine, whose parts end in ``own_suffix``, but not everywhere those of
-    other machines that share the folder: parts that grew lately stay.
+    A lock keeps out the other processes of this machine, whose parts end in ``own_suffix``, but not
+    everywhere those of other machines that share the folder: parts that grew lately stay.
     """
     home, name = os.path.split(place)
     part = re.compile(re.escape(name + PART) + "[0-9a-f]{8}-[0-9a-f]{8}")
@@ -301,9 +346,13 @@ def _nowhere(failures: Sequence[tuple[str, OSError]]) -> FileError:
 
 
 def _write_error(place: str, error: OSError) -> FileError:
-    remedy = REMEDIES.get(error.errno or 0, f"check the disk (dmesg); set {FOLDER} to another folder")
+    remedy = REMEDIES.get(
+        error.errno or 0, f"check the disk (dmesg); set {FOLDER} to another folder"
+    )
     if error.errno in FULL:
         remedy = f"make room ({folder()} may be removed at any time), or set {FOLDER} to a folder with room"
     elif error.errno == errno.EFBIG:
         remedy = f"allow larger files (ulimit -f unlimited), or set {FOLDER} to a folder whose disk has no such limit"
-    return FileError(f"{place} cannot be written", cause=str(error.strerror or error), remedy=remedy)
+    return FileError(
+        f"{place} cannot be written", cause=str(error.strerror or error), remedy=remedy
+    )

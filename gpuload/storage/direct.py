@@ -1,8 +1,9 @@
 """Direct reads: bytes of files into the memory of a GPU, by kvikio.
 
-Path    with GPUDirect Storage (cuFile, NVIDIA's driver nvidia-fs, a file system that takes part) the bytes go from the
-        disk to the GPU. Where one of these is missing, kvikio is in its compatibility mode, and reads by way of the
-        host. ``DirectReader.path`` says which of the two it is.
+Path    with GPUDirect Storage (cuFile, NVIDIA's driver nvidia-fs, a file system that takes part)
+        the bytes go from the disk to the GPU. Where one of these is missing, kvikio is in its
+        compatibility mode, and reads by way of the host. ``DirectReader.path`` says which of the
+        two it is.
 Files   opened when they are first read, and compared with their stamps before and after each read.
 Source  kvikio 26.10: https://docs.rapids.ai/api/kvikio/stable/runtime_settings/
 """
@@ -47,15 +48,18 @@ def is_installed() -> bool:
 
 
 def is_readable(files: Files) -> bool:
-    """Return True if files can be read directly: those of this machine that hold what the user stored in them."""
+    """Return True if files can be read directly: those of this machine that hold what the user
+    stored in them."""
     return not files.seals and not any_is_remote(files.paths)
 
 
 class DirectReader:
-    """Reads extents of files into arrays on a GPU; any number of threads may use it at the same time.
+    """Reads extents of files into arrays on a GPU; any number of threads may use it at the same
+    time.
 
     Args:
-        num_threads: of kvikio's pool, which this process has one of; the variable KVIKIO_NTHREADS goes before.
+        num_threads: of kvikio's pool, which this process has one of; the variable KVIKIO_NTHREADS
+            goes before.
 
     Raises:
         MissingPackageError: kvikio is not installed, or not for this version of CUDA.
@@ -66,9 +70,16 @@ class DirectReader:
             self._kvikio = signalsafe.import_package("kvikio")
             self._defaults = signalsafe.import_package("kvikio.defaults")
             self._driver = signalsafe.import_package("kvikio.cufile_driver")
-        except Exception as error:  # the package has types of its own for a library of CUDA that is not there
-            cause = error if isinstance(error, ImportError) else ImportError(_text(error))
-            raise missing_package("kvikio", needed_for="direct=True", extra="gds", error=cause) from None
+        except (
+            Exception
+        ) as error:  # the package has types of its own for a library of CUDA that is not there
+            if isinstance(error, ImportError):
+                cause = error
+            else:
+                cause = ImportError(_text(error))
+            raise missing_package(
+                "kvikio", needed_for="direct=True", extra="gds", error=cause
+            ) from None
         if THREADS_VARIABLE not in os.environ:
             self._defaults.set("num_threads", num_threads)
         self._files: OrderedDict[tuple[str, Stamp], Any] = OrderedDict()
@@ -83,13 +94,20 @@ class DirectReader:
             reason = "the driver of GPUDirect Storage, nvidia-fs, is not loaded"
         else:
             small = self._defaults.get("gds_threshold")
-            return Path(True, f"GPUDirect Storage, but for reads of less than {small} bytes, which pass the host")
-        return Path(False, f"kvikio's compatibility mode, which reads by way of the host ({reason})")
+            return Path(
+                True,
+                f"GPUDirect Storage, but for reads of less than {small} bytes, which pass the host",
+            )
+        return Path(
+            False, f"kvikio's compatibility mode, which reads by way of the host ({reason})"
+        )
 
     def read(self, files: Files, extents: Extents, out: Any, begins: Int64s) -> None:
-        """Read the bytes of extent i to ``out[begins[i] : begins[i] + lengths[i]]``, and wait until they are there.
+        """Read the bytes of extent i to ``out[begins[i] : begins[i] + lengths[i]]``, and wait until
+        they are there.
 
-        No work of a GPU is ordered before or behind it: nothing that was queued may still use ``out``.
+        No work of a GPU is ordered before or behind it: nothing that was queued may still use
+        ``out``.
 
         Args:
             files: the files.
@@ -106,8 +124,17 @@ class DirectReader:
         order = np.lexsort((extents.offsets, extents.files))
         order = order[extents.lengths[order] > 0]
         extents, begins = join_neighbours(extents.take(order), begins[order])
-        handles = {number: self._open(files, number) for number in np.unique(extents.files).tolist()}
-        pieces = list(zip(extents.files.tolist(), extents.offsets.tolist(), extents.lengths.tolist(), strict=True))
+        handles = {
+            number: self._open(files, number) for number in np.unique(extents.files).tolist()
+        }
+        pieces = list(
+            zip(
+                extents.files.tolist(),
+                extents.offsets.tolist(),
+                extents.lengths.tolist(),
+                strict=True,
+            )
+        )
         answers = list[Any]()
         try:
             for (file, offset, length), begin in zip(pieces, begins.tolist(), strict=True):
@@ -117,23 +144,33 @@ class DirectReader:
         else:
             refusals = []
         finally:
-            # All of them, whatever failed: kvikio's threads write into ``out`` until each has answered.
-            waits = [self._wait(files, *piece, answer) for piece, answer in zip(pieces, answers, strict=False)]
+            # All of them, whatever failed: kvikio's threads write into ``out`` until each has
+            # answered.
+            waits = [
+                self._wait(files, *piece, answer)
+                for piece, answer in zip(pieces, answers, strict=False)
+            ]
         for number in handles:
             files.check(number)
         if failure := next(filter(None, [*waits, *refusals]), None):
             raise failure
 
-    def _wait(self, files: Files, number: int, offset: int, length: int, answer: Any) -> FileError | None:
-        """Wait for a read, and return its error: a read that is not waited for would write into memory of others."""
+    def _wait(
+        self, files: Files, number: int, offset: int, length: int, answer: Any
+    ) -> FileError | None:
+        """Wait for a read, and return its error: a read that is not waited for would write into
+        memory of others."""
         try:
             num_read = answer.get()
         except Exception as error:  # RuntimeError, MemoryError and more, as C++ has them
             return _unreadable(files, number, offset, length, _text(error))
-        return None if num_read == length else _unreadable(files, number, offset, length, f"it read {num_read} bytes")
+        if num_read == length:
+            return None
+        return _unreadable(files, number, offset, length, f"it read {num_read} bytes")
 
     def _open(self, files: Files, number: int) -> Any:
-        """Return kvikio's handle of a file, which is that of its stamp; it is closed with its last reference."""
+        """Return kvikio's handle of a file, which is that of its stamp; it is closed with its last
+        reference."""
         path, key = files.paths[number], (files.paths[number], files.stamp(number))
         with self._lock:
             handle = self._files.pop(key, None)
@@ -147,7 +184,8 @@ class DirectReader:
                         cause=f"kvikio: {_text(error)}",
                         remedy="read by way of the host, without direct=True",
                     ) from None
-                # kvikio opens a path, and another file may have got the name since the check before.
+                # kvikio opens a path, and another file may have got the name since the check
+                # before.
                 files.check_descriptor(number, handle.fileno())
             self._files[key] = handle
             # A thread that still reads from one keeps it: it is closed with the last reference.

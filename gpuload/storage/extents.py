@@ -42,8 +42,8 @@ class Extents:
 class Storage(Protocol):
     """Brings bytes of files into memory; any number of threads may use one at the same time.
 
-    Its maps and descriptors are released with the last reference: there is no method to close it, and a thread that
-    still reads keeps them.
+    Its maps and descriptors are released with the last reference: there is no method to close it,
+    and a thread that still reads keeps them.
 
     Attributes:
         how: one line for ``describe()``.
@@ -54,7 +54,8 @@ class Storage(Protocol):
     files: Files
 
     def read(self, extents: Extents, out: Bytes, begins: Int64s) -> None:
-        """Copy the bytes of extent i to ``out[begins[i] : begins[i] + lengths[i]]``; places must not overlap.
+        """Copy the bytes of extent i to ``out[begins[i] : begins[i] + lengths[i]]``; places must
+        not overlap.
 
         An extent without bytes is checked and touches no file.
 
@@ -64,17 +65,20 @@ class Storage(Protocol):
             begins: int64, one for each extent.
 
         Raises:
-            RecordIndexError: an extent lies outside its file, or its place outside ``out``; nothing was written.
+            RecordIndexError: an extent lies outside its file, or its place outside ``out``; nothing
+                was written.
             SpecError: the arrays are not of these kinds and lengths.
             ChangedFileError: a file changed since it was opened, or is gone.
             FileError: a file cannot be read.
         """
 
     def maps(self) -> Maps | None:
-        """Return the maps that the core copies from just as ``read`` does; None where only ``read`` can do it."""
+        """Return the maps that the core copies from just as ``read`` does; None where only ``read``
+        can do it."""
 
     def advise(self, extents: Extents) -> None:
-        """Ask the system to have these bytes in memory soon; returns at once, costs nothing where it cannot.
+        """Ask the system to have these bytes in memory soon; returns at once, costs nothing where
+        it cannot.
 
         Errors of files are left to ``read``, which will meet them again and name the file.
 
@@ -111,7 +115,11 @@ def plain(extents: Extents) -> Extents:
     Raises:
         SpecError: they have different lengths or several axes.
     """
-    files, offsets, lengths = _plain(extents.files), _plain(extents.offsets), _plain(extents.lengths)
+    files, offsets, lengths = (
+        _plain(extents.files),
+        _plain(extents.offsets),
+        _plain(extents.lengths),
+    )
     if not (files.ndim == 1 and files.shape == offsets.shape == lengths.shape):
         raise SpecError(
             f"extents of {files.shape} files, {offsets.shape} offsets and {lengths.shape} lengths",
@@ -141,9 +149,16 @@ def check_inside(files: Files, extents: Extents) -> None:
     Raises:
         RecordIndexError: one does not.
     """
-    wrong = (extents.files < 0) | (extents.files >= len(files)) | (extents.offsets < 0) | (extents.lengths < 0)
+    wrong = (
+        (extents.files < 0)
+        | (extents.files >= len(files))
+        | (extents.offsets < 0)
+        | (extents.lengths < 0)
+    )
     if not wrong.any():
-        wrong = extents.lengths > files.sizes[extents.files] - extents.offsets  # so said, no sum can overflow
+        wrong = (
+            extents.lengths > files.sizes[extents.files] - extents.offsets
+        )  # so said, no sum can overflow
     if wrong.any():
         raise outside(files, extents, int(np.flatnonzero(wrong)[0]))
 
@@ -160,15 +175,21 @@ def check_places(files: Files, extents: Extents, out: Bytes, begins: Int64s) -> 
 
 
 def outside(files: Files, extents: Extents, number: int) -> RecordIndexError:
-    """Return the error for an extent that is outside of its file, or whose target is outside of the array."""
-    file, offset, length = (int(array[number]) for array in (extents.files, extents.offsets, extents.lengths))
+    """Return the error for an extent that is outside of its file, or whose target is outside of the
+    array."""
+    file, offset, length = (
+        int(array[number]) for array in (extents.files, extents.offsets, extents.lengths)
+    )
     if not 0 <= file < len(files):
         subject, cause = f"bytes of file {file}", f"there are {len(files)} files"
     else:
         subject = f"{length} bytes at byte {offset} of {files.paths[file]}"
         inside = length >= 0 and offset >= 0 and length <= int(files.sizes[file]) - offset
         has = f"the file has {int(files.sizes[file])} bytes"
-        cause = "the place that they should go to lies outside the array" if inside else has
+        if inside:
+            cause = "the place that they should go to lies outside the array"
+        else:
+            cause = has
     return RecordIndexError(
         f"extent {number}, {subject}, is outside",
         cause=cause,

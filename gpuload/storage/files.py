@@ -1,10 +1,15 @@
-"""Files: the paths that the user's words mean, and a stamp of each file at its opening; many are opened side by side.
+"""Files: the paths that the user's words mean, and a stamp of each file at its opening; many are
+opened side by side.
 
-Order   a list keeps its order; the files of a wildcard are sorted, so that records have the same numbers everywhere.
-Links   are followed; but ``**`` enters each folder once, and no link that leads to a folder above it.
-Stamps  size, time of modification and inode of each file; a file whose stamp is another one later has changed.
+Order   a list keeps its order; the files of a wildcard are sorted, so that records have the same
+numbers everywhere.
+Links   are followed; but ``**`` enters each folder once, and no link that leads to a folder above
+it.
+Stamps  size, time of modification and inode of each file; a file whose stamp is another one later
+has changed.
 Remote  the URL of an object takes the place of a path, and a `objects.Reader` that of a descriptor.
-Many    files of a manifest have their paths in arrays (`paths.py`), and no inodes, which differ between machines.
+Many    files of a manifest have their paths in arrays (`paths.py`), and no inodes, which differ
+between machines.
 Memory  three int64 numbers and a path a file; no file is kept open.
 """
 
@@ -63,13 +68,19 @@ Result = TypeVar("Result")
 
 NUM_THREADS = 4  # that open files while storage is slow
 WAITED = 2.0  # a chunk that took so many times its processor time had to wait
-ONE_REQUEST_BYTES = 1 << 17  # storage commonly returns so much at once, as fast as the first page alone
+ONE_REQUEST_BYTES = (
+    1 << 17
+)  # storage commonly returns so much at once, as fast as the first page alone
 ADVISE = getattr(os, "posix_fadvise", None)  # not every system has it
 log = logging.getLogger("gpuload")
 READ_AT = getattr(os, "preadv", None)  # nor this
-MOST_CHUNK = 64 if ADVISE is not None else 1  # files a thread has open, to ask for all before it reads the first
+MOST_CHUNK = (
+    64 if ADVISE is not None else 1
+)  # files a thread has open, to ask for all before it reads the first
 # Non-blocking: opening a pipe must not wait for its writer. Binary: Windows would change line ends.
-OPEN_FLAGS = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_CLOEXEC", "O_NONBLOCK", "O_BINARY"))
+OPEN_FLAGS = os.O_RDONLY | sum(
+    getattr(os, name, 0) for name in ("O_CLOEXEC", "O_NONBLOCK", "O_BINARY")
+)
 REMEDIES = {
     errno.EMFILE: "let this process open more files: ulimit -n 4096 in the shell that starts it, or close some",
     errno.ENFILE: "close files in other processes: all of them together have as many open as the system allows",
@@ -78,25 +89,36 @@ REMEDIES = {
     errno.ESTALE: "mount the file server again: the file was replaced there",
 }
 LARGEST_READ = 1 << 30  # Linux reads at most 0x7ffff000 bytes a call
-SAMPLED_FILES, SAMPLED_PIECES, PIECE_BYTES = 32, 64, 4096  # of a digest: some milliseconds on a local disk
+SAMPLED_FILES, SAMPLED_PIECES, PIECE_BYTES = (
+    32,
+    64,
+    4096,
+)  # of a digest: some milliseconds on a local disk
 WILDCARDS = frozenset("*?[")
 URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # pathlib makes one slash of two; C:/ is a drive
-MOST_NAMES, SIMILARITY = 10_000, 0.75  # names of a folder that are compared with a wrong one; 1 is the same name
+MOST_NAMES, SIMILARITY = (
+    10_000,
+    0.75,
+)  # names of a folder that are compared with a wrong one; 1 is the same name
 SHARD = re.compile(
-    r"(?P<before>.*[-_.])(?P<number>\d{1,9})(?P<of>[-_]of[-_])(?P<total>\d{1,9})(?P<behind>[^/]*)", re.DOTALL
+    r"(?P<before>.*[-_.])(?P<number>\d{1,9})(?P<of>[-_]of[-_])(?P<total>\d{1,9})(?P<behind>[^/]*)",
+    re.DOTALL,
 )
 MOST_SHARDS = 1 << 16  # of which each that is not named is looked for
 GZIP = b"\x1f\x8b"  # RFC 1952, section 2.3.1
 
 
 def as_folder(argument: Paths) -> str | None:
-    """Return the absolute path of a single folder; None for others, and for an empty text, of an unset variable.
+    """Return the absolute path of a single folder; None for others, and for an empty text, of an
+    unset variable.
 
     The URL of a folder of an object store ends in a slash.
     """
     if isinstance(argument, Remote):
         urls = argument.object_urls()
-        return urls[0] if len(urls) == 1 and urls[0].endswith("/") else None
+        if len(urls) == 1 and urls[0].endswith("/"):
+            return urls[0]
+        return None
     if (
         not isinstance(argument, (str, os.PathLike))
         or not isinstance(os.fspath(argument), str)
@@ -111,7 +133,8 @@ def as_folder(argument: Paths) -> str | None:
 
 
 def expand(paths: Paths, *, is_quiet: bool = False) -> list[str]:
-    """Return the absolute paths of files: those of a list in its order, those of a wildcard sorted; URLs, too.
+    """Return the absolute paths of files: those of a list in its order, those of a wildcard sorted;
+    URLs, too.
 
         expand(["b.npy", "a.npy"])     b.npy a.npy
         expand("s3://bucket/*.npy")    s3://bucket/a.npy s3://bucket/b.npy
@@ -119,22 +142,25 @@ def expand(paths: Paths, *, is_quiet: bool = False) -> list[str]:
         expand(["z/*.npy", "a.npy"])   z/1.npy z/2.npy a.npy
 
     Args:
-        paths: a path, a string with the wildcards ``* ? [...] **``, URLs with the settings of their store (`Remote`),
-            or a list of these. ``~`` is the home folder. A wildcard never means a directory, and no
-            hidden file or one in a folder of the system (`hidden.py`) unless it has the same first character. The name
-            of an existing file is no wildcard.
-        is_quiet: True: no warning of shards that are missing, for whoever passes the result to a reader that looks
-            for them itself.
+        paths: a path, a string with the wildcards ``* ? [...] **``, URLs with the settings of their
+            store (`Remote`), or a list of these. ``~`` is the home folder. A wildcard never means a
+            directory, and no hidden file or one in a folder of the system (`hidden.py`) unless it
+            has the same first character. The name of an existing file is no wildcard.
+        is_quiet: True: no warning of shards that are missing, for whoever passes the result to a
+            reader that looks for them itself.
 
     Raises:
         MissingFileError: a wildcard matches no file.
         UnreadableFileError, FileError: a folder in which a wildcard looks cannot be read.
-        SpecError: no path at all, something that is no path, one that is not on this machine, or a file named twice.
+        SpecError: no path at all, something that is no path, one that is not on this machine, or a
+            file named twice.
     """
     names = as_list(paths)
     files = [path for name in names for path in _matches(name)]
     if not files:
-        raise SpecError("no paths", cause="the list of paths is empty", remedy="name at least one file")
+        raise SpecError(
+            "no paths", cause="the list of paths is empty", remedy="name at least one file"
+        )
     check_named_once(files)
     if not is_quiet:
         warn_of_missing_shards(files)
@@ -150,14 +176,21 @@ def warn_of_missing_shards(files: Sequence[str]) -> None:
     for path in files:
         if "of" in path and (match := SHARD.fullmatch(path)) is not None:
             end = f"{match['of']}{match['total']}"
-            numbers_of.setdefault((match["before"], end, match["behind"]), []).append(match["number"])
+            numbers_of.setdefault((match["before"], end, match["behind"]), []).append(
+                match["number"]
+            )
     for (before, end, behind), numbers in numbers_of.items():
         present, count = set(map(int, numbers)), int(end[4:])
         if count > MOST_SHARDS or len(present) >= count:
             continue
         first = 1 if count in present else 0  # counted from 0 by most, from 1 by some
         absent = sorted(set(range(first, first + count)) - present)
-        lost = _absent_files([like(files[0], f"{before}{number:0{len(numbers[0])}}{end}{behind}") for number in absent])
+        lost = _absent_files(
+            [
+                like(files[0], f"{before}{number:0{len(numbers[0])}}{end}{behind}")
+                for number in absent
+            ]
+        )
         if lost:
             log.warning(
                 "%d of %d shards are missing, the first is %s; their records are not read. Copy them, or rename the "
@@ -167,21 +200,26 @@ def warn_of_missing_shards(files: Sequence[str]) -> None:
 
 
 def _absent_files(paths: Sequence[str]) -> list[str]:
-    """Return those paths of one folder at which there is no file; of a store by one listing, if it has one."""
+    """Return those paths of one folder at which there is no file; of a store by one listing, if it
+    has one."""
     if not is_remote(paths[0]):
         return [path for path in paths if not signalsafe.exists(path)]
     try:
         names = set(objects.names_in(like(paths[0], os.path.dirname(paths[0]))))
-    except GpuloadError:  # a web server has none: its files were named one by one, and no more is known
+    except (
+        GpuloadError
+    ):  # a web server has none: its files were named one by one, and no more is known
         return []
     return [path for path in paths if os.path.basename(path) not in names]
 
 
 def expand_folders(paths: Paths, *, is_quiet: bool = False) -> list[str]:
-    """Return the absolute paths of folders: those of a list in its order, those of a wildcard sorted.
+    """Return the absolute paths of folders: those of a list in its order, those of a wildcard
+    sorted.
 
     Args:
-        paths: as for ``expand``, but a wildcard means folders; other names are returned whatever they are.
+        paths: as for ``expand``, but a wildcard means folders; other names are returned whatever
+            they are.
         is_quiet: as for ``expand``.
 
     Raises:
@@ -190,7 +228,9 @@ def expand_folders(paths: Paths, *, is_quiet: bool = False) -> list[str]:
     """
     folders = [folder for name in as_list(paths) for folder in _matching_folders(name)]
     if not folders:
-        raise SpecError("no paths", cause="the list of paths is empty", remedy="name at least one folder")
+        raise SpecError(
+            "no paths", cause="the list of paths is empty", remedy="name at least one folder"
+        )
     check_named_once(folders)
     if not is_quiet:
         warn_of_missing_shards([folder.rstrip("/") for folder in folders])
@@ -206,7 +246,9 @@ def join(folder: str, *names: str) -> str:
 
 def names_in(folder: str) -> list[str]:
     """Return the names of the files and folders in a folder; none if there is no such folder."""
-    return objects.names_in(folder) if is_remote(folder) else [entry.name for entry in _entries(folder, "*")]
+    if is_remote(folder):
+        return objects.names_in(folder)
+    return [entry.name for entry in _entries(folder, "*")]
 
 
 def files_below(folder: str) -> list[str]:
@@ -220,7 +262,10 @@ def _matching_folders(name: Path) -> list[str]:
     """Return the absolute paths of one folder or wildcard."""
     if isinstance(name, Remote):
         return [folder for url in name.object_urls() for folder in objects.folders_of(url)]
-    text = os.path.expanduser(os.fspath(name)) if isinstance(name, (str, os.PathLike)) else name
+    if isinstance(name, (str, os.PathLike)):
+        text = os.path.expanduser(os.fspath(name))
+    else:
+        text = name
     if isinstance(text, str) and is_remote(text):
         return objects.folders_of(text)
     if (
@@ -232,14 +277,22 @@ def _matching_folders(name: Path) -> list[str]:
         return _matches(name)
     folders, path = [os.sep], os.path.abspath(text)
     for part in filter(None, path.split(os.sep)):
-        folders = [inner for folder in folders for inner in _folders(folder, part) if signalsafe.is_folder(inner)]
+        folders = [
+            inner
+            for folder in folders
+            for inner in _folders(folder, part)
+            if signalsafe.is_folder(inner)
+        ]
     if not folders:
-        raise MissingFileError(f"no folder matches {text}", cause="there is none", remedy="check the wildcard")
+        raise MissingFileError(
+            f"no folder matches {text}", cause="there is none", remedy="check the wildcard"
+        )
     return sorted(set(folders))
 
 
 def as_list(paths: Paths) -> list[Path]:
-    """Return the paths or wildcards of an argument as a list; raises ``SpecError`` for a set, which has no order."""
+    """Return the paths or wildcards of an argument as a list; raises ``SpecError`` for a set, which
+    has no order."""
     if isinstance(paths, (set, frozenset)):
         raise SpecError(
             f"paths in a {type(paths).__name__}",
@@ -257,20 +310,24 @@ def as_list(paths: Paths) -> list[Path]:
 def check_named_once(paths: Sequence[str]) -> None:
     """Refuse a file that is named twice, also by way of a link to its folder.
 
-    Only folders are resolved, which are few: to resolve each of a million paths takes half a minute. So links to one
-    file that have names of their own are different files.
+    Only folders are resolved, which are few: to resolve each of a million paths takes half a
+    minute. So links to one file that have names of their own are different files.
     """
     folders: dict[str, str] = {}
     first: dict[tuple[str, str], str] = {}
     for path in paths:
         folder, name = os.path.split(path_of(path))
         if folder not in folders:
-            folders[folder] = folder if is_remote(path) else os.path.realpath(folder)
+            if is_remote(path):
+                folders[folder] = folder
+            else:
+                folders[folder] = os.path.realpath(folder)
         before = first.setdefault((folders[folder], name), path)
         if before is not path:
             raise SpecError(
                 f"{path} is named twice",
-                cause="two of the paths or wildcards mean the same file" + (f", also as {before}" * (before != path)),
+                cause="two of the paths or wildcards mean the same file"
+                + (f", also as {before}" * (before != path)),
                 remedy="name it once; files, numbers = numpy.unique(paths, return_inverse=True) are the different "
                 "ones, and source.select(numbers) of a source of these has a record for each of the paths",
             )
@@ -297,7 +354,10 @@ def _matches(name: Path) -> list[str]:
         return [path]
     matches = sorted(set(_wildcard(path)))
     if not matches:
-        bracket = "; [...] means one of the characters in it, and [[] means the bracket itself" if "[" in text else ""
+        if "[" in text:
+            bracket = "; [...] means one of the characters in it, and [[] means the bracket itself"
+        else:
+            bracket = ""
         raise MissingFileError(
             f"no file matches {text}",
             cause=_why_none_matches(path),
@@ -321,7 +381,8 @@ def _check_text(text: str) -> None:
 
 
 def check_name(text: str) -> None:
-    """Raise ``SpecError`` for characters that no file's name can hold; Python would raise a ValueError at first use.
+    """Raise ``SpecError`` for characters that no file's name can hold; Python would raise a
+    ValueError at first use.
 
     Raises:
         SpecError: a character is NUL, or half of a surrogate pair.
@@ -336,19 +397,27 @@ def check_name(text: str) -> None:
         ) from None
     if b"\0" in raw:
         raise SpecError(
-            f"{text!r} as a path", cause="no file's name can hold the character NUL", remedy="cut the name before it"
+            f"{text!r} as a path",
+            cause="no file's name can hold the character NUL",
+            remedy="cut the name before it",
         )
 
 
 def _wildcard(path: str) -> list[str]:
-    """Return the files of an absolute path with wildcards, folder by folder; `glob` enters links for ever."""
+    """Return the files of an absolute path with wildcards, folder by folder; `glob` enters links
+    for ever."""
     drive, rest = os.path.splitdrive(path)
     parts = [part for part in rest.split(os.sep) if part]
     folders = [os.path.join(drive, os.sep)]
     for part in parts if parts[-1] == "**" else parts[:-1]:
         folders = [inner for folder in folders for inner in _folders(folder, part)]
     if parts[-1] == "**":
-        return [entry.path for folder in folders for entry in _entries(folder, "*") if not is_folder(entry)]
+        return [
+            entry.path
+            for folder in folders
+            for entry in _entries(folder, "*")
+            if not is_folder(entry)
+        ]
     return [file for folder in folders for file in _files(folder, parts[-1])]
 
 
@@ -359,7 +428,12 @@ def _why_none_matches(path: str) -> str:
     folder = os.path.join(drive, os.sep)
     folders = [folder]
     for part in parts[:-1]:
-        folders = [inner for outer in folders for inner in _folders(outer, part) if signalsafe.is_folder(inner)]
+        folders = [
+            inner
+            for outer in folders
+            for inner in _folders(outer, part)
+            if signalsafe.is_folder(inner)
+        ]
         if not folders:
             return f"{folder} holds no folder {part}"
         folder = os.path.join(folder, part)
@@ -380,7 +454,9 @@ def _files(folder: str, part: str) -> list[str]:
     """Return the files that the last part of a path means inside a folder."""
     path = os.path.join(folder, part)
     if not WILDCARDS.intersection(part) or signalsafe.exists(path, follow=False):
-        return [path] if signalsafe.exists(path, follow=False) and not signalsafe.is_folder(path) else []
+        if signalsafe.exists(path, follow=False) and not signalsafe.is_folder(path):
+            return [path]
+        return []
     return [entry.path for entry in _entries(folder, part) if not is_folder(entry)]
 
 
@@ -407,7 +483,8 @@ def _folders_below(root: str) -> Iterator[str]:
 
 
 def leads_above(path: str, folder: str) -> bool:
-    """Return True for a link to a folder in which another one lies: not all that is there lies below that one."""
+    """Return True for a link to a folder in which another one lies: not all that is there lies
+    below that one."""
     if not os.path.islink(path):
         return False
     return os.path.realpath(folder).startswith(os.path.join(os.path.realpath(path), ""))
@@ -419,7 +496,8 @@ def _is_inside(inner: str, outer: str) -> bool:
 
 
 def _entries(folder: str, pattern: str) -> list[os.DirEntry[str]]:
-    """Return the entries of a folder whose names match, without hidden ones; [] if there is no such folder."""
+    """Return the entries of a folder whose names match, without hidden ones; [] if there is no such
+    folder."""
     try:
         with os.scandir(folder) as entries:
             visible = {entry.name: entry for entry in entries if may_mean(pattern, entry.name)}
@@ -440,7 +518,8 @@ def is_folder(entry: os.DirEntry[str]) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Seal:
-    """The length and checksums of the content of a kept file (`keptfile.py`), which begins at byte 0.
+    """The length and checksums of the content of a kept file (`keptfile.py`), which begins at byte
+    0.
 
     Attributes:
         content_bytes: the length of the content.
@@ -459,10 +538,13 @@ class Files:
 
     Attributes:
         paths: absolute paths.
-        stamps: int64 ``[num_files, 3]``: size in bytes, time of modification in ns, inode or 0 where that is not known.
+        stamps: int64 ``[num_files, 3]``: size in bytes, time of modification in ns, inode or 0
+            where that is not known.
         names: of the files in errors and in the digest; by default without their folders.
-        seals: the seal of each file that gpuload wrote, None for a file of the user; empty if all are the user's.
-        fingerprints: of sources of these files, by the digest of the arguments that open them; from a manifest.
+        seals: the seal of each file that gpuload wrote, None for a file of the user; empty if all
+            are the user's.
+        fingerprints: of sources of these files, by the digest of the arguments that open them; from
+            a manifest.
         manifest: the path of the manifest that lists the files; "" if none does.
     """
 
@@ -512,7 +594,8 @@ class Files:
 
     @contextlib.contextmanager
     def naming_manifest(self, number: int) -> Iterator[None]:
-        """Have the error for an object that changed name the manifest that lists it, if one does."""
+        """Have the error for an object that changed name the manifest that lists it, if one
+        does."""
         try:
             yield
         except ChangedFileError as error:
@@ -532,7 +615,8 @@ class Files:
         """
         self.check(number)
         try:
-            # The core says only that it failed; opening the file once more gives the system's reason.
+            # The core says only that it failed; opening the file once more gives the system's
+            # reason.
             os.close(os.open(self.paths[number], OPEN_FLAGS))
         except OSError as error:
             return open_error(self.paths[number], error)
@@ -544,15 +628,18 @@ class Files:
 
     @contextlib.contextmanager
     def open_file(self, number: int, ahead_bytes: int = objects.AHEAD_BYTES) -> Iterator[Handle]:
-        """Yield a descriptor of a file after a check that it did not change since it was first opened.
+        """Yield a descriptor of a file after a check that it did not change since it was first
+        opened.
 
         Of an object it yields a `objects.Reader`, which checks each piece that it reads.
 
-        The check is of the open file, not of its path: two files that change places would pass a check of the path.
+        The check is of the open file, not of its path: two files that change places would pass a
+        check of the path.
 
         Args:
             number: of the file.
-            ahead_bytes: of an object, that may be asked for with a piece: for those who read from place to place a few.
+            ahead_bytes: of an object, that may be asked for with a piece: for those who read from
+                place to place a few.
 
         Raises:
             ChangedFileError: the file changed, or is gone.
@@ -576,7 +663,8 @@ class Files:
 
     @contextlib.contextmanager
     def open_binary(self, number: int) -> Iterator[BinaryIO]:
-        """Yield a file as a binary file of Python's, for libraries that read files; the checks of ``open_file``.
+        """Yield a file as a binary file of Python's, for libraries that read files; the checks of
+        ``open_file``.
 
         Raises:
             ChangedFileError: the file changed since it was first opened, or while it was open here.
@@ -585,7 +673,9 @@ class Files:
         with self.open_file(number) as handle:
             yield cast(
                 BinaryIO,
-                objects.File(handle) if isinstance(handle, objects.Reader) else io.FileIO(handle, closefd=False),
+                objects.File(handle)
+                if isinstance(handle, objects.Reader)
+                else io.FileIO(handle, closefd=False),
             )
             self.check_descriptor(number, handle)
 
@@ -612,27 +702,28 @@ class Files:
             raise self.changed(number, f"it ends at byte {offset + num_read}")
 
     def digest(self, *details: object) -> str:
-        """Return a short text made of names, sizes and a sample of the bytes of the files, and of ``details``.
+        """Return a short text made of names, sizes and a sample of the bytes of the files, and of
+        ``details``.
 
-        The sample is SAMPLED_PIECES pieces of PIECE_BYTES, evenly spread over the files, at most SAMPLED_FILES of them,
-        from the first to the last, and in each file from its beginning to its end. Folders and times are left out.
+        The sample is SAMPLED_PIECES pieces of PIECE_BYTES, evenly spread over the files, at most
+        SAMPLED_FILES of them, from the first to the last, and in each file from its beginning to
+        its end. Folders and times are left out.
 
         Raises:
             ChangedFileError, FileError: one of the files in the sample changed, or cannot be read.
         """
-        # Saved states hold this text, as the fingerprint of their source: with other pieces, or another order, states
-        # of today would be refused.
+        # Saved states hold this text, as the fingerprint of their source: with other pieces, or
+        # another order, states of today would be refused.
         text = hashlib.sha256()
         for part in _pieces_of_repr(self.names, details):
             text.update(part.encode("utf-8", "surrogateescape"))
         # Little-endian, so that a state goes on on a machine of the other kind.
         text.update(np.ascontiguousarray(self.sizes, "<i8").tobytes())
         numbers = _spread(len(self), SAMPLED_FILES)
-        pieces = (
-            parallel_map(self._sample, numbers, objects.REQUESTS)
-            if any_is_remote([self.paths[number] for number in numbers])
-            else by_chunks(lambda chunk: [self._sample(number) for number in chunk], numbers)
-        )
+        if any_is_remote([self.paths[number] for number in numbers]):
+            pieces = parallel_map(self._sample, numbers, objects.REQUESTS)
+        else:
+            pieces = by_chunks(lambda chunk: [self._sample(number) for number in chunk], numbers)
         for piece in pieces:
             text.update(piece)
         return text.hexdigest()[:16]
@@ -652,7 +743,8 @@ class Files:
 
 
 def _pieces_of_repr(names: Sequence[str], details: tuple[object, ...]) -> Iterator[str]:
-    """Yield the pieces of ``repr((tuple(names), details))``: of millions of names the whole would be gigabytes."""
+    """Yield the pieces of ``repr((tuple(names), details))``: of millions of names the whole would
+    be gigabytes."""
     yield "(("
     for first in range(0, len(names), CHUNK):
         yield ", " * (first > 0) + ", ".join(map(repr, names[first : first + CHUNK]))
@@ -675,12 +767,15 @@ def are_remote(paths: Sequence[str]) -> NDArray[np.bool_]:
 
 def any_is_remote(paths: Sequence[str]) -> bool:
     """Return True if a path is a URL."""
-    folders = paths.folders.between(0, len(paths.folders)) if isinstance(paths, PackedPaths) else paths
+    folders = (
+        paths.folders.between(0, len(paths.folders)) if isinstance(paths, PackedPaths) else paths
+    )
     return any(map(is_remote, folders))
 
 
 def _spread(length: int, max_count: int) -> list[int]:
-    """Return at most ``max_count`` of the numbers ``0 .. length - 1``, evenly spread, with the first and the last."""
+    """Return at most ``max_count`` of the numbers ``0 .. length - 1``, evenly spread, with the
+    first and the last."""
     count = min(length, max_count)
     return sorted({i * (length - 1) // max(1, count - 1) for i in range(count)})
 
@@ -690,9 +785,10 @@ def look_at(
 ) -> tuple[Files, list[Result]]:
     """Return the files, and the result of ``use`` for the beginning of each.
 
-    If storage is slow, threads open the files, and request all beginnings of a chunk before they wait for the first:
-    small files as a whole if all of them fit into memory, since one request returns them anyway, and a second one would
-    be made for the rest. The progress is shown after a second (`progress`).
+    If storage is slow, threads open the files, and request all beginnings of a chunk before they
+    wait for the first: small files as a whole if all of them fit into memory, since one request
+    returns them anyway, and a second one would be made for the rest. The progress is shown after a
+    second (`progress`).
 
     Args:
         paths: absolute paths, from ``expand``.
@@ -709,34 +805,46 @@ def look_at(
         return [(stamp, use(path, stamp[0], head)) for path, (stamp, head) in looks]
 
     with Progress("reading headers" if head_bytes else "opening files") as progress:
-        looks = by_chunks(look, paths, lambda num_done: progress.show(num_done, len(paths), "files"))
+        looks = by_chunks(
+            look, paths, lambda num_done: progress.show(num_done, len(paths), "files")
+        )
     stamps = np.array([stamp for stamp, _ in looks], np.int64).reshape(-1, 3)
     return Files(tuple(paths), stamps), [result for _, result in looks]
 
 
 def _look(paths: Sequence[str], head_bytes: int, whole_bytes: int) -> list[tuple[Stamp, bytes]]:
-    """Return stamp and beginning of a few files; files of at most ``whole_bytes`` bytes are requested as a whole."""
+    """Return stamp and beginning of a few files; files of at most ``whole_bytes`` bytes are
+    requested as a whole."""
     if any(map(is_remote, paths)):
         return _look_at_objects(paths, head_bytes)
     open_files: list[tuple[str, int, os.stat_result]] = []
     try:
         for path in paths:
-            # All are opened, and asked for, before the first is read: their requests are under way side by side.
+            # All are opened, and asked for, before the first is read: their requests are under way
+            # side by side.
             open_files.append((path, *_open(path)))
             _, descriptor, status = open_files[-1]
             if head_bytes:
-                _ask_for(descriptor, status.st_size if status.st_size <= whole_bytes else head_bytes)
-        return [(stamp_of(status), _head(path, descriptor, head_bytes)) for path, descriptor, status in open_files]
+                _ask_for(
+                    descriptor, status.st_size if status.st_size <= whole_bytes else head_bytes
+                )
+        return [
+            (stamp_of(status), _head(path, descriptor, head_bytes))
+            for path, descriptor, status in open_files
+        ]
     finally:
         for _, descriptor, _ in open_files:
             os.close(descriptor)
 
 
 def _look_at_objects(paths: Sequence[str], head_bytes: int) -> list[tuple[Stamp, bytes]]:
-    """Return stamp and beginning of paths of which some are URLs; their requests are under way together."""
+    """Return stamp and beginning of paths of which some are URLs; their requests are under way
+    together."""
 
     def look(path: str) -> tuple[Stamp, bytes]:
-        return objects.look_at_listing(path, head_bytes) if is_remote(path) else _look([path], head_bytes, 0)[0]
+        if is_remote(path):
+            return objects.look_at_listing(path, head_bytes)
+        return _look([path], head_bytes, 0)[0]
 
     return parallel_map(look, paths, objects.REQUESTS)
 
@@ -760,7 +868,8 @@ def _open(path: str) -> tuple[int, os.stat_result]:
 
 
 def _ask_for(descriptor: int, num_bytes: int) -> None:
-    """Request the first bytes of a file without waiting for them; on a system without such a call, reading waits."""
+    """Request the first bytes of a file without waiting for them; on a system without such a call,
+    reading waits."""
     if ADVISE is not None:
         with signalsafe.suppress(OSError):
             ADVISE(descriptor, 0, num_bytes, os.POSIX_FADV_WILLNEED)
@@ -769,21 +878,26 @@ def _ask_for(descriptor: int, num_bytes: int) -> None:
 def _head(path: str, descriptor: int, num_bytes: int) -> bytes:
     head = bytearray(num_bytes)
     try:
-        num_read = read_at(descriptor, memoryview(head), 0) if num_bytes else 0
+        if num_bytes:
+            num_read = read_at(descriptor, memoryview(head), 0)
+        else:
+            num_read = 0
     except OSError as error:
         raise open_error(path, error) from None
     return bytes(head[:num_read])
 
 
 def open_binary(path: str) -> BinaryIO:
-    """Return a file of Python's, open for reading, for libraries that read files; of an object, too."""
+    """Return a file of Python's, open for reading, for libraries that read files; of an object,
+    too."""
     if is_remote(path):
         return cast(BinaryIO, objects.File(objects.Reader(path, objects.look(path, 0)[0])))
     return open(open_regular(path), "rb")
 
 
 def open_regular(path: str) -> int:
-    """Return the descriptor of a regular file; a pipe, which could be waited for without end, is refused."""
+    """Return the descriptor of a regular file; a pipe, which could be waited for without end, is
+    refused."""
     return _open(path)[0]
 
 
@@ -801,9 +915,11 @@ def close_handle(handle: Handle) -> None:
 
 
 def read_at(descriptor: Handle, to: memoryview, offset: int) -> int:
-    """Read bytes of a file to a view of bytes; return their number, fewer only at the end of the file.
+    """Read bytes of a file to a view of bytes; return their number, fewer only at the end of the
+    file.
 
-    No other thread may use the descriptor meanwhile: on a system that cannot read at an offset its position moves.
+    No other thread may use the descriptor meanwhile: on a system that cannot read at an offset its
+    position moves.
     """
     if isinstance(descriptor, objects.Reader):
         return descriptor.read(to, offset)
@@ -852,7 +968,9 @@ def total_bytes(paths: Iterable[str]) -> int:
     local, remote = list[str](), list[str]()
     for path in paths:
         (remote if is_remote(path) else local).append(path)
-    return sum(map(os.path.getsize, local)) + int(look_at(remote, 0, lambda path, size, head: None)[0].sizes.sum())
+    return sum(map(os.path.getsize, local)) + int(
+        look_at(remote, 0, lambda path, size, head: None)[0].sizes.sum()
+    )
 
 
 def exists(path: str) -> bool:
@@ -883,32 +1001,46 @@ def open_error(path: str, error: OSError) -> FileError:
             cause = f"the folder {folder} is not there either"
             return MissingFileError(f"{path} is missing", cause=cause, remedy="check the path")
         near = _similar_names(folder, os.path.basename(path))
-        remedy = f"check the path; the folder has {' and '.join(near)}" if near else "check the path"
+        if near:
+            remedy = f"check the path; the folder has {' and '.join(near)}"
+        else:
+            remedy = "check the path"
         return MissingFileError(f"{path} is missing", cause="no such file", remedy=remedy)
     if isinstance(error, IsADirectoryError):
         return _no_file(path, stat.S_IFDIR)
     if isinstance(error, PermissionError):
-        rights = "+rx" if signalsafe.is_folder(path) else "+r"
+        if signalsafe.is_folder(path):
+            rights = "+rx"
+        else:
+            rights = "+r"
         return UnreadableFileError(
-            f"{path} cannot be opened", cause="its permissions do not allow it", remedy=f"chmod {rights} {path}"
+            f"{path} cannot be opened",
+            cause="its permissions do not allow it",
+            remedy=f"chmod {rights} {path}",
         )
     return FileError(
         f"{path} cannot be read",
         cause=str(error.strerror or error),
-        remedy=REMEDIES.get(error.errno or 0, "read the system's messages about it (dmesg), and check the disk"),
+        remedy=REMEDIES.get(
+            error.errno or 0, "read the system's messages about it (dmesg), and check the disk"
+        ),
     )
 
 
 def _broken_link(path: str) -> str | None:
-    """Return the link to nothing because of which a path is missing: the path, or a folder of it; None without."""
+    """Return the link to nothing because of which a path is missing: the path, or a folder of it;
+    None without."""
     place = os.path.abspath(path)
     while not signalsafe.exists(place, follow=False) and place != os.path.dirname(place):
         place = os.path.dirname(place)
-    return place if signalsafe.is_link(place) and not signalsafe.exists(place) else None
+    if signalsafe.is_link(place) and not signalsafe.exists(place):
+        return place
+    return None
 
 
 def _similar_names(folder: str, name: str) -> list[str]:
-    """Return names in a folder that a slip of the hand turns into ``name``, two at most; of many files only a part."""
+    """Return names in a folder that a slip of the hand turns into ``name``, two at most; of many
+    files only a part."""
     try:
         with os.scandir(folder) as entries:
             names = [entry.name for entry in itertools.islice(entries, MOST_NAMES)]
@@ -921,7 +1053,10 @@ def gzip_error(path: str, beginning: bytes) -> FormatError | None:
     """Return the error for a file that begins as gzip files do; None for any other."""
     if not beginning.startswith(GZIP):
         return None
-    target = path[:-3] if path.lower().endswith(".gz") else f"{path}.unpacked"
+    if path.lower().endswith(".gz"):
+        target = path[:-3]
+    else:
+        target = f"{path}.unpacked"
     return FormatError(
         f"{path} is compressed with gzip",
         cause="records are read by their place in a file, which they do not have in a compressed one",
@@ -948,10 +1083,12 @@ def by_chunks(
     items: Sequence[Item],
     show: Callable[[int], None] = lambda num_done: None,
 ) -> list[Result]:
-    """Return the results of ``function`` for all items, a chunk at a time; the first error is raised.
+    """Return the results of ``function`` for all items, a chunk at a time; the first error is
+    raised.
 
-    The calling thread does the work until a chunk has to wait for storage; threads do the rest. ``show`` is called with
-    the number of items that are done, at the beginning, and after each chunk by the thread that did it.
+    The calling thread does the work until a chunk has to wait for storage; threads do the rest.
+    ``show`` is called with the number of items that are done, at the beginning, and after each
+    chunk by the thread that did it.
     """
     all_results: list[Result] = []
     size = _chunk_size()
@@ -967,7 +1104,8 @@ def by_chunks(
     for number, chunk in enumerate(chunks):
         start_s, cpu_s = perf_counter(), thread_time()
         all_results += work(chunk)
-        # Threads only where storage is slow: with files in the page cache they would hand Python's lock around.
+        # Threads only where storage is slow: with files in the page cache they would hand Python's
+        # lock around.
         if perf_counter() - start_s > WAITED * (thread_time() - cpu_s):
             return all_results + [
                 result
@@ -978,11 +1116,14 @@ def by_chunks(
 
 
 def _chunk_size() -> int:
-    """Return the number of files that a thread may have open: all threads together a quarter of the limit."""
+    """Return the number of files that a thread may have open: all threads together a quarter of the
+    limit."""
     if resource is None:
         return MOST_CHUNK
     allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return max(1, min(MOST_CHUNK, allowed // (4 * NUM_THREADS))) if allowed >= 0 else MOST_CHUNK
+    if allowed >= 0:
+        return max(1, min(MOST_CHUNK, allowed // (4 * NUM_THREADS)))
+    return MOST_CHUNK
 
 
 def stamp_of(status: os.stat_result) -> Stamp:

@@ -1,13 +1,16 @@
-"""Folders of tables: which files of a folder are the parts of one table, and which of their folders are values.
+"""Folders of tables: which files of a folder are the parts of one table, and which of their folders
+are values.
 
     out/_SUCCESS  out/.part-0.parquet.crc  out/part-0.parquet         Spark: out/part-0.parquet
     sales/year=2019/a.parquet  sales/year=2020/b.parquet              both, with the column "year"
-    saved/data-00000-of-00001.arrow  dataset_info.json  state.json    `datasets`: the files that state.json names
+    saved/data-00000-of-00001.arrow  dataset_info.json  state.json    `datasets`: the files that
+                                     state.json names
 
 Hidden     names that begin with ``_`` or ``.``, as Spark, Hive and Hadoop have it, also of folders.
-Partitions folders ``name=value``, as Hive has them: each name is a column, and its values are texts of URLs.
-Refused    folders of several splits (train, test), which are tables of their own; folders of Delta Lake, Iceberg and
-           Hudi, in which files of older versions lie, too.
+Partitions folders ``name=value``, as Hive has them: each name is a column, and its values are texts
+of URLs.
+Refused    folders of several splits (train, test), which are tables of their own; folders of Delta
+           Lake, Iceberg and Hudi, in which files of older versions lie, too.
 Source     https://spark.apache.org/docs/latest/sql-data-sources-parquet.html#partition-discovery
 """
 
@@ -45,13 +48,32 @@ SPLITS = (
     *("dev", "eval", "evaluation", "holdout"),
 )  # names of the parts of a data set
 SPLIT = rf"({'|'.join(SPLITS)})(?=[-_.]|$)"
-INFO, STATE, SPLIT_LIST = "dataset_info.json", "state.json", "dataset_dict.json"  # of `datasets`, in a saved folder
+INFO, STATE, SPLIT_LIST = (
+    "dataset_info.json",
+    "state.json",
+    "dataset_dict.json",
+)  # of `datasets`, in a saved folder
 STATE_BYTES = 1 << 26
-COMPANIONS = (".md", ".txt", ".json", ".yaml", ".yml", ".html", ".pdf", ".sha256", ".md5", ".manifest", ".jsonl")
+COMPANIONS = (
+    ".md",
+    ".txt",
+    ".json",
+    ".yaml",
+    ".yml",
+    ".html",
+    ".pdf",
+    ".sha256",
+    ".md5",
+    ".manifest",
+    ".jsonl",
+)
 FORMATS_OF_VERSIONS = {
     "_delta_log": ("Delta Lake", "gl.parquet(deltalake.DeltaTable(folder).file_uris())"),
     ".hoodie": ("Hudi", "write the table to Parquet with Spark"),
-    "metadata": ("Iceberg", "gl.parquet([task.file.file_path for task in table.scan().plan_files()])"),
+    "metadata": (
+        "Iceberg",
+        "gl.parquet([task.file.file_path for task in table.scan().plan_files()])",
+    ),
 }
 log = logging.getLogger("gpuload")
 
@@ -80,15 +102,17 @@ KINDS = (PARQUET, ARROW, CSV)
 
 
 def is_hidden(name: str) -> bool:
-    """Return True for the name of a file or folder that is no part of a table; ``_x=1`` is a value of column ``_x``."""
+    """Return True for the name of a file or folder that is no part of a table; ``_x=1`` is a value
+    of column ``_x``."""
     return is_hidden_name(name) or (name.startswith("_") and "=" not in name)
 
 
 def expand_tables(paths: Paths, kind: TableKind) -> tuple[list[str], list[str]]:
-    """Return the files of paths, wildcards and folders, and for each the path of its folder below what was named.
+    """Return the files of paths, wildcards and folders, and for each the path of its folder below
+    what was named.
 
-    That is the part of the path in which folders ``name=value`` are looked for: below a folder, or below the folder in
-    which a wildcard begins; "" for a path.
+    That is the part of the path in which folders ``name=value`` are looked for: below a folder, or
+    below the folder in which a wildcard begins; "" for a path.
 
     Raises:
         FileError, SpecError: as ``expand``; a folder holds no part of a table, or those of several.
@@ -96,11 +120,15 @@ def expand_tables(paths: Paths, kind: TableKind) -> tuple[list[str], list[str]]:
     items = as_list(paths)
     folders = [as_folder(item) for item in items]
     if not any(folders):
-        files, bases = expand(items), sorted({_base_of(item) for item in items}, key=len, reverse=True)
+        files, bases = (
+            expand(items),
+            sorted({_base_of(item) for item in items}, key=len, reverse=True),
+        )
         if bases == [""]:
             return files, [""] * len(files)
         return files, [
-            _inner(file, next(base for base in bases if file.startswith(base) or not base)) for file in files
+            _inner(file, next(base for base in bases if file.startswith(base) or not base))
+            for file in files
         ]
     files, inner = list[str](), list[str]()
     for item, folder in zip(items, folders, strict=True):
@@ -117,13 +145,17 @@ def expand_tables(paths: Paths, kind: TableKind) -> tuple[list[str], list[str]]:
 
 
 def _base_of(item: Any) -> str:
-    """Return the folder in which the wildcards of a path begin, with its slash; "" for a path without them."""
+    """Return the folder in which the wildcards of a path begin, with its slash; "" for a path
+    without them."""
     if isinstance(item, Remote) or not isinstance(item, (str, os.PathLike)):
         return ""
     text = os.path.expanduser(os.fspath(item))
     if not isinstance(text, str) or not WILDCARDS.intersection(text):
         return ""
-    path = text if is_remote(text) else os.path.abspath(text)
+    if is_remote(text):
+        path = text
+    else:
+        path = os.path.abspath(text)
     first = min(place for mark in WILDCARDS if (place := path.find(mark)) >= 0)
     return path[: path.rfind("/", 0, first) + 1]
 
@@ -158,7 +190,9 @@ def table_files(folder: str, kind: TableKind) -> list[str]:
             if names
             else "check the path",
         )
-    if not kind.has_partitions and (inner := next((name for name in parts if "=" in name.rpartition("/")[0]), "")):
+    if not kind.has_partitions and (
+        inner := next((name for name in parts if "=" in name.rpartition("/")[0]), "")
+    ):
         raise SpecError(
             f"{folder} has folders name=value: {inner}",
             cause=f"such folders are the values of a column, which {kind.call} does not support",
@@ -176,13 +210,16 @@ def table_files(folder: str, kind: TableKind) -> list[str]:
 
 
 def find_kind(folder: str) -> TableKind | None:
-    """Return the one kind of table whose files a folder holds; None if there is none, or several."""
+    """Return the one kind of table whose files a folder holds; None if there is none, or
+    several."""
     try:
         names = [name.lower() for name in _names_below(folder)]
     except SpecError:
         return PARQUET
     kinds = [kind for kind in KINDS if any(name.endswith(kind.suffixes) for name in names)]
-    is_table = len(kinds) == 1 and all(name.endswith((*kinds[0].suffixes, *COMPANIONS)) for name in names)
+    is_table = len(kinds) == 1 and all(
+        name.endswith((*kinds[0].suffixes, *COMPANIONS)) for name in names
+    )
     return kinds[0] if is_table else None
 
 
@@ -216,7 +253,10 @@ def _names_below(folder: str) -> Iterator[str]:
                 _check_versions(folder, entry.name, os.listdir(entry.path))
             if is_hidden(entry.name):
                 continue
-            path = f"{inner}/{entry.name}" if inner else entry.name
+            if inner:
+                path = f"{inner}/{entry.name}"
+            else:
+                path = entry.name
             if is_inner and not leads_above(entry.path, folder):
                 folders.append(path)
             elif is_inner:
@@ -265,7 +305,8 @@ def _several_splits(folder: str, names: Sequence[str], calls: Sequence[str]) -> 
 
 
 def _of_datasets(folder: str, kind: TableKind, names: Sequence[str], parts: list[str]) -> list[str]:
-    """Return the files of a folder that `datasets` saved: those that it names, and none of its caches.
+    """Return the files of a folder that `datasets` saved: those that it names, and none of its
+    caches.
 
     Raises:
         SpecError: it is a folder of splits, or its records are others than those in the files.
@@ -274,8 +315,13 @@ def _of_datasets(folder: str, kind: TableKind, names: Sequence[str], parts: list
         return parts
     if SPLIT_LIST in names:
         splits = _json_of(join(folder, SPLIT_LIST)).get("splits")
-        splits = [str(name) for name in splits] if isinstance(splits, list) else []
-        raise _several_splits(folder, splits, [f"{kind.call}({join(folder, name)!r})" for name in splits])
+        if isinstance(splits, list):
+            splits = [str(name) for name in splits]
+        else:
+            splits = []
+        raise _several_splits(
+            folder, splits, [f"{kind.call}({join(folder, name)!r})" for name in splits]
+        )
     if STATE in names:
         state = _json_of(join(folder, STATE))
         if state.get("_indices_data_files") or state.get("_indices_files"):
@@ -285,8 +331,13 @@ def _of_datasets(folder: str, kind: TableKind, names: Sequence[str], parts: list
                 remedy="open it by its library: gl.datasets(datasets.load_from_disk(folder))",
             )
         entries = state.get("_data_files")
-        files = [entry.get("filename") for entry in entries if isinstance(entry, dict)] if entries else []
-        if files and all(isinstance(file, str) and file and not os.path.isabs(file) for file in files):
+        if entries:
+            files = [entry.get("filename") for entry in entries if isinstance(entry, dict)]
+        else:
+            files = []
+        if files and all(
+            isinstance(file, str) and file and not os.path.isabs(file) for file in files
+        ):
             return [str(file) for file in files]
     if INFO in names:
         return [name for name in parts if not name.rpartition("/")[2].startswith("cache-")]

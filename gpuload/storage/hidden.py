@@ -1,8 +1,9 @@
-"""Hidden names: files and folders that are no data of the user. A folder or wildcard of the user's leaves them out.
+"""Hidden names: files and folders that are no data of the user. A folder or wildcard of the user's
+leaves them out.
 
 Hidden  names that begin with a dot: ``.ipynb_checkpoints``, ``.thumbnails``, ``._0.png`` of a Mac.
-System  folders of a file system, a file server or an archiver. They hold small copies of images (``@eaDir``), removed
-        files, or what only the system may read (``lost+found``).
+System  folders of a file system, a file server or an archiver. They hold small copies of images
+        (``@eaDir``), removed files, or what only the system may read (``lost+found``).
 """
 
 from __future__ import annotations
@@ -24,5 +25,6 @@ def is_hidden_name(name: str) -> bool:
 
 
 def may_mean(pattern: str, name: str) -> bool:
-    """Return False if a name is hidden, and a part of a wildcard does not ask for it by its first character."""
+    """Return False if a name is hidden, and a part of a wildcard does not ask for it by its first
+    character."""
     return pattern[:1] == name[:1] or not is_hidden_name(name)

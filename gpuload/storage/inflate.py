@@ -1,17 +1,22 @@
 """Inflate: unpacks compressed bytes, a bounded piece at a time, with all checks of their format.
 
-    for end, piece in inflate_file(files, number, "gzip")    the streams of a file, one after the other
-    for piece in inflate_member(chunks)                      one stream of raw deflate: a member of an archive
-    inflate_block(data, most_bytes)                          one stream of zlib in memory: a chunk of HDF5
+    for end, piece in inflate_file(files, number, "gzip")    the streams of a file, one after the
+    other for piece in inflate_member(chunks)                      one stream of raw deflate: a
+    member of an archive
+    inflate_block(data, most_bytes)                          one stream of zlib in memory: a chunk
+                                                             of HDF5
 
-Formats  gzip (RFC 1952) and zlib (RFC 1950), of which a file has one stream or many; raw deflate (RFC 1951).
-Padding  Zeros between and behind the streams of a file are passed over, as by Python's gzip; anything else is refused.
+Formats  gzip (RFC 1952) and zlib (RFC 1950), of which a file has one stream or many; raw deflate
+(RFC 1951).
+Padding  Zeros between and behind the streams of a file are passed over, as by Python's gzip;
+anything else is refused.
 Checks   Each stream must end, and have the check sum and the length that it states.
-ISA-L    Intel's library (package isal) inflates members and blocks where it is installed, in half of zlib's time and
-         with the same result. They are inflated each time that they are read, files once.
-Limit    A file or a member unpacks to at most ``GPULOAD_EXPANSION`` times its bytes, 256 where that is not set, or to
-         ALLOWED_BYTES where that is more. The bytes that come out are counted; a length that a file states is used
-         only to refuse it early.
+ISA-L    Intel's library (package isal) inflates members and blocks where it is installed, in half
+         of zlib's time and with the same result. They are inflated each time that they are read,
+         files once.
+Limit    A file or a member unpacks to at most ``GPULOAD_EXPANSION`` times its bytes, 256 where that
+         is not set, or to ALLOWED_BYTES where that is more. The bytes that come out are counted; a
+         length that a file states is used only to refuse it early.
 """
 
 from __future__ import annotations
@@ -42,12 +47,18 @@ MAX_DIGITS = 9  # of the expansion
 
 
 def is_gzip(beginning: bytes) -> bool:
-    """Return True if a file that begins so is one of gzip: magic, deflate, and no reserved flag (RFC 1952, 2.3.1)."""
-    return beginning.startswith(b"\x1f\x8b\x08") and len(beginning) >= HEAD_BYTES and not beginning[3] & 0xE0
+    """Return True if a file that begins so is one of gzip: magic, deflate, and no reserved flag
+    (RFC 1952, 2.3.1)."""
+    return (
+        beginning.startswith(b"\x1f\x8b\x08")
+        and len(beginning) >= HEAD_BYTES
+        and not beginning[3] & 0xE0
+    )
 
 
 def inflate_file(files: Files, number: int, kind: str) -> Iterator[tuple[int, bytes]]:
-    """Yield the content of a file of streams in pieces: the position in the file, and the unpacked bytes.
+    """Yield the content of a file of streams in pieces: the position in the file, and the unpacked
+    bytes.
 
     Args:
         files: the user's.
@@ -55,8 +66,8 @@ def inflate_file(files: Files, number: int, kind: str) -> Iterator[tuple[int, by
         kind: ``"gzip"`` or ``"zlib"``.
 
     Raises:
-        FormatError: the file is cut short or damaged, something else follows a stream, or it unpacks to more than the
-            limit.
+        FormatError: the file is cut short or damaged, something else follows a stream, or it
+            unpacks to more than the limit.
         ChangedFileError, FileError: the file changed, or cannot be read.
         SpecError: ``GPULOAD_EXPANSION`` is no number.
     """
@@ -71,7 +82,9 @@ def inflate_file(files: Files, number: int, kind: str) -> Iterator[tuple[int, by
 
         while True:
             begin, stream, step = at, zlib.decompressobj(BITS[kind]), FIRST_BYTES
-            while not stream.eof:  # short steps first: the bytes behind a short stream are read again
+            while (
+                not stream.eof
+            ):  # short steps first: the bytes behind a short stream are read again
                 chunk = read(step)
                 if not chunk:
                     raise _cut_short(path, size, begin)
@@ -80,13 +93,18 @@ def inflate_file(files: Files, number: int, kind: str) -> Iterator[tuple[int, by
                     for piece in inflate_chunk(stream, chunk):
                         num_bytes += len(piece)
                         if num_bytes > limit:
-                            raise too_large(path, size, num_bytes, unpack=f"gunzip -c {shlex.quote(path)} > ...")
+                            raise too_large(
+                                path, size, num_bytes, unpack=f"gunzip -c {shlex.quote(path)} > ..."
+                            )
                         yield at, piece
                 except zlib.error as error:
-                    raise _damage_error(path, kind, begin, (at, at + len(chunk)), reason_of(error)) from None
+                    raise _damage_error(
+                        path, kind, begin, (at, at + len(chunk)), reason_of(error)
+                    ) from None
                 at += len(chunk) - len(stream.unused_data)
-            # Zero bytes behind a stream are padding, as tapes and block devices leave it. Behind them the file ends, or
-            # the next stream begins, whose header is checked: zlib's error for other bytes would not name their place.
+            # Zero bytes behind a stream are padding, as tapes and block devices leave it. Behind
+            # them the file ends, or the next stream begins, whose header is checked: zlib's error
+            # for other bytes would not name their place.
             step = FIRST_BYTES
             while at < size and not (rest := read(step).lstrip(b"\0")):
                 at, step = min(at + step, size), IN_BYTES
@@ -121,7 +139,8 @@ def inflate_member(chunks: Iterable[memoryview]) -> Iterator[bytes]:
 
 
 def inflate_block(data: memoryview, most_bytes: int) -> bytes:
-    """Return the unpacked bytes of one stream of zlib, which must end; bytes behind its end are left alone.
+    """Return the unpacked bytes of one stream of zlib, which must end; bytes behind its end are
+    left alone.
 
     Raises:
         zlib.error: the stream is damaged.
@@ -132,18 +151,27 @@ def inflate_block(data: memoryview, most_bytes: int) -> bytes:
     try:
         content: bytes = stream.decompress(data, most_bytes)
     except library.error as error:
-        zlib.decompressobj().decompress(data, most_bytes)  # raises the same error in the words that people know
+        zlib.decompressobj().decompress(
+            data, most_bytes
+        )  # raises the same error in the words that people know
         raise zlib.error(*error.args) from None
     if not stream.eof:
         is_long = len(content) == most_bytes
-        raise EOFError(f"it unpacks to more than {most_bytes - 1} bytes" if is_long else "its bytes end too early")
+        raise EOFError(
+            f"it unpacks to more than {most_bytes - 1} bytes"
+            if is_long
+            else "its bytes end too early"
+        )
     return content
 
 
 @functools.cache
 def member_library() -> Any:
-    """Return the module that inflates members and blocks, with the names of zlib: ``isal.isal_zlib`` or ``zlib``."""
-    return signalsafe.import_package("isal.isal_zlib") if signalsafe.is_installed("isal.isal_zlib") else zlib
+    """Return the module that inflates members and blocks, with the names of zlib:
+    ``isal.isal_zlib`` or ``zlib``."""
+    if signalsafe.is_installed("isal.isal_zlib"):
+        return signalsafe.import_package("isal.isal_zlib")
+    return zlib
 
 
 def inflate_chunk(stream: zlib._Decompress, chunk: bytes | memoryview) -> Iterator[bytes]:
@@ -151,14 +179,16 @@ def inflate_chunk(stream: zlib._Decompress, chunk: bytes | memoryview) -> Iterat
     while True:
         piece = stream.decompress(chunk, OUT_BYTES)
         yield piece
-        # zlib may hold bytes back although it has taken the whole chunk: a full piece says that there may be more.
+        # zlib may hold bytes back although it has taken the whole chunk: a full piece says that
+        # there may be more.
         chunk = stream.unconsumed_tail
         if stream.eof or (not chunk and len(piece) < OUT_BYTES):
             return
 
 
 def inflate_head(head: bytes, kind: str, num_bytes: int) -> bytes | None:
-    """Return the first bytes that a file unpacks to, at most ``num_bytes``; None if the head is damaged.
+    """Return the first bytes that a file unpacks to, at most ``num_bytes``; None if the head is
+    damaged.
 
     Args:
         head: the first bytes of the file.
@@ -212,7 +242,11 @@ def reason_of(error: Exception) -> str:
 
 def _is_zlib(beginning: bytes) -> bool:
     """Return True if a stream of zlib may begin so (RFC 1950, section 2.2)."""
-    return len(beginning) == 2 and beginning[0] & 0x8F == 8 and int.from_bytes(beginning, "big") % 31 == 0
+    return (
+        len(beginning) == 2
+        and beginning[0] & 0x8F == 8
+        and int.from_bytes(beginning, "big") % 31 == 0
+    )
 
 
 def _cut_short(path: str, size: int, begin: int) -> FormatError:
@@ -223,8 +257,11 @@ def _cut_short(path: str, size: int, begin: int) -> FormatError:
     )
 
 
-def _damage_error(path: str, kind: str, begin: int, between: tuple[int, int], reason: str) -> FormatError:
-    """Return the error for a stream that zlib refused: by a check of the whole, or inside these bytes."""
+def _damage_error(
+    path: str, kind: str, begin: int, between: tuple[int, int], reason: str
+) -> FormatError:
+    """Return the error for a stream that zlib refused: by a check of the whole, or inside these
+    bytes."""
     if reason in CHECKS:
         message = f"{path} is damaged between byte {begin} and {between[1]}"
         cause = f"the {kind} stream there does not unpack to the {CHECKS[reason]} that it says"
@@ -232,7 +269,11 @@ def _damage_error(path: str, kind: str, begin: int, between: tuple[int, int], re
         message = f"{path} is damaged: it cannot be unpacked from a place between byte {between[0]} and {between[1]} on"
         cause = f"{reason}, in the {kind} stream that begins at byte {begin}"
     is_other = kind == "zlib" and not begin
-    return FormatError(message, cause=cause, remedy=f"copy it again{'; is it compressed with zlib at all?' * is_other}")
+    return FormatError(
+        message,
+        cause=cause,
+        remedy=f"copy it again{'; is it compressed with zlib at all?' * is_other}",
+    )
 
 
 def _garbage(path: str, kind: str, at: int, size: int) -> FormatError:

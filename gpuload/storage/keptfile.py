@@ -1,16 +1,21 @@
-"""Kept files: the one form of the files that gpuload makes once and reads again, so that no damaged byte is believed.
+"""Kept files: the one form of the files that gpuload makes once and reads again, so that no damaged
+byte is believed.
 
-Layout   The content, from byte 0 on; CRC-32 of each BLOCK_BYTES of it, uint32; JSON with the origin of the content and
-         the values that the writer adds; an end of END.size bytes: magic, bytes of the content, bytes of the JSON,
-         CRC-32 of all bytes behind the content. Numbers are little-endian.
-Trust    A file is used if it is a regular file, no link, of this user or of root, if only trusted users may write to it
-         (`privatefiles.distrust`), if it has the very same origin, and if its blocks have their checksums.
-When     Files of at most EAGER_BYTES together are compared when they are opened; one that is damaged is made anew. Of
-         larger ones each block is compared before the first read of its bytes; one that is damaged is an error then,
-         the file is removed, and the next opening makes it anew.
-Cost     once a process the time of a CRC-32 over the bytes that are read; threads do not wait for one another.
-         A read of bytes that were compared costs one look at a set.
-Made     `derivedfiles.load_or_make` has such a file written: under another name, flushed, and renamed.
+Layout   The content, from byte 0 on; CRC-32 of each BLOCK_BYTES of it, uint32; JSON with the origin
+         of the content and the values that the writer adds; an end of END.size bytes: magic, bytes
+         of the content, bytes of the JSON, CRC-32 of all bytes behind the content. Numbers are
+         little-endian.
+Trust    A file is used if it is a regular file, no link, of this user or of root, if only trusted
+         users may write to it (`privatefiles.distrust`), if it has the very same origin, and if its
+         blocks have their checksums.
+When     Files of at most EAGER_BYTES together are compared when they are opened; one that is
+         damaged is made anew. Of larger ones each block is compared before the first read of its
+         bytes; one that is damaged is an error then, the file is removed, and the next opening
+         makes it anew.
+Cost     once a process the time of a CRC-32 over the bytes that are read; threads do not wait for
+         one another. A read of bytes that were compared costs one look at a set.
+Made     `derivedfiles.load_or_make` has such a file written: under another name, flushed, and
+         renamed.
 """
 
 from __future__ import annotations
@@ -42,7 +47,9 @@ Result = TypeVar("Result")
 
 MAGIC = b"gpuload kept file 1\n"
 END = struct.Struct("<20sqqI")
-BLOCK_BYTES = 1 << 17  # a system reads as much around a missing page anyway (often read_ahead_kb = 128)
+BLOCK_BYTES = (
+    1 << 17
+)  # a system reads as much around a missing page anyway (often read_ahead_kb = 128)
 PIECE_BLOCKS = 32  # read at a time
 EAGER_BYTES = 1 << 28
 MOST_JSON_BYTES = 1 << 26
@@ -77,8 +84,12 @@ class KeptFile:
         return _digest(self.seal.checksums.tolist(), self.content_bytes)
 
     def read(self, offset: int, num_bytes: int) -> bytes | None:
-        """Return bytes of the content, compared with their checksums; None if they are damaged, or the file changed."""
-        blocks = _blocks(np.array([offset], np.int64), np.array([num_bytes], np.int64)) if num_bytes else NO_BLOCKS
+        """Return bytes of the content, compared with their checksums; None if they are damaged, or
+        the file changed."""
+        if num_bytes:
+            blocks = _blocks(np.array([offset], np.int64), np.array([num_bytes], np.int64))
+        else:
+            blocks = NO_BLOCKS
         with _open_trusted(self.path, ()) as descriptor:
             # The file is opened anew: another one may have got its name since.
             if descriptor is None or stamp_of(os.fstat(descriptor)) != self.stamp:
@@ -88,7 +99,9 @@ class KeptFile:
                 _warn_of_block(self.path, self.seal, damaged_block)
                 return None
             content = bytearray(num_bytes)
-            return bytes(content) if read_at(descriptor, memoryview(content), offset) == num_bytes else None
+            if read_at(descriptor, memoryview(content), offset) == num_bytes:
+                return bytes(content)
+            return None
 
 
 Place = str | KeptFile  # the path of a file of the user's, or a kept file
@@ -99,7 +112,8 @@ class Writer:
 
     Args:
         path: of a new file.
-        made_of: the origin of the content, in values that JSON has; a file with another origin is not used.
+        made_of: the origin of the content, in values that JSON has; a file with another origin is
+            not used.
         mode: its permissions.
     """
 
@@ -119,7 +133,10 @@ class Writer:
     def write(self, data: bytes | memoryview) -> None:
         """Write some more of the content."""
         # ``cast`` refuses a view without bytes.
-        data = memoryview(data).cast("B") if len(data) else memoryview(b"")
+        if len(data):
+            data = memoryview(data).cast("B")
+        else:
+            data = memoryview(b"")
         self._file.write(data)
         while data:
             piece = data[: BLOCK_BYTES - self.num_bytes % BLOCK_BYTES]
@@ -134,12 +151,16 @@ class Writer:
         self.write(bytes(-self.num_bytes % num_bytes))
 
     def end(self, about: Any = None) -> int:
-        """Write the part behind the content, return the digest; opening the file gives ``about`` back."""
+        """Write the part behind the content, return the digest; opening the file gives ``about``
+        back."""
         if self.num_bytes % BLOCK_BYTES:
             self._end_block()
         words = json.dumps({"made_of": self._made_of, "about": about}).encode("ascii")
         behind = np.array(self._checksums, "<u4").tobytes() + words
-        self._file.write(behind + END.pack(MAGIC, self.num_bytes, len(words), _checksum_of_end(behind, self.num_bytes)))
+        self._file.write(
+            behind
+            + END.pack(MAGIC, self.num_bytes, len(words), _checksum_of_end(behind, self.num_bytes))
+        )
         self._file.flush()
         return _digest(self._checksums, self.num_bytes)
 
@@ -149,7 +170,8 @@ class Writer:
 
 
 def open_kept_file(path: str, made_of: Any, *, eager: bool) -> KeptFile | None:
-    """Return a kept file; None if it is not there, is not to be trusted, is damaged, or has another origin.
+    """Return a kept file; None if it is not there, is not to be trusted, is damaged, or has another
+    origin.
 
     Args:
         path: of the file.
@@ -164,7 +186,9 @@ def open_kept_file(path: str, made_of: Any, *, eager: bool) -> KeptFile | None:
             return None
         seal = kept_file.seal
         # The first block in any case: it has what readers of the content look at when they open it.
-        blocks = np.arange(seal.checksums.size if eager else min(1, seal.checksums.size), dtype=np.int64)
+        blocks = np.arange(
+            seal.checksums.size if eager else min(1, seal.checksums.size), dtype=np.int64
+        )
         wrong = compare(descriptor, seal, blocks)
         if wrong is not None:
             _warn_of_block(path, seal, wrong)
@@ -181,7 +205,10 @@ def read_kept_file(path: str, made_of: Any, owners: Sequence[int] = ()) -> bytes
         owners: trusted users beside this user and root.
     """
     with _open_trusted(path, owners) as descriptor:
-        kept_file = None if descriptor is None else _read_end(path, descriptor, made_of)
+        if descriptor is None:
+            kept_file = None
+        else:
+            kept_file = _read_end(path, descriptor, made_of)
         if descriptor is None or kept_file is None:
             return None
         seal, content = kept_file.seal, bytearray(kept_file.content_bytes)
@@ -196,7 +223,8 @@ def read_kept_file(path: str, made_of: Any, owners: Sequence[int] = ()) -> bytes
 
 
 def is_small(places: Sequence[str]) -> bool:
-    """Return True if the files that are there are small enough, together, to be compared when they are opened."""
+    """Return True if the files that are there are small enough, together, to be compared when they
+    are opened."""
     total = 0
     for place in places:
         with signalsafe.suppress(OSError):
@@ -205,9 +233,11 @@ def is_small(places: Sequence[str]) -> bool:
 
 
 def is_ours(path: str, *marks: bytes) -> bool:
-    """Return True for a regular file, and no link to one, that ends as kept files do or begins with one of the marks.
+    """Return True for a regular file, and no link to one, that ends as kept files do or begins with
+    one of the marks.
 
-    Only such a file may be replaced where somebody else may have files, too. A damaged one may have lost its end.
+    Only such a file may be replaced where somebody else may have files, too. A damaged one may have
+    lost its end.
     """
     try:
         # The open file is asked, not its path, which may be that of another one a moment later.
@@ -234,7 +264,10 @@ def look_at(
     kept_files = {place.path: place for place in places if isinstance(place, KeptFile)}
 
     def use_content(path: str, size: int, head: bytes) -> Result:
-        content_bytes = kept_files[path].content_bytes if path in kept_files else size
+        if path in kept_files:
+            content_bytes = kept_files[path].content_bytes
+        else:
+            content_bytes = size
         return use(path, content_bytes, head[:content_bytes])
 
     paths = [place.path if isinstance(place, KeptFile) else place for place in places]
@@ -250,7 +283,8 @@ def look_at(
 
 
 class VerifiedStorage:
-    """A ``Storage`` of files of which some are kept: a block is compared with its checksum before it is first read.
+    """A ``Storage`` of files of which some are kept: a block is compared with its checksum before
+    it is first read.
 
     Args:
         all_files: the files, with their seals.
@@ -259,22 +293,28 @@ class VerifiedStorage:
 
     def __init__(self, all_files: Files, storage: Storage) -> None:
         self.files, self.how, self._storage = all_files, storage.how, storage
-        # The numbers of the kept files of which not all blocks were compared. Threads change this set, and the flags of
-        # the seals, without a lock: a number only ever leaves the set, a flag only ever becomes True. So a thread that
-        # sees an old value compares a block once more; none takes a block for compared that was not.
-        self._pending = {number for number, seal in enumerate(all_files.seals) if seal and not seal.good.all()}
+        # The numbers of the kept files of which not all blocks were compared. Threads change this
+        # set, and the flags of the seals, without a lock: a number only ever leaves the set, a flag
+        # only ever becomes True. So a thread that sees an old value compares a block once more;
+        # none takes a block for compared that was not.
+        self._pending = {
+            number for number, seal in enumerate(all_files.seals) if seal and not seal.good.all()
+        }
 
     def read(self, extents: Extents, out: Bytes, begins: Int64s) -> None:
         """Copy the bytes of extent i to ``out[begins[i]:]``; see ``Storage.read``."""
         if self._pending:
-            # The bytes are compared from the file, then copied from it again. A change in between changes the file's
-            # stamp, which ``read`` of the other storage compares after it has copied.
+            # The bytes are compared from the file, then copied from it again. A change in between
+            # changes the file's stamp, which ``read`` of the other storage compares after it has
+            # copied.
             self._compare(plain(extents))
         self._storage.read(extents, out, begins)
 
     def maps(self) -> Maps | None:
         """Return the maps, once all blocks were compared; see ``Storage.maps``."""
-        return None if self._pending else self._storage.maps()
+        if self._pending:
+            return None
+        return self._storage.maps()
 
     def advise(self, extents: Extents) -> None:
         """Ask the system to have these bytes in memory soon; see ``Storage.advise``."""
@@ -292,8 +332,8 @@ class VerifiedStorage:
             if blocks.size:
                 with self.files.open_file(number) as descriptor:
                     wrong = compare(descriptor, seal, blocks)
-                    # Before the damage is believed: a file that was replaced meanwhile is reported as changed, and is
-                    # not removed.
+                    # Before the damage is believed: a file that was replaced meanwhile is reported
+                    # as changed, and is not removed.
                     self.files.check_descriptor(number, descriptor)
                 if wrong is not None:
                     raise _damage_error(self.files.paths[number], seal, wrong)
@@ -307,7 +347,10 @@ def check_content(all_files: Files, number: int) -> None:
     Raises:
         ChangedFileError: it is damaged.
     """
-    seal = all_files.seals[number] if all_files.seals else None
+    if all_files.seals:
+        seal = all_files.seals[number]
+    else:
+        seal = None
     if seal is not None and not seal.good.all():
         with all_files.open_file(number) as descriptor:
             wrong = compare(descriptor, seal, np.flatnonzero(~seal.good))
@@ -328,21 +371,32 @@ def _damage_error(path: str, seal: Seal, block: int) -> ChangedFileError:
 
 
 def compare(descriptor: Handle, seal: Seal, blocks: NDArray[np.int64]) -> int | None:
-    """Compare blocks, in rising order, with their checksums; return the first that differs, None if all are equal."""
+    """Compare blocks, in rising order, with their checksums; return the first that differs, None if
+    all are equal."""
     runs = np.split(blocks, np.flatnonzero(np.diff(blocks) != 1) + 1)
     piece = bytearray(min(PIECE_BLOCKS, blocks.size) * BLOCK_BYTES)
     for run in runs:
         for first in range(0, run.size, PIECE_BLOCKS):
             part = run[first : first + PIECE_BLOCKS]
-            begin, end = int(part[0]) * BLOCK_BYTES, _block_end(seal, int(part[-1])) if part.size else 0
+            begin, end = (
+                int(part[0]) * BLOCK_BYTES,
+                _block_end(seal, int(part[-1])) if part.size else 0,
+            )
             view = memoryview(piece)[: end - begin]
             try:
                 num_read = read_at(descriptor, view, begin)
             except OSError as error:  # a block that cannot be read is damaged
                 signalsafe.pass_on(error)
                 return int(part[0])
-            right = np.array(checksums_of(view[:num_read]), np.uint32) if num_read == len(view) else np.zeros(0)
-            wrong = right != seal.checksums[part] if right.size == part.size else np.ones(part.size, np.bool_)
+            right = (
+                np.array(checksums_of(view[:num_read]), np.uint32)
+                if num_read == len(view)
+                else np.zeros(0)
+            )
+            if right.size == part.size:
+                wrong = right != seal.checksums[part]
+            else:
+                wrong = np.ones(part.size, np.bool_)
             seal.good[part[~wrong]] = True
             if wrong.any():
                 return int(part[wrong.argmax()])
@@ -370,7 +424,8 @@ def _block_end(seal: Seal, block: int) -> int:
 
 @contextlib.contextmanager
 def _open_trusted(path: str, owners: Sequence[int]) -> Iterator[int | None]:
-    """Yield a descriptor of a regular file that only trusted users may write; None if there is no such file."""
+    """Yield a descriptor of a regular file that only trusted users may write; None if there is no
+    such file."""
     try:
         descriptor = os.open(path, OPEN_FLAGS | NO_LINKS)
     except FileNotFoundError:
@@ -382,7 +437,10 @@ def _open_trusted(path: str, owners: Sequence[int]) -> Iterator[int | None]:
         return
     try:
         status = os.fstat(descriptor)
-        reason = distrust(status, owners) if stat.S_ISREG(status.st_mode) else "it is no regular file"
+        if stat.S_ISREG(status.st_mode):
+            reason = distrust(status, owners)
+        else:
+            reason = "it is no regular file"
         if reason:
             _warn(path, reason)
         yield None if reason else descriptor
@@ -391,7 +449,8 @@ def _open_trusted(path: str, owners: Sequence[int]) -> Iterator[int | None]:
 
 
 def _read_end(path: str, descriptor: int, made_of: Any) -> KeptFile | None:
-    """Return the file by the part behind its content; None if that is missing, damaged, or of another origin."""
+    """Return the file by the part behind its content; None if that is missing, damaged, or of
+    another origin."""
     stamp = stamp_of(os.fstat(descriptor))
     try:
         seal, origin, about = read_end(descriptor, stamp[0])
@@ -400,7 +459,9 @@ def _read_end(path: str, descriptor: int, made_of: Any) -> KeptFile | None:
         _warn(path, "its end is damaged, or an earlier version of gpuload wrote it")
         return None
     # As JSON gives it back: tuples are lists there, and keys are texts.
-    return None if origin != json.loads(json.dumps(made_of)) else KeptFile(path, stamp, seal, about)
+    if origin != json.loads(json.dumps(made_of)):
+        return None
+    return KeptFile(path, stamp, seal, about)
 
 
 def read_end(descriptor: Handle, size: int) -> tuple[Seal, Any, Any]:

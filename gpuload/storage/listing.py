@@ -1,11 +1,12 @@
-"""Listings of stores that hold keys which obstore cannot name: empty parts, ``.`` and ``..``, control characters.
+"""Listings of stores that hold keys which obstore cannot name: empty parts, ``.`` and ``..``,
+control characters.
 
-One such key has obstore refuse the page that it stands on, with the thousand others. So such a listing is asked for
-here, by plain requests, in the form of obstore's entries.
+One such key has obstore refuse the page that it stands on, with the thousand others. So such a
+listing is asked for here, by plain requests, in the form of obstore's entries.
 
-Credentials  none where the user says so; of S3 the key of the environment, or what the user's function returns, by
-             which a request is signed; of Google and Azure a token of that function, or a SAS. With others the listing
-             is refused, and the error names the key.
+Credentials  none where the user says so; of S3 the key of the environment, or what the user's
+             function returns, by which a request is signed; of Google and Azure a token of that
+             function, or a SAS. With others the listing is refused, and the error names the key.
 
 Sources  https://docs.aws.amazon.com/AmazonS3/latest/API/API_ListObjectsV2.html
          https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-header-based-auth.html
@@ -34,7 +35,9 @@ MOST_ERROR = 300  # characters of a refusal that are shown
 MOST_BYTES = 1 << 26  # of a page: a thousand keys of a kilobyte have a few MB
 
 
-def entries_of(url: str, prefix: str, delimiter: str, odd_key: str) -> tuple[list[dict[str, Any]], list[str]]:
+def entries_of(
+    url: str, prefix: str, delimiter: str, odd_key: str
+) -> tuple[list[dict[str, Any]], list[str]]:
     """Return the objects, and the folders, whose keys begin with a prefix.
 
     Args:
@@ -44,13 +47,17 @@ def entries_of(url: str, prefix: str, delimiter: str, odd_key: str) -> tuple[lis
         odd_key: the words of obstore about the key that it refuses.
 
     Returns:
-        dicts with path, size, last_modified and e_tag, as obstore's are; keys of folders with the slash at their end.
+        dicts with path, size, last_modified and e_tag, as obstore's are; keys of folders with the
+        slash at their end.
 
     Raises:
         FileError: the credentials are of a kind that this listing does not know.
         OSError: the store refuses the request.
     """
-    page_of = _azure_page if place_of(url).scheme in AZURE else _s3_page
+    if place_of(url).scheme in AZURE:
+        page_of = _azure_page
+    else:
+        page_of = _s3_page
     entries, folders, token = list[dict[str, Any]](), list[str](), ""
     while True:
         page = page_of(url, prefix, delimiter, token, odd_key)
@@ -64,20 +71,29 @@ def entries_of(url: str, prefix: str, delimiter: str, odd_key: str) -> tuple[lis
 def _s3_page(
     url: str, prefix: str, delimiter: str, token: str, odd_key: str
 ) -> tuple[list[dict[str, Any]], list[str], str]:
-    query = {"list-type": "2", "prefix": prefix, "delimiter": delimiter, "continuation-token": token}
+    query = {
+        "list-type": "2",
+        "prefix": prefix,
+        "delimiter": delimiter,
+        "continuation-token": token,
+    }
     query["encoding-type"] = "url"  # XML has no control characters
     address, headers = _signed(url, {name: text for name, text in query.items() if text}, odd_key)
     root = _ask(address, headers)
     is_encoded = _text(root, "EncodingType") == "url"
 
     def key_of(node: Any, name: str) -> str:
-        return unquote_plus(_text(node, name)) if is_encoded else _text(node, name)
+        if is_encoded:
+            return unquote_plus(_text(node, name))
+        return _text(node, name)
 
     entries = [
         {
             "path": key_of(node, "Key"),
             "size": int(_text(node, "Size")),
-            "last_modified": datetime.datetime.fromisoformat(_text(node, "LastModified").replace("Z", "+00:00")),
+            "last_modified": datetime.datetime.fromisoformat(
+                _text(node, "LastModified").replace("Z", "+00:00")
+            ),
             "e_tag": _text(node, "ETag"),
         }
         for node in _nodes(root, "Contents")
@@ -93,11 +109,19 @@ def _azure_page(
     container, _, server = place.host.partition("@")
     account = server.partition(".")[0] or os.environ.get("AZURE_STORAGE_ACCOUNT_NAME", "")
     base = (remote.endpoint or f"https://{account}.blob.core.windows.net").rstrip("/")
-    query = {"restype": "container", "comp": "list", "prefix": prefix, "delimiter": delimiter, "marker": token}
+    query = {
+        "restype": "container",
+        "comp": "list",
+        "prefix": prefix,
+        "delimiter": delimiter,
+        "marker": token,
+    }
     headers, sas = {"x-ms-version": AZURE_VERSION}, ""
     if not _is_anonymous(url):
         login = _login(url) or {}
-        sas = str(login.get("sas_token") or os.environ.get("AZURE_STORAGE_SAS_TOKEN", "")).lstrip("?")
+        sas = str(login.get("sas_token") or os.environ.get("AZURE_STORAGE_SAS_TOKEN", "")).lstrip(
+            "?"
+        )
         if "token" in login:
             headers["Authorization"] = f"Bearer {login['token']}"
         elif not sas:
@@ -132,10 +156,20 @@ def _signed(url: str, query: Mapping[str, str], odd_key: str) -> tuple[str, dict
         if login is None or (login and "token" not in login):
             raise _no_listing(url, odd_key)
         return address, {"Authorization": f"Bearer {login['token']}"} if login else {}
-    endpoint = endpoint or next((os.environ[name] for name in ENDPOINTS if os.environ.get(name)), "")
-    region = remote.region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
+    endpoint = endpoint or next(
+        (os.environ[name] for name in ENDPOINTS if os.environ.get(name)), ""
+    )
+    region = (
+        remote.region
+        or os.environ.get("AWS_REGION")
+        or os.environ.get("AWS_DEFAULT_REGION")
+        or "us-east-1"
+    )
     base = f"{(endpoint or f'https://s3.{region}.amazonaws.com').rstrip('/')}/{quote(place.host)}"
-    headers = {"x-amz-request-payer": "requester"} if remote.requester_pays else {}
+    if remote.requester_pays:
+        headers = {"x-amz-request-payer": "requester"}
+    else:
+        headers = {}
     if not _is_anonymous(url):
         login = _login(url)
         if login is None:
@@ -145,7 +179,11 @@ def _signed(url: str, query: Mapping[str, str], odd_key: str) -> tuple[str, dict
 
 
 def _sign_v4(
-    base: str, query: Mapping[str, str], extra: Mapping[str, str], region: str, login: Mapping[str, Any]
+    base: str,
+    query: Mapping[str, str],
+    extra: Mapping[str, str],
+    region: str,
+    login: Mapping[str, Any],
 ) -> dict[str, str]:
     """Return the headers that sign a request of S3 (Signature Version 4)."""
     time = datetime.datetime.now(datetime.timezone.utc).strftime("%Y%m%dT%H%M%SZ")
@@ -157,13 +195,17 @@ def _sign_v4(
     lines = "".join(f"{name}:{headers[name]}\n" for name in sorted(headers))
     request = "\n".join(["GET", parts.path, _query_of(query), lines, names, EMPTY])
     scope = f"{time[:8]}/{region}/s3/aws4_request"
-    text = "\n".join(["AWS4-HMAC-SHA256", time, scope, hashlib.sha256(request.encode()).hexdigest()])
+    text = "\n".join(
+        ["AWS4-HMAC-SHA256", time, scope, hashlib.sha256(request.encode()).hexdigest()]
+    )
     key = f"AWS4{login['secret_access_key']}".encode()
     for part in scope.split("/"):
         key = hmac.digest(key, part.encode(), "sha256")
     signature = hmac.digest(key, text.encode(), "sha256").hex()
     credential = f"{login['access_key_id']}/{scope}"
-    headers["Authorization"] = f"AWS4-HMAC-SHA256 Credential={credential}, SignedHeaders={names}, Signature={signature}"
+    headers["Authorization"] = (
+        f"AWS4-HMAC-SHA256 Credential={credential}, SignedHeaders={names}, Signature={signature}"
+    )
     return headers
 
 
@@ -181,7 +223,9 @@ def _login(url: str) -> Mapping[str, Any] | None:
         if not isinstance(login, Mapping):
             return None
         has_keys = {"access_key_id", "secret_access_key"} <= login.keys()
-        return login if has_keys or place_of(url).scheme not in S3 else None
+        if has_keys or place_of(url).scheme not in S3:
+            return login
+        return None
     names = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
     key, secret, token = (os.environ.get(name, "") for name in names)
     if place_of(url).scheme not in S3 or not (key and secret):
@@ -199,7 +243,9 @@ def _no_listing(url: str, odd_key: str) -> FileError:
 
 
 def _query_of(query: Mapping[str, str]) -> str:
-    return "&".join(f"{quote(name, safe='')}={quote(query[name], safe='')}" for name in sorted(query))
+    return "&".join(
+        f"{quote(name, safe='')}={quote(query[name], safe='')}" for name in sorted(query)
+    )
 
 
 def _ask(address: str, headers: Mapping[str, str]) -> Any:
@@ -210,11 +256,15 @@ def _ask(address: str, headers: Mapping[str, str]) -> Any:
     """
     client, trees = import_package("urllib.request"), import_package("xml.etree.ElementTree")
     try:
-        with client.urlopen(client.Request(address, headers=dict(headers)), timeout=ANSWER_S) as answer:
+        with client.urlopen(
+            client.Request(address, headers=dict(headers)), timeout=ANSWER_S
+        ) as answer:
             content = answer.read(MOST_BYTES)
     except import_package("urllib.error").HTTPError as error:
         text = " ".join(error.read(MOST_BYTES).decode("utf-8", "replace").split())[:MOST_ERROR]
-        raise OSError(f"Server returned non-2xx status code: {error.code} {error.reason}: {text}") from None
+        raise OSError(
+            f"Server returned non-2xx status code: {error.code} {error.reason}: {text}"
+        ) from None
     except import_package("http.client").HTTPException as error:  # no OSError, as all others are
         raise OSError(f"the listing broke off: {type(error).__name__}") from None
     try:

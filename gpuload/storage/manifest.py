@@ -1,13 +1,17 @@
-"""Manifests: the files of a source in one file, with all that opening them takes, so that none of them is touched.
+"""Manifests: the files of a source in one file, with all that opening them takes, so that none of
+them is touched.
 
-Layout   a kept file (`keptfile.py`), whose content is arrays: the paths of the files (`paths.py`), folders below that
-         of the manifest as seen from there; int64 ``[num_files, 3]`` with size, time of modification in ns, and 0 or
-         the digest of an object's ETag; and what the format needs: counts, offsets. Names, dtypes and places of the
-         arrays stand in its JSON, with values of the format.
+Layout   a kept file (`keptfile.py`), whose content is arrays: the paths of the files (`paths.py`),
+         folders below that of the manifest as seen from there; int64 ``[num_files, 3]`` with size,
+         time of modification in ns, and 0 or the digest of an object's ETag; and what the format
+         needs: counts, offsets. Names, dtypes and places of the arrays stand in its JSON, with
+         values of the format.
 Written  whole or not at all; under the name of a file that is no manifest nothing is written.
-Trust    the checksum finds damage. What a manifest says is compared with its own bounds, and places with the sizes that
-         it says; a file of another size or time is refused when it is first read, so no byte beyond its end is touched.
-Hash     a manifest holds the fingerprint of the source, so that states saved with and without it are alike.
+Trust    the checksum finds damage. What a manifest says is compared with its own bounds, and places
+         with the sizes that it says; a file of another size or time is refused when it is first
+         read, so no byte beyond its end is touched.
+Hash     a manifest holds the fingerprint of the source, so that states saved with and without it
+are alike.
 Memory   the bytes of the manifest: 57 a file beside those of its name and what the format adds.
 """
 
@@ -88,7 +92,11 @@ class Manifest:
         """
         array = self.arrays.get(name)
         fits = array is not None and array.dtype == np.dtype(dtype) and array.ndim == len(shape)
-        if array is None or not fits or any(n not in (-1, m) for n, m in zip(shape, array.shape, strict=True)):
+        if (
+            array is None
+            or not fits
+            or any(n not in (-1, m) for n, m in zip(shape, array.shape, strict=True))
+        ):
             raise self.error(f"its array {name!r} is missing, or has another kind")
         return array
 
@@ -133,7 +141,8 @@ def load(paths: Paths, form: str | None = None) -> Manifest | None:
 
 
 def call_of(paths: Paths) -> tuple[str, str, Mapping[str, Any]] | None:
-    """Return path, format and options of the manifest that a path names, whose end alone is read; None for others.
+    """Return path, format and options of the manifest that a path names, whose end alone is read;
+    None for others.
 
     Raises:
         FormatError: it is no manifest, or its end is damaged.
@@ -155,11 +164,15 @@ def _path_of(paths: Paths) -> str | None:
         [paths] = paths
     if isinstance(paths, Remote):
         [*urls] = paths.object_urls()
-        return urls[0] if len(urls) == 1 and path_of(urls[0]).endswith(SUFFIX) else None
+        if len(urls) == 1 and path_of(urls[0]).endswith(SUFFIX):
+            return urls[0]
+        return None
     if not isinstance(paths, (str, os.PathLike)) or not isinstance(text := os.fspath(paths), str):
         return None
     if is_remote(text):
-        return ObjectURL(text, remote_of(text)) if path_of(text).endswith(SUFFIX) else None
+        if path_of(text).endswith(SUFFIX):
+            return ObjectURL(text, remote_of(text))
+        return None
     if not text.endswith(SUFFIX):
         return None
     check_name(text)
@@ -192,7 +205,11 @@ def _read(path: str) -> tuple[NDArray[np.uint8], Any]:
         num_read = read_at(handle, content.data, 0)
     step = PIECE_BLOCKS * keptfile.BLOCK_BYTES
     pieces = [content.data[begin : begin + step] for begin in range(0, content.size, step)]
-    checksums = [number for piece in parallel_map(keptfile.checksums_of, pieces, num_cores()) for number in piece]
+    checksums = [
+        number
+        for piece in parallel_map(keptfile.checksums_of, pieces, num_cores())
+        for number in piece
+    ]
     if num_read != content.size or not np.array_equal(checksums, seal.checksums):
         raise _error(path, "its bytes do not have their checksum")
     # Sources keep views of these bytes for as long as they live.
@@ -212,25 +229,43 @@ def _parse(path: str, content: NDArray[np.uint8], about: Any) -> Manifest:
         raise _error(path, "its fingerprints are no texts")
     arrays = dict(_array_of(path, content, entry) for entry in about["arrays"])
     draft = Manifest(
-        path, about["format"], Files((), np.zeros((0, 3), np.int64)), about["options"], about["about"], arrays
+        path,
+        about["format"],
+        Files((), np.zeros((0, 3), np.int64)),
+        about["options"],
+        about["about"],
+        arrays,
     )
-    folders, names_of_files = _texts(draft, "folders", "folder_bounds"), _texts(draft, "names", "name_bounds")
+    folders, names_of_files = (
+        _texts(draft, "folders", "folder_bounds"),
+        _texts(draft, "names", "name_bounds"),
+    )
     folder_of = draft.array("folder_of", "<u4", len(names_of_files))
     stamps = draft.array("stamps", "<i8", len(names_of_files), 3)
     if not len(names_of_files) or int(folder_of.max()) >= len(folders):
         raise draft.error("it lists no files, or files of a folder that it does not list")
-    if bool((names_of_files.payload == SLASH).any()) or not (np.diff(names_of_files.bounds) > 0).all():
+    if (
+        bool((names_of_files.payload == SLASH).any())
+        or not (np.diff(names_of_files.bounds) > 0).all()
+    ):
         raise draft.error("the name of a file is empty, or holds a slash")
     # In float64: a sum of int64 could run over, and look small again.
     if int(stamps[:, 0].min()) < 0 or float(stamps[:, 0].sum(dtype=np.float64)) >= 2.0**62:
         raise draft.error("the size of a file is negative, or that of all together beyond any disk")
-    base = path_of(path)  # without the signature of a link, whose rights are those of this object alone
+    base = path_of(
+        path
+    )  # without the signature of a link, whose rights are those of this object alone
     base = base[: base.rfind("/") + 1]
-    places = [base + folder if _is_relative(folder) else folder for folder in folders.between(0, len(folders))]
+    places = [
+        base + folder if _is_relative(folder) else folder
+        for folder in folders.between(0, len(folders))
+    ]
     if not all(place.endswith("/") for place in places):
         raise draft.error("a folder does not end in a slash")
     paths = PackedPaths(Texts.of(places), folder_of, names_of_files, remote_of(path))
-    return replace(draft, files=Files(paths, stamps, fingerprints=about["fingerprints"], manifest=path))
+    return replace(
+        draft, files=Files(paths, stamps, fingerprints=about["fingerprints"], manifest=path)
+    )
 
 
 def _array_of(path: str, content: NDArray[np.uint8], entry: Any) -> tuple[str, NDArray[Any]]:
@@ -238,15 +273,24 @@ def _array_of(path: str, content: NDArray[np.uint8], entry: Any) -> tuple[str, N
     try:
         name, text, shape, offset = entry
         lengths = tuple(shape)
-        # `isinstance` would take JSON's true for a number; and a view of int64 has to begin at a multiple of 8.
+        # `isinstance` would take JSON's true for a number; and a view of int64 has to begin at a
+        # multiple of 8.
         whole = all(type(number) is int and 0 <= number < 1 << 62 for number in (*lengths, offset))
-        if not (isinstance(name, str) and text in DTYPES and whole and len(lengths) in (1, 2) and offset % 8 == 0):
+        if not (
+            isinstance(name, str)
+            and text in DTYPES
+            and whole
+            and len(lengths) in (1, 2)
+            and offset % 8 == 0
+        ):
             raise ValueError
         dtype = np.dtype(text)
         end = offset + math.prod(lengths) * dtype.itemsize
         if end > content.size:
             raise ValueError
-        return name, content[offset:end].view(dtype).reshape(lengths).astype(dtype.newbyteorder("="), copy=False)
+        return name, content[offset:end].view(dtype).reshape(lengths).astype(
+            dtype.newbyteorder("="), copy=False
+        )
     except (TypeError, ValueError):
         raise _error(path, f"it has no such array: {entry!r}"[:200]) from None
 
@@ -255,10 +299,15 @@ def _texts(manifest: Manifest, name: str, bounds_name: str) -> Texts:
     """Return texts of a manifest, whose bounds are checked."""
     payload, bounds = manifest.array(name, "|u1", -1), manifest.array(bounds_name, "<i8", -1)
     ascends = (
-        bounds.size > 0 and bounds[0] == 0 and bounds[-1] == payload.size and bool((bounds[1:] >= bounds[:-1]).all())
+        bounds.size > 0
+        and bounds[0] == 0
+        and bounds[-1] == payload.size
+        and bool((bounds[1:] >= bounds[:-1]).all())
     )
     if not ascends or bool((payload == NUL).any()):
-        raise manifest.error(f"its array {bounds_name!r} does not go through {name!r}, or a name holds a zero")
+        raise manifest.error(
+            f"its array {bounds_name!r} does not go through {name!r}, or a name holds a zero"
+        )
     return Texts(payload, bounds)
 
 
@@ -296,8 +345,8 @@ def write(
         fingerprints: of the source, by the digest of its arguments.
 
     Raises:
-        SpecError: the path ends in something else, or is remote; a file is a copy that gpuload keeps, or a link
-            with a password or a signature.
+        SpecError: the path ends in something else, or is remote; a file is a copy that gpuload
+            keeps, or a link with a password or a signature.
         FileError: the manifest cannot be written, or another file has its name.
     """
     path = writable_path(path)
@@ -311,11 +360,17 @@ def write(
         check_shareable(files.paths[int(number)], "a manifest of")
     if signalsafe.exists(path, follow=False) and not keptfile.is_ours(path):
         raise FileError(
-            f"{path} is there already", cause="it is no manifest", remedy="choose another name, or move it away"
+            f"{path} is there already",
+            cause="it is no manifest",
+            remedy="choose another name, or move it away",
         )
     try:
-        # 0o666, less the umask: a manifest is for all who may read the files, unlike what lies in the cache folder.
-        with derivedfiles.whole(path, is_alone=False) as part, keptfile.Writer(part, ORIGIN, 0o666) as writer:
+        # 0o666, less the umask: a manifest is for all who may read the files, unlike what lies in
+        # the cache folder.
+        with (
+            derivedfiles.whole(path, is_alone=False) as part,
+            keptfile.Writer(part, ORIGIN, 0o666) as writer,
+        ):
             entries = []
             for name, array in {**_file_arrays(path, files), **arrays}.items():
                 writer.align(ALIGN_BYTES)
@@ -356,7 +411,10 @@ def writable_path(path: str | os.PathLike[str]) -> str:
         SpecError: it is no name of a manifest, or not on this machine.
         MissingFileError: there is no such folder.
     """
-    text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else ""
+    if isinstance(path, (str, os.PathLike)):
+        text = os.fspath(path)
+    else:
+        text = ""
     if not isinstance(text, str) or not text.endswith(SUFFIX) or os.path.basename(text) == SUFFIX:
         raise SpecError(
             f"{path!r} as the path of a manifest",
@@ -381,10 +439,22 @@ def writable_path(path: str | os.PathLike[str]) -> str:
 
 
 def _file_arrays(path: str, files: Files) -> Arrays:
-    """Return paths and stamps of files in arrays; folders below that of the manifest as seen from there."""
+    """Return paths and stamps of files in arrays; folders below that of the manifest as seen from
+    there."""
     paths, base = PackedPaths.by_folder(files.paths), path[: path.rfind("/") + 1]
-    folders = Texts.of([folder.removeprefix(base) for folder in paths.folders.between(0, len(paths.folders))])
+    folders = Texts.of(
+        [folder.removeprefix(base) for folder in paths.folders.between(0, len(paths.folders))]
+    )
     stamps = np.array(files.stamps, np.int64)
-    stamps[~are_remote(paths), 2] = 0  # inodes differ between machines, and a copy of the folder has others
-    arrays = (folders.payload, folders.bounds, paths.folder_of, paths.names.payload, paths.names.bounds, stamps)
+    stamps[~are_remote(paths), 2] = (
+        0  # inodes differ between machines, and a copy of the folder has others
+    )
+    arrays = (
+        folders.payload,
+        folders.bounds,
+        paths.folder_of,
+        paths.names.payload,
+        paths.names.bounds,
+        stamps,
+    )
     return dict(zip(FILE_ARRAYS, arrays, strict=True))

@@ -1,11 +1,13 @@
 """Maps: bytes of files by the core, from guarded memory maps.
 
-Maps    made when a file is first read in parts; files that are read as a whole, and those that the system does not map,
-        are read with open, pread and close. `core/cpp/maps.hpp` has the rules and the lifetime of maps,
-        `core/cpp/guard.hpp` the treatment of files that shrink.
+Maps    made when a file is first read in parts; files that are read as a whole, and those that the
+        system does not map, are read with open, pread and close. `core/cpp/maps.hpp` has the rules
+        and the lifetime of maps, `core/cpp/guard.hpp` the treatment of files that shrink.
 Bound   there are only so many maps; the least recently used ones are undone where files are many.
-Fork    a child has the maps, the guard and no lock to wait for, so it may go on with the same object.
-Checks  every copy is followed by a look at size, time of modification and inode of each file that was touched.
+Fork    a child has the maps, the guard and no lock to wait for, so it may go on with the same
+object.
+Checks  every copy is followed by a look at size, time of modification and inode of each file that
+was touched.
 Needs   the core and Linux; `pread.py` is the form without.
 """
 
@@ -15,7 +17,16 @@ import numpy as np
 
 from gpuload import core
 from gpuload.core import face
-from gpuload.storage.extents import Bytes, Extents, Int64s, check_arrays, check_inside, check_places, outside, plain
+from gpuload.storage.extents import (
+    Bytes,
+    Extents,
+    Int64s,
+    check_arrays,
+    check_inside,
+    check_places,
+    outside,
+    plain,
+)
 from gpuload.storage.files import Files
 from gpuload.storage.memory import cache_bytes
 from gpuload.storage.paths import PackedPaths
@@ -44,19 +55,26 @@ class MappedStorage:
         if core.native is None:
             raise RuntimeError(f"maps of files: {core.problem}")
         self.files, self._positioned = files, PositionedStorage(files)
-        # Linux reads 128 KiB to 8 MiB around each page that is missing from a map. If the files fit into memory, these
-        # pages are soon used. If not, they drive out pages that will be used: then the system is told which bytes will
-        # be copied, and reads just these.
-        piece_bytes = PIECE_BYTES if int(files.sizes.sum()) > cache_bytes() else 0
+        # Linux reads 128 KiB to 8 MiB around each page that is missing from a map. If the files fit
+        # into memory, these pages are soon used. If not, they drive out pages that will be used:
+        # then the system is told which bytes will be copied, and reads just these.
+        if int(files.sizes.sum()) > cache_bytes():
+            piece_bytes = PIECE_BYTES
+        else:
+            piece_bytes = 0
         paths = PackedPaths.of(files.paths)
-        self._maps = core.native.Maps(*paths.arrays, np.ascontiguousarray(files.stamps), piece_bytes, most_maps)
+        self._maps = core.native.Maps(
+            *paths.arrays, np.ascontiguousarray(files.stamps), piece_bytes, most_maps
+        )
 
     def read(self, extents: Extents, out: Bytes, begins: Int64s) -> None:
         """Copy the bytes of extent i to ``out[begins[i]:]``; see ``Storage.read``."""
         extents, begins = check_arrays(extents, out, begins)
         if self._maps.any_refused:
             extents, begins = self._read_unmapped(extents, out, begins)
-        number, result = self._maps.copy(extents.files, extents.offsets, extents.lengths, out, begins)
+        number, result = self._maps.copy(
+            extents.files, extents.offsets, extents.lengths, out, begins
+        )
         if result == face.OUTSIDE:
             raise outside(self.files, extents, number)
         if result != face.COPIED:
@@ -64,10 +82,15 @@ class MappedStorage:
 
     def maps(self) -> face.Maps | None:
         """Return the maps, unless some files cannot be mapped; see ``Storage.maps``."""
-        return None if self._maps.any_refused else self._maps
+        if self._maps.any_refused:
+            return None
+        return self._maps
 
-    def _read_unmapped(self, extents: Extents, out: Bytes, begins: Int64s) -> tuple[Extents, Int64s]:
-        """Read the small extents of files that are not mapped, with their neighbours; return the other extents."""
+    def _read_unmapped(
+        self, extents: Extents, out: Bytes, begins: Int64s
+    ) -> tuple[Extents, Int64s]:
+        """Read the small extents of files that are not mapped, with their neighbours; return the
+        other extents."""
         check_inside(self.files, extents)
         check_places(self.files, extents, out, begins)
         is_unmapped = (self._states(extents) == face.REFUSED) & (extents.lengths < GAP_BYTES)

@@ -1,7 +1,8 @@
 """Memory that the system may use to keep files in, once they were read.
 
-Sources  proc(5): MemAvailable of /proc/meminfo, the control groups of /proc/self/cgroup; the kernel's
-         Documentation/admin-guide/cgroup-v2 (memory.max) and cgroup-v1/memory (memory.limit_in_bytes).
+Sources  proc(5): MemAvailable of /proc/meminfo, the control groups of /proc/self/cgroup; the
+         kernel's Documentation/admin-guide/cgroup-v2 (memory.max) and cgroup-v1/memory
+         (memory.limit_in_bytes).
 """
 
 from __future__ import annotations
@@ -17,19 +18,23 @@ MEMINFO, OWN_GROUPS, GROUPS = "/proc/meminfo", "/proc/self/cgroup", "/sys/fs/cgr
 
 
 def cache_bytes() -> int:
-    """Return how many bytes of files will stay in memory once they were read, by a careful guess; 0 if unknown."""
+    """Return how many bytes of files will stay in memory once they were read, by a careful guess; 0
+    if unknown."""
     return int(min([_available(), *_limits()]) * CACHED_PART)
 
 
 def limit_bytes() -> float:
-    """Return the bytes that control groups allow this process, infinity where they limit nothing."""
+    """Return the bytes that control groups allow this process, infinity where they limit
+    nothing."""
     return min(_limits(), default=math.inf)
 
 
 def _available() -> float:
     """Return the bytes that the system can give without swapping."""
     with signalsafe.suppress(OSError, ValueError, StopIteration), open(MEMINFO) as file:
-        return 1024.0 * next(int(line.split()[1]) for line in file if line.startswith("MemAvailable"))
+        return 1024.0 * next(
+            int(line.split()[1]) for line in file if line.startswith("MemAvailable")
+        )
     return 0.0
 
 

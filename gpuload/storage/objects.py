@@ -1,11 +1,13 @@
 """Objects of object stores and web servers: their names, their stamps, and ranges of their bytes.
 
-Stamps     size, time of modification in whole seconds, and a digest of the ETag. Each answer carries those of its
-           object, so bytes of another version are never taken. A listing has them, too: an object that was listed is
-           not asked for once more when it is opened.
-Lengths    an answer that has fewer bytes than were asked for is asked for again, as after a broken connection.
-Blocks     of objects whose URL carries a cache (`stores.Remote`, `blockcache.py`): a block is asked for as a whole,
-           once. An object without an ETag cannot be told from its successor, so it is not stored.
+Stamps     size, time of modification in whole seconds, and a digest of the ETag. Each answer
+           carries those of its object, so bytes of another version are never taken. A listing has
+           them, too: an object that was listed is not asked for once more when it is opened.
+Lengths    an answer that has fewer bytes than were asked for is asked for again, as after a broken
+connection.
+Blocks     of objects whose URL carries a cache (`stores.Remote`, `blockcache.py`): a block is asked
+           for as a whole, once. An object without an ETag cannot be told from its successor, so it
+           is not stored.
 
 Source  RFC 9110 (ranges: section 14, ETag: section 8.8.3)
 """
@@ -40,7 +42,14 @@ from gpuload.errors import (
 from gpuload.storage import blockcache
 from gpuload.storage.blockcache import BLOCK_BYTES, Block, BlockCache, Piece
 from gpuload.storage.hidden import is_hidden_name, may_mean
-from gpuload.storage.retries import LEAST_BYTES, EmptyRangeError, OddKeyError, ShortError, StoreError, request
+from gpuload.storage.retries import (
+    LEAST_BYTES,
+    EmptyRangeError,
+    OddKeyError,
+    ShortError,
+    StoreError,
+    request,
+)
 from gpuload.storage.stores import (
     WEB,
     ObjectURL,
@@ -58,10 +67,13 @@ from gpuload.storage.stores import (
 from gpuload.threads import parallel_map
 
 WILDCARDS = re.compile(r"[*?[]")
-REQUESTS = 64  # under way at a time, for one call; with 32, rows come 0.6 times as fast from 20 ms away
+REQUESTS = (
+    64  # under way at a time, for one call; with 32, rows come 0.6 times as fast from 20 ms away
+)
 AHEAD_BYTES = 1 << 23  # of a file that is read from its beginning on
 PIECE_BYTES = 1 << 22  # of a request, at most
-# Of an answer; each chunk that came is kept when the answer breaks off. From the second try on it is LEAST_BYTES.
+# Of an answer; each chunk that came is kept when the answer breaks off. From the second try on it
+# is LEAST_BYTES.
 CHUNK_BYTES = 1 << 16
 MOST_BYTES = 1 << 60  # of an object
 LAST_S = (2**63 - 1) // 1_000_000_000  # whose nanoseconds an int64 holds, 2262
@@ -70,10 +82,12 @@ entries_of = lazy.function("gpuload.storage.listing", "entries_of")
 
 
 def names_of(url: str) -> list[str]:
-    """Return the URLs of the objects that a URL with wildcards means, sorted; one without wildcards means itself.
+    """Return the URLs of the objects that a URL with wildcards means, sorted; one without wildcards
+    means itself.
 
-    ``*`` and ``?`` end at a slash, ``**`` means any number of folders. Hidden names (`hidden.py`) are left out, unless
-    the wildcard has the same first character. A web server lists nothing, so a URL of one has no wildcards.
+    ``*`` and ``?`` end at a slash, ``**`` means any number of folders. Hidden names (`hidden.py`)
+    are left out, unless the wildcard has the same first character. A web server lists nothing, so a
+    URL of one has no wildcards.
 
     Raises:
         MissingFileError: no object matches.
@@ -86,7 +100,9 @@ def names_of(url: str) -> list[str]:
     prefix = fixed[: fixed.rfind("/") + 1]
     patterns = place.key.split("/")
 
-    matches = _without_folders(url, _below(url, prefix, lambda entry: _matches(entry["path"].split("/"), patterns)))
+    matches = _without_folders(
+        url, _below(url, prefix, lambda entry: _matches(entry["path"].split("/"), patterns))
+    )
     if not matches:
         raise MissingFileError(
             f"no object matches {url}",
@@ -127,7 +143,8 @@ def _matches(names: Sequence[str], patterns: Sequence[str]) -> bool:
 
 
 def _below(url: str, prefix: str, fits: Callable[[Any], bool]) -> list[Any]:
-    """Return the objects whose keys begin with a prefix, which ends in a slash, and that fit, sorted."""
+    """Return the objects whose keys begin with a prefix, which ends in a slash, and that fit,
+    sorted."""
 
     def entries() -> list[Any]:
         # A page of S3's listing has 1,000 names at most (ListObjectsV2).
@@ -141,12 +158,17 @@ def _below(url: str, prefix: str, fits: Callable[[Any], bool]) -> list[Any]:
         odd_key = str(error)
         plain, _ = request(url, lambda: entries_of(url, prefix, "", odd_key))
         # The object that stands for a folder in a console has the slash, and no content.
-        matches = [entry for entry in plain if (entry["size"] or not entry["path"].endswith("/")) and fits(entry)]
+        matches = [
+            entry
+            for entry in plain
+            if (entry["size"] or not entry["path"].endswith("/")) and fits(entry)
+        ]
     return sorted(matches, key=lambda entry: str(entry["path"]))
 
 
 def _without_folders(url: str, entries: list[Any]) -> list[Any]:
-    """Return entries of a listing without those of folders: empty objects whose keys end in a slash.
+    """Return entries of a listing without those of folders: empty objects whose keys end in a
+    slash.
 
     obstore cuts the slash off; but no object has the key that is left.
     """
@@ -166,7 +188,9 @@ def _without_folders(url: str, entries: list[Any]) -> list[Any]:
 
     paths = sorted(empty)
     folders = {
-        path for path, is_file in zip(paths, parallel_map(is_object, paths, REQUESTS), strict=True) if not is_file
+        path
+        for path, is_file in zip(paths, parallel_map(is_object, paths, REQUESTS), strict=True)
+        if not is_file
     }
     # A folder may have an object of its name beside it.
     unique = {str(entry["path"]): entry for entry in entries if entry["path"] not in folders}
@@ -188,16 +212,19 @@ def names_below(url: str) -> list[str]:
 
 
 def names_in(url: str) -> list[str]:
-    """Return the names of the folders and objects in a folder; the errors are those of `names_below`."""
+    """Return the names of the folders and objects in a folder; the errors are those of
+    `names_below`."""
     _check_lists(url)
     folders, names = _names_in(url, place_of(url).key.rstrip("/") + "/")
     return folders + names
 
 
 def folders_of(url: str) -> list[str]:
-    """Return the URLs of the folders that a URL with wildcards means, sorted; one without wildcards means itself.
+    """Return the URLs of the folders that a URL with wildcards means, sorted; one without wildcards
+    means itself.
 
-    ``*`` and ``?`` end at a slash. Names that begin with a dot are left out, unless the wildcard begins with one.
+    ``*`` and ``?`` end at a slash. Names that begin with a dot are left out, unless the wildcard
+    begins with one.
 
     Raises:
         MissingFileError: no folder matches.
@@ -219,7 +246,9 @@ def folders_of(url: str) -> list[str]:
             ]
     if not folders:
         raise MissingFileError(
-            f"no folder matches {url}", cause="none has such a name", remedy="check the bucket and the wildcard"
+            f"no folder matches {url}",
+            cause="none has such a name",
+            remedy="check the bucket and the wildcard",
         )
     return [like(url, f"{place.root}/{folder.rstrip('/')}") for folder in sorted(folders)]
 
@@ -233,9 +262,14 @@ def _names_in(url: str, prefix: str) -> tuple[list[str], list[str]]:
         odd_key = str(error)
         objects, prefixes = request(url, lambda: entries_of(url, prefix, "/", odd_key))
     paths = [path.rstrip("/") for path in prefixes], [entry["path"] for entry in objects]
-    folders, names = ([path.removeprefix(prefix) for path in kind if path.startswith(prefix)] for kind in paths)
-    # Without the object that stands for this folder, and without folders that have no name to enter them by.
-    return [name for name in folders if name not in ("", ".", "..")], [name for name in names if name.rstrip("/")]
+    folders, names = (
+        [path.removeprefix(prefix) for path in kind if path.startswith(prefix)] for kind in paths
+    )
+    # Without the object that stands for this folder, and without folders that have no name to enter
+    # them by.
+    return [name for name in folders if name not in ("", ".", "..")], [
+        name for name in names if name.rstrip("/")
+    ]
 
 
 def _check_lists(url: str) -> None:
@@ -248,10 +282,12 @@ def _check_lists(url: str) -> None:
 
 
 def look(url: str, num_bytes: int) -> tuple[Stamp, bytes]:
-    """Return the stamp of an object as it is now, and its first ``num_bytes`` bytes, or all where it has fewer.
+    """Return the stamp of an object as it is now, and its first ``num_bytes`` bytes, or all where
+    it has fewer.
 
     Raises:
-        MissingFileError, UnreadableFileError, FileError: there is no such object, or it cannot be read.
+        MissingFileError, UnreadableFileError, FileError: there is no such object, or it cannot be
+            read.
     """
 
     def head() -> tuple[Stamp, bytes]:
@@ -271,8 +307,12 @@ def look(url: str, num_bytes: int) -> tuple[Stamp, bytes]:
 
 
 def look_at_listing(url: str, num_bytes: int) -> tuple[Stamp, bytes]:
-    """Return what `look` does; if a listing has the stamp of the object, no request is sent for the stamp alone."""
-    stamp = url.take_stamp() if isinstance(url, ObjectURL) else None
+    """Return what `look` does; if a listing has the stamp of the object, no request is sent for the
+    stamp alone."""
+    if isinstance(url, ObjectURL):
+        stamp = url.take_stamp()
+    else:
+        stamp = None
     if stamp is None or (num_bytes and stamp[0]):
         return look(url, num_bytes)
     return stamp, b""
@@ -299,11 +339,14 @@ def read(url: str, stamp: Stamp, memory: memoryview, offset: int) -> None:
         for number in range(first, after):
             piece = pieces[number]
             begin = (number - first) * BLOCK_BYTES + piece.begin
-            memory[piece.place : piece.place + piece.length] = content.data[begin : begin + piece.length]
+            memory[piece.place : piece.place + piece.length] = content.data[
+                begin : begin + piece.length
+            ]
 
 
 def _pieces(offset: int, num_bytes: int) -> Iterator[tuple[int, int, int, int]]:
-    """Yield the number of each block of a range, the first byte in the block, the bytes there, and their place."""
+    """Yield the number of each block of a range, the first byte in the block, the bytes there, and
+    their place."""
     for number in range(offset // BLOCK_BYTES, -(-(offset + num_bytes) // BLOCK_BYTES)):
         begin = max(offset, number * BLOCK_BYTES)
         end = min(offset + num_bytes, (number + 1) * BLOCK_BYTES)
@@ -323,7 +366,8 @@ def fetch(url: str, stamp: Stamp, memory: memoryview, offset: int) -> None:
         nonlocal num_bytes, chunk_bytes
         answer = _get(url, {"range": (offset + num_bytes, offset + len(memory))})
         now = _stamp(answer.meta)
-        # An error of ours goes through `request` at once: the old bytes do not come back by asking again.
+        # An error of ours goes through `request` at once: the old bytes do not come back by asking
+        # again.
         if now != stamp:
             raise changed(url, stamp, now)
         chunks = _chunks(answer, len(memory) - num_bytes, chunk_bytes)
@@ -345,7 +389,9 @@ def fetch(url: str, stamp: Stamp, memory: memoryview, offset: int) -> None:
         if isinstance(error, FileError):
             raise
         raise FileError(
-            f"{url} cannot be read", cause=f"its server has no range at byte {offset}", remedy="check the server"
+            f"{url} cannot be read",
+            cause=f"its server has no range at byte {offset}",
+            remedy="check the server",
         ) from None
 
 
@@ -367,7 +413,8 @@ class CachedObject:
         return self._cache.load(self._block(number), pieces, memory)
 
     def fetch(self, first: int, after: int) -> NDArray[np.uint8]:
-        """Return the bytes of neighbouring blocks, by one request to the store, and store them in the cache.
+        """Return the bytes of neighbouring blocks, by one request to the store, and store them in
+        the cache.
 
         Raises:
             ChangedFileError: the object is no longer that of the stamp.
@@ -410,11 +457,14 @@ def open_blocks(url: str, stamp: Stamp) -> CachedObject | None:
     if not stamp[2]:
         _warn_of_tags(place_of(url).root)
         return None
-    return CachedObject(url, stamp, blockcache.open_cache(os.fspath(remote.cache), int(remote.cache_bytes)))
+    return CachedObject(
+        url, stamp, blockcache.open_cache(os.fspath(remote.cache), int(remote.cache_bytes))
+    )
 
 
 class Reader:
-    """An object that is read by someone who takes it for an open file: pieces, mostly one behind the other.
+    """An object that is read by someone who takes it for an open file: pieces, mostly one behind
+    the other.
 
     The bytes behind a piece come with it, so that small pieces are not a request each.
 
@@ -429,13 +479,17 @@ class Reader:
         self._ahead, self._begin, self._next = bytearray(), 0, 0
 
     def read(self, memory: memoryview, offset: int) -> int:
-        """Fill memory from an offset on; return the number of bytes, fewer only at the end of the object."""
+        """Fill memory from an offset on; return the number of bytes, fewer only at the end of the
+        object."""
         length = min(len(memory), max(0, self.stamp[0] - offset))
         end = offset + length
         if not self._begin <= offset <= end <= self._begin + len(self._ahead):
             # A library that jumps, to an index and back, would pay for bytes that it never reads.
             goes_on = offset == self._next
-            want = max(length, min(self._ahead_bytes, self.stamp[0] - offset)) if goes_on else length
+            if goes_on:
+                want = max(length, min(self._ahead_bytes, self.stamp[0] - offset))
+            else:
+                want = length
             self._ahead, self._begin = bytearray(want), offset
             read(self.url, self.stamp, memoryview(self._ahead), offset)
         memory[:length] = memoryview(self._ahead)[offset - self._begin : end - self._begin]
@@ -461,7 +515,9 @@ class File(io.RawIOBase):
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         """Set the position, and return it."""
-        begin = {os.SEEK_SET: 0, os.SEEK_CUR: self._place, os.SEEK_END: self._reader.stamp[0]}[whence]
+        begin = {os.SEEK_SET: 0, os.SEEK_CUR: self._place, os.SEEK_END: self._reader.stamp[0]}[
+            whence
+        ]
         self._place = max(0, begin + offset)
         return self._place
 
@@ -478,14 +534,19 @@ class File(io.RawIOBase):
 
 @functools.cache
 def _warn_of_tags(root: str) -> None:
-    log.warning("%s sends no ETags, by which a replaced object is known: its objects are not stored in the cache", root)
+    log.warning(
+        "%s sends no ETags, by which a replaced object is known: its objects are not stored in the cache",
+        root,
+    )
 
 
 def _get(url: str, options: dict[str, Any]) -> Any:
     place = place_of(url)
     if place.key.endswith("/"):  # obstore would ask for the object without the slash
         raise DirectoryError(
-            f"{url} names a folder", cause="a file is needed here", remedy=f"name its files: {path_of(url)}*"
+            f"{url} names a folder",
+            cause="a file is needed here",
+            remedy=f"name its files: {path_of(url)}*",
         )
     if place.version:
         options["version"] = place.version
@@ -493,7 +554,8 @@ def _get(url: str, options: dict[str, Any]) -> Any:
 
 
 def _chunks(answer: Any, num_bytes: int, chunk_bytes: int) -> Iterator[memoryview]:
-    """Yield the bytes of an answer as they come, in chunks of at least ``chunk_bytes``; a shorter answer as a whole.
+    """Yield the bytes of an answer as they come, in chunks of at least ``chunk_bytes``; a shorter
+    answer as a whole.
 
     Raises:
         ShortError: there are fewer, or more.
@@ -520,7 +582,8 @@ def _whole(answer: Any, num_bytes: int) -> memoryview:
 
 
 def _stamp(meta: Any) -> Stamp:
-    """Return the stamp of an object; listings have its time in ms or s, answers in s, and some leave the quotes out."""
+    """Return the stamp of an object; listings have its time in ms or s, answers in s, and some
+    leave the quotes out."""
     return _stamp_of(meta["size"], meta["last_modified"], meta.get("e_tag") or "")
 
 
@@ -529,10 +592,14 @@ def _stamp_of(size: int, time: datetime.datetime, tag: str) -> Stamp:
     if not 0 <= size < MOST_BYTES:
         raise ValueError(f"the server says that it has {size} bytes")
     tag = tag.strip('"')
-    # Servers write 1601 for a file without a time: beyond what an int64 holds of ns, all times are one.
+    # Servers write 1601 for a file without a time: beyond what an int64 holds of ns, all times are
+    # one.
     time_s = min(max(int(time.timestamp()), -LAST_S), LAST_S)
     # Signed, since a stamp is a row of int64.
-    digest = int.from_bytes(hashlib.sha256(tag.encode()).digest()[:8], "little", signed=True) if tag else 0
+    if tag:
+        digest = int.from_bytes(hashlib.sha256(tag.encode()).digest()[:8], "little", signed=True)
+    else:
+        digest = 0
     return size, time_s * 1_000_000_000, digest
 
 

@@ -1,7 +1,7 @@
 """Packers: files that are one other file, packed: by gzip or zlib, or in a ZIP archive of one file.
 
-ZIP  is no packing of one file, as gzip is: an archive holds any number of them. So it is unpacked only where the caller
-     says that it is one file, and named as what it is elsewhere.
+ZIP  is no packing of one file, as gzip is: an archive holds any number of them. So it is unpacked
+     only where the caller says that it is one file, and named as what it is elsewhere.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from gpuload.storage.inflate import inflate_file, is_gzip
 
 ZIP, AUTO = "zip", "auto"
 EMPTY_ARCHIVE = b"PK\x05\x06"
-# Packers whose files are not unpacked here: how one of theirs begins, its name, and the command that unpacks it.
+# Packers whose files are not unpacked here: how one of theirs begins, its name, and the command
+# that unpacks it.
 PACKERS = (
     (b"\x28\xb5\x2f\xfd", "zstd", "zstd -d"),
     *((b"BZh%d" % level, "bzip2", "bunzip2") for level in range(1, 10)),
@@ -31,11 +32,13 @@ def packer_of(path: str, head: bytes, compression: str = AUTO, *, zip_remedy: st
     Args:
         path: of the file.
         head: its first bytes, at least `inflate.HEAD_BYTES` where it has as many.
-        compression: ``"auto"``: gzip is known by these bytes, and ZIP is an error. ``"zip"``: an archive of one file.
+        compression: ``"auto"``: gzip is known by these bytes, and ZIP is an error. ``"zip"``: an
+            archive of one file.
         zip_remedy: what else to do about an archive than to unpack it.
 
     Raises:
-        FormatError: the file is a ZIP archive, and none was expected; or of a packer that is not supported.
+        FormatError: the file is a ZIP archive, and none was expected; or of a packer that is not
+            supported.
     """
     if compression == ZIP:
         if head and not head.startswith((archive.MAGIC, EMPTY_ARCHIVE)):
@@ -65,7 +68,8 @@ def packer_of(path: str, head: bytes, compression: str = AUTO, *, zip_remedy: st
 
 
 def inflate_content(files: Files, number: int, kind: str) -> Iterator[tuple[int, bytes]]:
-    """Yield the content of a packed file in pieces: the position in the file, and the unpacked bytes.
+    """Yield the content of a packed file in pieces: the position in the file, and the unpacked
+    bytes.
 
     Args:
         files: the user's.

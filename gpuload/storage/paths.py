@@ -58,11 +58,20 @@ class Texts:
     def between(self, first: int, after: int) -> list[str]:
         """Return the texts from one number to another, exclusive."""
         bounds = self.bounds[first : after + 1].tolist()
-        raw = self.payload[bounds[0] : bounds[-1]].tobytes() if after > first else b""
+        if after > first:
+            raw = self.payload[bounds[0] : bounds[-1]].tobytes()
+        else:
+            raw = b""
         if raw.isascii():  # decoded at once: that takes a third of the time
             text = raw.decode("ascii")
-            return [text[bounds[i] - bounds[0] : bounds[i + 1] - bounds[0]] for i in range(after - first)]
-        return [os.fsdecode(raw[bounds[i] - bounds[0] : bounds[i + 1] - bounds[0]]) for i in range(after - first)]
+            return [
+                text[bounds[i] - bounds[0] : bounds[i + 1] - bounds[0]]
+                for i in range(after - first)
+            ]
+        return [
+            os.fsdecode(raw[bounds[i] - bounds[0] : bounds[i + 1] - bounds[0]])
+            for i in range(after - first)
+        ]
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +93,9 @@ class PackedPaths(Sequence[str]):
     @classmethod
     def of(cls, paths: Sequence[str]) -> PackedPaths:
         """Return paths in arrays, each as a whole; those that are in arrays as they are."""
-        return paths if isinstance(paths, PackedPaths) else cls._in_one_folder(Texts.of(paths), "")
+        if isinstance(paths, PackedPaths):
+            return paths
+        return cls._in_one_folder(Texts.of(paths), "")
 
     @classmethod
     def by_folder(cls, paths: Sequence[str]) -> PackedPaths:
@@ -105,7 +116,9 @@ class PackedPaths(Sequence[str]):
 
     def select(self, numbers: NDArray[np.int64]) -> PackedPaths:
         """Return some of the paths, in the order of their numbers."""
-        return PackedPaths(self.folders, self.folder_of[numbers], self.names.select(numbers), self.remote)
+        return PackedPaths(
+            self.folders, self.folder_of[numbers], self.names.select(numbers), self.remote
+        )
 
     def without_folders(self) -> PackedPaths:
         """Return the names as paths."""
@@ -114,9 +127,21 @@ class PackedPaths(Sequence[str]):
     @property
     def arrays(
         self,
-    ) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.uint32], NDArray[np.uint8], NDArray[np.int64]]:
+    ) -> tuple[
+        NDArray[np.uint8],
+        NDArray[np.int64],
+        NDArray[np.uint32],
+        NDArray[np.uint8],
+        NDArray[np.int64],
+    ]:
         """The arrays that the core takes."""
-        return (self.folders.payload, self.folders.bounds, self.folder_of, self.names.payload, self.names.bounds)
+        return (
+            self.folders.payload,
+            self.folders.bounds,
+            self.folder_of,
+            self.names.payload,
+            self.names.bounds,
+        )
 
     def __len__(self) -> int:
         return len(self.names)
@@ -137,11 +162,15 @@ class PackedPaths(Sequence[str]):
         )
 
     def _with_settings(self, path: str) -> str:
-        return ObjectURL(path, self.remote) if self.remote is not DEFAULT and is_remote(path) else path
+        if self.remote is not DEFAULT and is_remote(path):
+            return ObjectURL(path, self.remote)
+        return path
 
     def __iter__(self) -> Iterator[str]:
         folders = self.folders.between(0, len(self.folders))
         for first in range(0, len(self), CHUNK):
             names = self.names.between(first, min(first + CHUNK, len(self)))
-            for folder, name in zip(self.folder_of[first : first + CHUNK].tolist(), names, strict=True):
+            for folder, name in zip(
+                self.folder_of[first : first + CHUNK].tolist(), names, strict=True
+            ):
                 yield self._with_settings(folders[folder] + name)

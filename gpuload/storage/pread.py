@@ -2,10 +2,12 @@
 
 Same meaning, same checks and same errors as `maps.py`, on any system, without the core.
 
-Files       opened once for all their extents of a read, and compared with their stamps before and after.
-Neighbours  extents that stay neighbours are one read. Small extents with at most GAP_BYTES between two are read
-            together into memory of their own and copied from there: a file in Fortran order is asked for many items of
-            4 bytes, and a read takes as long as copying about 1,000.
+Files       opened once for all their extents of a read, and compared with their stamps before and
+after.
+Neighbours  extents that stay neighbours are one read. Small extents with at most GAP_BYTES between
+            two are read together into memory of their own and copied from there: a file in Fortran
+            order is asked for many items of 4 bytes, and a read takes as long as copying about
+            1,000.
 """
 
 from __future__ import annotations
@@ -18,7 +20,15 @@ from numpy.typing import NDArray
 
 from gpuload import signalsafe
 from gpuload.core.face import Maps
-from gpuload.storage.extents import Bytes, Extents, Int64s, check_arrays, check_inside, check_places, plain
+from gpuload.storage.extents import (
+    Bytes,
+    Extents,
+    Int64s,
+    check_arrays,
+    check_inside,
+    check_places,
+    plain,
+)
 from gpuload.storage.files import ADVISE, Files
 
 GAP_BYTES = 1000
@@ -26,8 +36,12 @@ STRETCH_BYTES = 1 << 23  # read together at most, but for the last extent
 WILLNEED = getattr(os, "POSIX_FADV_WILLNEED", 0)
 SMALL_BYTES = 1 << 17  # longer extents are read to where they belong
 ITEM_BYTES = 64  # up to this mean length extents are copied byte by byte with one index, longer ones one by one
-PIECE_BYTES = 1 << 17  # asked for in one call: of a longer piece Linux reads the first read_ahead_kb (often 128) only
-ADVISED_GAP_BYTES = 1 << 15  # a gap between records that is read with them, rather than by one request more
+PIECE_BYTES = (
+    1 << 17
+)  # asked for in one call: of a longer piece Linux reads the first read_ahead_kb (often 128) only
+ADVISED_GAP_BYTES = (
+    1 << 15
+)  # a gap between records that is read with them, rather than by one request more
 
 
 class PositionedStorage:
@@ -50,7 +64,12 @@ class PositionedStorage:
         order = _in_order(extents)
         extents, begins = join_neighbours(extents.take(order), begins[order])
         for first, after in _stretches(extents.files[1:] != extents.files[:-1], len(extents)):
-            self._read_file(int(extents.files[first]), extents.take(slice(first, after)), out, begins[first:after])
+            self._read_file(
+                int(extents.files[first]),
+                extents.take(slice(first, after)),
+                out,
+                begins[first:after],
+            )
 
     def maps(self) -> Maps | None:
         """Return None: there are no maps."""
@@ -58,12 +77,21 @@ class PositionedStorage:
 
     def _read_file(self, number: int, extents: Extents, out: Bytes, begins: Int64s) -> None:
         """Read the extents of one file, in the order of the file."""
-        offsets, ends, small = extents.offsets, extents.offsets + extents.lengths, extents.lengths < SMALL_BYTES
+        offsets, ends, small = (
+            extents.offsets,
+            extents.offsets + extents.lengths,
+            extents.lengths < SMALL_BYTES,
+        )
         is_gap = (offsets[1:] - ends[:-1] > GAP_BYTES) | ~small[1:] | ~small[:-1]
-        # Cut at fixed places of the file: so a stretch needs no more memory than this, whatever is read.
+        # Cut at fixed places of the file: so a stretch needs no more memory than this, whatever is
+        # read.
         is_gap |= offsets[1:] // STRETCH_BYTES != offsets[:-1] // STRETCH_BYTES
         # Lists, once for all: each use of an element of an array would make an object of NumPy.
-        to, lengths, numbers = out.data, extents.lengths, (offsets.tolist(), ends.tolist(), begins.tolist())
+        to, lengths, numbers = (
+            out.data,
+            extents.lengths,
+            (offsets.tolist(), ends.tolist(), begins.tolist()),
+        )
         with self.files.open_file(number) as descriptor:
             for first, after in _stretches(is_gap, len(extents)):
                 if after - first == 1:
@@ -73,7 +101,13 @@ class PositionedStorage:
                     low, high = int(offsets[first]), int(ends[first:after].max())
                     stretch = np.empty(high - low, np.uint8)
                     self.files.read(number, descriptor, stretch.data, low)
-                    _scatter(stretch, offsets[first:after] - low, lengths[first:after], out, begins[first:after])
+                    _scatter(
+                        stretch,
+                        offsets[first:after] - low,
+                        lengths[first:after],
+                        out,
+                        begins[first:after],
+                    )
             # Behind the copies: bytes of a file that changed in the middle must not reach a batch.
             self.files.check_descriptor(number, descriptor)
 
@@ -85,28 +119,50 @@ class PositionedStorage:
             return
         runs = joined_runs(extents)
         for first, after in _stretches(runs.files[1:] != runs.files[:-1], len(runs)):
-            # Errors here are ignored: `read` will meet them again, and raise them with the name of the record.
-            with signalsafe.suppress(OSError), self.files.open_file(int(runs.files[first])) as descriptor:
-                for offset, length in zip(runs.offsets[first:after], runs.lengths[first:after], strict=True):
+            # Errors here are ignored: `read` will meet them again, and raise them with the name of
+            # the record.
+            with (
+                signalsafe.suppress(OSError),
+                self.files.open_file(int(runs.files[first])) as descriptor,
+            ):
+                for offset, length in zip(
+                    runs.offsets[first:after], runs.lengths[first:after], strict=True
+                ):
                     for place in range(int(offset), int(offset + length), PIECE_BYTES):
-                        ADVISE(descriptor, place, min(PIECE_BYTES, int(offset + length) - place), WILLNEED)
+                        ADVISE(
+                            descriptor,
+                            place,
+                            min(PIECE_BYTES, int(offset + length) - place),
+                            WILLNEED,
+                        )
 
 
 def joined_runs(extents: Extents) -> Extents:
-    """Return extents in the order of the files; neighbours with a gap of at most ADVISED_GAP_BYTES are joined."""
+    """Return extents in the order of the files; neighbours with a gap of at most ADVISED_GAP_BYTES
+    are joined."""
     extents = extents.take(_in_order(extents))
     ends = extents.offsets + extents.lengths
-    is_gap = (extents.files[1:] != extents.files[:-1]) | (extents.offsets[1:] - ends[:-1] > ADVISED_GAP_BYTES)
-    firsts = np.flatnonzero(np.concatenate([[True], is_gap])) if len(extents) else np.zeros(0, np.int64)
+    is_gap = (extents.files[1:] != extents.files[:-1]) | (
+        extents.offsets[1:] - ends[:-1] > ADVISED_GAP_BYTES
+    )
+    if len(extents):
+        firsts = np.flatnonzero(np.concatenate([[True], is_gap]))
+    else:
+        firsts = np.zeros(0, np.int64)
     offsets = extents.offsets[firsts]
-    lengths = np.maximum.reduceat(ends, firsts) - offsets if firsts.size else offsets
+    if firsts.size:
+        lengths = np.maximum.reduceat(ends, firsts) - offsets
+    else:
+        lengths = offsets
     return Extents(extents.files[firsts], offsets, lengths)
 
 
 def _in_order(extents: Extents) -> Int64s:
     """Return the numbers of the extents that have bytes, in the order of the files."""
     files, offsets = extents.files, extents.offsets
-    if ((files[1:] > files[:-1]) | ((files[1:] == files[:-1]) & (offsets[1:] >= offsets[:-1]))).all():
+    if (
+        (files[1:] > files[:-1]) | ((files[1:] == files[:-1]) & (offsets[1:] >= offsets[:-1]))
+    ).all():
         return np.flatnonzero(extents.lengths)
     # The last key is the first to count.
     order = np.lexsort((offsets, files))
@@ -114,9 +170,14 @@ def _in_order(extents: Extents) -> Int64s:
 
 
 def join_neighbours(extents: Extents, begins: Int64s) -> tuple[Extents, Int64s]:
-    """Return extents and begins; extents that are neighbours in the file and in memory are joined."""
+    """Return extents and begins; extents that are neighbours in the file and in memory are
+    joined."""
     files, offsets, lengths = extents.files, extents.offsets, extents.lengths
-    is_gap = (files[1:] != files[:-1]) | (np.diff(offsets) != lengths[:-1]) | (np.diff(begins) != lengths[:-1])
+    is_gap = (
+        (files[1:] != files[:-1])
+        | (np.diff(offsets) != lengths[:-1])
+        | (np.diff(begins) != lengths[:-1])
+    )
     if is_gap.all():
         return extents, begins
     firsts = np.flatnonzero(np.concatenate([[True], is_gap]))
@@ -124,7 +185,8 @@ def join_neighbours(extents: Extents, begins: Int64s) -> tuple[Extents, Int64s]:
 
 
 def _stretches(is_gap: NDArray[np.bool_], length: int) -> list[tuple[int, int]]:
-    """Return first and after-last of the stretches that are cut after each place where ``is_gap`` is True."""
+    """Return first and after-last of the stretches that are cut after each place where ``is_gap``
+    is True."""
     if not length:
         return []
     edges = [0, *(np.flatnonzero(is_gap) + 1).tolist(), length]
@@ -135,7 +197,9 @@ def _scatter(stretch: Bytes, places: Int64s, lengths: Int64s, out: Bytes, begins
     """Copy pieces of the stretch to their places in ``out``."""
     total = int(lengths.sum())
     if total > ITEM_BYTES * lengths.size:
-        for place, length, begin in zip(places.tolist(), lengths.tolist(), begins.tolist(), strict=True):
+        for place, length, begin in zip(
+            places.tolist(), lengths.tolist(), begins.tolist(), strict=True
+        ):
             out[begin : begin + length] = stretch[place : place + length]
         return
     if (lengths == lengths[0]).all():

@@ -1,12 +1,15 @@
 """Remote storage: ranges of objects, many requests at a time.
 
-Neighbours  extents with at most GAP_BYTES between two are one request: to send the gap takes less than another request.
-Pieces      of a long extent, PIECE_BYTES each, are requests of their own, so that one object comes over many
-            connections.
-Threads     of our own, objects.REQUESTS for each read; they wait for answers without the interpreter's lock.
-Memory      of the answers of one read: what was asked for, and the gaps. An extent alone goes to its place at once.
-Blocks      of objects with a cache (`blockcache.py`): those that are missing there are asked for as a whole, neighbours
-            together.
+Neighbours  extents with at most GAP_BYTES between two are one request: to send the gap takes less
+than another request.
+Pieces      of a long extent, PIECE_BYTES each, are requests of their own, so that one object comes
+            over many connections.
+Threads     of our own, objects.REQUESTS for each read; they wait for answers without the
+interpreter's lock.
+Memory      of the answers of one read: what was asked for, and the gaps. An extent alone goes to
+its place at once.
+Blocks      of objects with a cache (`blockcache.py`): those that are missing there are asked for as
+            a whole, neighbours together.
 Local       files among the objects are read as `pread.py` does.
 """
 
@@ -21,7 +24,15 @@ import numpy as np
 from gpuload.core.face import Maps
 from gpuload.storage import objects
 from gpuload.storage.blockcache import BLOCK_BYTES, Piece
-from gpuload.storage.extents import Bytes, Extents, Int64s, check_arrays, check_inside, check_places, plain
+from gpuload.storage.extents import (
+    Bytes,
+    Extents,
+    Int64s,
+    check_arrays,
+    check_inside,
+    check_places,
+    plain,
+)
 from gpuload.storage.files import Files, are_remote
 from gpuload.storage.objects import PIECE_BYTES, CachedObject
 from gpuload.storage.paths import PackedPaths
@@ -29,7 +40,9 @@ from gpuload.storage.pread import PositionedStorage
 from gpuload.storage.stores import is_remote, remote_of
 from gpuload.threads import parallel_map
 
-GAP_BYTES = 1 << 14  # 1 GB/s over 32 connections sends so much in half a millisecond, the shortest answer of a store
+GAP_BYTES = (
+    1 << 14
+)  # 1 GB/s over 32 connections sends so much in half a millisecond, the shortest answer of a store
 log = logging.getLogger("gpuload")
 LOCAL, RANGES, BLOCKS = 0, 1, 2  # how a file is read
 
@@ -41,7 +54,8 @@ class Request:
     Attributes:
         file: the number of the object.
         begin, end: the bytes.
-        first, after: which extents, in the order of the files, lie in it; of a piece of a long one that one alone.
+        first, after: which extents, in the order of the files, lie in it; of a piece of a long one
+            that one alone.
     """
 
     file: int
@@ -71,8 +85,9 @@ class RemoteStorage:
             if way == BLOCKS:
                 key = str(remote_of(path).cache), remote_of(path).cache_bytes
                 caches[key] = caches.get(key, 0) + size
-        self.how += f"; their blocks are stored in {' and '.join(sorted({folder for folder, _ in caches}))}" * bool(
-            caches
+        self.how += (
+            f"; their blocks are stored in {' and '.join(sorted({folder for folder, _ in caches}))}"
+            * bool(caches)
         )
         for (folder, limit_bytes), num_bytes in caches.items():
             if num_bytes > limit_bytes:
@@ -86,7 +101,9 @@ class RemoteStorage:
         if not is_remote(path):
             return LOCAL
         # This makes the cache's folder: what is wrong with it is said when the source is opened.
-        return RANGES if objects.open_blocks(path, self.files.stamp(number)) is None else BLOCKS
+        if objects.open_blocks(path, self.files.stamp(number)) is None:
+            return RANGES
+        return BLOCKS
 
     def read(self, extents: Extents, out: Bytes, begins: Int64s) -> None:
         """Copy the bytes of extent i to ``out[begins[i]:]``; see ``Storage.read``."""
@@ -94,7 +111,11 @@ class RemoteStorage:
         check_inside(self.files, extents)
         check_places(self.files, extents, out, begins)
         ways = self._ways[extents.files]
-        for way, read in ((LOCAL, self._positioned.read), (RANGES, self._read_ranges), (BLOCKS, self._read_blocks)):
+        for way, read in (
+            (LOCAL, self._positioned.read),
+            (RANGES, self._read_ranges),
+            (BLOCKS, self._read_blocks),
+        ):
             rows = np.flatnonzero((ways == way) & (extents.lengths > 0))
             if rows.size:
                 read(extents.take(rows), out, begins[rows])
@@ -106,11 +127,19 @@ class RemoteStorage:
 
         def fetch(request: Request) -> None:
             url, stamp = self.files.paths[request.file], self.files.stamp(request.file)
-            # One extent comes straight to its place; those that share a request are copied out of what came.
+            # One extent comes straight to its place; those that share a request are copied out of
+            # what came.
             if request.after == request.first + 1:
-                begin = int(begins[request.first]) + request.begin - int(extents.offsets[request.first])
+                begin = (
+                    int(begins[request.first]) + request.begin - int(extents.offsets[request.first])
+                )
                 with self.files.naming_manifest(request.file):
-                    objects.fetch(url, stamp, memory[begin : begin + request.end - request.begin], request.begin)
+                    objects.fetch(
+                        url,
+                        stamp,
+                        memory[begin : begin + request.end - request.begin],
+                        request.begin,
+                    )
                 return
             content = np.empty(request.end - request.begin, np.uint8)
             with self.files.naming_manifest(request.file):
@@ -118,7 +147,10 @@ class RemoteStorage:
             members = slice(request.first, request.after)
             places = extents.offsets[members] - request.begin
             for place, length, begin in zip(
-                places.tolist(), extents.lengths[members].tolist(), begins[members].tolist(), strict=True
+                places.tolist(),
+                extents.lengths[members].tolist(),
+                begins[members].tolist(),
+                strict=True,
             ):
                 out[begin : begin + length] = content[place : place + length]
 
@@ -129,7 +161,8 @@ class RemoteStorage:
         cached_objects = {
             file: blocks
             for file in np.unique(extents.files).tolist()
-            if (blocks := objects.open_blocks(self.files.paths[file], self.files.stamp(file))) is not None
+            if (blocks := objects.open_blocks(self.files.paths[file], self.files.stamp(file)))
+            is not None
         }
         missing: dict[int, dict[int, list[Piece]]] = {}
         for file, number, pieces in blocks_of(extents, begins):
@@ -143,9 +176,13 @@ class RemoteStorage:
             for number in range(first, after):
                 for piece in missing[file][number]:
                     begin = (number - first) * BLOCK_BYTES + piece.begin
-                    out[piece.place : piece.place + piece.length] = content[begin : begin + piece.length]
+                    out[piece.place : piece.place + piece.length] = content[
+                        begin : begin + piece.length
+                    ]
 
-        runs = [(file, *run) for file, numbers in missing.items() for run in CachedObject.runs(numbers)]
+        runs = [
+            (file, *run) for file, numbers in missing.items() for run in CachedObject.runs(numbers)
+        ]
         parallel_map(fetch, runs, objects.REQUESTS)
 
     def maps(self) -> Maps | None:
@@ -153,7 +190,8 @@ class RemoteStorage:
         return None
 
     def advise(self, extents: Extents) -> None:
-        """Check the extents: a store cannot be asked for bytes in advance; see ``Storage.advise``."""
+        """Check the extents: a store cannot be asked for bytes in advance; see
+        ``Storage.advise``."""
         check_inside(self.files, plain(extents))
 
 
@@ -162,7 +200,9 @@ def requests_of(extents: Extents) -> list[Request]:
     ends = extents.offsets + extents.lengths
     reach = ends.copy()  # an extent may lie inside another one
     new_file = np.flatnonzero(np.diff(extents.files)) + 1
-    for first, after in zip([0, *new_file.tolist()], [*new_file.tolist(), len(extents)], strict=True):
+    for first, after in zip(
+        [0, *new_file.tolist()], [*new_file.tolist(), len(extents)], strict=True
+    ):
         reach[first:after] = np.maximum.accumulate(ends[first:after])
     is_long = extents.lengths > PIECE_BYTES
     is_new = np.ones(len(extents), bool)
@@ -172,17 +212,24 @@ def requests_of(extents: Extents) -> list[Request]:
     edges = [*np.flatnonzero(is_new).tolist(), len(extents)]
     requests = list[Request]()
     for first, after in itertools.pairwise(edges):
-        file, begin, end = int(extents.files[first]), int(extents.offsets[first]), int(reach[first:after].max())
+        file, begin, end = (
+            int(extents.files[first]),
+            int(extents.offsets[first]),
+            int(reach[first:after].max()),
+        )
         if after == first + 1:
             for place in range(begin, int(ends[first]), PIECE_BYTES):
-                requests.append(Request(file, place, min(place + PIECE_BYTES, int(ends[first])), first, after))
+                requests.append(
+                    Request(file, place, min(place + PIECE_BYTES, int(ends[first])), first, after)
+                )
         else:
             requests.append(Request(file, begin, end, first, after))
     return requests
 
 
 def blocks_of(extents: Extents, begins: Int64s) -> list[tuple[int, int, list[Piece]]]:
-    """Return file, block and pieces for extents that have bytes: each block once, in the order of the files."""
+    """Return file, block and pieces for extents that have bytes: each block once, in the order of
+    the files."""
     first = extents.offsets // BLOCK_BYTES
     counts = (extents.offsets + extents.lengths - 1) // BLOCK_BYTES - first + 1
     rows = np.repeat(np.arange(len(extents)), counts)
@@ -194,10 +241,13 @@ def blocks_of(extents: Extents, begins: Int64s) -> list[tuple[int, int, list[Pie
     order = np.lexsort((starts, numbers, files))
     edges = np.flatnonzero((np.diff(files[order]) != 0) | (np.diff(numbers[order]) != 0)) + 1
     columns = [
-        column[order].tolist() for column in (files, numbers, starts - numbers * BLOCK_BYTES, ends - starts, places)
+        column[order].tolist()
+        for column in (files, numbers, starts - numbers * BLOCK_BYTES, ends - starts, places)
     ]
     blocks = list[tuple[int, int, list[Piece]]]()
     for begin, end in zip([0, *edges.tolist()], [*edges.tolist(), rows.size], strict=True):
-        pieces = [Piece(*row) for row in zip(*(column[begin:end] for column in columns[2:]), strict=True)]
+        pieces = [
+            Piece(*row) for row in zip(*(column[begin:end] for column in columns[2:]), strict=True)
+        ]
         blocks.append((columns[0][begin], columns[1][begin], pieces))
     return blocks

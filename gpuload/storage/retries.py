@@ -1,19 +1,23 @@
-"""Retries: requests to stores that are sent again where that may help, and the errors of those that failed.
+"""Retries: requests to stores that are sent again where that may help, and the errors of those that
+failed.
 
 Owner     Retries are made here alone; obstore sends each request once (`stores.py`).
-Progress  What came of an answer that broke off is kept, and the rest is asked for. As long as each try brings
-          LEAST_BYTES more, tries and time are counted anew: a slow link takes long, and is no error.
-Tries     MOST_TRIES without progress, and DEADLINE_S for them all, but two at least: the second one keeps smaller parts
-          of an answer. The waits grow, and are random, so that many ranks that failed together do not come back
-          together. A server that says nothing is left after `stores.ANSWER_S`.
-Busy      A store that answers 503 or 429 gets a pause from all threads of this process, and then half as many requests
-          at a time, at last one; each that is answered makes room for one more (`Gate`). After BUSY_S without any other
-          answer the error says so. Where the store refuses one request and answers others, that request waits longer
-          each time, and fails after DEADLINE_S. How long the server asks to wait (Retry-After) does not come through
+Progress  What came of an answer that broke off is kept, and the rest is asked for. As long as each
+          try brings LEAST_BYTES more, tries and time are counted anew: a slow link takes long, and
+          is no error.
+Tries     MOST_TRIES without progress, and DEADLINE_S for them all, but two at least: the second one
+          keeps smaller parts of an answer. The waits grow, and are random, so that many ranks that
+          failed together do not come back together. A server that says nothing is left after
+          `stores.ANSWER_S`.
+Busy      A store that answers 503 or 429 gets a pause from all threads of this process, and then
+          half as many requests at a time, at last one; each that is answered makes room for one
+          more (`Gate`). After BUSY_S without any other answer the error says so. Where the store
+          refuses one request and answers others, that request waits longer each time, and fails
+          after DEADLINE_S. How long the server asks to wait (Retry-After) does not come through
           obstore.
 Refusals  have the credentials read anew, once: they may have been replaced.
-Panics    obstore answers what its authors took for impossible by an exception that is no Exception. It becomes an
-          error of ours, as any other.
+Panics    obstore answers what its authors took for impossible by an exception that is no Exception.
+          It becomes an error of ours, as any other.
 
 Sources  obstore 0.12; https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html
 """
@@ -43,7 +47,9 @@ FIRST_WAIT_S, LONGEST_WAIT_S = 0.1, 5.0
 LOOK_S = 0.05  # a thread that waits for a busy store looks so often
 FULL_SPEED = 64  # requests at a time, from which on a store counts as busy no more
 BUSY = (429, 503)
-STATUS = re.compile(r"status code: (\d+)")  # in the errors of obstore, which have no number of their own
+STATUS = re.compile(
+    r"status code: (\d+)"
+)  # in the errors of obstore, which have no number of their own
 METADATA = "169.254.169.254"  # asked for credentials where the environment has none, as machines in a cloud answer
 NO_BUCKET = re.compile("NoSuchBucket|ContainerNotFound|The specified bucket does not exist")
 WRONG_REGION = re.compile(
@@ -70,7 +76,8 @@ class EmptyRangeError(Exception):
 
 
 class StoreError(FileError):
-    """A store gave no usable answer in all tries; requests for its other objects would wait as long."""
+    """A store gave no usable answer in all tries; requests for its other objects would wait as
+    long."""
 
 
 class OddKeyError(Exception):
@@ -92,15 +99,23 @@ class Gate:
         self._until_s = self._since_s = self._last_s = 0.0
 
     def close(self, sent_s: float, error: BaseException) -> None:
-        """Make a pause after an answer that the store is busy to a request that was sent at a time."""
+        """Make a pause after an answer that the store is busy to a request that was sent at a
+        time."""
         with self._lock:
             now_s = time.monotonic()
             # Without its traceback, whose frames hold memory of the reads.
             self.error, self._last_s = error.with_traceback(None), now_s
             if self.is_open:
-                self.is_open, self._since_s, self._width, self._under_way = False, now_s, FULL_SPEED, 0
+                self.is_open, self._since_s, self._width, self._under_way = (
+                    False,
+                    now_s,
+                    FULL_SPEED,
+                    0,
+                )
                 self._num_pauses = 0
-            elif sent_s < self._until_s:  # answers to requests that were under way together count once
+            elif (
+                sent_s < self._until_s
+            ):  # answers to requests that were under way together count once
                 return
             self._width = max(1, self._width // 2)
             self._num_pauses += 1
@@ -110,14 +125,19 @@ class Gate:
     def refused_s(self) -> float:
         """Return for how long the store has answered nothing else."""
         with self._lock:
-            return 0.0 if self.is_open else time.monotonic() - self._since_s
+            if self.is_open:
+                return 0.0
+            return time.monotonic() - self._since_s
 
     def enter(self) -> float:
-        """Return 0 if a request may be sent, which `leave` ends; -1 if any may; else the seconds to wait."""
+        """Return 0 if a request may be sent, which `leave` ends; -1 if any may; else the seconds to
+        wait."""
         with self._lock:
             now_s = time.monotonic()
             # Nobody asked for some time: what the store said then is old.
-            self.is_open = self.is_open or now_s - max(self._last_s, self._until_s) > 2 * LONGEST_WAIT_S
+            self.is_open = (
+                self.is_open or now_s - max(self._last_s, self._until_s) > 2 * LONGEST_WAIT_S
+            )
             if self.is_open:
                 return -1.0
             if now_s < self._until_s:
@@ -130,7 +150,9 @@ class Gate:
     def leave(self, is_answered: bool) -> None:
         """End a request that `enter` let through; one that was answered makes room for two."""
         with self._lock:
-            self._under_way = max(0, self._under_way - 1)  # it may be of an earlier time of the gate
+            self._under_way = max(
+                0, self._under_way - 1
+            )  # it may be of an earlier time of the gate
             if is_answered and not self.is_open:
                 self._since_s, self._num_pauses = time.monotonic(), 0
                 self._width += 1
@@ -140,7 +162,9 @@ class Gate:
 _gates: dict[tuple[str, str], Gate] = {}  # by endpoint and root of the store
 
 
-def request(url: str, function: Callable[[], Result], num_bytes: Callable[[], int] = lambda: 0) -> Result:
+def request(
+    url: str, function: Callable[[], Result], num_bytes: Callable[[], int] = lambda: 0
+) -> Result:
     """Return ``function()``, which sends a request, and do it again where that may help.
 
     Args:
@@ -161,7 +185,9 @@ def request(url: str, function: Callable[[], Result], num_bytes: Callable[[], in
         wait_begin_s = time.monotonic()
         is_counted = _pass(url, gate, first_s, busy.until_s)
         sent_s = time.monotonic()
-        begin_s += sent_s - wait_begin_s  # to wait with others for a busy store is no failure of this request
+        begin_s += (
+            sent_s - wait_begin_s
+        )  # to wait with others for a busy store is no failure of this request
         tries += 1
         is_answered, wait_s = False, 0.0
         failure: Exception | None = None
@@ -169,7 +195,8 @@ def request(url: str, function: Callable[[], Result], num_bytes: Callable[[], in
             result = function()
             is_answered = True
             return result
-        # Not Exception: a panic of Rust is none (`PANIC`). What is not obstore's goes on at once, Ctrl-C as well.
+        # Not Exception: a panic of Rust is none (`PANIC`). What is not obstore's goes on at once,
+        # Ctrl-C as well.
         except BaseException as error:
             if not _is_of_store(error):
                 raise
@@ -184,9 +211,13 @@ def request(url: str, function: Callable[[], Result], num_bytes: Callable[[], in
                 is_answered = status_of(error) > 0
                 if num_bytes() - progress >= LEAST_BYTES:
                     begin_s, tries, progress = time.monotonic(), 0, num_bytes()
-                wait_s = 0.0 if is_refusal else _wait_s(tries)
+                if is_refusal:
+                    wait_s = 0.0
+                else:
+                    wait_s = _wait_s(tries)
                 is_late = tries > 1 and time.monotonic() + wait_s - begin_s > DEADLINE_S
-                # Python waits for its threads when it ends: it would wait for an answer that nobody wants any more.
+                # Python waits for its threads when it ends: it would wait for an answer that nobody
+                # wants any more.
                 is_late |= threads.is_ending()
                 is_final = _is_final(error) or (is_refusal and has_new_login)
                 if tries >= MOST_TRIES or is_late or is_final:
@@ -195,8 +226,9 @@ def request(url: str, function: Callable[[], Result], num_bytes: Callable[[], in
             if is_counted:
                 gate.leave(is_answered)
         if failure is not None:
-            # It is raised here and not above, where its context would be obstore's error, whose text has the secrets of
-            # the URL. Its traceback has this frame, so that the frame must not have it: both would stay in memory.
+            # It is raised here and not above, where its context would be obstore's error, whose
+            # text has the secrets of the URL. Its traceback has this frame, so that the frame must
+            # not have it: both would stay in memory.
             try:
                 raise failure
             finally:
@@ -218,7 +250,8 @@ class BusyTime:
         self.until_s, self._since_s, self._num_answers = 0.0, 0.0, 0
 
     def extend(self, sent_s: float) -> float:
-        """Count one more such answer, to a request sent at ``sent_s``; return the seconds since the first was sent."""
+        """Count one more such answer, to a request sent at ``sent_s``; return the seconds since the
+        first was sent."""
         now_s = time.monotonic()
         self._since_s = self._since_s or sent_s
         self._num_answers += 1
@@ -233,7 +266,8 @@ def _wait_s(tries: int) -> float:
 
 
 def _pass(url: str, gate: Gate, first_s: float, until_s: float) -> bool:
-    """Wait until a request may be sent, at ``until_s`` at the earliest; return True if the gate counts it.
+    """Wait until a request may be sent, at ``until_s`` at the earliest; return True if the gate
+    counts it.
 
     Raises:
         StoreError: the store has been busy for too long, or Python ends.
@@ -257,7 +291,8 @@ def is_busy(error: BaseException) -> bool:
 
 
 def _is_of_store(error: BaseException) -> bool:
-    """Return True for what obstore raises, and for a short answer; False for errors of ours and of signal handlers."""
+    """Return True for what obstore raises, and for a short answer; False for errors of ours and of
+    signal handlers."""
     if isinstance(error, GpuloadError):
         return False
     kinds = import_package("obstore.exceptions").BaseError, ShortError, OSError, ValueError
@@ -275,7 +310,8 @@ def _is_refusal(error: BaseException) -> bool:
 
 
 def status_of(error: BaseException) -> int:
-    """Return the status of an answer of HTTP that an error of obstore tells of; 0 if it tells of none."""
+    """Return the status of an answer of HTTP that an error of obstore tells of; 0 if it tells of
+    none."""
     status = STATUS.search(str(error))
     return int(status[1]) if status is not None else 0
 
@@ -285,7 +321,8 @@ def _is_final(error: BaseException) -> bool:
     status = status_of(error)
     kinds = ValueError, FileNotFoundError, import_package("obstore.exceptions").NotSupportedError
     return (
-        # 408 and 429 say: later; 401 and 403 get another try with new credentials. obstore follows redirections.
+        # 408 and 429 say: later; 401 and 403 get another try with new credentials. obstore follows
+        # redirections.
         (300 <= status < 500 and status not in (401, 403, 408, 429))
         or WRONG_REGION.search(str(error)) is not None
         or UNSOUND.search(_first_line(error)) is not None
@@ -306,14 +343,18 @@ def _error_for(url: str, error: BaseException, tries: int) -> FileError | EmptyR
         return _missing(url, error)
     if status_of(error) == 416:
         return EmptyRangeError()
-    return _refusal(url, error) if _is_refusal(error) else _failure(url, error, tries)
+    if _is_refusal(error):
+        return _refusal(url, error)
+    return _failure(url, error, tries)
 
 
 def _missing(url: str, error: BaseException) -> MissingFileError:
     if NO_BUCKET.search(str(error)):
         root = place_of(url).root
         return MissingFileError(
-            f"{root} is missing", cause=f"the store has no such bucket: {_first_line(error)}", remedy="check its name"
+            f"{root} is missing",
+            cause=f"the store has no such bucket: {_first_line(error)}",
+            remedy="check its name",
         )
     return MissingFileError(
         f"{url} is missing",
@@ -326,11 +367,15 @@ def _refusal(url: str, error: BaseException) -> UnreadableFileError:
     if place_of(url).scheme in WEB:
         remedy = "check what the server lets everybody read, and that a signed link has not expired; a password stands "
         remedy += "in the URL, https://user:password@server/"
-        return UnreadableFileError(f"{url} may not be read", cause=_first_line(error), remedy=remedy)
+        return UnreadableFileError(
+            f"{url} may not be read", cause=_first_line(error), remedy=remedy
+        )
     if EXPIRY.search(str(error)):
         remedy = "log in again; gl.Remote(..., credentials=function) has the function called before they expire"
         return UnreadableFileError(
-            f"{url} may not be read", cause=f"the credentials have expired: {_first_line(error)}", remedy=remedy
+            f"{url} may not be read",
+            cause=f"the credentials have expired: {_first_line(error)}",
+            remedy=remedy,
         )
     return UnreadableFileError(
         f"{url} may not be read",
@@ -358,13 +403,22 @@ def _failure(url: str, error: BaseException, tries: int) -> FileError:
         return _refusal(url, error)
     if UNSOUND.search(_first_line(error)) or (is_web and WRONG_REGION.search(str(error))):
         remedy = "mend the server, or what stands between (RFC 9110, section 8); or copy the files to a disk"
-        return FileError(f"{url} cannot be read: its server's answer is wrong", cause=_first_line(error), remedy=remedy)
+        return FileError(
+            f"{url} cannot be read: its server's answer is wrong",
+            cause=_first_line(error),
+            remedy=remedy,
+        )
     proxy = next((name for name in PROXIES if os.environ.get(name)), "")
     remedy = "check that the store can be reached from this machine"
     if proxy:
         remedy += f", and the proxy that requests go through ({_proxy(proxy)}; NO_PROXY names hosts without)"
-    kind = FileError if _is_final(error) else StoreError
-    return kind(f"{url} cannot be read, after {tries} tries", cause=_first_line(error), remedy=remedy)
+    if _is_final(error):
+        kind = FileError
+    else:
+        kind = StoreError
+    return kind(
+        f"{url} cannot be read, after {tries} tries", cause=_first_line(error), remedy=remedy
+    )
 
 
 def _busy_error(url: str, error: BaseException, busy_s: float) -> StoreError:
@@ -383,6 +437,7 @@ def _proxy(name: str) -> str:
 
 
 def _first_line(error: BaseException) -> str:
-    """Return what an error of obstore says first; behind it stand the requests and Rust's own form of the error."""
+    """Return what an error of obstore says first; behind it stand the requests and Rust's own form
+    of the error."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return (lines[0] if lines else type(error).__name__)[:300]

@@ -1,16 +1,20 @@
 """Stores: what the URL of an object means, how the user says that a store is read, and its client.
 
-Settings     `Remote`, whose URLs carry it along wherever they go, also to another process. What it does not say comes
-             from the environment, as the stores' own programs take it: credentials, region, endpoint, proxy.
-Links        A web address is read as it stands: its query, which may be a signature, and its login are sent, and are
-             no part of the object's name. Texts have ``***`` in their place (`redaction.py`), and so have pickles but
-             those with which `multiprocessing` starts a process: such a URL is refused where it is opened.
-Keys         Those that obstore would send as another one are refused: empty parts, ``.`` and ``..``, control
-             characters.
-Credentials  are never pickled, unless the user passes a function that returns them: it is pickled by its name.
-Clients      one for each bucket or server, settings and process; of links with a query those that were used last. A
-             refused request makes the client anew, once.
-Fork         the threads of obstore do not live in a forked child, where a request would wait forever: it is refused.
+Settings     `Remote`, whose URLs carry it along wherever they go, also to another process. What it
+             does not say comes from the environment, as the stores' own programs take it:
+             credentials, region, endpoint, proxy.
+Links        A web address is read as it stands: its query, which may be a signature, and its login
+             are sent, and are no part of the object's name. Texts have ``***`` in their place
+             (`redaction.py`), and so have pickles but those with which `multiprocessing` starts a
+             process: such a URL is refused where it is opened.
+Keys         Those that obstore would send as another one are refused: empty parts, ``.`` and
+             ``..``, control characters.
+Credentials  are never pickled, unless the user passes a function that returns them: it is pickled
+by its name.
+Clients      one for each bucket or server, settings and process; of links with a query those that
+             were used last. A refused request makes the client anew, once.
+Fork         the threads of obstore do not live in a forked child, where a request would wait
+             forever: it is refused.
 
 Sources  obstore 0.12, https://developmentseed.org/obstore
 """
@@ -44,11 +48,14 @@ RIGHTS = (
     "(?i)x-amz-.*|x-goog-.*|signature|expires|awsaccesskeyid|googleaccessid|policy|key-pair-id|hash-algorithm"
     "|sig|se|st|sp|sr|sv|spr|sip|sdd|ses|si|ske|sks|skt|skv|skoid|sktid|saoid|suoid|scid|rsc.|token|access_token|auth"
 )
-# Characters that obstore sends as they are, where they stood for others: of a folder, and of a blank in S3's addresses.
+# Characters that obstore sends as they are, where they stood for others: of a folder, and of a
+# blank in S3's addresses.
 AMBIGUOUS = "(?i)%2[fb]"
 CONTROL = "[\x00-\x1f\x7f]"
 ANSWER_S, CONNECT_S = 15.0, 10.0  # how long a server may say nothing, and how long connecting takes
-WHOLE_S = 120.0  # of an answer that goes on and on: what came of it is kept, and the rest is asked for
+WHOLE_S = (
+    120.0  # of an answer that goes on and on: what came of it is kept, and the rest is asked for
+)
 MOST_LINKS = 256  # links with a query that have a client, each with connections of its own
 ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 LEAST_CACHE_BYTES = 1 << 22
@@ -69,15 +76,17 @@ class Remote:
     Args:
         urls: a URL, one with wildcards, or a list of these.
         region: of the bucket (S3). None: ``AWS_REGION``, or what the store's own programs take.
-        endpoint: the address of a server that answers as the store does, ``"https://minio.lab:9000"``.
+        endpoint: the address of a server that answers as the store does,
+            ``"https://minio.lab:9000"``.
         anonymous: True: requests are not signed, as public buckets allow.
         requester_pays: True: you pay for the requests, where the bucket asks for it (S3).
         credentials: a function that returns credentials as obstore's providers do: for S3 a dict of
-            ``access_key_id``, ``secret_access_key``, ``token`` and ``expires_at``, a time with its zone, or None. It is
-            called again before they expire. None: those of the environment.
-        cache: a folder of this machine for blocks that were read, which all processes of this user share. None: every
-            epoch asks the store.
-        cache_bytes: the most bytes of these blocks together; blocks that were not used for longest go first.
+            ``access_key_id``, ``secret_access_key``, ``token`` and ``expires_at``, a time with its
+            zone, or None. It is called again before they expire. None: those of the environment.
+        cache: a folder of this machine for blocks that were read, which all processes of this user
+            share. None: every epoch asks the store.
+        cache_bytes: the most bytes of these blocks together; blocks that were not used for longest
+            go first.
 
     Raises:
         SpecError: an argument is wrong, or does not fit to the store.
@@ -89,14 +98,21 @@ class Remote:
     endpoint: str | None = None
     anonymous: bool = False
     requester_pays: bool = False
-    credentials: Callable[[], Any] | None = field(default=None, hash=False)  # it may be an object without a hash
+    credentials: Callable[[], Any] | None = field(
+        default=None, hash=False
+    )  # it may be an object without a hash
     cache: Path | None = None
     cache_bytes: int = 1 << 34
 
     def __post_init__(self) -> None:
-        is_single = isinstance(self.urls, (str, bytes, os.PathLike)) or not isinstance(self.urls, Iterable)
+        is_single = isinstance(self.urls, (str, bytes, os.PathLike)) or not isinstance(
+            self.urls, Iterable
+        )
         is_single = is_single or not getattr(self.urls, "ndim", 1)
-        urls = (self.urls,) if is_single else tuple(self.urls)
+        if is_single:
+            urls = (self.urls,)
+        else:
+            urls = tuple(self.urls)
         # Frozen, as settings are a key of `_clients`; this is the one moment when they change.
         object.__setattr__(self, "urls", urls)
         schemes = {self._scheme(url) for url in urls}
@@ -122,14 +138,22 @@ class Remote:
             )
         if self.credentials is not None and (self.anonymous or not callable(self.credentials)):
             raise SpecError(
-                f"gl.Remote(credentials={type(self.credentials).__name__}" + ", anonymous=True" * self.anonymous + ")",
+                f"gl.Remote(credentials={type(self.credentials).__name__}"
+                + ", anonymous=True" * self.anonymous
+                + ")",
                 cause="credentials is a function that returns them, for requests that are signed",
                 remedy="pass a function, or anonymous=True, or leave both out",
             )
         if self.cache is not None:
-            object.__setattr__(self, "cache", os.path.abspath(os.path.expanduser(os.fspath(self.cache))))
+            object.__setattr__(
+                self, "cache", os.path.abspath(os.path.expanduser(os.fspath(self.cache)))
+            )
         if isinstance(self.cache_bytes, bool) or not hasattr(self.cache_bytes, "__index__"):
-            raise SpecError(f"cache_bytes = {self.cache_bytes!r}", cause="it is a number of bytes", remedy="200 << 30")
+            raise SpecError(
+                f"cache_bytes = {self.cache_bytes!r}",
+                cause="it is a number of bytes",
+                remedy="200 << 30",
+            )
         if int(self.cache_bytes) < LEAST_CACHE_BYTES:
             raise SpecError(
                 f"cache_bytes = {self.cache_bytes}",
@@ -138,8 +162,14 @@ class Remote:
             )
 
     def _scheme(self, url: Path) -> str:
-        text = os.fspath(url) if isinstance(url, (str, os.PathLike)) else None
-        parts = URL.fullmatch(text) if isinstance(text, str) else None
+        if isinstance(url, (str, os.PathLike)):
+            text = os.fspath(url)
+        else:
+            text = None
+        if isinstance(text, str):
+            parts = URL.fullmatch(text)
+        else:
+            parts = None
         if parts is None:
             raise SpecError(
                 f"gl.Remote({url!r})",
@@ -149,8 +179,14 @@ class Remote:
         return parts[1]
 
     def _check_texts(self) -> None:
-        if self.region is not None and not (isinstance(self.region, str) and re.fullmatch(r"[\w-]+", self.region)):
-            raise SpecError(f"region = {self.region!r}", cause="it is a name as eu-central-1 is", remedy="name it so")
+        if self.region is not None and not (
+            isinstance(self.region, str) and re.fullmatch(r"[\w-]+", self.region)
+        ):
+            raise SpecError(
+                f"region = {self.region!r}",
+                cause="it is a name as eu-central-1 is",
+                remedy="name it so",
+            )
         if self.endpoint is not None:
             try:
                 parts = urllib.parse.urlsplit(self.endpoint)
@@ -210,8 +246,8 @@ class ObjectURL(str):
 
     Attributes:
         remote: the settings, a `Remote` without URLs.
-        stamp: of the object when it was listed; None if it was not. It is not pickled: where the URL arrives the object
-            may be another one.
+        stamp: of the object when it was listed; None if it was not. It is not pickled: where the
+            URL arrives the object may be another one.
     """
 
     __slots__ = ("remote", "stamp")
@@ -225,7 +261,8 @@ class ObjectURL(str):
         return url
 
     def take_stamp(self) -> Stamp | None:
-        """Return the stamp of the listing once; whoever asks later has to look at the object as it is then."""
+        """Return the stamp of the listing once; whoever asks later has to look at the object as it
+        is then."""
         stamp, self.stamp = self.stamp, None
         return stamp
 
@@ -243,7 +280,8 @@ class ObjectURL(str):
 
 
 def portable(url: str) -> str:
-    """Return a URL as it is pickled: without secrets, unless `multiprocessing` starts a process with it."""
+    """Return a URL as it is pickled: without secrets, unless `multiprocessing` starts a process
+    with it."""
     # As `multiprocessing.process.AuthenticationString`, which is pickled for a new process alone.
     context = sys.modules.get("multiprocessing.context")
     if context is not None and context.get_spawning_popen() is not None:
@@ -253,12 +291,16 @@ def portable(url: str) -> str:
 
 def remote_of(url: str) -> Remote:
     """Return the settings that a URL carries, without URLs."""
-    return url.remote if isinstance(url, ObjectURL) else DEFAULT
+    if isinstance(url, ObjectURL):
+        return url.remote
+    return DEFAULT
 
 
 def like(url: str, text: str) -> str:
     """Return another URL with the settings of a URL; of a path just the text."""
-    return ObjectURL(text, url.remote) if isinstance(url, ObjectURL) else text
+    if isinstance(url, ObjectURL):
+        return ObjectURL(text, url.remote)
+    return text
 
 
 @dataclass(frozen=True)
@@ -288,7 +330,8 @@ class Place:
 
     @property
     def name(self) -> str:
-        """The key, and what of a query says which object is meant: two links to an object have one name."""
+        """The key, and what of a query says which object is meant: two links to an object have one
+        name."""
         return self.key + _without_rights(self.query)
 
 
@@ -298,7 +341,8 @@ def is_remote(path: str) -> bool:
 
 
 def sends_each_read(path: str) -> bool:
-    """Return True for the URL of an object that has no cache: each read of it is a request to its store."""
+    """Return True for the URL of an object that has no cache: each read of it is a request to its
+    store."""
     return is_remote(path) and remote_of(path).cache is None
 
 
@@ -310,7 +354,12 @@ def place_of(url: str) -> Place:
         SpecError: it names no object, or one that cannot be asked for by this name.
     """
     parts = URL.fullmatch(url)
-    place = None if parts is None else _web_place(url) if parts[1] in WEB else _place_in_store(url, *parts.groups())
+    if parts is None:
+        place = None
+    elif parts[1] in WEB:
+        place = _web_place(url)
+    else:
+        place = _place_in_store(url, *parts.groups())
     if place is None or not place.key:
         raise SpecError(
             f"{url} as a path",
@@ -318,7 +367,11 @@ def place_of(url: str) -> Place:
             remedy=f"name objects: {redact(url).rstrip('/')}/*",
         )
     *folders, name = place.key.split("/")
-    if any(part in ("", ".", "..") for part in folders) or name in (".", "..") or re.search(CONTROL, place.key):
+    if (
+        any(part in ("", ".", "..") for part in folders)
+        or name in (".", "..")
+        or re.search(CONTROL, place.key)
+    ):
         raise SpecError(
             f"{url!r} as a path",
             cause="keys with an empty part (//), with . or .. as a part, or with control characters are not supported: "
@@ -357,16 +410,27 @@ def _web_place(url: str) -> Place:
     problem = remedy = ""
     name = url
     if "#" in rest:
-        problem, remedy = "a # and what follows it is never sent to a server", "write %23 for a # in a name"
+        problem, remedy = (
+            "a # and what follows it is never sent to a server",
+            "write %23 for a # in a name",
+        )
     elif query and re.search("[\\s'\"<>]", url):
-        problem, remedy = "a link with a query has no blanks or quotes", "write %20 for a blank, as the link had it"
+        problem, remedy = (
+            "a link with a query has no blanks or quotes",
+            "write %20 for a blank, as the link had it",
+        )
         name = f"{scheme}://{address}?***"  # behind a blank a secret is not known as one
     elif re.search("[\\s'\"<>]", login):
-        problem, remedy = "a login has no blanks or quotes", "write %20 for a blank, %22 and %27 for quotes"
+        problem, remedy = (
+            "a login has no blanks or quotes",
+            "write %20 for a blank, %22 and %27 for quotes",
+        )
         name = f"{scheme}://***@{host}/{path}"
     elif re.search(AMBIGUOUS, path):
         problem = "%2F and %2B are not supported: obstore sends a slash and a plus, which may be another object"
-        remedy = "write + where the server takes it as it is; read a bucket by s3://, gs:// or az://"
+        remedy = (
+            "write + where the server takes it as it is; read a bucket by s3://, gs:// or az://"
+        )
     elif path.endswith("/") and query:
         problem, remedy = "it ends in a slash, as the names of folders do", "name a file"
     if problem:
@@ -376,7 +440,8 @@ def _web_place(url: str) -> Place:
 
 
 def path_of(url: str) -> str:
-    """Return what says which object a URL means: without the login and the signature of a link; a path as it is."""
+    """Return what says which object a URL means: without the login and the signature of a link; a
+    path as it is."""
     if "://" not in url:  # a path of this machine, of which there may be millions
         return url
     scheme, _, rest = url.partition("://")
@@ -407,7 +472,8 @@ def check_shareable(url: str, purpose: str) -> None:
     Raises:
         SpecError: it has a login or a signature.
     """
-    # `place_of` refuses other URLs with credentials. The quick test comes first: there may be millions of URLs.
+    # `place_of` refuses other URLs with credentials. The quick test comes first: there may be
+    # millions of URLs.
     if url.startswith("http") and ("?" in url or "@" in url) and has_secret(url):
         raise SpecError(
             f"{purpose} {url}",
@@ -425,7 +491,9 @@ def obstore() -> Any:
     try:
         return import_package("obstore")
     except ImportError as error:
-        raise missing_package("obstore", needed_for="a remote path", extra="remote", error=error) from None
+        raise missing_package(
+            "obstore", needed_for="a remote path", extra="remote", error=error
+        ) from None
 
 
 def client(url: str) -> Any:
@@ -449,14 +517,18 @@ def client(url: str) -> Any:
         if client is None:
             client = _new_client(place, remote)
         _clients[key] = client
-        links = [entry for entry in _clients if entry[2]] if place.query and len(_clients) > MOST_LINKS else []
+        if place.query and len(_clients) > MOST_LINKS:
+            links = [entry for entry in _clients if entry[2]]
+        else:
+            links = []
         for entry in links[: max(0, len(links) - MOST_LINKS)]:
             del _clients[entry]
         return client
 
 
 def forget(url: str) -> None:
-    """Have the next request make a new client, which reads the credentials of the environment anew."""
+    """Have the next request make a new client, which reads the credentials of the environment
+    anew."""
     place = place_of(url)
     with _lock:
         _clients.pop((place.root, remote_of(url), place.query, place.login), None)
@@ -470,9 +542,14 @@ def _new_client(place: Place, remote: Remote) -> Any:
         "timeout": timedelta(seconds=WHOLE_S),
     }
     if place.login:
-        login = import_package("base64").b64encode(urllib.parse.unquote(place.login).encode()).decode("ascii")
+        login = (
+            import_package("base64")
+            .b64encode(urllib.parse.unquote(place.login).encode())
+            .decode("ascii")
+        )
         transport["default_headers"] = {"authorization": f"Basic {login}"}
-    # obstore refuses http:// unless it is told; the endpoint of the environment it finds by itself, by any name.
+    # obstore refuses http:// unless it is told; the endpoint of the environment it finds by itself,
+    # by any name.
     endpoints = (remote.endpoint or "", *(os.environ.get(name, "") for name in ENDPOINTS))
     if place.scheme == "http" or any(text.startswith("http://") for text in endpoints):
         transport["allow_http"] = True

@@ -1,13 +1,16 @@
-"""Unpacked copies: compressed files, unpacked once into the cache folder, so that records have a place in a file.
+"""Unpacked copies: compressed files, unpacked once into the cache folder, so that records have a
+place in a file.
 
-    originals = expand("train-*.gz")
-    files, heads = keptfile.look_at(unpack_files(originals), head_bytes, use)   copies, and plain files
-    files = with_names(files, originals)                                        for messages and fingerprints
+    originals = expand("train-*.gz") files, heads = keptfile.look_at(unpack_files(originals),
+    head_bytes, use)   copies, and plain files files = with_names(files,
+    originals)                                        for messages and fingerprints
 
-Formats  gzip and zlib, with all checks of `inflate.py`. A copy is kept when the whole file passed them.
-Bounds   Memory: a few MiB a thread. Disk: the limit of `inflate.py`, and FREE_PART of the free space; a file that needs
-         more is refused, and its unfinished copy is removed.
-Where    `derivedfiles.py`: ``GPULOAD_CACHE``. A file that changed is unpacked anew; old copies may be removed.
+Formats  gzip and zlib, with all checks of `inflate.py`. A copy is kept when the whole file passed
+them.
+Bounds   Memory: a few MiB a thread. Disk: the limit of `inflate.py`, and FREE_PART of the free
+         space; a file that needs more is refused, and its unfinished copy is removed.
+Where    `derivedfiles.py`: ``GPULOAD_CACHE``. A file that changed is unpacked anew; old copies may
+be removed.
 Trust    `keptfile.py`: a copy has checksums of its own, and one that is damaged is made anew.
 """
 
@@ -40,30 +43,39 @@ log = logging.getLogger("gpuload")
 
 
 def unpack_files(paths: Sequence[str], compression: str = "auto") -> list[Place]:
-    """Return the place of the unpacked bytes of each file: a copy, or the path of the file if it is not compressed.
+    """Return the place of the unpacked bytes of each file: a copy, or the path of the file if it is
+    not compressed.
 
-    Missing copies are made now: by all cores, file by file, with progress. The log says where they are.
+    Missing copies are made now: by all cores, file by file, with progress. The log says where they
+    are.
 
     Args:
         paths: absolute paths, from ``expand``.
-        compression: ``"auto"``: a file that begins as gzip does is unpacked, any other is taken as it is. ``"gzip"``:
-            all must be of gzip. ``"zlib"``: all are zlib streams, which no magic tells from other files.
+        compression: ``"auto"``: a file that begins as gzip does is unpacked, any other is taken as
+            it is. ``"gzip"``: all must be of gzip. ``"zlib"``: all are zlib streams, which no magic
+            tells from other files.
 
     Raises:
-        FormatError: a file is cut short or damaged, something else follows its last stream, it unpacks to very much
-            more than it has, it is not of the compression that was named, or it is a ZIP archive.
-        FileError: a file is missing or cannot be read; copies can be written nowhere, or there is no space.
+        FormatError: a file is cut short or damaged, something else follows its last stream, it
+            unpacks to very much more than it has, it is not of the compression that was named, or
+            it is a ZIP archive.
+        FileError: a file is missing or cannot be read; copies can be written nowhere, or there is
+            no space.
         SpecError: there is no such compression.
     """
     if not isinstance(compression, str) or compression not in COMPRESSIONS:
         raise SpecError(
-            f"compression = {compression!r}", cause=f"it is one of {sorted(COMPRESSIONS)}", remedy='pass "gzip", say'
+            f"compression = {compression!r}",
+            cause=f"it is one of {sorted(COMPRESSIONS)}",
+            remedy='pass "gzip", say',
         )
     files, heads = look_at(paths, HEAD_BYTES, lambda path, size, head: head)
     if compression == "auto":
         packers = [packer_of(path, head) for path, head in zip(files.paths, heads, strict=True)]
         kinds = {number: kind for number, kind in enumerate(packers) if kind}
-        return _copies(files, kinds) if kinds else list(files.paths)
+        if kinds:
+            return _copies(files, kinds)
+        return list(files.paths)
     if compression == "gzip" and not all(map(is_gzip, heads)):
         raw = next(number for number, head in enumerate(heads) if not is_gzip(head))
         raise FormatError(
@@ -87,8 +99,8 @@ class Copy:
         key: the digest of its origin.
         name: the part of its file's name behind the key.
         work_bytes: the number of bytes to read or write, for progress.
-        write: writes its content; called with the writer, and with a function that it calls with the number of bytes
-            that are done, again and again.
+        write: writes its content; called with the writer, and with a function that it calls with
+            the number of bytes that are done, again and again.
     """
 
     key: str
@@ -103,10 +115,12 @@ class Copy:
 
 
 def keep(copies: Sequence[Copy]) -> list[KeptFile]:
-    """Return the copies. Missing ones are made by as many threads as there are cores, with progress.
+    """Return the copies. Missing ones are made by as many threads as there are cores, with
+    progress.
 
     Raises:
-        FileError: they can be written nowhere, or there is no space. Exceptions of ``write`` are not caught.
+        FileError: they can be written nowhere, or there is no space. Exceptions of ``write`` are
+            not caught.
     """
     done_bytes, stop_flags = [0] * len(copies), list[bool]()
     total = sum(copy.work_bytes for copy in copies)
@@ -116,7 +130,11 @@ def keep(copies: Sequence[Copy]) -> list[KeptFile]:
 
         def go_on() -> None:
             if stop_flags:
-                raise _BrokenOff("unpacking was broken off", cause="Python is ending", remedy="open the files again")
+                raise _BrokenOff(
+                    "unpacking was broken off",
+                    cause="Python is ending",
+                    remedy="open the files again",
+                )
 
         def show(number: int, num_bytes: int) -> None:
             go_on()
@@ -133,9 +151,13 @@ def keep(copies: Sequence[Copy]) -> list[KeptFile]:
                     copy.write(writer, partial(show, number))
                     writer.end()
 
-            return load_or_make([copy.place], lambda path: open_kept_file(path, made_of, eager=eager), write, go_on)
+            return load_or_make(
+                [copy.place], lambda path: open_kept_file(path, made_of, eager=eager), write, go_on
+            )
 
-        return parallel_map(load_or_unpack, range(len(copies)), num_cores(), lambda: stop_flags.append(True))
+        return parallel_map(
+            load_or_unpack, range(len(copies)), num_cores(), lambda: stop_flags.append(True)
+        )
 
 
 class _BrokenOff(GpuloadError):
@@ -151,7 +173,12 @@ def _copies(files: Files, kinds: Mapping[int, str]) -> list[Place]:
         copies.append(Copy(key, stem(files.paths[number]), int(files.sizes[number]), unpack))
     for number, copy in zip(kinds, keep(copies), strict=True):
         places[number] = copy
-    log.info("%d of %d files are compressed; their unpacked copies are in %s", len(kinds), len(files), folder())
+    log.info(
+        "%d of %d files are compressed; their unpacked copies are in %s",
+        len(kinds),
+        len(files),
+        folder(),
+    )
     return places
 
 
@@ -163,9 +190,12 @@ def stem(path: str) -> str:
 
 def _unpack(files: Files, number: int, kind: str, to: Writer, show: Callable[[int], None]) -> None:
     """Write the unpacked bytes of a file."""
-    free = int(FREE_PART * signalsafe.import_package("shutil").disk_usage(os.path.dirname(to.path)).free)
+    free = int(
+        FREE_PART * signalsafe.import_package("shutil").disk_usage(os.path.dirname(to.path)).free
+    )
     for at, piece in inflate_file(files, number, kind):
-        # Before each piece: its size is not known in advance, and the disk must not run full for other programs.
+        # Before each piece: its size is not known in advance, and the disk must not run full for
+        # other programs.
         if to.num_bytes + len(piece) > free:
             raise _no_space(files.paths[number], to.num_bytes + len(piece))
         to.write(piece)

@@ -1,4 +1,5 @@
-"""The contract of ops: the promises of every op, on every executor. A test class that subclasses it has the tests."""
+"""The contract of ops: the promises of every op, on every executor. A test class that subclasses it
+has the tests."""
 
 from __future__ import annotations
 
@@ -15,14 +16,17 @@ from gpuload import device as devices
 from gpuload.errors import SpecError
 from gpuload.executors.array import ArrayBatchExecutor, ArrayRowExecutor
 from gpuload.executors.differences import difference
+from gpuload.graph.graph import Graph, compile_ops, image_sizes
 from gpuload.ops.base import HEADS, Draw, Op
 from gpuload.ops.bounds import EXACT, Bound, stated_bound
-from gpuload.ops.graph import Graph, compile_ops, image_sizes
 from gpuload.ragged import Ragged
 from gpuload.spec import Field, Spec
 
 NUM_RECORDS = 9
-SPOT_SIDE, SPOT_RADIUS = 24, 3.0  # pixels: of the smallest images on which a spot is painted, and of the spot
+SPOT_SIDE, SPOT_RADIUS = (
+    24,
+    3.0,
+)  # pixels: of the smallest images on which a spot is painted, and of the spot
 RECORDS = np.array([3, 0, 7, 12, 10**12, 5, 6, 99, 41])
 
 
@@ -37,16 +41,23 @@ def varying(dtype: Any, channels: int) -> Field:
 
 
 def numbers(field: Field, count: int) -> Any:
-    """Return values of a field: noise over the range of a dtype, of a few different sizes where the shape varies."""
+    """Return values of a field: noise over the range of a dtype, of a few different sizes where the
+    shape varies."""
     rng = np.random.default_rng(20)
     shape = field.shape or ()
     images = [
-        _noise(rng, field.dtype, tuple(37 + 5 * (row + axis) if n is None else n for axis, n in enumerate(shape)))
+        _noise(
+            rng,
+            field.dtype,
+            tuple(37 + 5 * (row + axis) if n is None else n for axis, n in enumerate(shape)),
+        )
         for row in range(count)
     ]
     if field.ragged:
         return Ragged.of(images, field.dtype)
-    return np.stack(images) if field.uniform else images
+    if field.uniform:
+        return np.stack(images)
+    return images
 
 
 def assert_identical(actual: Any, expected: Any) -> None:
@@ -59,12 +70,14 @@ def assert_identical(actual: Any, expected: Any) -> None:
 
 
 def assert_equal_but_for_tiny_halves(actual: Any, expected: Any) -> None:
-    """Check dtype, shape and every element; float16 below 6.1e-5 may be 6e-8 off (``images.to_float16``)."""
+    """Check dtype, shape and every element; float16 below 6.1e-5 may be 6e-8 off
+    (``images.to_float16``)."""
     assert_within(EXACT, actual, expected)
 
 
 def assert_within(bound: Bound, actual: Any, expected: Any) -> None:
-    """Check dtype, shape and every element of each record; float16 below 6.1e-5 may be 6e-8 off always."""
+    """Check dtype, shape and every element of each record; float16 below 6.1e-5 may be 6e-8 off
+    always."""
     assert len(actual) == len(expected)
     for row, (value, expected_value) in enumerate(zip(actual, expected, strict=True)):
         text = difference(value, expected_value, bound)
@@ -72,7 +85,8 @@ def assert_within(bound: Bound, actual: Any, expected: Any) -> None:
 
 
 class OpContract:
-    """The promises of every op. A subclass gives ``cases``, and in ``refused`` the fields that do not fit."""
+    """The promises of every op. A subclass gives ``cases``, and in ``refused`` the fields that do
+    not fit."""
 
     cases: ClassVar[Sequence[tuple[Op, Field]]]
     """Ops and the fields they act on; each case is run by every test."""
@@ -91,9 +105,11 @@ class OpContract:
         return numbers(field, count)
 
     def compare(self, actual: Any, expected: Any) -> None:
-        """Compare the results of an executor with the array form on the CPU: within the bound that the op states.
+        """Compare the results of an executor with the array form on the CPU: within the bound that
+        the op states.
 
-        ``self.op`` is the op, ``self.party`` the executor and its kind of device. A subclass may ask for more.
+        ``self.op`` is the op, ``self.party`` the executor and its kind of device. A subclass may
+        ask for more.
         """
         assert_within(stated_bound(self.op.bounds, self.party), actual, expected)
 
@@ -103,7 +119,10 @@ class OpContract:
 
     def _compare(self, op: Op, party: str, actual: Any, expected: Any) -> None:
         self.op, self.party = op, party
-        compare = self.compare_gpu if party.endswith("gpu") else self.compare
+        if party.endswith("gpu"):
+            compare = self.compare_gpu
+        else:
+            compare = self.compare
         compare(actual, expected)
 
     def test_the_declared_spec_is_the_real_one(self) -> None:
@@ -114,12 +133,16 @@ class OpContract:
 
             after = graph.spec_out[field.name]
             batch = ArrayRowExecutor(graph).run({field.name: values}, draws, {})[field.name]
-            assert isinstance(batch, np.ndarray if after.uniform else Ragged if after.ragged else list)
+            assert isinstance(
+                batch, np.ndarray if after.uniform else Ragged if after.ragged else list
+            )
             for value in [*result, *batch]:
                 assert value.dtype == after.dtype, op
                 assert after.shape is not None
                 assert len(value.shape) == len(after.shape), op
-                assert all(n in (None, m) for n, m in zip(after.shape, value.shape, strict=True)), op
+                assert all(n in (None, m) for n, m in zip(after.shape, value.shape, strict=True)), (
+                    op
+                )
 
     def test_a_draw_depends_on_seed_epoch_and_record_alone(self) -> None:
         for op, field in self.cases:
@@ -129,18 +152,26 @@ class OpContract:
 
             for name, parameters in draws[0].items():
                 assert parameters.dtype in (np.int32, np.float32)
-                np.testing.assert_array_equal(np.concatenate([draw[name] for draw in single_draws]), parameters)
+                np.testing.assert_array_equal(
+                    np.concatenate([draw[name] for draw in single_draws]), parameters
+                )
                 np.testing.assert_array_equal(backwards[name][::-1], parameters)
 
     def test_other_ops_do_not_change_its_draws(self) -> None:
         for op, field in self.cases:
             graph, values, draws = self._batch(op, field)
 
-            longer_graph = compile_ops(graph.spec_in, [Identity(on=field.name), op, Identity(on=field.name)])
+            longer_graph = compile_ops(
+                graph.spec_in, [Identity(on=field.name), op, Identity(on=field.name)]
+            )
 
-            for name in draws[0].keys() - {HEADS}:  # which are of files that no other op may have changed
+            for name in draws[0].keys() - {
+                HEADS
+            }:  # which are of files that no other op may have changed
                 parameters = draws[0][name]
-                np.testing.assert_array_equal(self._draw(longer_graph, values, range(NUM_RECORDS))[1][name], parameters)
+                np.testing.assert_array_equal(
+                    self._draw(longer_graph, values, range(NUM_RECORDS))[1][name], parameters
+                )
 
     def test_neutral_parameters_change_nothing(self) -> None:
         for op, field in self.neutral:
@@ -159,7 +190,9 @@ class OpContract:
             assert_identical(result, array_form(graph, values, draws))
 
     @pytest.mark.parametrize("compiled", [True, False])
-    def test_the_executor_on_rows_equals_the_array_form(self, compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_executor_on_rows_equals_the_array_form(
+        self, compiled: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         if compiled and core.native is None:
             pytest.skip(core.problem)
         if not compiled:
@@ -185,7 +218,9 @@ class OpContract:
 
             result = ArrayRowExecutor(graph).run({field.name: values}, draws, {})[field.name]
 
-            assert not any(np.shares_memory(value, two) for value, two in zip(result, values, strict=True))
+            assert not any(
+                np.shares_memory(value, two) for value, two in zip(result, values, strict=True)
+            )
 
     def test_rows_by_themselves_are_the_rows_of_the_batch(self) -> None:
         for op, field in self.cases:
@@ -197,7 +232,9 @@ class OpContract:
             out = np.empty((NUM_RECORDS, *after.fixed_shape), after.dtype)
 
             for rows in (slice(0, 4), slice(4, 4), slice(4, 5), slice(5, NUM_RECORDS)):
-                part = [{name: parameters[rows] for name, parameters in draw.items()} for draw in draws]
+                part = [
+                    {name: parameters[rows] for name, parameters in draw.items()} for draw in draws
+                ]
                 executor.run({field.name: values[rows]}, part, {field.name: out[rows]})
 
             assert_identical(out, executor.run({field.name: values}, draws, {})[field.name])
@@ -218,7 +255,10 @@ class OpContract:
             if not op.has_dali_form:
                 continue
             graph, values, draws = self._batch(op, field)
-            on_gpu = values if field.encoded else _upload(values)
+            if field.encoded:
+                on_gpu = values
+            else:
+                on_gpu = _upload(values)
 
             result = [value.get() for value in dali_form(graph, on_gpu, draws, "gpu:0")]
 
@@ -236,9 +276,15 @@ class OpContract:
             self._compare(op, "array on gpu", result, array_form(graph, values, draws))
 
     def test_a_point_goes_where_its_pixel_goes(self) -> None:
-        """A bright spot is painted around a point; behind the op the middle of the light is where the point is."""
+        """A bright spot is painted around a point; behind the op the middle of the light is where
+        the point is."""
         for op, field in self.cases:
-            if not op.moves_points or field.dtype.kind not in "uif" or field.encoded or (field.shape or ())[2:] == ():
+            if (
+                not op.moves_points
+                or field.dtype.kind not in "uif"
+                or field.encoded
+                or (field.shape or ())[2:] == ()
+            ):
                 continue
             if field.is_volume:  # points lie in images
                 continue
@@ -246,20 +292,38 @@ class OpContract:
             if not all(min(value.shape[:2]) >= SPOT_SIDE for value in values):
                 continue
             for row, value in enumerate(values):
-                x, y, size = 0.55 * value.shape[1], 0.4 * value.shape[0], np.array(value.shape[:2], np.int32)
+                x, y, size = (
+                    0.55 * value.shape[1],
+                    0.4 * value.shape[0],
+                    np.array(value.shape[:2], np.int32),
+                )
                 rows, columns = np.indices(value.shape[:2]) + 0.5
                 light = 100 * np.exp(-((rows - y) ** 2 + (columns - x) ** 2) / SPOT_RADIUS**2)
                 painted = np.broadcast_to(light[..., None], value.shape).astype(value.dtype)
                 draw = _row(draws[0], row)
-                black = np.asarray(graph.op_on(0, field.name).array(np, np.zeros_like(painted), draw), np.float64)
-                result = np.asarray(graph.op_on(0, field.name).array(np, painted, draw), np.float64) - black
+                black = np.asarray(
+                    graph.op_on(0, field.name).array(np, np.zeros_like(painted), draw), np.float64
+                )
+                result = (
+                    np.asarray(graph.op_on(0, field.name).array(np, painted, draw), np.float64)
+                    - black
+                )
                 place = op.move_points(np.array([[x, y]]), draw, size)[0]
                 weights = result[..., 0].clip(0)
                 rows, columns = np.indices(weights.shape) + 0.5
-                edge = [place[0], place[1], weights.shape[1] - place[0], weights.shape[0] - place[1]]
-                if min(edge) < 2 * SPOT_RADIUS * max(1.0, max(weights.shape) / min(value.shape[:2])):
+                edge = [
+                    place[0],
+                    place[1],
+                    weights.shape[1] - place[0],
+                    weights.shape[0] - place[1],
+                ]
+                if min(edge) < 2 * SPOT_RADIUS * max(
+                    1.0, max(weights.shape) / min(value.shape[:2])
+                ):
                     continue  # a part of the spot lies outside
-                middle = np.array([(columns * weights).sum(), (rows * weights).sum()]) / weights.sum()
+                middle = (
+                    np.array([(columns * weights).sum(), (rows * weights).sum()]) / weights.sum()
+                )
                 assert np.abs(middle - place).max() < 0.6, (op, row, middle, place)
 
     def test_fields_that_do_not_fit_are_refused_with_cause_and_remedy(self) -> None:
@@ -298,14 +362,17 @@ class Identity(Op):
 
 
 def array_form(graph: Graph, values: Any, draws: list[Draw]) -> Any:
-    """Return the first field behind the array forms of the ops on NumPy, record by record: the meaning of the ops."""
+    """Return the first field behind the array forms of the ops on NumPy, record by record: the
+    meaning of the ops."""
     name = graph.spec_in.names[0]
     images = [values[row] for row in range(len(values))]
     for place, (on, draw) in enumerate(zip(graph.targets, draws, strict=True)):
         if name in on:
             op = graph.op_on(place, name)
             images = [op.array(np, image, _row(draw, row)) for row, image in enumerate(images)]
-    return np.stack(images) if graph.spec_out[name].uniform and images else images
+    if graph.spec_out[name].uniform and images:
+        return np.stack(images)
+    return images
 
 
 def batch_form(graph: Graph, values: Any, draws: list[Draw], device: str) -> Any:
@@ -333,7 +400,9 @@ def _upload(values: Any) -> Any:
     cupy = devices.cupy()
     if isinstance(values, Ragged):
         return values.with_payload(cupy.asarray(values.flat))
-    return [cupy.asarray(value) for value in values] if isinstance(values, list) else cupy.asarray(values)
+    if isinstance(values, list):
+        return [cupy.asarray(value) for value in values]
+    return cupy.asarray(values)
 
 
 def _row(draw: Draw, row: int) -> Draw:

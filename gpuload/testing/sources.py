@@ -22,7 +22,8 @@ from gpuload.sources.leaf import Share, fill, values
 
 
 def assert_same(actual: Any, expected: Any) -> None:
-    """Check that one value has the dtype, shape and elements of another; not-a-number equals itself."""
+    """Check that one value has the dtype, shape and elements of another; not-a-number equals
+    itself."""
     actual, expected = np.asanyarray(actual), np.asanyarray(expected)
     assert actual.dtype == expected.dtype
     assert actual.shape == expected.shape
@@ -30,7 +31,8 @@ def assert_same(actual: Any, expected: Any) -> None:
 
 
 class SourceContract:
-    """The promises of every source. A subclass gives ``open``, ``open_other`` and ``expected``; at least 3 records."""
+    """The promises of every source. A subclass gives ``open``, ``open_other`` and ``expected``; at
+    least 3 records."""
 
     def open(self, folder: Path) -> Source:
         """Return the source; called twice with one folder it gives the same data."""
@@ -41,7 +43,8 @@ class SourceContract:
         raise NotImplementedError
 
     def expected(self) -> dict[str, Any]:
-        """Return for each field the values of all records, along the first axis or in a list; not read by our code."""
+        """Return for each field the values of all records, along the first axis or in a list; not
+        read by our code."""
         raise NotImplementedError
 
     @pytest.fixture
@@ -54,14 +57,18 @@ class SourceContract:
         assert list(fields) == list(expected) == list(source.spec.names)
         for name, column in fields.items():
             field = source.spec[name]
-            assert isinstance(column, np.ndarray if field.uniform else Ragged if field.ragged else list)
+            assert isinstance(
+                column, np.ndarray if field.uniform else Ragged if field.ragged else list
+            )
             assert len(column) == len(indices)
             for index, value in zip(indices, column, strict=True):
                 assert_same(value, expected[name][index])
 
     def raw(self, source: Source, count: int, value: int = 0xA5) -> list[Any]:
         """Return rows for each group of fixed size, None for the others."""
-        sizes = [None if group.layout is None else group.layout.record_bytes for group in source.groups]
+        sizes = [
+            None if group.layout is None else group.layout.record_bytes for group in source.groups
+        ]
         return [None if size is None else np.full((count, size), value, np.uint8) for size in sizes]
 
     def fill_groups(self, source: Source, shares: list[Share], raws: list[Any]) -> dict[str, Any]:
@@ -122,7 +129,8 @@ class SourceContract:
                 if field.shape is not None:
                     assert len(field.shape) == np.ndim(value)
                     assert all(
-                        length in (None, actual) for length, actual in zip(field.shape, np.shape(value), strict=True)
+                        length in (None, actual)
+                        for length, actual in zip(field.shape, np.shape(value), strict=True)
                     )
             if field.uniform:
                 whole = np.asanyarray(fields[field.name])
@@ -165,7 +173,9 @@ class SourceContract:
         self.check(source, [0, 1], source.read([0, 1]))
 
     def test_several_threads_read_at_once(self, source: Source) -> None:
-        orders = [np.random.default_rng(seed).integers(0, len(source), 12).tolist() for seed in range(8)]
+        orders = [
+            np.random.default_rng(seed).integers(0, len(source), 12).tolist() for seed in range(8)
+        ]
         with ThreadPoolExecutor(4) as pool:
             batches = list(pool.map(source.read, orders))
 
@@ -177,16 +187,21 @@ class SourceContract:
         for group in source.groups:
             assert group.layout is None or group.layout.spec == group.spec
 
-    def test_the_shares_of_a_group_are_all_records_that_were_asked_each_once(self, source: Source) -> None:
+    def test_the_shares_of_a_group_are_all_records_that_were_asked_each_once(
+        self, source: Source
+    ) -> None:
         count = len(source)
         shares = source.resolve(np.arange(count)[::-1].repeat(2))
 
         for group in range(len(source.groups)):
             group_shares = [share for share in shares if share.group == group]
-            rows = [np.arange(2 * count) if share.rows is None else share.rows for share in group_shares]
+            rows = [
+                np.arange(2 * count) if share.rows is None else share.rows for share in group_shares
+            ]
             assert sorted(np.concatenate(rows)) == list(range(2 * count))
             assert all(
-                share.numbers.size == len(share_rows) for share, share_rows in zip(group_shares, rows, strict=True)
+                share.numbers.size == len(share_rows)
+                for share, share_rows in zip(group_shares, rows, strict=True)
             )
 
     def test_fill_writes_any_records_in_any_order(self, source: Source) -> None:
@@ -203,12 +218,16 @@ class SourceContract:
     def test_fill_into_some_rows_of_larger_memory_leaves_the_rest(self, source: Source) -> None:
         shares, larger = source.resolve(np.array([2, 1])), self.raw(source, 9)
 
-        fields = self.fill_groups(source, shares, [None if raw is None else raw[3:5] for raw in larger])
+        fields = self.fill_groups(
+            source, shares, [None if raw is None else raw[3:5] for raw in larger]
+        )
 
         self.check_rows([2, 1], fields)
         assert all((raw[[0, 1, 2, 5, 6, 7, 8]] == 0xA5).all() for raw in larger if raw is not None)
 
-    def test_values_are_those_of_the_records_and_lie_where_they_were_told(self, source: Source) -> None:
+    def test_values_are_those_of_the_records_and_lie_where_they_were_told(
+        self, source: Source
+    ) -> None:
         indices = [2, 0, len(source) - 1, 2]
         shares, memories = source.resolve(np.array(indices)), list[Any]()
 
@@ -222,7 +241,11 @@ class SourceContract:
                 in_memory = values(shares, number, group.spec, len(indices), memory=memory)
                 for columns in (plain, in_memory):
                     self.check_rows(indices, dict(zip(group.spec.names, columns, strict=True)))
-                ragged = [column for column in in_memory if isinstance(column, Ragged) and column.dtype != object]
+                ragged = [
+                    column
+                    for column in in_memory
+                    if isinstance(column, Ragged) and column.dtype != object
+                ]
                 assert all(
                     any(np.shares_memory(column.payload, block) for block in memories)
                     for column in ragged
@@ -239,9 +262,13 @@ class SourceContract:
         assert all(len(column) == 0 for column in fields.values())
         for number, group in enumerate(source.groups):
             if group.layout is None:
-                for field, column in zip(group.spec, values(shares, number, group.spec, 0), strict=True):
+                for field, column in zip(
+                    group.spec, values(shares, number, group.spec, 0), strict=True
+                ):
                     assert len(column) == 0
-                    assert isinstance(column, np.ndarray if field.uniform else Ragged if field.ragged else list)
+                    assert isinstance(
+                        column, np.ndarray if field.uniform else Ragged if field.ragged else list
+                    )
 
     def test_a_number_outside_is_refused_before_anything_is_written(self, source: Source) -> None:
         raws = self.raw(source, 2)
@@ -263,7 +290,12 @@ class SourceContract:
             sizes = share.leaf.num_bytes(share.numbers)
             if share.numbers.size == 2 and sizes.min() > 0:
                 out = np.full(int(sizes.sum()), 0xA5, np.uint8)
-                for begins in ([0, int(sizes[0]) + 1], [-1, int(sizes[0])], [0, -(2**62)], [2**62, 0]):
+                for begins in (
+                    [0, int(sizes[0]) + 1],
+                    [-1, int(sizes[0])],
+                    [0, -(2**62)],
+                    [2**62, 0],
+                ):
                     with pytest.raises(RecordIndexError):
                         share.leaf.read(share.numbers, out, np.array(begins))
                 assert (out == 0xA5).all()
@@ -277,8 +309,17 @@ class SourceContract:
                 frozen.flags.writeable = False
                 wrong = [(2, size + 1), (1, size), (3, size), (2 * size,), ()]
                 wrong_rows = [np.zeros(shape, np.uint8) for shape in wrong if shape != (2,)]
-                wrong_rows += [np.zeros((2, size), np.int8), frozen] if size else []
-                wrong_rows += [np.zeros((4, size), np.uint8)[::2], np.zeros((size, 2), np.uint8).T] if size > 1 else []
+                if size:
+                    wrong_rows += [np.zeros((2, size), np.int8), frozen]
+                else:
+                    wrong_rows += []
+                if size > 1:
+                    wrong_rows += [
+                        np.zeros((4, size), np.uint8)[::2],
+                        np.zeros((size, 2), np.uint8).T,
+                    ]
+                else:
+                    wrong_rows += []
                 for rows in wrong_rows:
                     with pytest.raises((SpecError, RecordIndexError)):
                         fill(shares, number, group.layout, rows)
@@ -315,7 +356,9 @@ class SourceContract:
             assert other_source.fingerprint() != fingerprint
         assert 0 < len(fingerprint) < 200
 
-    def test_the_fingerprint_does_not_depend_on_the_folder(self, source: Source, tmp_path: Path) -> None:
+    def test_the_fingerprint_does_not_depend_on_the_folder(
+        self, source: Source, tmp_path: Path
+    ) -> None:
         (tmp_path / "elsewhere").mkdir()
         with self.open(tmp_path / "elsewhere") as elsewhere:
             assert elsewhere.fingerprint() == source.fingerprint()
@@ -351,7 +394,14 @@ class SourceContract:
 
     def test_closing_a_part_leaves_the_others_open(self, source: Source) -> None:
         first, second = source.split(0.5)
-        parts = [first, source[1:], source.select([0]), source.rename(), compose.zip(source), compose.concat(source)]
+        parts = [
+            first,
+            source[1:],
+            source.select([0]),
+            source.rename(),
+            compose.zip(source),
+            compose.concat(source),
+        ]
 
         for part in parts:
             with part:
@@ -396,7 +446,10 @@ class SourceContract:
         with pytest.raises(ClosedError):
             source.read([0])
 
-    @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="open files are counted in /proc, which is not here")
+    @pytest.mark.skipif(
+        not os.path.isdir("/proc/self/fd"),
+        reason="open files are counted in /proc, which is not here",
+    )
     def test_close_and_garbage_collection_leave_no_file_open(self, tmp_path: Path) -> None:
         self.open(tmp_path).close()  # modules that are loaded once in a process stay
         gc.collect()

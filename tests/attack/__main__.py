@@ -1,7 +1,7 @@
 """Run the attack: ``python -m tests.attack --minutes 60``; the status is 1 if anything was found.
 
-Each part runs in a process of its own. A part that dies has found something: the process is made anew with the next
-seed, for the rest of its time.
+Each part runs in a process of its own. A part that dies has found something: the process is made
+anew with the next seed, for the rest of its time.
 """
 
 from __future__ import annotations
@@ -37,21 +37,40 @@ ENDED = "it ended by itself"
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the parts one after the other and print what they did."""
-    parser = argparse.ArgumentParser(prog="python -m tests.attack", description=__doc__.partition("\n")[0])
-    parser.add_argument("--seconds", type=float, default=600, help="for all parts together; imports are not counted")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.attack", description=__doc__.partition("\n")[0]
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=600, help="for all parts together; imports are not counted"
+    )
     parser.add_argument("--minutes", type=float, help="the same in minutes")
     parser.add_argument(
-        "--only", action="append", choices=[*PARTS, "planted"], help="a part; may be given more than once"
+        "--only",
+        action="append",
+        choices=[*PARTS, "planted"],
+        help="a part; may be given more than once",
     )
     parser.add_argument(
-        "--seed", type=int, default=int.from_bytes(os.urandom(4), "little"), help="a new one if left out"
+        "--seed",
+        type=int,
+        default=int.from_bytes(os.urandom(4), "little"),
+        help="a new one if left out",
     )
-    parser.add_argument("--report", type=Path, help=argparse.SUPPRESS)  # this is the process of one part
+    parser.add_argument(
+        "--report", type=Path, help=argparse.SUPPRESS
+    )  # this is the process of one part
     value = parser.parse_args(arguments)
-    names, all_seconds = value.only or list(PARTS), 60 * value.minutes if value.minutes else value.seconds
+    names, all_seconds = (
+        value.only or list(PARTS),
+        60 * value.minutes if value.minutes else value.seconds,
+    )
     if value.report is not None:
-        resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_BYTES, resource.getrlimit(resource.RLIMIT_AS)[1]))
-        importlib.import_module(f"tests.attack.{names[0]}").attack(value.seconds, value.seed).write(value.report)
+        resource.setrlimit(
+            resource.RLIMIT_AS, (ADDRESS_BYTES, resource.getrlimit(resource.RLIMIT_AS)[1])
+        )
+        importlib.import_module(f"tests.attack.{names[0]}").attack(value.seconds, value.seed).write(
+            value.report
+        )
         return 0
     print(f"seed {value.seed}", flush=True)
     reports = {}
@@ -121,14 +140,20 @@ def _run_once(name: str, seconds: float, seed: int, folder: Path) -> tuple[Repor
     report.outcomes["died"] += max(1, position - seed)
     message = errors.read_text(errors="replace")[-6000:]
     finding_folder = keep(left[-1]) if left else FINDINGS_FOLDER
-    report.findings.append(f"SEED={position}, input in {finding_folder}\nthe process {_end_of(status)}\n{message}")
+    report.findings.append(
+        f"SEED={position}, input in {finding_folder}\nthe process {_end_of(status)}\n{message}"
+    )
     return report, position
 
 
 def _end_of(status: int | None) -> str:
     if status is None:
         return "did not end and was killed"
-    return f"was ended by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+    return (
+        f"was ended by {signal.Signals(-status).name}"
+        if status < 0
+        else f"ended with status {status}"
+    )
 
 
 def _line(name: str, report: Report) -> str:

@@ -1,4 +1,5 @@
-"""Sound tar archives, NPZ archives and NPY files with every option of ``tarfile``, ``zipfile`` and NumPy.
+"""Sound tar archives, NPZ archives and NPY files with every option of ``tarfile``, ``zipfile`` and
+NumPy.
 
 Each is read as its own library reads it, or refused by the name of what is not supported.
 """
@@ -21,7 +22,14 @@ from gpuload.sources import fileindex
 from tests.attack.hunt import Report, hunt, outcome
 
 FORMATS = {"ustar": tarfile.USTAR_FORMAT, "gnu": tarfile.GNU_FORMAT, "pax": tarfile.PAX_FORMAT}
-FOLDERS = ("", "./", "set/", "a b/ü/", "x" * 60 + "/" + "y" * 60 + "/", "z" * 90 + "/" + "w" * 180 + "/")
+FOLDERS = (
+    "",
+    "./",
+    "set/",
+    "a b/ü/",
+    "x" * 60 + "/" + "y" * 60 + "/",
+    "z" * 90 + "/" + "w" * 180 + "/",
+)
 STEMS = ("{n}", "{n:05d}", "img_{n}", "0.{n}", "img_{n}.{n}1", "frame.{n:04d}", "n{n}" + "q" * 120)
 FIELDS = ("bin", "txt", "png", "dat", "seg.bin")
 COMPANIONS = ("README.md", "LICENSE", "__meta__.json", "._0.bin", ".DS_Store", "__MACOSX/._0.bin")
@@ -63,39 +71,61 @@ def _tar(rng: np.random.Generator, folder: Path) -> str:
                 assert "is sparse" in result.cause, f"a sparse member: {result}"
                 continue
             assert status == "read", f"a sound archive is refused: {result}"
-            assert result == _by_tarfile(path, parts), f"{form}: {result}, by tarfile {_by_tarfile(path, parts)}"
+            assert result == _by_tarfile(path, parts), (
+                f"{form}: {result}, by tarfile {_by_tarfile(path, parts)}"
+            )
     return f"{form} of {'sparse members, refused' if has_sparse else 'records'}"
 
 
-def _write_tar(rng: np.random.Generator, path: Path, form: str) -> tuple[dict[str, tuple[str, str]], bool]:
-    """Write an archive; returns the record and the field of each member that is one, and whether one is sparse."""
+def _write_tar(
+    rng: np.random.Generator, path: Path, form: str
+) -> tuple[dict[str, tuple[str, str]], bool]:
+    """Write an archive; returns the record and the field of each member that is one, and whether
+    one is sparse."""
     stem, place = str(rng.choice(STEMS)), str(rng.choice(FOLDERS[: 4 if form == "ustar" else None]))
-    fields = list(rng.choice(FIELDS[: None if "." not in stem else 4], rng.integers(1, 4), replace=False))
+    fields = list(
+        rng.choice(FIELDS[: None if "." not in stem else 4], rng.integers(1, 4), replace=False)
+    )
     names = [
-        (f"{place}{stem.format(n=number)}", str(field)) for number in range(rng.integers(2, 7)) for field in fields
+        (f"{place}{stem.format(n=number)}", str(field))
+        for number in range(rng.integers(2, 7))
+        for field in fields
     ]
     if form == "ustar" and any(len(f"{key}.{field}") > 99 for key, field in names):
-        names = [(f"{number}{field}", field) for number, (_, field) in enumerate(names)][:: len(fields)]
+        names = [(f"{number}{field}", field) for number, (_, field) in enumerate(names)][
+            :: len(fields)
+        ]
         names = [(str(number), names[0][1]) for number in range(len(names))]
-    if _chance(rng, 0.3):  # records that do not lie side by side: sorted by field, as `tar` of a file list has them
+    if _chance(
+        rng, 0.3
+    ):  # records that do not lie side by side: sorted by field, as `tar` of a file list has them
         names.sort(key=lambda name: fields.index(name[1]) if name[1] in fields else 0)
     parts, before = dict[str, tuple[str, str]](), list[str]()
     has_sparse = form != "ustar" and _chance(rng, 0.1)
     pax = {"comment": "x"} if form == "pax" and _chance(rng, 0.3) else None
-    with tarfile.open(path, "w:gz" if path.suffix == ".gz" else "w", format=FORMATS[form], pax_headers=pax) as archive:
+    with tarfile.open(
+        path, "w:gz" if path.suffix == ".gz" else "w", format=FORMATS[form], pax_headers=pax
+    ) as archive:
         for key, field in names:
             _add_other(rng, archive)
             member = tarfile.TarInfo(f"{key}.{field.upper() if _chance(rng, 0.1) else field}")
-            raw = f"{len(parts)}.{field}".encode() * int(rng.choice([0, 1, 1, 2, 90], p=[0.05, 0.4, 0.3, 0.2, 0.05]))
+            raw = f"{len(parts)}.{field}".encode() * int(
+                rng.choice([0, 1, 1, 2, 90], p=[0.05, 0.4, 0.3, 0.2, 0.05])
+            )
             parts[member.name] = key, field
             if before and _chance(rng, 0.2):
                 target = before[rng.integers(len(before))]
                 if _chance(rng, 0.5):
                     member.type, member.linkname = tarfile.LNKTYPE, target
-                    member.size = int(rng.choice([0, 3]))  # which some writers state, and is no length of data
+                    member.size = int(
+                        rng.choice([0, 3])
+                    )  # which some writers state, and is no length of data
                 else:
                     depth = len(PurePosixPath(member.name).parts) - 1
-                    member.type, member.linkname = tarfile.SYMTYPE, "../" * depth + target.removeprefix("./")
+                    member.type, member.linkname = (
+                        tarfile.SYMTYPE,
+                        "../" * depth + target.removeprefix("./"),
+                    )
                 if len(member.linkname) < 100 or form != "ustar":
                     archive.addfile(member)
                     before.append(member.name)
@@ -121,7 +151,10 @@ def _add_other(rng: np.random.Generator, archive: tarfile.TarFile) -> None:
         return
     if _chance(rng, 0.5):
         member = tarfile.TarInfo(f"other{rng.integers(9)}")
-        member.type, member.size = SPECIAL[rng.integers(len(SPECIAL))], int(rng.choice([0, 1, 1000]))
+        member.type, member.size = (
+            SPECIAL[rng.integers(len(SPECIAL))],
+            int(rng.choice([0, 1, 1000])),
+        )
         archive.addfile(member)
         return
     member = tarfile.TarInfo(str(rng.choice(COMPANIONS)))
@@ -155,7 +188,10 @@ def _by_tarfile(path: Path, parts: dict[str, tuple[str, str]]) -> list[dict[str,
 
 
 def _array(rng: np.random.Generator, length: int) -> Any:
-    dtype, shape = np.dtype(str(rng.choice(DTYPES))), (length, *rng.integers(1, 5, rng.integers(3)).tolist())
+    dtype, shape = (
+        np.dtype(str(rng.choice(DTYPES))),
+        (length, *rng.integers(1, 5, rng.integers(3)).tolist()),
+    )
     if dtype.kind == "U":  # bytes at random are no characters
         return np.full(shape, "äb")
     array = np.frombuffer(rng.bytes(int(np.prod(shape)) * dtype.itemsize), dtype).reshape(shape)
@@ -163,7 +199,8 @@ def _array(rng: np.random.Generator, length: int) -> Any:
 
 
 def _npy_bytes(rng: np.random.Generator, array: Any, behind: str) -> bytes:
-    """Return an NPY file of any version, with nothing behind the array, another array, or other bytes."""
+    """Return an NPY file of any version, with nothing behind the array, another array, or other
+    bytes."""
     file = io.BytesIO()
     np.lib.format.write_array(file, array, version=[(1, 0), (2, 0), (3, 0)][rng.integers(3)])
     if behind == "array":
@@ -186,7 +223,10 @@ def _npy(rng: np.random.Generator, folder: Path) -> str:
 
 
 def _npz(rng: np.random.Generator, folder: Path) -> str:
-    method, record = METHODS[rng.choice(4, p=[0.4, 0.4, 0.1, 0.1])], ("row", "file")[rng.integers(2)]
+    method, record = (
+        METHODS[rng.choice(4, p=[0.4, 0.4, 0.1, 0.1])],
+        ("row", "file")[rng.integers(2)],
+    )
     behind = str(rng.choice(["", "", "", "array", "bytes"]))
     length, names = int(rng.integers(1, 6)), ["a", "ü b", "set/c"][: rng.integers(1, 4)]
     is_twice = _chance(rng, 0.1)
@@ -195,7 +235,9 @@ def _npz(rng: np.random.Generator, folder: Path) -> str:
         if _chance(rng, 0.2):
             archive.mkdir("set") if hasattr(archive, "mkdir") else archive.writestr("set/", b"")
         for name in names:
-            with archive.open(f"{name}.npy" if _chance(rng, 0.8) else name, "w", force_zip64=_chance(rng, 0.3)) as file:
+            with archive.open(
+                f"{name}.npy" if _chance(rng, 0.8) else name, "w", force_zip64=_chance(rng, 0.3)
+            ) as file:
                 file.write(_npy_bytes(rng, _array(rng, length), behind if name == names[0] else ""))
         if is_twice:
             copy = archive.infolist()[-1]
@@ -209,7 +251,9 @@ def _npz(rng: np.random.Generator, folder: Path) -> str:
     }
     if any(reasons.values()):
         is_named = (
-            any(text in result.cause for text, is_so in reasons.items() if is_so) if status == "refused" else False
+            any(text in result.cause for text, is_so in reasons.items() if is_so)
+            if status == "refused"
+            else False
         )
         assert is_named, f"{reasons}: {result}"
         return "npz of another kind, refused"
@@ -230,6 +274,8 @@ def _compare(values: Any, array: Any, record: str) -> None:
     assert len(values) == len(rows), f"{len(values)} records, by NumPy {len(rows)}"
     for value, row in zip(values, rows, strict=True):
         is_same = (
-            np.array_equal(value, row, equal_nan=True) if array.dtype.kind in "fcmM" else np.array_equal(value, row)
+            np.array_equal(value, row, equal_nan=True)
+            if array.dtype.kind in "fcmM"
+            else np.array_equal(value, row)
         )
         assert is_same, f"{value!r}, by NumPy {row!r}"

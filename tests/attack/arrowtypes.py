@@ -1,6 +1,8 @@
-"""Parquet and Arrow files of every type and option that PyArrow has: its values, or a refusal by the right name.
+"""Parquet and Arrow files of every type and option that PyArrow has: its values, or a refusal by
+the right name.
 
-All files are sound. Each column is read by itself, so that one that is refused does not hide another one.
+All files are sound. Each column is read by itself, so that one that is refused does not hide
+another one.
 """
 
 from __future__ import annotations
@@ -19,7 +21,12 @@ MOST_RECORDS = 40
 UNITS = ("s", "ms", "us", "ns")
 NANOSECONDS = {"D": 86400 * 10**9, "s": 10**9, "ms": 10**6, "us": 1000, "ns": 1}
 FINE = "timestamps of INT96 become microseconds"
-NO_FIELD = ("has no form here", "all of its values are missing", "along several axes", "one axis have a form")
+NO_FIELD = (
+    "has no form here",
+    "all of its values are missing",
+    "along several axes",
+    "one axis have a form",
+)
 
 
 def attack(seconds: float, seed: int) -> Report:
@@ -36,18 +43,28 @@ def trial(rng: np.random.Generator, folder: Path) -> str:
     path, table = folder / "a", _table(rng)
     is_parquet = rng.random() < 0.5
     if is_parquet:
-        table = pa.table({name: table.column(name) for name in table.column_names if _fits_parquet(table, name, path)})
+        table = pa.table(
+            {
+                name: table.column(name)
+                for name in table.column_names
+                if _fits_parquet(table, name, path)
+            }
+        )
         if not table.num_columns:
             return "no column that Parquet holds"
         table = _write_parquet(rng, table, path)
     else:
         _write_arrow(rng, table, path)
-    read = [_compare(gl.parquet if is_parquet else gl.arrow, path, table, name) for name in table.column_names]
+    read = [
+        _compare(gl.parquet if is_parquet else gl.arrow, path, table, name)
+        for name in table.column_names
+    ]
     return "read" if all(read) else "read, some columns refused"
 
 
 def _compare(call: Any, path: Path, table: Any, name: str) -> bool:
-    """Read a column with gpuload and compare it; returns False if it is refused, as it has to be."""
+    """Read a column with gpuload and compare it; returns False if it is refused, as it has to
+    be."""
     import pyarrow as pa
 
     column = table.column(name)
@@ -59,10 +76,14 @@ def _compare(call: Any, path: Path, table: Any, name: str) -> bool:
     for field in fields:
         inner = column
         for member in field[len(name) + 1 :].split(".") if field != name else ():
-            inner = pa.chunked_array([pa.compute.struct_field(chunk, member) for chunk in inner.chunks], None)
+            inner = pa.chunked_array(
+                [pa.compute.struct_field(chunk, member) for chunk in inner.chunks], None
+            )
         expected = _plain(inner)
         has_gaps = _has_gaps(expected)
-        status, values = outcome(lambda field=field: call(path, [field]).read(range(len(table)), field)[field])
+        status, values = outcome(
+            lambda field=field: call(path, [field]).read(range(len(table)), field)[field]
+        )
         if status == "refused":
             is_refused = (has_gaps and "missing" in str(values)) or FINE in str(values)
             assert is_refused, f"{field}, {inner.type}: {values}"
@@ -74,14 +95,17 @@ def _compare(call: Any, path: Path, table: Any, name: str) -> bool:
 
 
 def _names_of(call: Any, path: Path, table: Any, name: str) -> list[str]:
-    """Return the fields of a column of a file that is refused as a whole: none if that column is why."""
+    """Return the fields of a column of a file that is refused as a whole: none if that column is
+    why."""
     import pyarrow as pa
 
     def leaves(prefix: str, arrow_type: Any) -> list[str]:
         if not pa.types.is_struct(arrow_type):
             return [prefix]
         members = [arrow_type.field(number) for number in range(arrow_type.num_fields)]
-        return [leaf for member in members for leaf in leaves(f"{prefix}.{member.name}", member.type)]
+        return [
+            leaf for member in members for leaf in leaves(f"{prefix}.{member.name}", member.type)
+        ]
 
     fields = []
     for field in leaves(name, table.schema.field(name).type):
@@ -90,9 +114,11 @@ def _names_of(call: Any, path: Path, table: Any, name: str) -> list[str]:
             fields.append(field)
         else:
             causes = [*NO_FIELD, "dictionary stand anywhere in a stream"]
-            assert any(cause in str(error).replace("\n", " ") for cause in causes) or "values of a dictionary" in str(
-                error
-            ), f"{field}, {table.schema.field(name).type}: {error}"
+            assert any(
+                cause in str(error).replace("\n", " ") for cause in causes
+            ) or "values of a dictionary" in str(error), (
+                f"{field}, {table.schema.field(name).type}: {error}"
+            )
     return fields
 
 
@@ -101,7 +127,8 @@ def _has_gaps(value: Any) -> bool:
 
 
 def _plain(column: Any) -> list[Any]:
-    """Return the values of PyArrow's column as numbers, texts, bytes and lists of these; times in nanoseconds."""
+    """Return the values of PyArrow's column as numbers, texts, bytes and lists of these; times in
+    nanoseconds."""
     return [value for chunk in column.chunks for value in _plain_array(chunk)]
 
 
@@ -123,11 +150,17 @@ def _plain_array(array: Any) -> list[Any]:
         parts = [_plain_array(item.values) if item.is_valid else None for item in array]
         if shape is None:
             return parts
-        return [part if part is None else np.reshape(np.array(part, object), shape).tolist() for part in parts]
+        return [
+            part if part is None else np.reshape(np.array(part, object), shape).tolist()
+            for part in parts
+        ]
     if pa.types.is_temporal(kind) and not pa.types.is_interval(kind):
         bits = 32 if kind in (pa.date32(), pa.time32("s"), pa.time32("ms")) else 64
         unit = {pa.date32(): "D", pa.date64(): "ms"}.get(kind) or kind.unit
-        return [None if value is None else value * NANOSECONDS[unit] for value in array.view(f"int{bits}").to_pylist()]
+        return [
+            None if value is None else value * NANOSECONDS[unit]
+            for value in array.view(f"int{bits}").to_pylist()
+        ]
     return [_bits(value) for value in array.to_pylist()]
 
 
@@ -200,7 +233,11 @@ def _numbers(rng: np.random.Generator, count: int) -> list[Any]:
         kind = pa.time32(unit) if unit in ("s", "ms") else pa.time64(unit)
         result.append(pa.array(day.astype("i4" if unit in ("s", "ms") else "i8"), kind))
     days = rng.integers(-100_000, 3_000_000, count).astype("i4")
-    return [*result, pa.array(days, pa.date32()), pa.array(days.astype("i8") * 86_400_000, pa.date64())]
+    return [
+        *result,
+        pa.array(days, pa.date32()),
+        pa.array(days.astype("i8") * 86_400_000, pa.date64()),
+    ]
 
 
 def _texts(rng: np.random.Generator, count: int) -> list[Any]:
@@ -242,7 +279,11 @@ def _column(rng: np.random.Generator, count: int, depth: int = 0) -> Any:
         return pa.StructArray.from_arrays([_column(rng, count, depth + 1) for _ in names], names)
     if kind == 10:
         numbers = rng.integers(0, 9, (count, 2, 3)).astype(("u1", "f4", "i8")[rng.integers(3)])
-        return pa.FixedShapeTensorArray.from_numpy_ndarray(numbers) if count else pa.array([], pa.int8())
+        return (
+            pa.FixedShapeTensorArray.from_numpy_ndarray(numbers)
+            if count
+            else pa.array([], pa.int8())
+        )
     arrays = [
         pa.nulls(count), pa.array([1] * count, pa.decimal128(9, 2)), pa.array([1] * count, pa.decimal256(40, 2)),
         pa.array([[("a", 1)]] * count, pa.map_(pa.string(), pa.int64())),
@@ -267,7 +308,9 @@ def _encoded(rng: np.random.Generator, count: int) -> Any:
         return pa.array([], pa.int8())
     ends = np.unique(np.append(rng.integers(1, count + 1, size - 1), count))
     code = ("i2", "i4", "i8")[rng.integers(3)]
-    return pa.RunEndEncodedArray.from_arrays(pa.array(ends.astype(code)), values.slice(0, ends.size))
+    return pa.RunEndEncodedArray.from_arrays(
+        pa.array(ends.astype(code)), values.slice(0, ends.size)
+    )
 
 
 def _with_gaps(rng: np.random.Generator, array: Any) -> Any:
@@ -302,7 +345,8 @@ def _fits_parquet(table: Any, name: str, path: Path) -> bool:
 
 
 def _write_parquet(rng: np.random.Generator, table: Any, path: Path) -> Any:
-    """Write a table, and return what PyArrow reads of it: durations in dictionaries become numbers, for instance."""
+    """Write a table, and return what PyArrow reads of it: durations in dictionaries become numbers,
+    for instance."""
     import pyarrow.parquet as pq
 
     def coin(p: float = 0.5) -> bool:

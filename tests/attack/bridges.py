@@ -1,4 +1,5 @@
-"""Exceptions from signal handlers while batches become tensors: each step comes once, in order, with its values."""
+"""Exceptions from signal handlers while batches become tensors: each step comes once, in order,
+with its values."""
 
 from __future__ import annotations
 
@@ -25,7 +26,9 @@ AHEAD = "an iterator that reads ahead"
 
 def attack(seconds: float, seed: int) -> Report:
     """Interrupt loops over tensors, and over what reads ahead of a training."""
-    missing = [name for name in FRAMEWORKS if name not in _bridges()]  # imported here, before memory is watched
+    missing = [
+        name for name in FRAMEWORKS if name not in _bridges()
+    ]  # imported here, before memory is watched
     with _wide_numbers():
         report = hunt(seconds, seed, trial)
     report.without = ", ".join(f"{name}, which is not installed" for name in missing)
@@ -49,7 +52,9 @@ def trial(rng: np.random.Generator, folder: Path) -> Counter[str]:
         with Alarm(every_s, hides=bool(rng.integers(2))) as alarm:
             interrupted = take(batches, alarm, results, len(expected) + 1)
         assert load.position.epoch == 1, f"the loader is at {load.position} behind an epoch"
-    assert [batch.step for batch in results] == list(range(len(expected))), f"steps {[batch.step for batch in results]}"
+    assert [batch.step for batch in results] == list(range(len(expected))), (
+        f"steps {[batch.step for batch in results]}"
+    )
     assert lanes.digests(results) == expected, "values are others than without interrupts"
     return Counter({f"{name} interrupts": interrupted})
 

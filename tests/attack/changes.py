@@ -1,10 +1,12 @@
-"""Files that another process changes while they are read: what they held when they were opened, or an error.
+"""Files that another process changes while they are read: what they held when they were opened, or
+an error.
 
-Truth       each file says in all its rows which version it is. All that a source reads of a file is of one version, and
-            each row is whole.
-Left out    a writer that changes a file in place without another size or time of modification, which nothing notices
-            that does not read the file anew. So each change here ends with a time that no version had before; and what
-            is written in place is not written while the file is being opened, when its time may be that of the moment.
+Truth       each file says in all its rows which version it is. All that a source reads of a file is
+            of one version, and each row is whole.
+Left out    a writer that changes a file in place without another size or time of modification,
+            which nothing notices that does not read the file anew. So each change here ends with a
+            time that no version had before; and what is written in place is not written while the
+            file is being opened, when its time may be that of the moment.
 """
 
 from __future__ import annotations
@@ -51,7 +53,8 @@ def trial(rng: np.random.Generator, folder: Path, reader: Any = None) -> Counter
     for number in range(NUM_FILES):
         write(files, kind, number, version=number + 1)
     changer = subprocess.Popen(
-        [sys.executable, "-m", "tests.attack.changes", str(files), kind, str(rng.integers(2**32))], cwd=ROOT
+        [sys.executable, "-m", "tests.attack.changes", str(files), kind, str(rng.integers(2**32))],
+        cwd=ROOT,
     )
     try:
         outcomes, end = Counter[str](), time.monotonic() + TRIAL_S
@@ -77,7 +80,12 @@ def _read_all(rng: np.random.Generator, files: Path, kind: str, reader: Any) -> 
             source = _open(kind, paths)
     except GpuloadError as error:
         return Counter([f"opening: {type(error).__name__}"])
-    with source, gl.Loader(source, batch_size=int(rng.choice([1, 7, 64])), shuffle=True, device="cpu") as load:
+    with (
+        source,
+        gl.Loader(
+            source, batch_size=int(rng.choice([1, 7, 64])), shuffle=True, device="cpu"
+        ) as load,
+    ):
         versions: dict[int, int] = {}
         for _ in range(rng.integers(1, 4)):
             run = iter(load)
@@ -102,9 +110,12 @@ def _check(batch: gl.batch.Batch, values: list[Any], versions: dict[int, int], k
         rows = np.atleast_2d(value)
         version = versions.setdefault(number, int(rows[0, 1]))
         expected = table(number, version)[first : first + len(rows)]
-        # Two files that changed places are what they are: the number in a file is that of the place it was made for.
+        # Two files that changed places are what they are: the number in a file is that of the place
+        # it was made for.
         expected[:, 0] = rows[0, 0]
-        assert np.array_equal(rows, expected), f"{kind}, file {number}, version {version}: {rows}, not {expected}"
+        assert np.array_equal(rows, expected), (
+            f"{kind}, file {number}, version {version}: {rows}, not {expected}"
+        )
 
 
 def _values(batch: gl.batch.Batch) -> list[Any]:
@@ -118,8 +129,13 @@ def _open(kind: str, paths: list[Path]) -> Any:
 
 
 def table(number: int, version: int) -> Any:
-    """Return what a version of a file holds: in each row the file, the version, the row, and numbers made of these."""
-    rows = np.arange(ROWS, dtype=np.int32)[:, None] * 7 + np.arange(COLUMNS, dtype=np.int32) * 1000 + version
+    """Return what a version of a file holds: in each row the file, the version, the row, and
+    numbers made of these."""
+    rows = (
+        np.arange(ROWS, dtype=np.int32)[:, None] * 7
+        + np.arange(COLUMNS, dtype=np.int32) * 1000
+        + version
+    )
     rows[:, 0], rows[:, 1], rows[:, 2] = number, version, np.arange(ROWS)
     return rows
 
@@ -131,7 +147,12 @@ def content(kind: str, number: int, version: int) -> bytes:
         return array.tobytes()
     header = {"descr": "<i4", "fortran_order": kind == "F", "shape": array.shape}
     text = f"{header!r:<117}\n".encode()
-    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + array.tobytes("F" if kind == "F" else "C")
+    return (
+        b"\x93NUMPY\x01\x00"
+        + len(text).to_bytes(2, "little")
+        + text
+        + array.tobytes("F" if kind == "F" else "C")
+    )
 
 
 def write(folder: Path, kind: str, number: int, version: int) -> None:
@@ -161,7 +182,10 @@ def change(folder: Path, kind: str, seed: int) -> None:
     while os.getppid() != 1:
         version += 1
         way, number = WAYS[rng.integers(len(WAYS))], int(rng.integers(NUM_FILES))
-        with contextlib.suppress(FileNotFoundError), _locked(folder) if way in IN_PLACE else contextlib.nullcontext():
+        with (
+            contextlib.suppress(FileNotFoundError),
+            _locked(folder) if way in IN_PLACE else contextlib.nullcontext(),
+        ):
             way(folder, kind, number, version, rng)
         for broken in range(NUM_FILES):  # or nothing could be opened soon
             if rng.random() < 0.5:
@@ -189,13 +213,17 @@ def _extend(folder: Path, kind: str, number: int, version: int, rng: np.random.G
     stamp(folder / f"{number}", version)
 
 
-def _overwrite(folder: Path, kind: str, number: int, version: int, rng: np.random.Generator) -> None:
+def _overwrite(
+    folder: Path, kind: str, number: int, version: int, rng: np.random.Generator
+) -> None:
     with open(folder / f"{number}", "r+b", buffering=0) as file:
         file.write(content(kind, number, version))
     stamp(folder / f"{number}", version)
 
 
-def _cut_and_restore(folder: Path, kind: str, number: int, version: int, rng: np.random.Generator) -> None:
+def _cut_and_restore(
+    folder: Path, kind: str, number: int, version: int, rng: np.random.Generator
+) -> None:
     path = folder / f"{number}"
     os.truncate(path, int(rng.integers(1000)) | 1)
     time.sleep(float(rng.random()) * 0.001)
@@ -224,7 +252,18 @@ def _touch(folder: Path, kind: str, number: int, version: int, rng: np.random.Ge
 
 
 IN_PLACE = (_overwrite, _cut_and_restore)  # that leave a file of the same size
-WAYS = (_replace, _truncate, _extend, _overwrite, _overwrite, _cut_and_restore, _swap, _delete, _chmod, _touch)
+WAYS = (
+    _replace,
+    _truncate,
+    _extend,
+    _overwrite,
+    _overwrite,
+    _cut_and_restore,
+    _swap,
+    _delete,
+    _chmod,
+    _touch,
+)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""Trials in a child of fork: what a library does to the process that gives it damaged bytes, the child alone sees.
+"""Trials in a child of fork: what a library does to the process that gives it damaged bytes, the
+child alone sees.
 
 The child says what came of it in JSON. It is killed when it takes too long.
 """
@@ -30,7 +31,9 @@ def in_child(function: Callable[..., str], *arguments: Any, most_s: float = MOST
     """
     reader, writer = os.pipe()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of Python 3.12, about forks of processes with threads
+        warnings.simplefilter(
+            "ignore", DeprecationWarning
+        )  # of Python 3.12, about forks of processes with threads
         child = os.fork()
     if child == 0:
         _run(writer, function, *arguments)
@@ -66,7 +69,9 @@ def _result(child: int, reader: int, end_s: float) -> str:
     _, status = os.waitpid(child, 0)
     if not answer:
         number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
-        return TOO_LONG if number in (0, signal.SIGKILL) else f"{ENDED}{signal.Signals(number).name}"
+        return (
+            TOO_LONG if number in (0, signal.SIGKILL) else f"{ENDED}{signal.Signals(number).name}"
+        )
     is_done, text = json.loads(answer)
     if not is_done:
         raise AssertionError(f"in the child: {text}")

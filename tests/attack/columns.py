@@ -1,6 +1,7 @@
 """Parquet and Arrow files, sound and damaged: the values of PyArrow, or an error of ours.
 
-Reading happens in a child: PyArrow ends the process for some damaged bytes, which must not happen by our calls.
+Reading happens in a child: PyArrow ends the process for some damaged bytes, which must not happen
+by our calls.
 """
 
 from __future__ import annotations
@@ -58,11 +59,15 @@ def _compare(path: Path, is_parquet: bool, is_sound: bool) -> str:
         return "refused"
     expected = _by_arrow(path, is_parquet)
     with source:
-        assert expected is None or len(source) == len(expected), f"{len(source)} records, by PyArrow {len(expected)}"
+        assert expected is None or len(source) == len(expected), (
+            f"{len(source)} records, by PyArrow {len(expected)}"
+        )
         results = set()
         for name in source.spec.names:
             count = min(len(source), MOST_RECORDS)
-            status, values = outcome(lambda name=name, count=count: source.read(range(count), fields=name)[name])
+            status, values = outcome(
+                lambda name=name, count=count: source.read(range(count), fields=name)[name]
+            )
             results.add(status)
             if status == "refused":
                 assert not is_sound, f"{name} of a sound file is refused: {values}"
@@ -82,7 +87,9 @@ def _is_equal(value: Any, right: Any) -> bool:
     if isinstance(right, bytes):
         return bool(np.asarray(value).tobytes() == right)
     array = np.asarray(value)
-    return bool(np.array_equal(array, np.array(right, array.dtype), equal_nan=array.dtype.kind == "f"))
+    return bool(
+        np.array_equal(array, np.array(right, array.dtype), equal_nan=array.dtype.kind == "f")
+    )
 
 
 def _by_arrow(path: Path, is_parquet: bool) -> Any:
@@ -104,7 +111,8 @@ def _by_arrow(path: Path, is_parquet: bool) -> Any:
 
 
 def _column(table: Any, name: str) -> Any:
-    """Return the values of a column; None where there is none of that name, or PyArrow cannot tell them."""
+    """Return the values of a column; None where there is none of that name, or PyArrow cannot tell
+    them."""
     try:
         return table.column(name).to_pylist()
     except (KeyError, ValueError, UnicodeDecodeError, GpuloadError):
@@ -124,7 +132,10 @@ def _table(rng: np.random.Generator) -> Any:
         "f": pa.array(rng.normal(size=count).astype("f4")),
         "t": pa.array([f"tèxt {number}" * int(number) for number in lengths], pa.string()),
         "b": pa.array([rng.bytes(int(number)) for number in lengths], pa.binary()),
-        "r": pa.array([rng.integers(0, 9, int(number)).astype("i2") for number in lengths], pa.list_(pa.int16())),
+        "r": pa.array(
+            [rng.integers(0, 9, int(number)).astype("i2") for number in lengths],
+            pa.list_(pa.int16()),
+        ),
         "k": pa.array([f"kind {number}" for number in lengths], pa.string()).dictionary_encode(),
         "m": pa.array([rng.integers(0, 9, 3).tolist() for _ in lengths], pa.list_(pa.int32(), 3)),
     }
@@ -136,7 +147,10 @@ def _parquet(rng: np.random.Generator, path: Path) -> None:
     import pyarrow.parquet as pq
 
     options = {"compression": str(rng.choice(CODECS)), "row_group_size": int(rng.integers(1, 30))}
-    options |= {"write_page_checksum": bool(rng.random() < 0.5), "data_page_version": ("1.0", "2.0")[rng.integers(2)]}
+    options |= {
+        "write_page_checksum": bool(rng.random() < 0.5),
+        "data_page_version": ("1.0", "2.0")[rng.integers(2)],
+    }
     pq.write_table(_table(rng), path, use_dictionary=bool(rng.random() < 0.5), **options)
 
 

@@ -1,4 +1,5 @@
-"""Images to begin with: files of other projects and files made byte by byte; and what is left of them."""
+"""Images to begin with: files of other projects and files made byte by byte; and what is left of
+them."""
 
 from __future__ import annotations
 
@@ -29,14 +30,23 @@ def corpus() -> tuple[bytes, ...]:
     return (
         *(data for path in files if len(data := path.read_bytes()) <= MOST_BYTES),
         *(imagefiles.jpeg(mode=mode) for mode in ("RGB", "L", "CMYK")),
-        *(imagefiles.jpeg(37, 51, progressive=True, subsampling=subsampling) for subsampling in (0, 1, 2)),
+        *(
+            imagefiles.jpeg(37, 51, progressive=True, subsampling=subsampling)
+            for subsampling in (0, 1, 2)
+        ),
         imagefiles.jpeg(64, 40, restart_marker_blocks=2),
-        *(imagefiles.inserted(imagefiles.jpeg(), imagefiles.exif_segment(block)) for block in turned),
+        *(
+            imagefiles.inserted(imagefiles.jpeg(), imagefiles.exif_segment(block))
+            for block in turned
+        ),
         *(
             imagefiles.png(16, 24, colour, bits)
             for colour, bits in ((2, 8), (2, 16), (0, 1), (0, 8), (0, 16), (3, 8), (3, 2))
         ),
-        *(imagefiles.png(9, 5, colour, 8, imagefiles.chunk(b"eXIf", turned[2])) for colour in (4, 6)),
+        *(
+            imagefiles.png(9, 5, colour, 8, imagefiles.chunk(b"eXIf", turned[2]))
+            for colour in (4, 6)
+        ),
         *_by_pillow(),
     )
 
@@ -59,7 +69,8 @@ def _by_pillow() -> Iterator[bytes]:
 
 
 def damaged(rng: np.random.Generator) -> bytes:
-    """Return one of them, damaged; sometimes it gets a piece of another, and a PNG the right checksums again."""
+    """Return one of them, damaged; sometimes it gets a piece of another, and a PNG the right
+    checksums again."""
     files = corpus()
     data = files[rng.integers(len(files))]
     if rng.random() < 0.1:

@@ -1,10 +1,12 @@
-"""Derived files that change: unpacked copies, tables, indexes and caches are damaged, cut, swapped or removed.
+"""Derived files that change: unpacked copies, tables, indexes and caches are damaged, cut, swapped
+or removed.
 
-Truth       the values that the user's files were written with. Whatever becomes of the kept files, what a source gives
-            is these values, or a ``GpuloadError``; and after an error or two the same call gives them again.
+Truth       the values that the user's files were written with. Whatever becomes of the kept files,
+            what a source gives is these values, or a ``GpuloadError``; and after an error or two
+            the same call gives them again.
 When        between two openings of the user's files, or while a source of theirs is open.
-Left out    bytes that change while a source is open without another size or time of modification. So each change ends
-            with a time that no file had before.
+Left out    bytes that change while a source is open without another size or time of modification.
+            So each change ends with a time that no file had before.
 """
 
 from __future__ import annotations
@@ -45,8 +47,19 @@ def attack(seconds: float, seed: int) -> Report:
 
 
 def trial(rng: np.random.Generator, folder: Path) -> Counter[str]:
-    """Open the user's files again and again, and change what was kept of them in between and meanwhile."""
-    kinds = ["idx", "npz", "text", "text.gz", "tar", "tar.gz", "rows", "ragged", *(["csv"] if _has_arrow() else [])]
+    """Open the user's files again and again, and change what was kept of them in between and
+    meanwhile."""
+    kinds = [
+        "idx",
+        "npz",
+        "text",
+        "text.gz",
+        "tar",
+        "tar.gz",
+        "rows",
+        "ragged",
+        *(["csv"] if _has_arrow() else []),
+    ]
     kinds += ["tfrecord", "tfrecord.gz"] if messages.google_crc32c is not None else []
     values = rng.integers(-(2**40), 2**40, (int(rng.integers(1, MOST_ROWS)), 5))
     outcomes, errors = Counter[str](), 0
@@ -74,7 +87,9 @@ def trial(rng: np.random.Generator, folder: Path) -> Counter[str]:
                 break
             except GpuloadError as error:
                 if "is there already" in error.what and isinstance(error, OSError):
-                    outcomes["an index that is known no more"] += 1  # it lost its beginning and its end
+                    outcomes["an index that is known no more"] += (
+                        1  # it lost its beginning and its end
+                    )
                     break
                 errors += 1
                 if errors > MOST_ERRORS:
@@ -91,7 +106,9 @@ def _check(rng: np.random.Generator, source: Any, values: np.ndarray[Any, Any]) 
     for number, row in zip(numbers.tolist(), rows["x"], strict=True):
         expected = values[number]
         row = np.array(row.split(), np.int64) if isinstance(row, str) else np.asarray(row)
-        assert np.array_equal(row[: expected.size], expected), f"record {number}: {row}, not {expected}"
+        assert np.array_equal(row[: expected.size], expected), (
+            f"record {number}: {row}, not {expected}"
+        )
 
 
 # --- what is kept of what
@@ -136,9 +153,20 @@ def _tar(folder: Path, values: np.ndarray[Any, Any], *, packed: bool) -> Open:
     pieces = list[bytes]()
     for number, row in enumerate(values.tolist()):
         raw = " ".join(map(str, row)).encode()
-        head = (b"%d.txt" % number).ljust(124, b"\0") + b"%011o\0" % len(raw) + bytes(12) + b" " * 8 + b"0"
+        head = (
+            (b"%d.txt" % number).ljust(124, b"\0")
+            + b"%011o\0" % len(raw)
+            + bytes(12)
+            + b" " * 8
+            + b"0"
+        )
         head = head.ljust(257, b"\0") + b"ustar\x0000"
-        pieces += [head[:148], b"%06o\0 " % sum(head), head[156:].ljust(356, b"\0"), raw.ljust(512, b"\0")]
+        pieces += [
+            head[:148],
+            b"%06o\0 " % sum(head),
+            head[156:].ljust(356, b"\0"),
+            raw.ljust(512, b"\0"),
+        ]
     data = b"".join([*pieces, bytes(1024)])
     path = folder / "a.tar"
     path.write_bytes(gzip.compress(data, 1) if packed else data)
@@ -224,7 +252,8 @@ def _change(rng: np.random.Generator, folder: Path, version: int) -> str:
 
 @contextlib.contextmanager
 def _small_limits(rng: np.random.Generator, folder: Path) -> Iterator[None]:
-    """Keep everything in files, in a folder of the trial, and compare some of them block by block."""
+    """Keep everything in files, in a folder of the trial, and compare some of them block by
+    block."""
     level = logging.getLogger("gpuload").level
     logging.getLogger("gpuload").setLevel(logging.ERROR)
     try:
@@ -232,7 +261,9 @@ def _small_limits(rng: np.random.Generator, folder: Path) -> Iterator[None]:
             mock.patch.dict(os.environ, {"GPULOAD_CACHE": str(folder / "cache")}),
             mock.patch.object(keep, "SMALL_BYTES", -1),
             mock.patch.object(fileindex, "SMALL_BYTES", 0),
-            mock.patch.object(keptfile, "EAGER_BYTES", 0 if rng.random() < 0.5 else keptfile.EAGER_BYTES),
+            mock.patch.object(
+                keptfile, "EAGER_BYTES", 0 if rng.random() < 0.5 else keptfile.EAGER_BYTES
+            ),
         ):
             yield
     finally:

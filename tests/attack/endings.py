@@ -1,4 +1,5 @@
-"""Loaders that are closed, dropped and shared at random moments: no hang, no thread left, no batch twice or wrong."""
+"""Loaders that are closed, dropped and shared at random moments: no hang, no thread left, no batch
+twice or wrong."""
 
 from __future__ import annotations
 
@@ -29,11 +30,14 @@ def attack(seconds: float, seed: int) -> Report:
 
 
 def trial(rng: np.random.Generator, folder: Path) -> str:
-    """Let 1 to 4 threads take the batches of each of 1 to 2 epochs, and end that in some way at a random moment."""
+    """Let 1 to 4 threads take the batches of each of 1 to 2 epochs, and end that in some way at a
+    random moment."""
     names = [lane for lane in LANES if lanes.HAS_DALI or lane != "dali"]
     shares = np.array([LANES[lane] for lane in names], float)
     lane, way = str(rng.choice(names, p=shares / shares.sum())), WAYS[rng.integers(len(WAYS))]
-    load = lanes.loader(lane, _files(), num_threads=int(rng.integers(1, 4)), prefetch=(None, 1)[rng.integers(2)])
+    load = lanes.loader(
+        lane, _files(), num_threads=int(rng.integers(1, 4)), prefetch=(None, 1)[rng.integers(2)]
+    )
     expected, actual, wrong = _expected(lane), list[list[object]](), list[str]()
     runs = [load.epoch(number) for number in range(rng.integers(1, 3))]
     takers = []
@@ -65,7 +69,9 @@ def trial(rng: np.random.Generator, folder: Path) -> str:
         steps = [step for _, step, _ in results]
         assert steps == list(range(len(steps))), f"{lane}, {way}: steps {steps}"
         assert results == expected[epoch][: len(results)], f"{lane}, {way}: values are others"
-        assert way != "share" or len(results) == len(expected[epoch]), f"{lane}: {len(results)} steps were delivered"
+        assert way != "share" or len(results) == len(expected[epoch]), (
+            f"{lane}: {len(results)} steps were delivered"
+        )
     run = None
     runs.clear()
     if rng.random() < 0.5:

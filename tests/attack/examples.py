@@ -18,7 +18,8 @@ def examples(
 ) -> Counter[str]:
     """Check examples of a strategy; returns how often what came of it.
 
-    An example that fails is not made smaller, which may take long: the seed of the trial gives it again.
+    An example that fails is not made smaller, which may take long: the seed of the trial gives it
+    again.
     """
     outcomes: Counter[str] = Counter()
 

@@ -1,4 +1,5 @@
-"""Fixed-length records of any dtype, header and footer: what ``numpy.frombuffer`` finds, or an error of ours."""
+"""Fixed-length records of any dtype, header and footer: what ``numpy.frombuffer`` finds, or an
+error of ours."""
 
 from __future__ import annotations
 
@@ -22,13 +23,23 @@ PLAIN = st.one_of(
     npst.datetime64_dtypes(endianness="?"), npst.timedelta64_dtypes(endianness="?"), st.just(np.dtype("V3")),
 )  # fmt: skip
 NUMBERS = st.one_of(
-    st.integers(0, 9), st.integers(-(2**70), 2**70), st.sampled_from([True, 1.0, None, "1", np.int8(3)])
+    st.integers(0, 9),
+    st.integers(-(2**70), 2**70),
+    st.sampled_from([True, 1.0, None, "1", np.int8(3)]),
 )
 DTYPES = st.one_of(
-    PLAIN, npst.nested_dtypes(PLAIN, max_itemsize=60), st.sampled_from(["u1", "O", "f4,O", "x", "S0", "", 3])
+    PLAIN,
+    npst.nested_dtypes(PLAIN, max_itemsize=60),
+    st.sampled_from(["u1", "O", "f4,O", "x", "S0", "", 3]),
 )
 FILES = st.tuples(
-    DTYPES, st.integers(0, 9), NUMBERS, NUMBERS, st.integers(0, 5), st.integers(-3, 40), st.integers(0, 99)
+    DTYPES,
+    st.integers(0, 9),
+    NUMBERS,
+    NUMBERS,
+    st.integers(0, 5),
+    st.integers(-3, 40),
+    st.integers(0, 99),
 )
 
 
@@ -43,19 +54,35 @@ def trial(rng: np.random.Generator, folder: Path) -> Counter[str]:
 
 
 def _check(
-    path: Path, dtype: Any, seed: int, header: Any, footer: Any, num_records: int, extra: int, percent: int
+    path: Path,
+    dtype: Any,
+    seed: int,
+    header: Any,
+    footer: Any,
+    num_records: int,
+    extra: int,
+    percent: int,
 ) -> str:
-    """Write ``num_records`` records with header and footer, and ``more`` bytes every other time, and read them."""
-    around = sum(int(n) for n in (header, footer) if isinstance(n, (int, np.integer)) and 0 <= n < 100)
+    """Write ``num_records`` records with header and footer, and ``more`` bytes every other time,
+    and read them."""
+    around = sum(
+        int(n) for n in (header, footer) if isinstance(n, (int, np.integer)) and 0 <= n < 100
+    )
     itemsize = dtype.itemsize if isinstance(dtype, np.dtype) else 1
-    data = np.random.default_rng(seed).bytes(max(0, around + itemsize * num_records + (extra if percent < 50 else 0)))
+    data = np.random.default_rng(seed).bytes(
+        max(0, around + itemsize * num_records + (extra if percent < 50 else 0))
+    )
     path.write_bytes(data)
     status, result = outcome(_read, path, dtype, header, footer)
     if status == "refused":
-        assert percent < 50 or _is_beyond(dtype, header, footer), f"a sound file is refused: {result}"
+        assert percent < 50 or _is_beyond(dtype, header, footer), (
+            f"a sound file is refused: {result}"
+        )
         return status
     body = data[int(header) : len(data) - int(footer)]
-    expected = fields_of(np.frombuffer(body, np.dtype(dtype)) if body else np.zeros(0, np.dtype(dtype)))
+    expected = fields_of(
+        np.frombuffer(body, np.dtype(dtype)) if body else np.zeros(0, np.dtype(dtype))
+    )
     assert list(result) == list(expected), f"fields {list(result)}, by NumPy {list(expected)}"
     for name, reference in expected.items():
         actual = np.asarray(result[name])

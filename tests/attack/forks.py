@@ -1,6 +1,8 @@
-"""Forks at random moments: the child is told to make a loader of its own, can, and ends, by itself or through Python.
+"""Forks at random moments: the child is told to make a loader of its own, can, and ends, by itself
+or through Python.
 
-The forks happen in a program of their own, at whose top level a child falls off the end as any script does.
+The forks happen in a program of their own, at whose top level a child falls off the end as any
+script does.
 """
 
 from __future__ import annotations
@@ -49,7 +51,9 @@ def attack(seconds: float, seed: int) -> Report:
 def trial(rng: np.random.Generator, folder: Path) -> Counter[str]:
     """Run the program once."""
     command = [sys.executable, "-c", PROGRAM, str(rng.integers(2**32)), str(folder)]
-    process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=NUM_FORKS * MOST_S, check=False)
+    process = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=NUM_FORKS * MOST_S, check=False
+    )
     assert process.returncode == 0, (
         f"the program ended with {process.returncode}: {process.stdout} {process.stderr[-3000:]}"
     )
@@ -59,8 +63,11 @@ def trial(rng: np.random.Generator, folder: Path) -> Counter[str]:
 
 
 def run() -> None:
-    """Fork some times and print what came of it; a child that ends through Python returns from here."""
-    warnings.simplefilter("ignore", DeprecationWarning)  # of Python 3.12, about forks of processes with threads
+    """Fork some times and print what came of it; a child that ends through Python returns from
+    here."""
+    warnings.simplefilter(
+        "ignore", DeprecationWarning
+    )  # of Python 3.12, about forks of processes with threads
     if (process := _fork(int(sys.argv[1]), Path(sys.argv[2]))) is not None:
         print(json.dumps(process))
 
@@ -101,9 +108,12 @@ def _fork(seed: int, folder: Path) -> tuple[Counter[str], list[str]] | None:
 
 
 def _at(moment: str, lane: str, folder: Path, rng: np.random.Generator):
-    """Return a loader, its iterators and a thread of it, at the moment at which the process is to be forked."""
+    """Return a loader, its iterators and a thread of it, at the moment at which the process is to
+    be forked."""
     load, stop_event, thread = lanes.loader(lane, folder), threading.Event(), None
-    runs = [iter(load) for _ in range({"live": 1, "live DALI": 1, "several live": 3}.get(moment, 0))]
+    runs = [
+        iter(load) for _ in range({"live": 1, "live DALI": 1, "several live": 3}.get(moment, 0))
+    ]
     for run in runs:
         for _ in range(rng.integers(4)):
             next(run)
@@ -126,7 +136,11 @@ def _at(moment: str, lane: str, folder: Path, rng: np.random.Generator):
 
 def _in_child(load: gl.Loader, runs: list, lane: str, folder: Path, expected: list) -> str:
     """Return what is wrong in a child."""
-    for name, call in [*(("next", run.__next__) for run in runs), ("iter", load.__iter__), ("batch_at", load.batch_at)]:
+    for name, call in [
+        *(("next", run.__next__) for run in runs),
+        ("iter", load.__iter__),
+        ("batch_at", load.batch_at),
+    ]:
         began = time.monotonic()
         try:
             call(0) if name == "batch_at" else call()

@@ -1,7 +1,9 @@
-"""Sound images of every format, made at random by other libraries: read as these read them, or refused by name.
+"""Sound images of every format, made at random by other libraries: read as these read them, or
+refused by name.
 
-Files     by Pillow with its options of saving, by OpenCV where samples have 16 bits or are floats, and by tifffile
-          where it is installed. PNM as text is written here, by the rules of Netpbm.
+Files     by Pillow with its options of saving, by OpenCV where samples have 16 bits or are floats,
+          and by tifffile where it is installed. PNM as text is written here, by the rules of
+          Netpbm.
 Expected  of files without loss the array that was written; of others what Pillow reads.
 Stored    an image that has an orientation is read as it is stored, too, and turned here.
 Left out  CMYK, of which DALI makes other RGB.
@@ -29,7 +31,17 @@ from tests.attack.hunt import Report, hunt
 MORE_BYTES = 1 << 29
 NUM_FILES = 8  # of a trial
 TURN = 0x112  # the EXIF tag of the orientation
-TIFF_DTYPES = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "float16", "float32", "float64")
+TIFF_DTYPES = (
+    "uint8",
+    "int8",
+    "uint16",
+    "int16",
+    "uint32",
+    "int32",
+    "float16",
+    "float32",
+    "float64",
+)
 
 
 class Sample(NamedTuple):
@@ -69,14 +81,18 @@ def check(sample: Sample) -> str:
     except (heads.UnsupportedError, MissingPackageError) as error:
         return f"refused: {str(error)[:40]}"
     expected = sample.pixels.reshape(*sample.pixels.shape[:2], -1)
-    assert pixels.shape == expected.shape, f"{sample.title}: {pixels.shape}, and {expected.shape} was written"
+    assert pixels.shape == expected.shape, (
+        f"{sample.title}: {pixels.shape}, and {expected.shape} was written"
+    )
     assert pixels.dtype == sample.dtype, f"{sample.title}: {pixels.dtype}"
     count = np.count_nonzero(pixels != expected)
     assert count == 0, f"{sample.title} as {sample.mode}: {count} of {pixels.size} values differ"
     if head.orientation != 1:
         stored = decoding.decode(data, heads.without_turn(head), sample.mode, orient=False, **words)
         turned = np.asarray(upright(stored, head.orientation))
-        assert np.array_equal(turned, pixels), f"{sample.title} as {sample.mode}: it is stored in another way"
+        assert np.array_equal(turned, pixels), (
+            f"{sample.title} as {sample.mode}: it is stored in another way"
+        )
     return "read"
 
 
@@ -124,7 +140,11 @@ def _saved(image: Image.Image, form: str, **options: Any) -> bytes:
 
 def _sample(rng: np.random.Generator, **options: tuple[Any, ...]) -> dict[str, Any]:
     """Return some of the options, each with one of its values."""
-    return {name: choices[rng.integers(len(choices))] for name, choices in options.items() if rng.random() < 0.5}
+    return {
+        name: choices[rng.integers(len(choices))]
+        for name, choices in options.items()
+        if rng.random() < 0.5
+    }
 
 
 def _about(rng: np.random.Generator) -> dict[str, Any]:
@@ -150,7 +170,9 @@ def jpeg(rng: np.random.Generator) -> Sample:
         rng, quality=(5, 50, 95, 100), subsampling=("4:4:4", "4:2:2", "4:2:0"), progressive=(True,), optimize=(True,),
         restart_marker_blocks=(1, 7), restart_marker_rows=(1,), comment=(b"text",), dpi=((72, 72),),
     ) | _about(rng)  # fmt: skip
-    return _by_pillow(f"JPEG {options}", _saved(_image(rng, "L", "RGB"), "JPEG", **options), ("RGB", "RGBA"), rng)
+    return _by_pillow(
+        f"JPEG {options}", _saved(_image(rng, "L", "RGB"), "JPEG", **options), ("RGB", "RGBA"), rng
+    )
 
 
 def png(rng: np.random.Generator) -> Sample:
@@ -164,8 +186,12 @@ def png(rng: np.random.Generator) -> Sample:
         options |= _sample(rng, transparency=(pixel if image.mode == "L" else tuple(pixel),))
     if image.mode == "I;16":
         options.pop("exif", None)
-        return Sample(f"PNG {options}", _saved(image, "PNG", **options), np.asarray(image), "ANY", "uint16")
-    return _by_pillow(f"PNG {image.mode} {options}", _saved(image, "PNG", **options), ("RGB", "RGBA"), rng)
+        return Sample(
+            f"PNG {options}", _saved(image, "PNG", **options), np.asarray(image), "ANY", "uint16"
+        )
+    return _by_pillow(
+        f"PNG {image.mode} {options}", _saved(image, "PNG", **options), ("RGB", "RGBA"), rng
+    )
 
 
 def webp(rng: np.random.Generator) -> Sample:
@@ -185,7 +211,15 @@ def webp(rng: np.random.Generator) -> Sample:
 def tiff(rng: np.random.Generator) -> Sample:
     """Return a TIFF by Pillow."""
     image = _image(rng, "1", "L", "LA", "RGB", "RGBA", "I;16", "I", "F")
-    compressions = ("raw", "packbits", "tiff_lzw", "tiff_adobe_deflate", "tiff_deflate", "lzma", "zstd")
+    compressions = (
+        "raw",
+        "packbits",
+        "tiff_lzw",
+        "tiff_adobe_deflate",
+        "tiff_deflate",
+        "lzma",
+        "zstd",
+    )
     options = _sample(rng, compression=compressions, big_tiff=(True,), dpi=((72, 72),)) | _sample(
         rng, exif=(_about(rng).get("exif"),)
     )
@@ -212,17 +246,23 @@ def bmp(rng: np.random.Generator) -> Sample:
 def gif(rng: np.random.Generator) -> Sample:
     """Return a GIF."""
     image = _image(rng, "1", "L", "P", "RGB")
-    options = _sample(rng, interlace=(0, 1), optimize=(True,), transparency=(0, 1), comment=(b"text",))
+    options = _sample(
+        rng, interlace=(0, 1), optimize=(True,), transparency=(0, 1), comment=(b"text",)
+    )
     if rng.random() < 0.3:
         options |= {"save_all": True, "append_images": [image.rotate(180)], "loop": 0}
-    return _by_pillow(f"GIF {image.mode} {options}", _saved(image, "GIF", **options), ("RGB", "RGBA"), rng)
+    return _by_pillow(
+        f"GIF {image.mode} {options}", _saved(image, "GIF", **options), ("RGB", "RGBA"), rng
+    )
 
 
 def avif(rng: np.random.Generator) -> Sample:
     """Return an AVIF."""
     image = _image(rng, "RGB", "RGBA")
     subsamplings = ("4:4:4", "4:2:2", "4:2:0", "4:0:0")
-    options = _sample(rng, quality=(30, 100), subsampling=subsamplings, speed=(8, 10), range=("full", "limited"))
+    options = _sample(
+        rng, quality=(30, 100), subsampling=subsamplings, speed=(8, 10), range=("full", "limited")
+    )
     options |= _about(rng)
     data = _saved(image, "AVIF", **{"speed": 10, "max_threads": 1} | options)
     return _by_pillow(f"AVIF {image.mode} {options}", data, ("RGB", "RGBA"), rng)
@@ -240,8 +280,12 @@ def jp2(rng: np.random.Generator) -> Sample:
     except OSError:  # OpenJPEG does not write some small images
         return jp2(rng)
     if image.mode in ("I;16", "L"):
-        with Image.open(io.BytesIO(data)) as again:  # an odd precinct makes Pillow write other values
-            return Sample(title, data, np.asarray(again), "ANY", "uint16" if image.mode == "I;16" else "uint8")
+        with Image.open(
+            io.BytesIO(data)
+        ) as again:  # an odd precinct makes Pillow write other values
+            return Sample(
+                title, data, np.asarray(again), "ANY", "uint16" if image.mode == "I;16" else "uint8"
+            )
     return _by_pillow(title, data, ("RGB", "RGBA") if image.mode != "LA" else ("RGB",), rng)
 
 
@@ -252,13 +296,19 @@ def pnm(rng: np.random.Generator) -> Sample:
     numbers = values(rng, "uint16", 3 if kind in (3, 6) else 1).astype(np.int64) % (largest + 1)
     height, width, _ = numbers.shape
     note = (b"", b"# a note\n")[rng.integers(2)]
-    head = b"P%d\n%s%d %d\n" % (kind, note, width, height) + (b"" if kind in (1, 4) else b"%d\n" % largest)
+    head = b"P%d\n%s%d %d\n" % (kind, note, width, height) + (
+        b"" if kind in (1, 4) else b"%d\n" % largest
+    )
     if kind == 4:
         content = np.packbits(numbers[..., 0].astype(np.uint8), axis=1).tobytes()
     elif kind > 3:
         content = numbers.astype(">u2" if largest > 255 else "u1").tobytes()
     else:
-        space = (b"", b" ", b"\n")[rng.integers(3)] if kind == 1 else (b" ", b"\n", b" # note\n")[rng.integers(3)]
+        space = (
+            (b"", b" ", b"\n")[rng.integers(3)]
+            if kind == 1
+            else (b" ", b"\n", b" # note\n")[rng.integers(3)]
+        )
         content = space.join(b"%d" % number for number in numbers.ravel()) + b"\n"
     return Sample(f"PNM {kind} to {largest}", head + content, numbers, "ANY", "uint16")
 
@@ -289,7 +339,9 @@ def opencv(rng: np.random.Generator) -> Sample:
     if suffix == ".webp":
         array[..., 3] |= 1  # where alpha is 0, OpenCV writes other colours
     stored = (
-        array if channels == 1 else cv2.cvtColor(array, cv2.COLOR_RGB2BGR if channels == 3 else cv2.COLOR_RGBA2BGRA)
+        array
+        if channels == 1
+        else cv2.cvtColor(array, cv2.COLOR_RGB2BGR if channels == 3 else cv2.COLOR_RGBA2BGRA)
     )
     words = [cv2.IMWRITE_WEBP_QUALITY, 101] if suffix == ".webp" else []
     if suffix == ".jp2":
@@ -301,17 +353,28 @@ def opencv(rng: np.random.Generator) -> Sample:
 
 
 def tifffile(rng: np.random.Generator) -> Sample:
-    """Return a TIFF by tifffile, of any dtype, channels, arrangement and compression that it writes."""
+    """Return a TIFF by tifffile, of any dtype, channels, arrangement and compression that it
+    writes."""
     import tifffile as library
 
     while True:
         dtype, channels = str(rng.choice(TIFF_DTYPES)), int(rng.choice([1, 1, 2, 3, 4, 5, 13]))
         array, is_planar = values(rng, dtype, channels), channels > 1 and rng.random() < 0.4
-        compression = [None, "zlib", "lzw", "packbits", "zstd", "lzma", "webp", "png", "jpeg2000"][rng.integers(9)]
-        options: dict[str, Any] = {"compression": compression, "byteorder": "<>"[rng.integers(2)], "metadata": None}
-        options["photometric"] = "rgb" if channels in (3, 4) and rng.random() < 0.6 else "minisblack"
+        compression = [None, "zlib", "lzw", "packbits", "zstd", "lzma", "webp", "png", "jpeg2000"][
+            rng.integers(9)
+        ]
+        options: dict[str, Any] = {
+            "compression": compression,
+            "byteorder": "<>"[rng.integers(2)],
+            "metadata": None,
+        }
+        options["photometric"] = (
+            "rgb" if channels in (3, 4) and rng.random() < 0.6 else "minisblack"
+        )
         options["planarconfig"] = {1: None}.get(channels, "separate" if is_planar else "contig")
-        options["predictor"] = compression in ("zlib", "lzw", "zstd", "lzma") and bool(rng.integers(2))
+        options["predictor"] = compression in ("zlib", "lzw", "zstd", "lzma") and bool(
+            rng.integers(2)
+        )
         options |= _sample(rng, tile=((16, 32), (64, 16)), bigtiff=(True,))
         turn = int(rng.choice([1, 1, *range(1, 9)]))
         options["extratags"] = [(TURN, 3, 1, turn, True)]

@@ -1,7 +1,8 @@
 """HDF5 files, sound and damaged: the values of h5py, or an error of ours.
 
-Reading happens in a child: HDF5's library ends the process for some damaged files, as `formats/hdf5/source.py` says.
-That is counted, and no finding; the end of a process that opened the file by gpuload and not by h5py is one.
+Reading happens in a child: HDF5's library ends the process for some damaged files, as
+`formats/hdf5/source.py` says. That is counted, and no finding; the end of a process that opened the
+file by gpuload and not by h5py is one.
 """
 
 from __future__ import annotations
@@ -54,24 +55,31 @@ def _compare(path: Path, is_sound: bool) -> str:
         own_names = read_by_gpuload(source.describe())
         for name in source.spec.names:
             results[name] = outcome(
-                lambda name=name: source.read(range(min(len(source), MOST_RECORDS)), fields=name)[name]
+                lambda name=name: source.read(range(min(len(source), MOST_RECORDS)), fields=name)[
+                    name
+                ]
             )
     expected = _by_h5py(path, list(results))
     for name, (status, values) in results.items():
         if status == "refused":
             assert not is_sound, f"{name} of a sound file is refused: {values}"
         elif name in expected and (is_sound or name in own_names):
-            assert is_equal(values, expected[name]), f"{name}: {values!r}, by h5py {expected[name]!r}"
+            assert is_equal(values, expected[name]), (
+                f"{name}: {values!r}, by h5py {expected[name]!r}"
+            )
     return say([status for status, _ in results.values()], len(expected))
 
 
 def read_by_gpuload(description: str) -> set[str]:
     """Return the fields that gpuload decodes itself, from what `Source.describe` says.
 
-    Others have the bytes that a codec of the library makes of damaged ones: lzf and Blosc leave memory as it was.
+    Others have the bytes that a codec of the library makes of damaged ones: lzf and Blosc leave
+    memory as it was.
     """
     parts = [part.partition(": ") for part in description.split("; ")]
-    return {name for names, _, how in parts if "decoded by" not in how for name in names.split(", ")}
+    return {
+        name for names, _, how in parts if "decoded by" not in how for name in names.split(", ")
+    }
 
 
 def say(statuses: list[str], num_expected: int) -> str:
@@ -130,16 +138,25 @@ def _write(rng: np.random.Generator, path: Path) -> list[str]:
     """Write a file; returns the names of its datasets."""
     import h5py
 
-    count, libver = int(rng.integers(1, MOST_RECORDS)), (("earliest", "v108"), ("v110", "v110"))[rng.integers(2)]
+    count, libver = (
+        int(rng.integers(1, MOST_RECORDS)),
+        (("earliest", "v108"), ("v110", "v110"))[rng.integers(2)],
+    )
     names = list("abc")[: rng.integers(1, 4)]
     with h5py.File(path, "w", libver=libver) as file:
         for name in names:
-            dtype, shape = np.dtype(str(rng.choice(DTYPES))), (count, *rng.integers(1, 5, rng.integers(3)).tolist())
+            dtype, shape = (
+                np.dtype(str(rng.choice(DTYPES))),
+                (count, *rng.integers(1, 5, rng.integers(3)).tolist()),
+            )
             values = rng.integers(0, 2 if dtype == "?" else 100, shape).astype(dtype)
             options: dict[str, Any] = {}
             if rng.random() < 0.7:
                 options["chunks"] = tuple(int(rng.integers(1, length + 1)) for length in shape)
-                options |= {"compression": (None, "gzip", "lzf")[rng.integers(3)], "shuffle": bool(rng.random() < 0.3)}
+                options |= {
+                    "compression": (None, "gzip", "lzf")[rng.integers(3)],
+                    "shuffle": bool(rng.random() < 0.3),
+                }
                 options["fletcher32"] = bool(rng.random() < 0.3)
             file.create_dataset(name, data=values, **options)
     return names

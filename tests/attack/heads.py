@@ -16,12 +16,21 @@ from tests.attack.corpus import corpus, damaged
 from tests.attack.hunt import Report, hunt
 
 MORE_BYTES = 1 << 25
-KINDS = {"JPEG": "jpeg", "MPO": "jpeg", "PNG": "png", "WEBP": "webp", "TIFF": "tiff", "BMP": "bmp", "PPM": "pnm"}
+KINDS = {
+    "JPEG": "jpeg",
+    "MPO": "jpeg",
+    "PNG": "png",
+    "WEBP": "webp",
+    "TIFF": "tiff",
+    "BMP": "bmp",
+    "PPM": "pnm",
+}
 KINDS |= {"GIF": "gif", "AVIF": "avif"}
 
 
 def attack(seconds: float, seed: int) -> Report:
-    """Read heads; first sound ones, so that what is loaded with the first file of a format is no trial's memory."""
+    """Read heads; first sound ones, so that what is loaded with the first file of a format is no
+    trial's memory."""
     for data in corpus():
         with contextlib.suppress(heads.HeadError):
             heads.read(data)

@@ -1,9 +1,11 @@
 """What all parts of the attack share: the loop that tries, watches and counts, and the report.
 
-A finding  an exception that leaves a trial, whatever it is; a trial that hangs, or takes more memory than it may; the
-           end of the process. The last ones are seen from outside, by `__main__.run_part`.
-Left over  each trial has a folder of its own, named by its seed. It is removed where nothing was found, kept beside the
-           finding otherwise, and found in TMPDIR by the process outside where this one has died.
+A finding  an exception that leaves a trial, whatever it is; a trial that hangs, or takes more
+           memory than it may; the end of the process. The last ones are seen from outside, by
+           `__main__.run_part`.
+Left over  each trial has a folder of its own, named by its seed. It is removed where nothing was
+           found, kept beside the finding otherwise, and found in TMPDIR by the process outside
+           where this one has died.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ import numpy as np
 
 from gpuload.errors import GpuloadError
 
-FINDINGS_FOLDER = Path(os.environ.get("GPULOAD_ATTACK_KEPT", Path(__file__).parents[2] / "build" / "attack"))
+FINDINGS_FOLDER = Path(
+    os.environ.get("GPULOAD_ATTACK_KEPT", Path(__file__).parents[2] / "build" / "attack")
+)
 HANG_S = 30  # for one trial; nearly all take milliseconds
 IMPORTS_S = 120  # in the first trials, which import packages
 MORE_BYTES = 1 << 29  # of memory during one trial, over what there was before
@@ -72,13 +76,16 @@ class Report:
         return cls(Counter(outcomes), findings, without)
 
 
-def hunt(seconds: float, seed: int, trial: Trial, *, hang_s: float = HANG_S, more_bytes: int = MORE_BYTES) -> Report:
+def hunt(
+    seconds: float, seed: int, trial: Trial, *, hang_s: float = HANG_S, more_bytes: int = MORE_BYTES
+) -> Report:
     """Try until the time is over, at least once.
 
     Args:
         seconds: how long.
         seed: of the first trial.
-        trial: gets its random generator and an empty folder, and returns what came of it, or how often what.
+        trial: gets its random generator and an empty folder, and returns what came of it, or how
+            often what.
         hang_s: a trial that takes longer ends the process, which shows the stack of every thread.
         more_bytes: of memory that a trial may take.
     """
@@ -93,7 +100,9 @@ def hunt(seconds: float, seed: int, trial: Trial, *, hang_s: float = HANG_S, mor
         try:
             result = trial(np.random.default_rng(seed + number), folder)
             grown = _most_memory() - before
-            assert number < WARM or grown <= more_bytes, f"memory grew by {grown >> 20} MB, of {more_bytes >> 20}"
+            assert number < WARM or grown <= more_bytes, (
+                f"memory grew by {grown >> 20} MB, of {more_bytes >> 20}"
+            )
         except Exception as error:
             result = "finding"
             report.findings.append(_finding_text(error, seed + number, keep(folder)))
@@ -112,7 +121,8 @@ def keep(folder: Path) -> Path:
 
 
 def outcome(function: Callable[..., Any], *arguments: Any, **names: Any) -> tuple[str, Any]:
-    """Return "read" and what a call returns, or "refused" and the ``GpuloadError`` that it raises."""
+    """Return "read" and what a call returns, or "refused" and the ``GpuloadError`` that it
+    raises."""
     try:
         return "read", function(*arguments, **names)
     except GpuloadError as error:
@@ -122,9 +132,8 @@ def outcome(function: Callable[..., Any], *arguments: Any, **names: Any) -> tupl
 def _finding_text(error: BaseException, seed: int, finding_folder: Path) -> str:
     notes = "\n".join(getattr(error, "__notes__", ()))
     place = "".join(traceback.format_exception(error))[-4000:]
-    return (
-        f"SEED={seed}, input in {finding_folder}\n{type(error).__name__}: {str(error)[:2000]}\n{notes}\n{place}".strip()
-    )
+    title = f"SEED={seed}, input in {finding_folder}"
+    return f"{title}\n{type(error).__name__}: {str(error)[:2000]}\n{notes}\n{place}".strip()
 
 
 def _watch_memory() -> int:

@@ -1,4 +1,5 @@
-"""IDX files of any type and shape, sound and damaged: what ``numpy.frombuffer`` finds, or an error of ours."""
+"""IDX files of any type and shape, sound and damaged: what ``numpy.frombuffer`` finds, or an error
+of ours."""
 
 from __future__ import annotations
 
@@ -47,7 +48,9 @@ def trial(rng: np.random.Generator, folder: Path) -> str:
         return "read, of a changed gzip"
     assert expected is not None, f"read {result.shape}, by NumPy it is no IDX file"
     expected = expected[:ROWS]
-    assert (result.shape, result.dtype) == (expected.shape, expected.dtype.newbyteorder("=")), f"{result!r}"
+    assert (result.shape, result.dtype) == (expected.shape, expected.dtype.newbyteorder("=")), (
+        f"{result!r}"
+    )
     assert np.array_equal(result, expected, equal_nan=expected.dtype.kind == "f")
     return status
 
@@ -59,7 +62,13 @@ def _read(path: Path) -> Any:
 
 def _by_numpy(data: bytes) -> Any:
     """Return the array; None where this is no IDX file."""
-    if len(data) < 4 or data[:2] != b"\0\0" or data[2] not in TYPES or not data[3] or len(data) < 4 + 4 * data[3]:
+    if (
+        len(data) < 4
+        or data[:2] != b"\0\0"
+        or data[2] not in TYPES
+        or not data[3]
+        or len(data) < 4 + 4 * data[3]
+    ):
         return None
     dtype, shape = np.dtype(TYPES[data[2]]), struct.unpack_from(f">{data[3]}I", data, 4)
     if len(data) != 4 + 4 * len(shape) + math.prod(shape) * dtype.itemsize:

@@ -1,4 +1,5 @@
-"""Exceptions from signal handlers at random moments: each step comes once, in order, with the right values."""
+"""Exceptions from signal handlers at random moments: each step comes once, in order, with the right
+values."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ def attack(seconds: float, seed: int) -> Report:
 
 
 def trial(rng: np.random.Generator, folder: Path) -> Counter[str]:
-    """Interrupt a loop over an epoch, which is now and then left and taken up again from its state."""
+    """Interrupt a loop over an epoch, which is now and then left and taken up again from its
+    state."""
     names = [lane for lane in LANES if lanes.HAS_DALI or lane != "dali"]
     shares = np.array([LANES[lane] for lane in names], float)
     lane = str(rng.choice(names, p=shares / shares.sum()))
@@ -71,7 +73,9 @@ def trial(rng: np.random.Generator, folder: Path) -> Counter[str]:
     return Counter({f"{lane} interrupts": interrupted})
 
 
-def take(batches: Iterable[gl.batch.Batch], alarm: Alarm, actual: list[gl.batch.Batch], until: int) -> int:
+def take(
+    batches: Iterable[gl.batch.Batch], alarm: Alarm, actual: list[gl.batch.Batch], until: int
+) -> int:
     """Take batches until there are so many; returns how often that was interrupted."""
     run, interrupted, in_vain = iter(batches), 0, 0
     while len(actual) < until:
@@ -110,7 +114,8 @@ def _make(load: gl.Loader, alarm: Alarm, step: int) -> tuple[gl.batch.Batch, int
 
 @contextlib.contextmanager
 def _signals(rng: np.random.Generator) -> Iterator[Alarm]:
-    """Let a timer of this process ring, or another process send SIGINT, of which nobody knows when it comes."""
+    """Let a timer of this process ring, or another process send SIGINT, of which nobody knows when
+    it comes."""
     with Alarm(every_s=float(rng.choice([0.00005, 0.0002, 0.0005, 0.002]))) as alarm:
         if rng.random() < 0.8:
             yield alarm

@@ -1,4 +1,5 @@
-"""SIGKILL at random moments to a process that trains and saves its state: all that it delivers is what it had to be."""
+"""SIGKILL at random moments to a process that trains and saves its state: all that it delivers is
+what it had to be."""
 
 from __future__ import annotations
 
@@ -19,7 +20,11 @@ from tests.attack import lanes
 from tests.attack.hunt import Report, hunt
 
 EPOCHS, BATCH = 5, 10
-LANES = ("rows", "ops", "jpeg")  # DALI is of no use in a child of fork, and takes seconds to start in any other
+LANES = (
+    "rows",
+    "ops",
+    "jpeg",
+)  # DALI is of no use in a child of fork, and takes seconds to start in any other
 MOST_S = 0.1  # that a process lives
 
 
@@ -37,7 +42,9 @@ def trial(rng: np.random.Generator, folder: Path) -> Counter[str]:
     for life in range(1000):
         _cut_torn_line(log)
         lines = log.read_text().splitlines()
-        assert lines == lines[: len(expected) + life], f"{len(lines)} batches in {life} lives, of {len(expected)}"
+        assert lines == lines[: len(expected) + life], (
+            f"{len(lines)} batches in {life} lives, of {len(expected)}"
+        )
         starts.append((len(lines), _position(state)))
         lifetime = float(rng.random()) * MOST_S if life < 50 else 60
         if _one_life(lane, state, log, lifetime):
@@ -50,7 +57,9 @@ def trial(rng: np.random.Generator, folder: Path) -> Counter[str]:
         )
         assert position + end - begin <= len(expected), "more batches than there are"
     last_begin, last_position = starts[-1]
-    assert last_position + len(delivered) - last_begin == len(expected), "the last life ended before the run did"
+    assert last_position + len(delivered) - last_begin == len(expected), (
+        "the last life ended before the run did"
+    )
     return Counter({"lives": len(starts)})
 
 
@@ -91,7 +100,8 @@ def _train(lane: str, state: Path, log: Path) -> None:
 
 
 def _cut_torn_line(log: Path) -> None:
-    """Cut off what a life had half written when it was killed; the state is written behind it, so it comes again."""
+    """Cut off what a life had half written when it was killed; the state is written behind it, so
+    it comes again."""
     content = log.read_bytes()
     log.write_bytes(content[: content.rfind(b"\n") + 1])
 

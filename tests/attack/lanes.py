@@ -1,4 +1,5 @@
-"""Loaders for the parts that attack a running one: rows, rows through ops, JPEGs on each executor."""
+"""Loaders for the parts that attack a running one: rows, rows through ops, JPEGs on each
+executor."""
 
 from __future__ import annotations
 
@@ -14,7 +15,11 @@ import gpuload as gl
 from tests import imagefiles
 
 HAS_DALI = find_spec("nvidia.dali") is not None
-ROWS_OPS = (gl.ops.RandomCrop(6, 6, pad=2), gl.ops.RandomFlip(), gl.ops.Normalize((1.0, 2.0, 3.0), (4.0, 5.0, 6.0)))
+ROWS_OPS = (
+    gl.ops.RandomCrop(6, 6, pad=2),
+    gl.ops.RandomFlip(),
+    gl.ops.Normalize((1.0, 2.0, 3.0), (4.0, 5.0, 6.0)),
+)
 JPEG_OPS = (gl.ops.Decode(), gl.ops.RandomResizedCrop(20, 24), gl.ops.RandomFlip())
 NUM_ROWS, NUM_IMAGES = 2000, 60
 
@@ -23,14 +28,23 @@ def loader(lane: str, folder: Path, **changes: Any) -> gl.Loader:
     """Return a loader of a lane; its files are written once to the folder.
 
     Args:
-        lane: "rows": NPY files in C and Fortran order; "ops": arrays in memory and ops; "jpeg": JPEG files, array
-            executor; "dali": the same on DALI.
+        lane: "rows": NPY files in C and Fortran order; "ops": arrays in memory and ops; "jpeg":
+            JPEG files, array executor; "dali": the same on DALI.
         folder: for files.
         changes: arguments of the loader.
     """
     source, ops = _source(lane, folder)
-    arguments = {"batch_size": 8, "shuffle": True, "seed": 5, "device": "cpu", "num_threads": 2, "ops": ops}
-    return gl.Loader(source, **{**arguments, "executor": "dali" if lane == "dali" else "array", **changes})
+    arguments = {
+        "batch_size": 8,
+        "shuffle": True,
+        "seed": 5,
+        "device": "cpu",
+        "num_threads": 2,
+        "ops": ops,
+    }
+    return gl.Loader(
+        source, **{**arguments, "executor": "dali" if lane == "dali" else "array", **changes}
+    )
 
 
 def digests(batches: Iterable[gl.batch.Batch]) -> list[tuple[int, int, str]]:
@@ -43,7 +57,9 @@ def digest(batch: gl.batch.Batch) -> tuple[int, int, str]:
     digest_of_records = hashlib.blake2b(batch.records.tobytes(), digest_size=8)
     for name, values in batch.items():
         array = np.asarray(values)
-        digest_of_records.update(f"{name} {array.dtype} {array.shape}".encode() + np.ascontiguousarray(array).tobytes())
+        digest_of_records.update(
+            f"{name} {array.dtype} {array.shape}".encode() + np.ascontiguousarray(array).tobytes()
+        )
     return batch.epoch, batch.step, digest_of_records.hexdigest()
 
 

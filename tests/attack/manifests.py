@@ -1,4 +1,5 @@
-"""Manifests with changed numbers and values under right checksums: an error of ours, or bytes of the files."""
+"""Manifests with changed numbers and values under right checksums: an error of ours, or bytes of
+the files."""
 
 from __future__ import annotations
 
@@ -21,7 +22,24 @@ from tests.sources.tfrecordfiles import example
 from tests.sources.tfrecordfiles import write as write_tfrecord
 
 RECORDS = 20  # that are read; a manifest may say that there are many more, of no bytes
-VALUES = (None, True, -1, 0, 1, 2**40, 2**70, "", "npy", "x" * 99, [], [1], {}, {"list": []}, 1.5, float("nan"))
+VALUES = (
+    None,
+    True,
+    -1,
+    0,
+    1,
+    2**40,
+    2**70,
+    "",
+    "npy",
+    "x" * 99,
+    [],
+    [1],
+    {},
+    {"list": []},
+    1.5,
+    float("nan"),
+)
 
 
 def attack(seconds: float, seed: int) -> Report:
@@ -56,7 +74,10 @@ def _rewrite(path: str, rng: np.random.Generator) -> None:
     listing = manifest.load(path)
     assert listing is not None
     _, about = manifest._read(path)
-    about, arrays = copy.deepcopy(about), {name: array.copy() for name, array in listing.arrays.items()}
+    about, arrays = (
+        copy.deepcopy(about),
+        {name: array.copy() for name, array in listing.arrays.items()},
+    )
     for _ in range(rng.integers(1, 4)):
         if rng.random() < 0.7:
             _change_array(arrays, rng)
@@ -134,7 +155,9 @@ def _text(folder: Path) -> gl.Source:
 
 def _tfrecord(folder: Path) -> gl.Source:
     for number in range(2):
-        write_tfrecord(folder / f"{number}.tfrecord", [example(label=[number, i]) for i in range(3)])
+        write_tfrecord(
+            folder / f"{number}.tfrecord", [example(label=[number, i]) for i in range(3)]
+        )
     return gl.tfrecord(folder / "*.tfrecord")
 
 
@@ -163,7 +186,9 @@ def _hdf5(folder: Path) -> gl.Source:
     for number in range(2):
         with h5py.File(folder / f"{number}.h5", "w") as file:
             file["x"] = np.arange(6)
-            file.create_dataset("packed", data=np.arange(12).reshape(6, 2), chunks=(2, 1), compression="gzip")
+            file.create_dataset(
+                "packed", data=np.arange(12).reshape(6, 2), chunks=(2, 1), compression="gzip"
+            )
             file.create_dataset("other", data=np.arange(6), chunks=(2,), compression="lzf")
             file.create_dataset("name", data=["a"] * 6, dtype=h5py.string_dtype())
             file.create_dataset("holes", (6,), "i4", chunks=(2,))[2:4] = 1
@@ -177,7 +202,9 @@ def _zarr(folder: Path) -> gl.Source:
         group = zarr.open_group(str(folder / f"{number}.zarr"), mode="w", zarr_format=2 + number)
         group.create_array("x", shape=(6, 2), chunks=(2, 1), dtype="i4")[...] = 1
         group.create_array("plain", shape=(6,), chunks=(2,), dtype="i4", compressors=None)[...] = 1
-        group.create_array("name", shape=(6,), chunks=(4,), dtype=str)[...] = np.array(["a"] * 6, object)
+        group.create_array("name", shape=(6,), chunks=(4,), dtype=str)[...] = np.array(
+            ["a"] * 6, object
+        )
         group.create_array("holes", shape=(6,), chunks=(2,), dtype="i4")[2:4] = 1
     return gl.zarr(folder / "*.zarr")
 

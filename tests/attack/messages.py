@@ -1,4 +1,5 @@
-"""TFRecord files and tf.train.Examples by other hands: frames walked with ``struct``, messages read by protobuf."""
+"""TFRecord files and tf.train.Examples by other hands: frames walked with ``struct``, messages read
+by protobuf."""
 
 from __future__ import annotations
 
@@ -14,7 +15,11 @@ try:
 except ImportError:
     google_crc32c = None  # type: ignore[assignment]
 
-KINDS = (("bytes_list", "BytesList", 12), ("float_list", "FloatList", 2), ("int64_list", "Int64List", 3))
+KINDS = (
+    ("bytes_list", "BytesList", 12),
+    ("float_list", "FloatList", 2),
+    ("int64_list", "Int64List", 3),
+)
 MISSING = "all of it: google-crc32c or protobuf is not installed"
 
 
@@ -31,7 +36,8 @@ def framed(payload: bytes) -> bytes:
 
 
 def walk(data: bytes) -> tuple[list[bytes | None], bool]:
-    """Return the payloads of a file, None for one with another checksum; and whether the file is whole."""
+    """Return the payloads of a file, None for one with another checksum; and whether the file is
+    whole."""
     payloads: list[bytes | None] = []
     place = 0
     while place < len(data):
@@ -49,21 +55,30 @@ def walk(data: bytes) -> tuple[list[bytes | None], bool]:
 
 @cache
 def example_class() -> Any:
-    """Return protobuf's class for tf.train.Example, made of its description in example.proto and feature.proto."""
-    file = descriptor_pb2.FileDescriptorProto(name="gpuload_attack.proto", package="attack", syntax="proto3")
+    """Return protobuf's class for tf.train.Example, made of its description in example.proto and
+    feature.proto."""
+    file = descriptor_pb2.FileDescriptorProto(
+        name="gpuload_attack.proto", package="attack", syntax="proto3"
+    )
     for _, name, kind in KINDS:
-        value = file.message_type.add(name=name).field.add(name="value", number=1, label=3, type=kind)
+        value = file.message_type.add(name=name).field.add(
+            name="value", number=1, label=3, type=kind
+        )
         value.options.packed = kind != 12
     feature = file.message_type.add(name="Feature")
     feature.oneof_decl.add(name="kind")
     for number, (field, name, _) in enumerate(KINDS, 1):
-        feature.field.add(name=field, number=number, label=1, type=11, type_name=f".attack.{name}", oneof_index=0)
+        feature.field.add(
+            name=field, number=number, label=1, type=11, type_name=f".attack.{name}", oneof_index=0
+        )
     features = file.message_type.add(name="Features")
     entry = features.nested_type.add(name="FeatureEntry")
     entry.options.map_entry = True
     entry.field.add(name="key", number=1, label=1, type=9)
     entry.field.add(name="value", number=2, label=1, type=11, type_name=".attack.Feature")
-    features.field.add(name="feature", number=1, label=3, type=11, type_name=".attack.Features.FeatureEntry")
+    features.field.add(
+        name="feature", number=1, label=3, type=11, type_name=".attack.Features.FeatureEntry"
+    )
     example = file.message_type.add(name="Example")
     example.field.add(name="features", number=1, label=1, type=11, type_name=".attack.Features")
     pool = descriptor_pool.DescriptorPool()
@@ -75,16 +90,21 @@ def example(rng: np.random.Generator) -> bytes:
     """Return an Example of keys i, f and b, and sometimes others."""
     message = example_class()()
     of = message.features.feature
-    of["i"].int64_list.value.extend(rng.integers(-(2**63), 2**63, rng.integers(5), np.int64).tolist())
+    of["i"].int64_list.value.extend(
+        rng.integers(-(2**63), 2**63, rng.integers(5), np.int64).tolist()
+    )
     of["f"].float_list.value.extend(rng.random(rng.integers(5), np.float32).tolist())
     of["b"].bytes_list.value.append(rng.bytes(int(rng.integers(40))))
     if rng.random() < 0.3:
         of["größe"].int64_list.value.append(3)
-    return bytes(message.SerializeToString(deterministic=True))  # else the order of keys is not that of the seed
+    return bytes(
+        message.SerializeToString(deterministic=True)
+    )  # else the order of keys is not that of the seed
 
 
 def fields_of(payload: bytes) -> dict[str, list[Any]] | None:
-    """Return the values of i, f and b by protobuf; None where it is no such message, or a key is of another kind."""
+    """Return the values of i, f and b by protobuf; None where it is no such message, or a key is of
+    another kind."""
     message = example_class()()
     try:
         message.ParseFromString(payload)

@@ -8,7 +8,25 @@ import zlib
 import numpy as np
 
 FORMATS = ("B", "<H", ">H", "<I", ">I", "<Q", ">Q")
-EDGES = (0, 1, 2, 7, 8, 0x7F, 0x80, 0xFF, 0x100, 0x7FFF, 0x8000, 0xFFFF, 0x10000, 2**31 - 1, 2**31, 2**32 - 1, 2**63)
+EDGES = (
+    0,
+    1,
+    2,
+    7,
+    8,
+    0x7F,
+    0x80,
+    0xFF,
+    0x100,
+    0x7FFF,
+    0x8000,
+    0xFFFF,
+    0x10000,
+    2**31 - 1,
+    2**31,
+    2**32 - 1,
+    2**63,
+)
 
 
 def mutated(data: bytes, rng: np.random.Generator, most: int = 6) -> bytes:
@@ -26,7 +44,9 @@ def _flip(data: bytearray, rng: np.random.Generator) -> None:
 
 def _set(data: bytearray, rng: np.random.Generator) -> None:
     if data:
-        data[_near_start(len(data), rng)] = int(rng.choice([0, 1, 0x20, 0x7F, 0xD9, 0xDA, 0xFF, rng.integers(256)]))
+        data[_near_start(len(data), rng)] = int(
+            rng.choice([0, 1, 0x20, 0x7F, 0xD9, 0xDA, 0xFF, rng.integers(256)])
+        )
 
 
 def _cut(data: bytearray, rng: np.random.Generator) -> None:
@@ -55,7 +75,9 @@ def _set_number(data: bytearray, rng: np.random.Generator) -> None:
     if len(data) >= size:
         place = _near_start(len(data) - size + 1, rng)
         (old,) = struct.unpack_from(form, data, place)
-        new = (int(rng.choice(np.array(EDGES, np.uint64))), old + 1, old - 1, old * 2)[rng.integers(4)]
+        new = (int(rng.choice(np.array(EDGES, np.uint64))), old + 1, old - 1, old * 2)[
+            rng.integers(4)
+        ]
         struct.pack_into(form, data, place, new % 256**size)
 
 

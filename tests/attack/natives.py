@@ -16,7 +16,9 @@ def attack(seconds: float, seed: int) -> Report:
     if run.engine() is None:
         return Report(without="all of it: there is no C++ compiler")
     _, limit = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))  # AddressSanitizer reserves terabytes of addresses
+    resource.setrlimit(
+        resource.RLIMIT_AS, (limit, limit)
+    )  # AddressSanitizer reserves terabytes of addresses
     report = Report()
     for name, outcome in run.run(
         run.NAMES, max(LEAST_S, 2 * seconds / len(run.NAMES)), seed, FINDINGS_FOLDER, width=2

@@ -1,4 +1,5 @@
-"""NPY files, rows and whole files, sound and damaged: the values of ``numpy.load``, or an error of ours."""
+"""NPY files, rows and whole files, sound and damaged: the values of ``numpy.load``, or an error of
+ours."""
 
 from __future__ import annotations
 
@@ -58,7 +59,9 @@ def trial(rng: np.random.Generator, folder: Path) -> str:
     for name, values in records.items():
         assert len(fields[name]) == len(values), f"{len(fields[name])} records, of {len(values)}"
         for number, actual, reference in zip(numbers, fields[name], values, strict=True):
-            assert _is_same(actual, reference), f"record {number}, field {name!r}: {actual!r}, by NumPy {reference!r}"
+            assert _is_same(actual, reference), (
+                f"record {number}, field {name!r}: {actual!r}, by NumPy {reference!r}"
+            )
     return status
 
 
@@ -73,7 +76,9 @@ def _written(rng: np.random.Generator, folder: Path) -> list[Path]:
         path = folder / f"{number}.npy"
         order = "CF"[rng.integers(2)]
         version = [(1, 0), (2, 0), (3, 0)][rng.integers(3)]
-        paths.append(write(path, np.asarray(array, order=order), version=version, swapped=rng.random() < 0.3))
+        paths.append(
+            write(path, np.asarray(array, order=order), version=version, swapped=rng.random() < 0.3)
+        )
         if shape and rng.random() < 0.5:
             shape = (int(rng.integers(6)), *shape[1:])
     return paths
@@ -106,16 +111,24 @@ def _by_numpy(path: Path) -> Any:
             return None
 
 
-def _by_gpuload(paths: list[Path], record: Any, rng: np.random.Generator) -> tuple[list[int], dict[str, Any]]:
-    """Return the numbers of some records, and their fields: from the source, or from a loader of it."""
+def _by_gpuload(
+    paths: list[Path], record: Any, rng: np.random.Generator
+) -> tuple[list[int], dict[str, Any]]:
+    """Return the numbers of some records, and their fields: from the source, or from a loader of
+    it."""
     with gl.npy(paths, record=record) as source:
         numbers = list(range(min(len(source), ROWS)))
         if rng.random() < 0.5:
             rng.shuffle(numbers)
             return numbers, source.read(numbers)
-        with gl.Loader(source[: len(numbers)], batch_size=int(rng.integers(1, 9)), device="cpu", num_threads=2) as load:
+        with gl.Loader(
+            source[: len(numbers)], batch_size=int(rng.integers(1, 9)), device="cpu", num_threads=2
+        ) as load:
             batches = list(load)
-        return numbers, {name: [value for batch in batches for value in batch[name]] for name in source.spec.names}
+        return numbers, {
+            name: [value for batch in batches for value in batch[name]]
+            for name in source.spec.names
+        }
 
 
 def _records(arrays: list[Any], record: str, numbers: list[int]) -> dict[str, list[Any]]:
@@ -128,16 +141,20 @@ def _records(arrays: list[Any], record: str, numbers: list[int]) -> dict[str, li
         else:
             first = len(parts[0][name])
             fields[name] = [
-                parts[0][name][number] if number < first else parts[1][name][number - first] for number in numbers
+                parts[0][name][number] if number < first else parts[1][name][number - first]
+                for number in numbers
             ]
     return fields
 
 
 def _is_beyond(arrays: list[Any], record: str) -> bool:
-    """Return True for what gpuload says it refuses: an array without axes has no rows, rows have one shape."""
+    """Return True for what gpuload says it refuses: an array without axes has no rows, rows have
+    one shape."""
     if any(array is None for array in arrays):
         return True
-    return record == "row" and (arrays[0].ndim == 0 or len({array.shape[1:] for array in arrays}) > 1)
+    return record == "row" and (
+        arrays[0].ndim == 0 or len({array.shape[1:] for array in arrays}) > 1
+    )
 
 
 def _is_same(result: Any, reference: Any) -> bool:

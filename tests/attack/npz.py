@@ -1,4 +1,5 @@
-"""NPZ archives, stored and deflated, sound and damaged: the values of ``numpy.load``, or an error of ours."""
+"""NPZ archives, stored and deflated, sound and damaged: the values of ``numpy.load``, or an error
+of ours."""
 
 from __future__ import annotations
 
@@ -22,7 +23,10 @@ def attack(seconds: float, seed: int) -> Report:
 def trial(rng: np.random.Generator, folder: Path) -> str:
     """Write one or two archives, damage the last one of them or none, and read them."""
     count = int(rng.integers(1, 7))
-    kinds = [(np.dtype(str(rng.choice(DTYPES))), (count, *rng.integers(1, 5, rng.integers(3)).tolist())) for _ in "ab"]
+    kinds = [
+        (np.dtype(str(rng.choice(DTYPES))), (count, *rng.integers(1, 5, rng.integers(3)).tolist()))
+        for _ in "ab"
+    ]
     paths = [folder / f"{number}.npz" for number in range(rng.integers(1, 3))]
     save = (np.savez, np.savez_compressed)[rng.integers(2)]
     for path in paths:
@@ -49,7 +53,9 @@ def trial(rng: np.random.Generator, folder: Path) -> str:
         for actual, row in zip(values, rows, strict=True):
             actual, row = np.asanyarray(actual), np.asanyarray(row)
             same = (
-                np.array_equal(actual, row, equal_nan=True) if row.dtype.kind in "fc" else np.array_equal(actual, row)
+                np.array_equal(actual, row, equal_nan=True)
+                if row.dtype.kind in "fc"
+                else np.array_equal(actual, row)
             )
             assert same, f"{name!r}: {actual!r}, by NumPy {row!r}"
     return status

@@ -1,6 +1,8 @@
-"""HDF5 files and Zarr arrays with every option that their libraries have: read as the library reads them, or refused.
+"""HDF5 files and Zarr arrays with every option that their libraries have: read as the library reads
+them, or refused.
 
-A refusal has to be one of REFUSALS, each for what is not supported; "damaged" is none of these, since all are sound.
+A refusal has to be one of REFUSALS, each for what is not supported; "damaged" is none of these,
+since all are sound.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ EDGES_UNFILTERED = 2  # H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS
 
 def attack(seconds: float, seed: int) -> Report:
     """Read HDF5 files and Zarr arrays."""
-    trials = [trial for name, trial in (("h5py", hdf5_trial), ("zarr", zarr_trial)) if find_spec(name)]
+    trials = [
+        trial for name, trial in (("h5py", hdf5_trial), ("zarr", zarr_trial)) if find_spec(name)
+    ]
     if not trials:
         return Report(without="all of it: neither h5py nor zarr is installed")
     return hunt(seconds, seed, lambda rng, folder: trials[rng.integers(len(trials))](rng, folder))
@@ -39,13 +43,17 @@ def _shapes(rng: np.random.Generator) -> tuple[tuple[int, ...], tuple[int, ...]]
     return shape, tuple(int(rng.integers(1, n + 2)) for n in shape)
 
 
-def _values(rng: np.random.Generator, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+def _values(
+    rng: np.random.Generator, dtype: np.dtype[Any], shape: tuple[int, ...]
+) -> np.ndarray[Any, Any]:
     if dtype.kind == "S":
         return rng.choice(np.array([b"", b"a", b"bcd"]), shape).astype(dtype)
     return rng.integers(0, 120, shape).astype(dtype)
 
 
-def _write_some(rng: np.random.Generator, array: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
+def _write_some(
+    rng: np.random.Generator, array: Any, dtype: np.dtype[Any], shape: tuple[int, ...]
+) -> None:
     """Write all of an array, or a part."""
     if rng.random() < 0.5:
         array[...] = _values(rng, dtype, shape)
@@ -53,18 +61,23 @@ def _write_some(rng: np.random.Generator, array: Any, dtype: np.dtype[Any], shap
     for _ in range(int(rng.integers(1, 4))):
         place = tuple(int(rng.integers(n)) for n in shape)
         part = tuple(slice(at, at + int(rng.integers(1, 5))) for at in place)
-        array[part] = _values(rng, dtype, tuple(len(range(*s.indices(n))) for s, n in zip(part, shape, strict=True)))
+        array[part] = _values(
+            rng, dtype, tuple(len(range(*s.indices(n))) for s, n in zip(part, shape, strict=True))
+        )
 
 
 def _is_same(left: Any, right: Any) -> bool:
     left, right = np.asarray(left), np.asarray(right)
     if left.shape != right.shape:
         return False
-    return bool(np.array_equal(left, right, equal_nan=left.dtype.kind in "fc" and right.dtype.kind in "fc"))
+    return bool(
+        np.array_equal(left, right, equal_nan=left.dtype.kind in "fc" and right.dtype.kind in "fc")
+    )
 
 
 def _check(source_of: Any, expected: dict[str, Any]) -> str:
-    """Return what came of it; raises AssertionError for other values, and for a refusal that is none of REFUSALS."""
+    """Return what came of it; raises AssertionError for other values, and for a refusal that is
+    none of REFUSALS."""
     source = _source(source_of)
     if isinstance(source, str):
         assert any(text in source for text in REFUSALS), source
@@ -97,7 +110,11 @@ def hdf5_trial(rng: np.random.Generator, folder: Path) -> str:
     block = int(rng.choice([0, 0, 0, 512, 1024]))
     shape, chunk = _shapes(rng)
     with h5py.File(
-        path, "w", libver=bounds[rng.integers(4)], userblock_size=block, track_order=bool(rng.random() < 0.3)
+        path,
+        "w",
+        libver=bounds[rng.integers(4)],
+        userblock_size=block,
+        track_order=bool(rng.random() < 0.3),
     ) as file:
         for number in range(int(rng.integers(1, 3))):
             name = f"x{number}"
@@ -126,7 +143,9 @@ def _hdf5_dataset(
 
     kind = rng.random()
     if kind < 0.1:
-        data = file.create_dataset(name, shape[:1], h5py.string_dtype(), chunks=(min(chunk[0], shape[0]),))
+        data = file.create_dataset(
+            name, shape[:1], h5py.string_dtype(), chunks=(min(chunk[0], shape[0]),)
+        )
         for row in range(shape[0]):
             if rng.random() < 0.7:
                 data[row] = "ä" * int(rng.integers(0, 9))
@@ -175,7 +194,9 @@ def _hdf5_dataset(
                 values["b"] = rng.integers(0, 9, (*shape, 2))
                 data[...] = values
             else:
-                data[...] = rng.integers(0, 2, (*shape, *getattr(stored, "shape", ()))).astype(dtype)
+                data[...] = rng.integers(0, 2, (*shape, *getattr(stored, "shape", ()))).astype(
+                    dtype
+                )
         return
     _write_some(rng, data, dtype, shape)
     if "maxshape" in options and rng.random() < 0.3:
@@ -222,7 +243,12 @@ def zarr_trial(rng: np.random.Generator, folder: Path) -> str:
 
 
 def _zarr_array(
-    rng: np.random.Generator, group: Any, name: str, shape: tuple[int, ...], chunk: tuple[int, ...], version: int
+    rng: np.random.Generator,
+    group: Any,
+    name: str,
+    shape: tuple[int, ...],
+    chunk: tuple[int, ...],
+    version: int,
 ) -> Any:
     import zarr
     from numcodecs import BZ2, LZ4, Blosc, Delta, GZip, Shuffle, Zlib
@@ -237,15 +263,25 @@ def _zarr_array(
     dtype = np.dtype(DTYPES[rng.integers(len(DTYPES))])
     options: dict[str, Any] = {"order": "CF"[rng.integers(2)]}
     if dtype.kind in "iuf":
-        options["fill_value"] = [0, 7, None, *([np.nan] if dtype.kind == "f" else [])][rng.integers(3)]
+        options["fill_value"] = [0, 7, None, *([np.nan] if dtype.kind == "f" else [])][
+            rng.integers(3)
+        ]
     if version == 2:
-        options["filters"] = [None, [Delta(dtype=dtype.str)] if dtype.kind in "iu" else None][rng.integers(2)]
+        options["filters"] = [None, [Delta(dtype=dtype.str)] if dtype.kind in "iu" else None][
+            rng.integers(2)
+        ]
         compressors = [None, "auto", GZip(), Zlib(), BZ2(), LZ4(), Blosc(), Shuffle(dtype.itemsize)]
         options["compressors"] = compressors[rng.integers(len(compressors))]
         options["chunk_key_encoding"] = {"name": "v2", "separator": "./"[rng.integers(2)]}
     else:
         codecs = zarr.codecs
-        choices: list[Any] = [None, "auto", codecs.GzipCodec(), codecs.ZstdCodec(), codecs.BloscCodec()]
+        choices: list[Any] = [
+            None,
+            "auto",
+            codecs.GzipCodec(),
+            codecs.ZstdCodec(),
+            codecs.BloscCodec(),
+        ]
         choices += [[codecs.GzipCodec(), codecs.Crc32cCodec()]]
         options["compressors"] = choices[rng.integers(len(choices))]
         if rng.random() < 0.3:

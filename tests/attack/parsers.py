@@ -1,4 +1,5 @@
-"""Our own parsers under atheris, which looks for inputs that reach new lines: headers, heads of images, messages.
+"""Our own parsers under atheris, which looks for inputs that reach new lines: headers, heads of
+images, messages.
 
 Each target runs in a process of its own: libFuzzer ends the process that it runs in.
 """
@@ -29,7 +30,13 @@ from tests.attack.hunt import FINDINGS_FOLDER, Report
 ROOT = Path(__file__).parents[2]
 MOST_BYTES, MOST_S, SHOWN = 4096, 10, 4000
 MOST_MB = 8192  # the fuzzer itself grows by 1 GB in a million inputs; the readers do not (`heads`, `npy` look for that)
-HEADS = ["scans", *(f"heads.{name}" for name in ("jpeg", "png", "webp", "tiff", "bmp", "pnm", "jp2", "gif", "avif"))]
+HEADS = [
+    "scans",
+    *(
+        f"heads.{name}"
+        for name in ("jpeg", "png", "webp", "tiff", "bmp", "pnm", "jp2", "gif", "avif")
+    ),
+]
 UNCAUGHT = b"Uncaught Python exception"
 EXECUTED = re.compile(rb"stat::number_of_executed_units: +(\d+)")
 
@@ -56,7 +63,9 @@ def _run(target: str, seconds: float, seed: int) -> Report:
     }  # fmt: skip
     command = [sys.executable, "-m", "tests.attack.parsers", target, str(start_s)]
     command += [f"-{name}={value}" for name, value in options.items()]
-    process = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=seconds + 120, check=False)
+    process = subprocess.run(
+        command, cwd=ROOT, capture_output=True, timeout=seconds + 120, check=False
+    )
     message = process.stdout + process.stderr
     executed = EXECUTED.search(message)
     report.outcomes = Counter({f"inputs to {target}": int(executed[1]) if executed else 0})
@@ -98,11 +107,16 @@ def _check_npy(data: bytes) -> None:
 
 
 def _by_numpy(data: bytes) -> Any:
-    """Return shape, order and dtype; version 3 is version 2 with another encoding, for which NumPy offers no reader."""
+    """Return shape, order and dtype; version 3 is version 2 with another encoding, for which NumPy
+    offers no reader."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         file = io.BytesIO(data[8:])
-        read = np.lib.format.read_array_header_1_0 if data[6] == 1 else np.lib.format.read_array_header_2_0
+        read = (
+            np.lib.format.read_array_header_1_0
+            if data[6] == 1
+            else np.lib.format.read_array_header_2_0
+        )
         return read(file, max_header_size=1 << 20)
 
 
@@ -135,11 +149,17 @@ def _check_message(data: bytes) -> None:
             result = [data[first:after] for first, after in result]
         elif kind == wire.FLOAT_LIST:
             result = np.array(result, np.uint32).view(np.float32).tolist()
-        assert np.array_equal(np.array(result), np.array(values), equal_nan=key == "f"), f"{key}: {result}, {values}"
+        assert np.array_equal(np.array(result), np.array(values), equal_nan=key == "f"), (
+            f"{key}: {result}, {values}"
+        )
 
 
 def _messages() -> list[bytes]:
-    return [messages.example(np.random.default_rng(seed)) for seed in range(8)] if messages.google_crc32c else []
+    return (
+        [messages.example(np.random.default_rng(seed)) for seed in range(8)]
+        if messages.google_crc32c
+        else []
+    )
 
 
 def _check_idx(data: bytes) -> None:
@@ -155,11 +175,15 @@ def _check_idx(data: bytes) -> None:
 
 
 def _idx_files() -> list[bytes]:
-    return [struct.pack(">HBBII", 0, number, 2, 2, 3) + bytes(6 * size) for number, size in ((8, 1), (11, 2), (14, 8))]
+    return [
+        struct.pack(">HBBII", 0, number, 2, 2, 3) + bytes(6 * size)
+        for number, size in ((8, 1), (11, 2), (14, 8))
+    ]
 
 
 def _check_table(data: bytes) -> None:
-    """Check the scan of a table: the values of Python's csv module, in one piece and in short ones."""
+    """Check the scan of a table: the values of Python's csv module, in one piece and in short
+    ones."""
     from gpuload.formats.csv import columns, lines
 
     dialect = columns.dialect_of(False, ",", '"', "utf-8", 0, [""])
@@ -169,15 +193,22 @@ def _check_table(data: bytes) -> None:
     pieces = list(lines.split_block(block, dialect, 16))
     assert b"".join(piece.data for piece in pieces) == data
     results = [
-        (record.line, record.values) for piece in pieces for record in lines.scan(piece.data, dialect, piece.line)
+        (record.line, record.values)
+        for piece in pieces
+        for record in lines.scan(piece.data, dialect, piece.line)
     ]
     assert results == whole or not is_ended, f"{results} in pieces, {whole} in one"
     try:
         reference = list(csv.reader(io.StringIO(data.decode(), newline="")))
-    except (csv.Error, ValueError):  # bytes that are 0, and long values; both are refused before the scan
+    except (
+        csv.Error,
+        ValueError,
+    ):  # bytes that are 0, and long values; both are refused before the scan
         return
     result = [[value.decode() for value in values] for _, values in whole]
-    assert result == [row for row in reference if row] or not is_ended, f"{result}, by Python {reference}"
+    assert result == [row for row in reference if row] or not is_ended, (
+        f"{result}, by Python {reference}"
+    )
 
 
 def _tables() -> list[bytes]:
@@ -187,7 +218,11 @@ def _tables() -> list[bytes]:
 # Each with what checks an input, what to begin with, and the modules to look into.
 TARGETS = {
     "npyheader": (_check_npy, _npy_files, ["gpuload.formats.npy.npyheader"]),
-    "head": (_check_head, lambda: list(corpus.corpus()), [f"gpuload.images.{name}" for name in ("head", *HEADS)]),
+    "head": (
+        _check_head,
+        lambda: list(corpus.corpus()),
+        [f"gpuload.images.{name}" for name in ("head", *HEADS)],
+    ),
     "message": (_check_message, _messages, ["gpuload.formats.tfrecord.wire"]),
     "table": (_check_table, _tables, ["gpuload.formats.csv.lines"]),
     "idx": (_check_idx, _idx_files, ["gpuload.formats.idx"]),
@@ -201,8 +236,12 @@ def main(target: str, arguments: list[str]) -> None:
     check, _, modules = TARGETS[target]
     rest = [name for name in sys.modules if name.partition(".")[0] == "gpuload"]
     for name in rest:
-        del sys.modules[name]  # they are imported anew, with atheris looking at those that are meant
-    with atheris.instrument_imports(include=["gpuload"], exclude=[name for name in rest if name not in modules]):
+        del sys.modules[
+            name
+        ]  # they are imported anew, with atheris looking at those that are meant
+    with atheris.instrument_imports(
+        include=["gpuload"], exclude=[name for name in rest if name not in modules]
+    ):
         for module in modules:
             __import__(module)
     globals()["GpuloadError"] = sys.modules["gpuload.errors"].GpuloadError

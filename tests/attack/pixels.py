@@ -1,4 +1,5 @@
-"""Damaged images through ``gl.images`` and ``Decode``: the same pixels from both executors, or an error at its step."""
+"""Damaged images through ``gl.images`` and ``Decode``: the same pixels from both executors, or an
+error at its step."""
 
 from __future__ import annotations
 
@@ -45,7 +46,11 @@ def trial(rng: np.random.Generator, folder: Path) -> Counter[str]:
     ops = [gl.ops.Decode(("RGB", "GRAY")[rng.integers(2)])]
     if rng.random() < 0.3:
         ops += [gl.ops.RandomResizedCrop(20, 30)]
-    changes = {"batch_size": int(rng.choice([1, 1, 1, 2, 5])), "num_threads": int(rng.integers(1, 4)), "ops": ops}
+    changes = {
+        "batch_size": int(rng.choice([1, 1, 1, 2, 5])),
+        "num_threads": int(rng.integers(1, 4)),
+        "ops": ops,
+    }
     result = _decoded(folder, executor="array", **changes)
     reference = _decoded(folder, executor="dali", **changes) if find_spec("nvidia.dali") else result
     for record, head in heads_of.items():
@@ -58,7 +63,9 @@ def trial(rng: np.random.Generator, folder: Path) -> Counter[str]:
             assert item.shape[:2] == second.shape[:2] == (head.height, head.width), (
                 f"record {record}: {item.shape}, {head}"
             )
-            assert np.array_equal(item, second), f"record {record}: {np.count_nonzero(item != second)} values differ"
+            assert np.array_equal(item, second), (
+                f"record {record}: {np.count_nonzero(item != second)} values differ"
+            )
         outcomes["decoded"] += 1
     return outcomes
 
@@ -78,7 +85,12 @@ def _decoded(folder: Path, **arguments: Any) -> dict[int, Any]:
                 continue
             assert batch.step == steps, f"step {batch.step} comes in place of {steps}"
             steps += 1
-            results.update({int(n): np.array(image) for n, image in zip(batch.records, batch["image"], strict=True)})
+            results.update(
+                {
+                    int(n): np.array(image)
+                    for n, image in zip(batch.records, batch["image"], strict=True)
+                }
+            )
         assert steps == len(load), f"{steps} steps, of {len(load)}"
     return results
 

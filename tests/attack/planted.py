@@ -1,4 +1,5 @@
-"""Faults on purpose, in a process of its own, so that it can be tested that `__main__.run_part` finds them."""
+"""Faults on purpose, in a process of its own, so that it can be tested that `__main__.run_part`
+finds them."""
 
 from __future__ import annotations
 

@@ -15,13 +15,27 @@ from tests.attack.examples import examples
 from tests.attack.hunt import Report, hunt, outcome
 
 LENGTH, BATCH = 23, 4
-KEYS = ("version", "epoch", "step", "position", "source", "records", "seed", "shuffle", "ops", "more")
+KEYS = (
+    "version",
+    "epoch",
+    "step",
+    "position",
+    "source",
+    "records",
+    "seed",
+    "shuffle",
+    "ops",
+    "more",
+)
 LEAVES = st.one_of(
     st.none(), st.booleans(), st.integers(), st.integers(-2, LENGTH + 2), st.floats(), st.text(max_size=3),
     st.sampled_from([2**63, 2**64 - 1, 2**64, -1, np.int64(4), np.float32(1), b"1", "7", 1j, np.arange(3), LENGTH]),
 )  # fmt: skip
 VALUES = st.recursive(
-    LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3)
+    LEAVES,
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3)
+    ),
 )
 CHANGES = st.lists(st.tuples(st.sampled_from(KEYS), st.one_of(st.just(...), VALUES)), max_size=3)
 STATES = st.tuples(st.integers(0, 6), CHANGES, st.one_of(st.none(), st.none(), VALUES))
@@ -39,7 +53,9 @@ def trial(rng: np.random.Generator, folder: Path) -> Counter[str]:
     seed = int(rng.integers(2**63))
 
     def loader(batch_size: int) -> gl.Loader:
-        return gl.Loader(source, batch_size=batch_size, shuffle=shuffle, seed=seed, device="cpu", num_threads=1)
+        return gl.Loader(
+            source, batch_size=batch_size, shuffle=shuffle, seed=seed, device="cpu", num_threads=1
+        )
 
     whole, loader_of_state = loader(LENGTH), loader(BATCH)
 
@@ -64,8 +80,12 @@ def trial(rng: np.random.Generator, folder: Path) -> Counter[str]:
         order = whole.batch_at(0, epoch).records
         batches = list(loader_of_state)
         records = np.concatenate([batch.records for batch in batches]) if batches else order[:0]
-        assert {batch.epoch for batch in batches} <= {epoch}, f"epochs {[batch.epoch for batch in batches]}"
-        assert np.array_equal(records, order[position:]), f"{records}, of {order} from {position} on"
+        assert {batch.epoch for batch in batches} <= {epoch}, (
+            f"epochs {[batch.epoch for batch in batches]}"
+        )
+        assert np.array_equal(records, order[position:]), (
+            f"{records}, of {order} from {position} on"
+        )
         return "taken up"
 
     with whole, loader_of_state:

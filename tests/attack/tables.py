@@ -17,7 +17,23 @@ from gpuload.errors import RecordError
 from tests.attack.hunt import Report, hunt, outcome
 from tests.attack.mutate import mutated
 
-TEXTS = ("", "a", "x y", "a,b", 'say "no"', "two\nlines", "ü", " ", "NA", "3", "-", "'", "a;b\tc", "0x1f", "\r\n")
+TEXTS = (
+    "",
+    "a",
+    "x y",
+    "a,b",
+    'say "no"',
+    "two\nlines",
+    "ü",
+    " ",
+    "NA",
+    "3",
+    "-",
+    "'",
+    "a;b\tc",
+    "0x1f",
+    "\r\n",
+)
 COLUMNS = {"number": "i8", "real": "f8", "text": "U30"}
 
 
@@ -35,7 +51,11 @@ def trial(rng: np.random.Generator, folder: Path) -> str:
     if rng.random() < 0.2:
         return _numbers(rng, folder)
     rows = [
-        [str(rng.integers(-(2**63), 2**63, dtype=np.int64)), repr(float(rng.normal())), str(rng.choice(TEXTS))]
+        [
+            str(rng.integers(-(2**63), 2**63, dtype=np.int64)),
+            repr(float(rng.normal())),
+            str(rng.choice(TEXTS)),
+        ]
         for _ in range(rng.integers(1, 20))
     ]
     ends = ("\n", "\r\n")[rng.integers(2)]
@@ -54,9 +74,13 @@ def trial(rng: np.random.Generator, folder: Path) -> str:
     if sound:
         assert result["number"].tolist() == [int(row[0]) for row in rows]
         assert result["real"].tolist() == [float(row[1]) for row in rows]
-        assert result["text"].tolist() == [row[2] for row in rows], f"{result['text']!r}, of {rows!r}"
+        assert result["text"].tolist() == [row[2] for row in rows], (
+            f"{result['text']!r}, of {rows!r}"
+        )
     elif (reference := _by_python(data)) is not None and len(reference) == len(result["number"]):
-        for name, column in zip(COLUMNS, zip(*reference, strict=True) if reference else [()] * 3, strict=True):
+        for name, column in zip(
+            COLUMNS, zip(*reference, strict=True) if reference else [()] * 3, strict=True
+        ):
             actual = result[name].tolist()
             for part, text in zip(actual, column, strict=True):
                 assert _is_same(name, part, text), f"{name}: {part!r}, in the file {text!r}"
@@ -68,8 +92,16 @@ def _other_program(rng: np.random.Generator, folder: Path) -> str:
     delimiter = str(rng.choice([",", ";", "\t", "|"]))
     decimal = str(rng.choice([mark for mark in ".," if mark != delimiter]))
     thousands = str(rng.choice([mark for mark in ",.' _" if mark != decimal]))
-    escape, encoding = bool(rng.random() < 0.5), str(rng.choice(["utf-8", "utf-8-sig", "utf-16", "utf-8"]))
-    options: dict[str, Any] = {"delimiter": delimiter, "decimal": decimal, "thousands": thousands, "encoding": encoding}
+    escape, encoding = (
+        bool(rng.random() < 0.5),
+        str(rng.choice(["utf-8", "utf-8-sig", "utf-16", "utf-8"])),
+    )
+    options: dict[str, Any] = {
+        "delimiter": delimiter,
+        "decimal": decimal,
+        "thousands": thousands,
+        "encoding": encoding,
+    }
     options |= {"escape": "\\"} if escape else {}
     numbers = rng.integers(-(10**9), 10**9, rng.integers(1, 20)).tolist()
     reals = [round(float(rng.normal() * 10 ** rng.integers(0, 8)), 3) for _ in numbers]
@@ -101,7 +133,9 @@ def _other_program(rng: np.random.Generator, folder: Path) -> str:
     (folder / "a.csv").write_bytes(data)
     columns = {"number": "i8", "real": "f8", "text": "U40", "code": None}
     with gl.csv(
-        folder / "a.csv", columns if rng.random() < 0.7 else {**columns, "real": None, "number": None}, **options
+        folder / "a.csv",
+        columns if rng.random() < 0.7 else {**columns, "real": None, "number": None},
+        **options,
     ) as source:
         result = source.read(range(len(source)))
     assert result["number"].tolist() == numbers, f"{result['number']!r}, of {numbers}"
@@ -112,22 +146,37 @@ def _other_program(rng: np.random.Generator, folder: Path) -> str:
 
 
 def _numbers(rng: np.random.Generator, folder: Path) -> str:
-    """Write numbers of all sizes beside missing ones, in one file or two: each is exactly itself, or refused."""
+    """Write numbers of all sizes beside missing ones, in one file or two: each is exactly itself,
+    or refused."""
     integers = [
         0,
         7,
-        *(sign * 2**power + more for sign in (1, -1) for power in (53, 63, 64, 80) for more in (-1, 0, 1)),
+        *(
+            sign * 2**power + more
+            for sign in (1, -1)
+            for power in (53, 63, 64, 80)
+            for more in (-1, 0, 1)
+        ),
     ]
     cells = ["", "0.1", "1e3", "1e22", "-0.5", "5e-324", "1.7976931348623157e308"]
-    choice = [*map(str, rng.choice(np.array(integers, object), 3)), *rng.choice(cells, rng.integers(0, 3)), "12"]
-    files = [[str(text) for text in rng.choice(choice, rng.integers(1, 9))] for _ in range(rng.integers(1, 3))]
+    choice = [
+        *map(str, rng.choice(np.array(integers, object), 3)),
+        *rng.choice(cells, rng.integers(0, 3)),
+        "12",
+    ]
+    files = [
+        [str(text) for text in rng.choice(choice, rng.integers(1, 9))]
+        for _ in range(rng.integers(1, 3))
+    ]
     texts = [text for file in files for text in file]
     paths = [folder / f"{number}.csv" for number in range(len(files))]
     for path, file in zip(paths, files, strict=True):
         path.write_text("x,y\n" + "".join(f"{text},1\n" for text in file))
     whole = [int(text) for text in texts if re.fullmatch("-?[0-9]+", text)]
     limits = (-(2**63), 2**63), (0, 2**64)
-    is_integer = len(whole) == len(texts) and any(low <= min(whole) and max(whole) < high for low, high in limits)
+    is_integer = len(whole) == len(texts) and any(
+        low <= min(whole) and max(whole) < high for low, high in limits
+    )
     is_rounded = not is_integer and any(int(float(number)) != number for number in whole)
     status, source = outcome(lambda: gl.csv(paths, bad_lines=("raise", "keep")[rng.integers(2)]))
     assert (status == "refused") == is_rounded, f"{status}: {texts}: {source}"
@@ -138,7 +187,9 @@ def _numbers(rng: np.random.Generator, folder: Path) -> str:
         result = source.read(range(len(source)))["x"]
     assert result.dtype.kind in ("iu" if is_integer else "f"), f"{result.dtype}, of {texts}"
     expected = [int(text) if is_integer else float(text or "nan") for text in texts]
-    assert np.array_equal(result, np.array(expected, result.dtype), equal_nan=not is_integer), f"{result}, of {texts}"
+    assert np.array_equal(result, np.array(expected, result.dtype), equal_nan=not is_integer), (
+        f"{result}, of {texts}"
+    )
     return status
 
 
@@ -163,7 +214,9 @@ def _check_sound_lines(data: bytes, path: Path) -> None:
                 continue
             assert len(row) == len(COLUMNS), f"{row} is read: {result}"
             for name, text in zip(COLUMNS, row, strict=True):
-                assert _is_same(name, result[name].item(), text), f"{name}: {result[name]!r}, in the file {text!r}"
+                assert _is_same(name, result[name].item(), text), (
+                    f"{name}: {result[name]!r}, in the file {text!r}"
+                )
 
 
 def _is_sound(row: list[str]) -> bool:
@@ -180,7 +233,8 @@ def _by_python(data: bytes) -> list[list[str]] | None:
 
 
 def _rows_of(data: bytes) -> list[list[str]] | None:
-    """Return the rows behind the header; None where there is another one, or the module refuses them."""
+    """Return the rows behind the header; None where there is another one, or the module refuses
+    them."""
     try:
         header, *rows = csv.reader(io.StringIO(data.decode(), newline=""), strict=True)
     except (csv.Error, ValueError):

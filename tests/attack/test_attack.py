@@ -1,4 +1,5 @@
-"""The attack finds nothing, tries much, and would find what is planted; its long form is `make attack`."""
+"""The attack finds nothing, tries much, and would find what is planted; its long form is
+`make attack`."""
 
 from __future__ import annotations
 
@@ -66,18 +67,28 @@ from tests.core.fuzz import run
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="forks, /proc and limits of Linux"),
-    pytest.mark.timeout(120),  # `hunt` sets the timer of faulthandler, too, so that each test needs a new one
+    pytest.mark.timeout(
+        120
+    ),  # `hunt` sets the timer of faulthandler, too, so that each test needs a new one
 ]
 SECONDS = 100  # for all parts together, which with imports are more than two minutes
 SHORT_S = 0.2  # for each part, and at least one trial
-LONG = {"forks", "parsers", "natives"}  # they start many processes, the last one compiles what they run
-ALONE = {"interrupts", "endings"}  # signals and threads of other tests would disturb them: a process of their own
+LONG = {
+    "forks",
+    "parsers",
+    "natives",
+}  # they start many processes, the last one compiles what they run
+ALONE = {
+    "interrupts",
+    "endings",
+}  # signals and threads of other tests would disturb them: a process of their own
 SEED = 20_000  # always the same: new ones are for `make attack`
 
 
 @pytest.fixture
 def findings_folder(tmp_path, monkeypatch):
-    """Keep what is found with the test, and not where findings lie that somebody has to look at; end with the first."""
+    """Keep what is found with the test, and not where findings lie that somebody has to look at;
+    end with the first."""
     monkeypatch.setattr(hunt, "FINDINGS_FOLDER", tmp_path)
     monkeypatch.setattr(hunt, "MOST_FINDINGS", 1)
     monkeypatch.setenv("GPULOAD_ATTACK_KEPT", str(tmp_path))
@@ -86,7 +97,11 @@ def findings_folder(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("part", [part for part in PARTS if part not in LONG])
 def test_a_short_attack_finds_nothing(findings_folder, part):
-    attack = partial(run_part, part) if part in ALONE else importlib.import_module(f"tests.attack.{part}").attack
+    attack = (
+        partial(run_part, part)
+        if part in ALONE
+        else importlib.import_module(f"tests.attack.{part}").attack
+    )
 
     report = attack(SHORT_S, SEED)
 
@@ -111,7 +126,12 @@ def test_an_attack_of_some_seconds_finds_nothing(part):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "message"),
-    [("error", "KeyError"), ("crash", "SIGSEGV"), ("hang", "Timeout"), ("memory", "memory grew by")],
+    [
+        ("error", "KeyError"),
+        ("crash", "SIGSEGV"),
+        ("hang", "Timeout"),
+        ("memory", "memory grew by"),
+    ],
 )
 def test_whatever_a_trial_does_is_a_finding_with_its_seed_and_the_attack_goes_on(
     monkeypatch, findings_folder, fault, message
@@ -127,7 +147,9 @@ def test_whatever_a_trial_does_is_a_finding_with_its_seed_and_the_attack_goes_on
     assert report.tried > 5
 
 
-def test_the_status_of_the_command_says_whether_anything_was_found(monkeypatch, findings_folder, capsys):
+def test_the_status_of_the_command_says_whether_anything_was_found(
+    monkeypatch, findings_folder, capsys
+):
     monkeypatch.setenv(planted.FAULT, "error")
 
     status = main(["--only", "planted", "--seconds", "0.2", "--seed", "7"])
@@ -162,12 +184,19 @@ def _repeating(real):
     return deliver
 
 
-Header = importlib.import_module("gpuload.formats.idx").Header  # the package has a function of that name
+Header = importlib.import_module(
+    "gpuload.formats.idx"
+).Header  # the package has a function of that name
 
 # What is put in the place of what, for which part; each must be found in three seconds.
 FAULTS = {
     "a parser that raises KeyError": (npy, npyheader, "_shape", lambda real: _key_error),
-    "rows that begin one byte too late": (npy, npyheader, "_header_text", lambda real: _later(real)),
+    "rows that begin one byte too late": (
+        npy,
+        npyheader,
+        "_header_text",
+        lambda real: _later(real),
+    ),
     "a file that is cut without a word": (
         fixed,
         importlib.import_module("gpuload.formats.fixed.source"),
@@ -183,18 +212,48 @@ FAULTS = {
     ),
     "a state that begins anew": (states, states_module, "_count", lambda real: lambda *_: 0),
     "a wildcard that leaves out a file": (paths, files, "_wildcard", _with_one_less),
-    "a record said to be one byte too late": (tfrecord, TFRecordLeaf, "origin", lambda real: _one_late(real)),
-    "an IDX file read from one byte too late": (idx, Header, "offset_bytes", lambda real: _one_more(real)),
-    "an array of an archive that is the other one": (npz, npz_source, "_by_name", lambda real: _swapped(real)),
+    "a record said to be one byte too late": (
+        tfrecord,
+        TFRecordLeaf,
+        "origin",
+        lambda real: _one_late(real),
+    ),
+    "an IDX file read from one byte too late": (
+        idx,
+        Header,
+        "offset_bytes",
+        lambda real: _one_more(real),
+    ),
+    "an array of an archive that is the other one": (
+        npz,
+        npz_source,
+        "_by_name",
+        lambda real: _swapped(real),
+    ),
     "a table whose rows are turned around": (
         tables,
         rows,
         "_fill_missing",
         lambda real: lambda *passed_arguments: real(*passed_arguments)[::-1],
     ),
-    "an integer that a float rounds": (tables, parse, "is_rounded", lambda real: lambda text: False),
-    "a member of a tar archive that begins one byte too late": (tars, tar, "walk", lambda real: _members_later(real)),
-    "a link that has the bytes of the first member": (archives, grouping, "_target_of", lambda real: _first_member),
+    "an integer that a float rounds": (
+        tables,
+        parse,
+        "is_rounded",
+        lambda real: lambda text: False,
+    ),
+    "a member of a tar archive that begins one byte too late": (
+        tars,
+        tar,
+        "walk",
+        lambda real: _members_later(real),
+    ),
+    "a link that has the bytes of the first member": (
+        archives,
+        grouping,
+        "_target_of",
+        lambda real: _first_member,
+    ),
     "a column of Parquet or Arrow whose rows are turned around": (
         columns,
         columnar,
@@ -225,7 +284,12 @@ FAULTS = {
         "chunk_places",
         lambda real: lambda *arguments: real(*arguments)[:-1],
     ),
-    "a substitute that is drawn anew each time": (damage, Damage, "substitute", lambda real: _by_chance),
+    "a substitute that is drawn anew each time": (
+        damage,
+        Damage,
+        "substitute",
+        lambda real: _by_chance,
+    ),
     "a kept file that is believed": (derived, keptfile, "compare", lambda real: lambda *_: None),
     "an interrupted conversion that counts as one that failed": (
         bridges,
@@ -264,7 +328,11 @@ def _turned(values):
 
 def _turned_if_encoded(array, values):
     is_encoded = str(array.type).startswith(("dictionary<", "run_end_encoded<"))
-    return values.take(list(range(len(values)))[::-1]) if is_encoded and "view" not in str(values.type) else values
+    return (
+        values.take(list(range(len(values)))[::-1])
+        if is_encoded and "view" not in str(values.type)
+        else values
+    )
 
 
 def _one_late(real):

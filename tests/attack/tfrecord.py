@@ -1,4 +1,5 @@
-"""TFRecord files, sound and damaged: the values of protobuf, what has another checksum refused, nothing else lost."""
+"""TFRecord files, sound and damaged: the values of protobuf, what has another checksum refused,
+nothing else lost."""
 
 from __future__ import annotations
 
@@ -27,7 +28,9 @@ def trial(rng: np.random.Generator, folder: Path) -> str:
     """Write a file, damage it or the messages in it, and read it."""
     payloads = [messages.example(rng) for _ in range(rng.integers(1, 30))]
     for number in range(len(payloads)):
-        if rng.random() < 0.2:  # a message that is damaged before it is written, so that its checksum is right
+        if (
+            rng.random() < 0.2
+        ):  # a message that is damaged before it is written, so that its checksum is right
             payloads[number] = mutated(payloads[number], rng, most=2)
     data = b"".join(map(messages.framed, payloads))
     if rng.random() < 0.5:
@@ -58,30 +61,46 @@ def _check_record(source: Any, number: int, payload: bytes | None) -> None:
     if status == "refused":
         assert isinstance(result, RecordError), f"record {number}: {result!r}"
         is_one = expected is not None and len(expected["b"]) == 1  # "bytes" is one value
-        is_cut = "a number of more than 64 bits" in result.what or "a number that does not end" in result.what
+        is_cut = (
+            "a number of more than 64 bits" in result.what
+            or "a number that does not end" in result.what
+        )
         # Of a number of ten bytes and more than 64 bits protobuf takes 64; here it is refused.
         assert not is_one or is_cut, f"record {number} is refused: {result}"
         return
     assert payload is not None, f"record {number} is damaged, and read"
     if expected is None:  # protobuf refuses keys that are no UTF-8, which are not ours to read
         return
-    assert result["i"].tolist() == expected["i"], f"record {number}: {result}, by protobuf {expected}"
+    assert result["i"].tolist() == expected["i"], (
+        f"record {number}: {result}, by protobuf {expected}"
+    )
     assert np.array_equal(result["f"], np.array(expected["f"], np.float32), equal_nan=True), (
         f"record {number}: {result}"
     )
-    assert [result["b"].tobytes()] == expected["b"], f"record {number}: {result}, by protobuf {expected}"
+    assert [result["b"].tobytes()] == expected["b"], (
+        f"record {number}: {result}, by protobuf {expected}"
+    )
 
 
 def _check_loader(source: Any, rng: np.random.Generator) -> None:
     """Check that a loader replaces just what cannot be read."""
-    broken = {number for number in range(len(source)) if outcome(lambda n=number: source[n])[0] == "refused"}
+    broken = {
+        number
+        for number in range(len(source))
+        if outcome(lambda n=number: source[n])[0] == "refused"
+    }
     if len(broken) * 2 > len(source):
         return
     size = int(rng.integers(1, 9))
-    with gl.Loader(source, size, on_error="replace", max_bad=1, device="cpu", num_threads=2) as load:
+    with gl.Loader(
+        source, size, on_error="replace", max_bad=1, device="cpu", num_threads=2
+    ) as load:
         rows = []
         for batch in load:
-            rows += [(int(record), fields) for record, *fields in zip(batch.records, *batch.values(), strict=True)]
+            rows += [
+                (int(record), fields)
+                for record, *fields in zip(batch.records, *batch.values(), strict=True)
+            ]
         assert {bad.record for bad in load.bad_records()} == broken
     assert len(rows) == len(source)
     for plan, (record, fields) in enumerate(rows):
@@ -92,7 +111,8 @@ def _check_loader(source: Any, rng: np.random.Generator) -> None:
 
 
 def _check_listed(value: Any, data: bytes, expected: list[bytes | None], is_whole: bool) -> None:
-    """Check that ``gpuload.check`` lists each record with another checksum, and where the file breaks off."""
+    """Check that ``gpuload.check`` lists each record with another checksum, and where the file
+    breaks off."""
     try:
         entries = list(gl.check(value, num_threads=1))
     except GpuloadError as error:

@@ -22,7 +22,26 @@ from tests.attack.mutate import mutated
 
 DTYPES = ("u1", "<f4", ">i2", "<i8", "?")
 MOST_RECORDS = 40
-VALUES = (0, 1, 2, 3, -1, 1000, 10**11, 2**63, 2.5, None, True, "x", "", "<f8", [], [2], {}, {"name": "bytes"})
+VALUES = (
+    0,
+    1,
+    2,
+    3,
+    -1,
+    1000,
+    10**11,
+    2**63,
+    2.5,
+    None,
+    True,
+    "x",
+    "",
+    "<f8",
+    [],
+    [2],
+    {},
+    {"name": "bytes"},
+)
 
 
 def attack(seconds: float, seed: int) -> Report:
@@ -47,8 +66,14 @@ def trial(rng: np.random.Generator, folder: Path) -> str:
 def _damage(rng: np.random.Generator, root: Path) -> None:
     """Change, cut or remove a file of the group; in metadata one value may become another one."""
     paths = sorted(path for path in root.rglob("*") if path.is_file())
-    metadata = [path for path in paths if path.read_bytes()[:1] == b"{" and json.loads(path.read_bytes())]
-    path = metadata[rng.integers(len(metadata))] if rng.random() < 0.5 else paths[rng.integers(len(paths))]
+    metadata = [
+        path for path in paths if path.read_bytes()[:1] == b"{" and json.loads(path.read_bytes())
+    ]
+    path = (
+        metadata[rng.integers(len(metadata))]
+        if rng.random() < 0.5
+        else paths[rng.integers(len(paths))]
+    )
     if rng.random() < 0.1:
         path.unlink()
     elif path in metadata and rng.random() < 0.7:
@@ -81,15 +106,21 @@ def _compare(root: Path, is_sound: bool) -> str:
         own_names = read_by_gpuload(source.describe())
         for name in source.spec.names:
             count = min(len(source), MOST_RECORDS)
-            results[name] = outcome(lambda name=name, count=count: source.read(range(count), fields=name)[name])
-            status, values = outcome_of_any(lambda name=name, count=count: _by_zarr(root, name)[:count])
+            results[name] = outcome(
+                lambda name=name, count=count: source.read(range(count), fields=name)[name]
+            )
+            status, values = outcome_of_any(
+                lambda name=name, count=count: _by_zarr(root, name)[:count]
+            )
             if status == "read":
                 expected[name] = values
     for name, (status, values) in results.items():
         if status == "refused":
             assert not is_sound, f"{name} of a sound group is refused: {values}"
         elif name in expected and (is_sound or name in own_names):
-            assert is_equal(values, expected[name]), f"{name}: {values!r}, by zarr {expected[name]!r}"
+            assert is_equal(values, expected[name]), (
+                f"{name}: {values!r}, by zarr {expected[name]!r}"
+            )
     return say([status for status, _ in results.values()], len(expected))
 
 
@@ -106,12 +137,17 @@ def _write(rng: np.random.Generator, root: Path) -> None:
     version, count = int(rng.integers(2, 4)), int(rng.integers(1, MOST_RECORDS))
     group = zarr.open_group(str(root), mode="w", zarr_format=version)
     for name in "abc"[: rng.integers(1, 4)]:
-        dtype, shape = np.dtype(str(rng.choice(DTYPES))), (count, *rng.integers(1, 5, rng.integers(3)).tolist())
+        dtype, shape = (
+            np.dtype(str(rng.choice(DTYPES))),
+            (count, *rng.integers(1, 5, rng.integers(3)).tolist()),
+        )
         values = rng.integers(0, 2 if dtype == "?" else 100, shape).astype(dtype)
         chunks = tuple(int(rng.integers(1, length + 1)) for length in shape)
         options: dict[str, Any] = {"compressors": None} if rng.random() < 0.3 else {}
         if version == 3 and rng.random() < 0.6:
-            options["compressors"] = (BloscCodec(), GzipCodec(), ZstdCodec(checksum=True))[rng.integers(3)]
+            options["compressors"] = (BloscCodec(), GzipCodec(), ZstdCodec(checksum=True))[
+                rng.integers(3)
+            ]
         if version == 3 and rng.random() < 0.3:
             options["shards"] = tuple(2 * step for step in chunks)
         group.create_array(name, shape=shape, chunks=chunks, dtype=dtype, **options)[...] = values

@@ -1,4 +1,5 @@
-"""What holds for every bridge that hands out tensors: the loader's batches, shared, safe, and errors as themselves."""
+"""What holds for every bridge that hands out tensors: the loader's batches, shared, safe, and
+errors as themselves."""
 
 from __future__ import annotations
 
@@ -25,7 +26,9 @@ from gpuload.spec import Field, Spec
 from tests.threads import none_left, threads, until
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # or JAX takes most of a GPU when it first sees it
+os.environ.setdefault(
+    "XLA_PYTHON_CLIENT_PREALLOCATE", "false"
+)  # or JAX takes most of a GPU when it first sees it
 ROOT = Path(__file__).parents[2]
 FRAMEWORKS = ("tensorflow", "torch", "jax")
 KINDS = {"tensorflow": "a tf.Tensor", "torch": "a torch.Tensor", "jax": "a jax.Array"}
@@ -68,12 +71,18 @@ def test_batches_come_in_order_as_output_arranges_them(tensors: Any) -> None:
     batches = list(tensors(loader_of()))
 
     assert [len(batch) for batch in batches] == [2, 2, 2]
-    np.testing.assert_array_equal(np.concatenate([np.asarray(images) for images, _ in batches]), IMAGES)
+    np.testing.assert_array_equal(
+        np.concatenate([np.asarray(images) for images, _ in batches]), IMAGES
+    )
     assert labels_of(batches) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
 
 
-def test_a_nest_keeps_its_lists_and_dicts_and_a_field_in_two_places_is_one_tensor(tensors: Any) -> None:
-    batch = next(iter(tensors(loader_of({"inputs": ["image", {"again": "image"}], "target": "label"})))).output
+def test_a_nest_keeps_its_lists_and_dicts_and_a_field_in_two_places_is_one_tensor(
+    tensors: Any,
+) -> None:
+    batch = next(
+        iter(tensors(loader_of({"inputs": ["image", {"again": "image"}], "target": "label"})))
+    ).output
 
     assert batch["inputs"][1]["again"] is batch["inputs"][0]
     np.testing.assert_array_equal(np.asarray(batch["inputs"][0]), IMAGES[:4])
@@ -81,7 +90,9 @@ def test_a_nest_keeps_its_lists_and_dicts_and_a_field_in_two_places_is_one_tenso
 
 
 def test_a_batch_is_that_of_the_loader(tensors: Any) -> None:
-    shards = [loader_of(None, batch_size=2, num_shards=3, shard_id=i, last_batch="pad") for i in range(3)]
+    shards = [
+        loader_of(None, batch_size=2, num_shards=3, shard_id=i, last_batch="pad") for i in range(3)
+    ]
     batches = [batch for shard in shards for batch in tensors(shard)]
 
     valid = [record for batch in batches for record in batch.records[batch.valid].tolist()]
@@ -107,7 +118,10 @@ def test_each_loop_is_the_next_epoch_and_goes_on_where_one_was_left(tensors: Any
 
 
 def test_the_state_of_the_batches_goes_on_in_another_loop(tensors: Any) -> None:
-    first_part, whole = tensors(loader_of(shuffle=True)), labels_of(loader_of(shuffle=True).epoch(0))
+    first_part, whole = (
+        tensors(loader_of(shuffle=True)),
+        labels_of(loader_of(shuffle=True).epoch(0)),
+    )
     next(iter(first_part))
     state = json.loads(json.dumps(first_part.state_dict()))
 
@@ -120,7 +134,9 @@ def test_the_state_of_the_batches_goes_on_in_another_loop(tensors: Any) -> None:
 
 
 @pytest.mark.parametrize("num_taken", [0, 2])
-def test_a_loop_that_began_before_a_state_was_loaded_goes_on_there(tensors: Any, num_taken: int) -> None:
+def test_a_loop_that_began_before_a_state_was_loaded_goes_on_there(
+    tensors: Any, num_taken: int
+) -> None:
     batches, whole = tensors(loader_of(shuffle=True)), labels_of(loader_of(shuffle=True).epoch(3))
     loop = iter(batches)
     for _ in range(num_taken):
@@ -155,7 +171,10 @@ def test_a_tensor_is_the_memory_of_the_batch(framework: str, tensors: Any) -> No
     tensor = batches._convert(array)
 
     assert address(framework, tensor) == array.ctypes.data
-    assert (batches.loader.stats()["tensors_shared"], batches.loader.stats()["tensors_copied"]) == (1, 0)
+    assert (batches.loader.stats()["tensors_shared"], batches.loader.stats()["tensors_copied"]) == (
+        1,
+        0,
+    )
 
 
 def test_of_all_batches_every_tensor_is_shared(tensors: Any) -> None:
@@ -170,14 +189,18 @@ def test_kept_tensors_hold_what_they_were_after_the_loader_is_gone(tensors: Any)
     loader = loader_of(shuffle=True, batch_size=1)
     batches = tensors(loader)
     held_batches = [pair for _ in range(10) for pair in batches]
-    for _ in range(3):  # more batches, which would be written over memory that was given back too early
+    for _ in range(
+        3
+    ):  # more batches, which would be written over memory that was given back too early
         list(batches)
     loader.close()
     del loader, batches
     gc.collect()
 
     with loader_of(shuffle=True, batch_size=1) as again:
-        for (image, label), batch in zip(held_batches, [batch for _ in range(10) for batch in again], strict=True):
+        for (image, label), batch in zip(
+            held_batches, [batch for _ in range(10) for batch in again], strict=True
+        ):
             np.testing.assert_array_equal(np.asarray(image), batch["image"])
             np.testing.assert_array_equal(np.asarray(label), batch["label"])
 
@@ -204,7 +227,9 @@ UNSHAREABLE = {
 
 
 @pytest.mark.parametrize("kind", UNSHAREABLE)
-def test_an_array_that_cannot_be_shared_is_copied_and_counted(kind: str, framework: str, tensors: Any) -> None:
+def test_an_array_that_cannot_be_shared_is_copied_and_counted(
+    kind: str, framework: str, tensors: Any
+) -> None:
     batches = tensors(loader_of())
     array = UNSHAREABLE[kind]()
     if array.flags.writeable:
@@ -244,13 +269,19 @@ def test_nothing_stays_behind_after_a_thousand_epochs(package: str, face: str) -
     command = [sys.executable, "-W", "ignore", "-c", EPOCHS, package, face]
 
     process = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}
+        command,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
 
     assert process.stdout.splitlines()[-1:] == ["[]"], process.stdout + process.stderr
 
 
-@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="open files are counted in /proc, which is not here")
+@pytest.mark.skipif(
+    not Path("/proc/self/fd").exists(), reason="open files are counted in /proc, which is not here"
+)
 @pytest.mark.parametrize(("package", "face"), FACES)
 def test_no_thread_and_no_file_stays_behind_after_some_epochs(package: str, face: str) -> None:
     pytest.importorskip(package)
@@ -266,7 +297,9 @@ def test_no_thread_and_no_file_stays_behind_after_some_epochs(package: str, face
 
     before = count_after(3)  # what is loaded once in a process stays
 
-    assert until(lambda: all(now <= then for now, then in zip(count_after(20), before, strict=True)))
+    assert until(
+        lambda: all(now <= then for now, then in zip(count_after(20), before, strict=True))
+    )
 
 
 # what goes wrong
@@ -278,7 +311,9 @@ def fails_at_six(label: Any) -> Any:
     return label
 
 
-def test_an_error_of_an_op_comes_as_itself_at_its_step_and_the_next_call_goes_on_behind_it(tensors: Any) -> None:
+def test_an_error_of_an_op_comes_as_itself_at_its_step_and_the_next_call_goes_on_behind_it(
+    tensors: Any,
+) -> None:
     loader = loader_of("label", batch_size=2, ops=[gl.ops.Python(fails_at_six, on="label")])
     batches = iter(tensors(loader))
     values = [np.asarray(next(batches)[0]).tolist() for _ in range(3)]
@@ -286,7 +321,10 @@ def test_an_error_of_an_op_comes_as_itself_at_its_step_and_the_next_call_goes_on
     with pytest.raises(KeyError, match="the user's own error"):
         next(batches)
 
-    assert (loader.position.epoch, loader.position.step) == (0, 3)  # a state begins with the failed step again
+    assert (loader.position.epoch, loader.position.step) == (
+        0,
+        3,
+    )  # a state begins with the failed step again
     assert np.asarray(next(batches)[0]).tolist() == [8, 9]
     assert values == [[0, 1], [2, 3], [4, 5]]
 
@@ -295,7 +333,8 @@ def test_an_error_of_an_op_comes_as_itself_at_its_step_and_the_next_call_goes_on
 def test_what_breaks_off_the_conversion_of_a_batch_loses_no_step_of_a_state(
     tensors: Any, error: type[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whether a signal handler raised it or memory was short for a moment: the next call makes the same batch again."""
+    """Whether a signal handler raised it or memory was short for a moment: the next call makes the
+    same batch again."""
     loader, with_fields, calls = loader_of("label", batch_size=2), gl.Batch.with_fields, []
 
     def broken_off(batch: gl.Batch, convert: Any) -> gl.Batch:
@@ -331,7 +370,10 @@ def test_a_conversion_that_fails_by_itself_is_an_error_once_and_the_next_call_go
     values = [np.asarray(next(batches)[0]).tolist() for _ in range(2)]
     with pytest.raises(MemoryError):
         next(batches)
-    assert (loader.position.epoch, loader.position.step) == (0, 2)  # a state begins with the failed step again
+    assert (loader.position.epoch, loader.position.step) == (
+        0,
+        2,
+    )  # a state begins with the failed step again
     values += [np.asarray(labels).tolist() for (labels,) in batches]
 
     assert values == [[0, 1], [2, 3], [6, 7], [8, 9]]
@@ -343,7 +385,8 @@ def test_a_conversion_that_fails_by_itself_is_an_error_once_and_the_next_call_go
 def test_what_a_signal_handler_raises_while_tensors_are_made_loses_no_step(
     tensors: Any, shows: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Again and again if the traceback shows the handler; once a call of ``next`` if it does not."""
+    """Again and again if the traceback shows the handler; once a call of ``next`` if it does
+    not."""
     loader, with_fields, rings = loader_of("label", batch_size=2), gl.Batch.with_fields, []
 
     def ring(number: int, frame: Any) -> None:
@@ -363,7 +406,9 @@ def test_what_a_signal_handler_raises_while_tensors_are_made_loses_no_step(
         batches, values, num_interrupts = iter(tensors(loader)), [], 0
         for _ in range(11):
             try:
-                values += [np.asarray(labels).tolist() for (labels,) in itertools.islice(batches, 1)]
+                values += [
+                    np.asarray(labels).tolist() for (labels,) in itertools.islice(batches, 1)
+                ]
             except TimeoutError:
                 num_interrupts += 1
                 assert (loader.position.epoch, loader.position.step) == (0, 2)
@@ -377,7 +422,11 @@ def test_what_a_signal_handler_raises_while_tensors_are_made_loses_no_step(
 def test_an_error_of_a_reader_comes_as_itself_at_its_step(tensors: Any) -> None:
     def read(records: Any) -> dict[str, Any]:
         if 6 in records:
-            raise RecordError("numbers.bin, record 6: it is damaged", cause="a flipped bit", remedy="copy it again")
+            raise RecordError(
+                "numbers.bin, record 6: it is damaged",
+                cause="a flipped bit",
+                remedy="copy it again",
+            )
         return {"x": np.asarray(records, np.int32)}
 
     with none_left():
@@ -410,7 +459,8 @@ def leave(batches: Any, how: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "how", ["it is dropped", "an error of the model", "the loader is closed", "the iterator is closed"]
+    "how",
+    ["it is dropped", "an error of the model", "the loader is closed", "the iterator is closed"],
 )
 def test_a_loop_that_is_left_leaves_no_thread(how: str, tensors: Any) -> None:
     with none_left():
@@ -442,7 +492,9 @@ def test_a_field_that_has_no_tensor_is_refused_by_name_when_the_bridge_is_made(
     field, cause = REFUSED[kind]
     loader = SimpleNamespace(output=None, spec_out=Spec((field,)), device="cpu")
 
-    with pytest.raises(SpecError, match=rf"field 'x' .* cannot be {KINDS[framework]}[\s\S]*{cause}"):
+    with pytest.raises(
+        SpecError, match=rf"field 'x' .* cannot be {KINDS[framework]}[\s\S]*{cause}"
+    ):
         tensors(loader)
 
 
@@ -453,12 +505,16 @@ def test_a_field_that_is_not_handed_out_may_be_anything(tensors: Any) -> None:
 
 
 @pytest.mark.parametrize("package", FRAMEWORKS)
-def test_a_package_that_is_missing_is_named_with_its_extra(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_package_that_is_missing_is_named_with_its_extra(
+    package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in [name for name in sys.modules if name.startswith(f"gpuload.bridges.{package}")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, package, None)
 
-    with pytest.raises(MissingPackageError, match=rf"needs the package '{package}'[\s\S]*\[{package}\]"):
+    with pytest.raises(
+        MissingPackageError, match=rf"needs the package '{package}'[\s\S]*\[{package}\]"
+    ):
         importlib.import_module(f"gpuload.bridges.{package}")
 
 
@@ -508,7 +564,9 @@ def test_a_loader_that_is_that_shard_already_is_left_as_it_is() -> None:
 
 
 def test_a_loader_that_is_another_shard_is_refused() -> None:
-    with pytest.raises(SpecError, match=r"shard=\(0, 2\) of a loader that is shard 1 of 2[\s\S]*divided already"):
+    with pytest.raises(
+        SpecError, match=r"shard=\(0, 2\) of a loader that is shard 1 of 2[\s\S]*divided already"
+    ):
         common.sharded(loader_of(shard_id=1, num_shards=2), (0, 2), no_ranks)
 
 

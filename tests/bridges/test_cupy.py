@@ -1,4 +1,5 @@
-"""The CuPy bridge: a GPU's arrays and nothing else; on a GPU that is simulated, and on a real one where there is."""
+"""The CuPy bridge: a GPU's arrays and nothing else; on a GPU that is simulated, and on a real one
+where there is."""
 
 from __future__ import annotations
 
@@ -50,7 +51,10 @@ def test_batches_are_arrays_of_cupy_in_the_nest_of_output(cupy: Any) -> None:
 
 def test_what_a_stream_computes_of_a_batch_is_behind_what_makes_it(cupy: Any) -> None:
     sums = []
-    with on_gpu(batch_size=1, shuffle=True) as loader, cupy.cuda.Stream(non_blocking=True) as stream:
+    with (
+        on_gpu(batch_size=1, shuffle=True) as loader,
+        cupy.cuda.Stream(non_blocking=True) as stream,
+    ):
         batches = glcupy.tensors(loader)
         for _ in range(5):
             for image, _ in batches:
@@ -82,8 +86,12 @@ def test_a_shard_and_a_state_are_those_of_the_loader(cupy: Any) -> None:
         next(iter(batches))
 
         assert batches.loader.num_shards == 2
-        assert batches.state_dict() == loader_of(shuffle=True, shard_id=1, num_shards=2).state_dict(0, 1)
-        with pytest.raises(SpecError, match=r"CuPy does not know[\s\S]*shard=\(rank, number of processes\)"):
+        assert batches.state_dict() == loader_of(shuffle=True, shard_id=1, num_shards=2).state_dict(
+            0, 1
+        )
+        with pytest.raises(
+            SpecError, match=r"CuPy does not know[\s\S]*shard=\(rank, number of processes\)"
+        ):
             glcupy.tensors(loader, shard="auto")
         batches.loader.close()
 
@@ -101,7 +109,9 @@ def test_a_loader_on_the_cpu_is_refused_with_the_device_to_name() -> None:
 
 @pytest.mark.parametrize("dtype", ["U3", "S3", "M8[D]", "g"])
 def test_what_a_gpu_has_no_dtype_for_is_refused_by_name(dtype: str) -> None:
-    loader = SimpleNamespace(output=None, spec_out=Spec((Field("x", np.dtype(dtype), ()),)), device="gpu:0")
+    loader = SimpleNamespace(
+        output=None, spec_out=Spec((Field("x", np.dtype(dtype), ()),)), device="gpu:0"
+    )
 
     with pytest.raises(SpecError, match=r"field 'x' .* cannot be a cupy\.ndarray"):
         glcupy.tensors(loader)

@@ -47,16 +47,30 @@ def loader_of(**arguments: Any) -> gl.Loader:
     """A loader of 11 records, 4 a batch, shuffled."""
     return gl.Loader(
         gl.arrays(image=IMAGES, label=LABELS),
-        **{"batch_size": 4, "output": ("image", "label"), "shuffle": True, "seed": 5, "device": "cpu", **arguments},
+        **{
+            "batch_size": 4,
+            "output": ("image", "label"),
+            "shuffle": True,
+            "seed": 5,
+            "device": "cpu",
+            **arguments,
+        },
     )
 
 
 def pipeline(
-    loader: gl.Loader, graph: Any = None, *, name: str | None = None, draws: Any = None, **settings: Any
+    loader: gl.Loader,
+    graph: Any = None,
+    *,
+    name: str | None = None,
+    draws: Any = None,
+    **settings: Any,
 ) -> Any:
     """A pipeline of what `reader` makes, as it is or as ``graph`` changes it."""
 
-    @pipeline_def(**{"batch_size": loader.batch_size, "num_threads": 2, "device_id": None, **settings})
+    @pipeline_def(
+        **{"batch_size": loader.batch_size, "num_threads": 2, "device_id": None, **settings}
+    )
     def defined() -> Any:
         nodes = gldali.reader(loader, name=name, draws=draws)
         nodes = nodes if isinstance(nodes, tuple) else (nodes,)
@@ -68,7 +82,9 @@ def pipeline(
 def arrays(outputs: Any) -> list[Any]:
     """The outputs of a run, each an array or a list of arrays."""
     return [
-        np.asarray(output.as_tensor()) if output.is_dense_tensor() else list(map(np.asarray, output))
+        np.asarray(output.as_tensor())
+        if output.is_dense_tensor()
+        else list(map(np.asarray, output))
         for output in outputs
     ]
 
@@ -127,7 +143,11 @@ class Damaged(Source):
 
     def _resolve(self, numbers: Any) -> Any:
         if 6 in numbers:
-            raise RecordError("numbers.bin, record 6: it is damaged", cause="a flipped bit", remedy="copy it again")
+            raise RecordError(
+                "numbers.bin, record 6: it is damaged",
+                cause="a flipped bit",
+                remedy="copy it again",
+            )
         return self._whole.resolve(numbers)
 
 
@@ -135,7 +155,10 @@ def damaged_loader(**arguments: Any) -> gl.Loader:
     return gl.Loader(Damaged(), **{"batch_size": 2, "output": "x", "device": "cpu", **arguments})
 
 
-def photos(folder: Path, sizes: Any = ((40, 60), (64, 48), (33, 35), (80, 96), (50, 50), (41, 77), (64, 64))) -> Any:
+def photos(
+    folder: Path,
+    sizes: Any = ((40, 60), (64, 48), (33, 35), (80, 96), (50, 50), (41, 77), (64, 64)),
+) -> Any:
     """A source of JPEG files, each with a number as its label."""
     for number, (height, width) in enumerate(sizes):
         (folder / f"{number}.jpg").write_bytes(imagefiles.jpeg(height, width))
@@ -192,10 +215,14 @@ def test_every_dtype_of_dali_is_told_to_it_and_comes_out_as_it_was(name: str) ->
     ],
     ids=["text", "bytes", "dates", "complex"],
 )
-def test_a_field_that_dali_has_not_is_refused_when_the_pipeline_is_defined(values: Any, cause: str) -> None:
+def test_a_field_that_dali_has_not_is_refused_when_the_pipeline_is_defined(
+    values: Any, cause: str
+) -> None:
     loader = gl.Loader(gl.arrays(x=values, y=np.zeros(len(values))), batch_size=1, device="cpu")
 
-    with pytest.raises(SpecError, match=rf"field 'x'[\s\S]*cannot be a DataNode[\s\S]*{cause}[\s\S]*output="):
+    with pytest.raises(
+        SpecError, match=rf"field 'x'[\s\S]*cannot be a DataNode[\s\S]*{cause}[\s\S]*output="
+    ):
         pipeline(loader)
     pipeline(loader.replace(output="y"))
 
@@ -209,7 +236,9 @@ def test_a_field_whose_rank_varies_is_refused(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_axes_that_are_known_are_the_layout(tmp_path: Path) -> None:
-    loader = gl.Loader(photos(tmp_path), 3, ops=[gl.ops.Decode(), gl.ops.Resize(8, 8)], device="cpu")
+    loader = gl.Loader(
+        photos(tmp_path), 3, ops=[gl.ops.Decode(), gl.ops.Resize(8, 8)], device="cpu"
+    )
 
     images, labels = pipeline(loader).run()
 
@@ -220,9 +249,16 @@ def test_axes_that_are_known_are_the_layout(tmp_path: Path) -> None:
 def test_images_of_different_sizes_and_ragged_values_are_lists(tmp_path: Path) -> None:
     (tmp_path / "rows").mkdir()
     for number in range(5):
-        np.save(tmp_path / "rows" / f"{number}.npy", np.arange(number * 2, dtype=np.float32).reshape(number, 2))
-    rows = gl.Loader(gl.npy(tmp_path / "rows" / "*.npy", record="file"), batch_size=3, output="x", device="cpu")
-    image_loader = gl.Loader(photos(tmp_path), batch_size=4, ops=[gl.ops.Decode()], output="image", device="cpu")
+        np.save(
+            tmp_path / "rows" / f"{number}.npy",
+            np.arange(number * 2, dtype=np.float32).reshape(number, 2),
+        )
+    rows = gl.Loader(
+        gl.npy(tmp_path / "rows" / "*.npy", record="file"), batch_size=3, output="x", device="cpu"
+    )
+    image_loader = gl.Loader(
+        photos(tmp_path), batch_size=4, ops=[gl.ops.Decode()], output="image", device="cpu"
+    )
 
     for loader in (rows, image_loader):
         (batches,) = runs(pipeline(loader))
@@ -245,7 +281,9 @@ def test_encoded_images_are_decoded_by_the_pipeline_of_the_user(tmp_path: Path) 
             np.testing.assert_array_equal(image, expectation)
 
 
-def test_a_pipeline_on_the_cpu_reads_the_memory_of_the_loader(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pipeline_on_the_cpu_reads_the_memory_of_the_loader(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     loader_addresses: list[int] = []
     dali_addresses: list[int] = []
     values = columns.Columns.values
@@ -265,7 +303,9 @@ def test_a_pipeline_on_the_cpu_reads_the_memory_of_the_loader(monkeypatch: pytes
     assert dali_addresses == loader_addresses
 
 
-@pytest.mark.parametrize("graph", [None, lambda x, y: (fn.reshape(x, shape=[6]), fn.copy(y))], ids=["as it is", "view"])
+@pytest.mark.parametrize(
+    "graph", [None, lambda x, y: (fn.reshape(x, shape=[6]), fn.copy(y))], ids=["as it is", "view"]
+)
 def test_all_outputs_hold_what_they_were_while_further_batches_come(graph: Any) -> None:
     loader = loader_of(batch_size=1)
     pipe = pipeline(loader, graph, prefetch_queue_depth=3)
@@ -311,7 +351,9 @@ def test_order_and_position_are_the_same_with_every_executor_of_dali(settings: A
     assert positions == [(0, 1), (0, 2), (0, 3), (1, 0), (1, 1), (1, 2), (1, 3), (2, 0)]
 
 
-def test_a_reader_may_be_called_where_dali_rewrites_functions(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_may_be_called_where_dali_rewrites_functions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     callers, current = [], nodes.current_pipeline
 
     def noted(loader: gl.Loader) -> Any:
@@ -323,7 +365,7 @@ def test_a_reader_may_be_called_where_dali_rewrites_functions(monkeypatch: pytes
     @pipeline_def(batch_size=4, num_threads=2, device_id=None, enable_conditionals=True)
     def defined(loader: gl.Loader) -> Any:
         images, labels, flip = gldali.reader(loader, draws={"flip": gldali.coin_flip(0.5)})
-        if flip:  # noqa: SIM108  DALI knows no conditional expressions
+        if flip:
             images = -images
         else:
             images = images + 0
@@ -340,7 +382,9 @@ def test_a_reader_may_be_called_where_dali_rewrites_functions(monkeypatch: pytes
 
 
 def test_fields_and_draws_need_not_be_used() -> None:
-    pipe = pipeline(loader_of(), lambda images, labels, number: labels, draws={"number": gldali.uniform(0, 1)})
+    pipe = pipeline(
+        loader_of(), lambda images, labels, number: labels, draws={"number": gldali.uniform(0, 1)}
+    )
 
     assert labels_of(pipe, 2) == expected(2)
 
@@ -366,7 +410,10 @@ def test_a_state_saved_at_any_step_goes_on_with_the_next_one_exactly(depth: int)
         later = loader_of()
         later.load_state_dict(state)
         num_steps = 3 * state["epoch"] + state["step"]
-        assert flat(labels_of(pipeline(later, prefetch_queue_depth=depth), 3))[: 6 - num_steps] == labels[num_steps:]
+        assert (
+            flat(labels_of(pipeline(later, prefetch_queue_depth=depth), 3))[: 6 - num_steps]
+            == labels[num_steps:]
+        )
 
 
 def test_a_run_goes_on_with_another_batch_size_and_number_of_shards() -> None:
@@ -385,7 +432,9 @@ def test_a_run_goes_on_with_another_batch_size_and_number_of_shards() -> None:
 
     valid = flat(labels) + flat(rest)
     assert sorted(set(valid)) == list(range(11))
-    assert len(valid) == 12  # of an odd number of records the second shard has one again: last_batch="partial"
+    assert (
+        len(valid) == 12
+    )  # of an odd number of records the second shard has one again: last_batch="partial"
 
 
 def test_a_pipeline_that_is_left_in_mid_epoch_leaves_the_loader_there_for_the_next_one() -> None:
@@ -394,7 +443,11 @@ def test_a_pipeline_that_is_left_in_mid_epoch_leaves_the_loader_there_for_the_ne
     first = np.asarray(pipe.run()[1].as_tensor()).tolist()
     del pipe
 
-    assert [[first], *labels_of(pipeline(loader), 2)] == [[expected(1)[0][0]], expected(1)[0][1:], expected(2)[1]]
+    assert [[first], *labels_of(pipeline(loader), 2)] == [
+        [expected(1)[0][0]],
+        expected(1)[0][1:],
+        expected(2)[1],
+    ]
 
 
 def test_a_state_that_is_loaded_after_the_pipeline_read_ahead_is_an_error_that_says_so() -> None:
@@ -404,7 +457,10 @@ def test_a_state_that_is_loaded_after_the_pipeline_read_ahead_is_an_error_that_s
     loader.load_state_dict(loader.state_dict(3, 1))
 
     for _ in range(2):
-        with pytest.raises(SpecError, match=r"is at epoch 3, step 1[\s\S]*left it at epoch 0, step 1[\s\S]*before the"):
+        with pytest.raises(
+            SpecError,
+            match=r"is at epoch 3, step 1[\s\S]*left it at epoch 0, step 1[\s\S]*before the",
+        ):
             pipe.run()
     assert (loader.position.epoch, loader.position.step) == (3, 1)
     assert labels_of(pipeline(loader))[0] == expected(4)[3][1:]
@@ -481,7 +537,9 @@ def torch_iterator(*args: Any, **arguments: Any) -> Any:
 
 @pytest.mark.parametrize("last_batch", ["partial", "drop", "pad"])
 @pytest.mark.parametrize("auto_reset", [True, False])
-def test_an_iterator_without_reader_name_ends_where_the_loader_does(last_batch: str, auto_reset: bool) -> None:
+def test_an_iterator_without_reader_name_ends_where_the_loader_does(
+    last_batch: str, auto_reset: bool
+) -> None:
     loader = loader_of(last_batch=last_batch)
     batches = torch_iterator(pipeline(loader), auto_reset=auto_reset)
 
@@ -525,13 +583,18 @@ WANTED = {  # of 11 records by 4: what comes out as the last batch
 }
 
 
-@pytest.mark.parametrize(("last_batch", "policy"), WANTED, ids=lambda value: getattr(value, "name", value))
+@pytest.mark.parametrize(
+    ("last_batch", "policy"), WANTED, ids=lambda value: getattr(value, "name", value)
+)
 def test_with_reader_name_the_policy_of_the_iterator_says_what_becomes_of_a_partial_batch(
     last_batch: str, policy: Any
 ) -> None:
     loader = loader_of(last_batch=last_batch)
     batches = torch_iterator(
-        pipeline(loader, name="Reader"), reader_name="Reader", last_batch_policy=policy, auto_reset=True
+        pipeline(loader, name="Reader"),
+        reader_name="Reader",
+        last_batch_policy=policy,
+        auto_reset=True,
     )
     num_steps, sizes = WANTED[last_batch, policy]
 
@@ -554,21 +617,33 @@ def test_shards_with_reader_name_take_as_many_steps_and_visit_every_record_as_th
     dropped = "drop" if policy == LastBatchPolicy.DROP else "partial"
     labels, steps = [], set()
     for shard in range(num_shards):
-        loader = gl.Loader(source, 2, shard_id=shard, num_shards=num_shards, shuffle=True, device="cpu")
+        loader = gl.Loader(
+            source, 2, shard_id=shard, num_shards=num_shards, shuffle=True, device="cpu"
+        )
         batches = torch_iterator(
-            pipeline(loader, name="Reader"), reader_name="Reader", last_batch_policy=policy, auto_reset=True
+            pipeline(loader, name="Reader"),
+            reader_name="Reader",
+            last_batch_policy=policy,
+            auto_reset=True,
         )
         epochs = [[batch[0]["label"].tolist() for batch in batches] for _ in range(3)]
         steps |= {len(epoch) for epoch in epochs}
         labels += flat(epochs)
         for epoch, whole in zip(
-            epochs, [list(loader.replace(last_batch=dropped).epoch(n)) for n in range(3)], strict=True
+            epochs,
+            [list(loader.replace(last_batch=dropped).epoch(n)) for n in range(3)],
+            strict=True,
         ):
             expectation = [batch["label"][batch.valid].tolist() for batch in whole]
             if policy == LastBatchPolicy.FILL:
                 assert {len(batch) for batch in epoch} == {2}
-                epoch = [batch[: max(len(records), 1)] for batch, records in zip(epoch, expectation, strict=True)]
-                expectation = [records or batch for batch, records in zip(epoch, expectation, strict=True)]
+                epoch = [
+                    batch[: max(len(records), 1)]
+                    for batch, records in zip(epoch, expectation, strict=True)
+                ]
+                expectation = [
+                    records or batch for batch, records in zip(epoch, expectation, strict=True)
+                ]
             assert epoch == expectation
 
     assert len(steps) == 1
@@ -579,9 +654,14 @@ def test_shards_with_reader_name_take_as_many_steps_and_visit_every_record_as_th
 @pytest.mark.parametrize("policy", LastBatchPolicy, ids=lambda value: value.name)
 def test_several_pipelines_in_one_iterator_are_the_shards_of_one_order(policy: Any) -> None:
     def pipes() -> Any:
-        return [pipeline(loader_of(batch_size=2, shard_id=shard, num_shards=2), name="Reader") for shard in range(2)]
+        return [
+            pipeline(loader_of(batch_size=2, shard_id=shard, num_shards=2), name="Reader")
+            for shard in range(2)
+        ]
 
-    batches = torch_iterator(pipes(), reader_name="Reader", last_batch_policy=policy, auto_reset=True)
+    batches = torch_iterator(
+        pipes(), reader_name="Reader", last_batch_policy=policy, auto_reset=True
+    )
     expectation = [expected(2, batch_size=2, shard_id=shard, num_shards=2) for shard in range(2)]
 
     for number in range(2):
@@ -609,14 +689,18 @@ def test_dali_is_told_the_sizes_of_a_reader_that_has_a_name() -> None:
 
 @pytest.mark.parametrize("name", [None, "Other"])
 def test_a_reader_name_that_no_reader_has_is_an_error_with_both_remedies(name: str | None) -> None:
-    with pytest.raises(SpecError, match=r"reader\(loader, name='Reader'\), or leave reader_name= out"):
+    with pytest.raises(
+        SpecError, match=r"reader\(loader, name='Reader'\), or leave reader_name= out"
+    ):
         torch_iterator(pipeline(loader_of(), name=name), reader_name="Reader")
 
 
 def test_an_epoch_cannot_be_gone_on_with_in_the_middle_where_the_iterator_counts() -> None:
     loader = loader_of()
     loader.load_state_dict(loader.state_dict(2, 1))
-    with pytest.raises(SpecError, match=r"epoch 2, step 1[\s\S]*whole epochs only[\s\S]*leave out name="):
+    with pytest.raises(
+        SpecError, match=r"epoch 2, step 1[\s\S]*whole epochs only[\s\S]*leave out name="
+    ):
         pipeline(loader, name="Reader")
 
     loader.load_state_dict(loader.state_dict(2))
@@ -636,7 +720,9 @@ def test_the_ragged_iterator_of_pytorch_gives_lists(tmp_path: Path) -> None:
 
     for batch, expectation in zip(batches, loader.epoch(0), strict=True):
         assert batch[0]["label"].tolist() == expectation["label"].tolist()
-        assert [tuple(image.shape) for image in batch[0]["image"]] == [image.shape for image in expectation["image"]]
+        assert [tuple(image.shape) for image in batch[0]["image"]] == [
+            image.shape for image in expectation["image"]
+        ]
 
 
 def test_the_iterator_of_jax_gives_the_batches_of_the_loader() -> None:
@@ -646,7 +732,10 @@ def test_the_iterator_of_jax_gives_the_batches_of_the_loader() -> None:
     loader = loader_of()
     batches = DALIGenericIterator([pipeline(loader)], ["image", "label"], auto_reset=True)
     named = DALIGenericIterator(
-        [pipeline(loader_of(), name="Reader")], ["image", "label"], reader_name="Reader", auto_reset=True
+        [pipeline(loader_of(), name="Reader")],
+        ["image", "label"],
+        reader_name="Reader",
+        auto_reset=True,
     )
 
     for number, expectation in enumerate(expected(3)):
@@ -660,9 +749,15 @@ def test_a_dataset_of_dalis_tensorflow_plugin_says_what_to_use() -> None:
     tf = pytest.importorskip("tensorflow")
     plugin = pytest.importorskip("nvidia.dali.plugin.tf")
 
-    with tf.device("cpu:0"), pytest.raises(SpecError, match=r"TensorFlow plugin[\s\S]*gltf\.dataset\(loader"):
+    with (
+        tf.device("cpu:0"),
+        pytest.raises(SpecError, match=r"TensorFlow plugin[\s\S]*gltf\.dataset\(loader"),
+    ):
         plugin.experimental.DALIDatasetWithInputs(
-            pipeline=pipeline(loader_of()), batch_size=4, output_dtypes=(tf.float32, tf.int64), device_id=None
+            pipeline=pipeline(loader_of()),
+            batch_size=4,
+            output_dtypes=(tf.float32, tf.int64),
+            device_id=None,
         )
 
 
@@ -706,8 +801,12 @@ def flat_nodes(labels: Any, angle: Any, flip: Any) -> Any:
     return labels, angle, flip["horizontal"]
 
 
-def test_draws_do_not_depend_on_batch_size_shards_prefetch_or_resuming(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gl.ops.RandomFlip, "field_after", lambda self, field: field)  # labels are easier to look at
+def test_draws_do_not_depend_on_batch_size_shards_prefetch_or_resuming(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        gl.ops.RandomFlip, "field_after", lambda self, field: field
+    )  # labels are easier to look at
     whole = numbers_of()
 
     assert len(set(whole.values())) == 22
@@ -717,7 +816,11 @@ def test_draws_do_not_depend_on_batch_size_shards_prefetch_or_resuming(monkeypat
 
     later = loader_of(output="label")
     later.load_state_dict(later.state_dict(1, 2))
-    pipe = pipeline(later, flat_nodes, draws={"angle": gldali.uniform(-10, 10), "flip": gl.ops.RandomFlip(on="label")})
+    pipe = pipeline(
+        later,
+        flat_nodes,
+        draws={"angle": gldali.uniform(-10, 10), "flip": gl.ops.RandomFlip(on="label")},
+    )
     labels, angles, flips = arrays(pipe.run())
     rows = zip(labels.tolist(), angles.tolist(), flips.tolist(), strict=True)
     assert {(1, label): (angle, flip) for label, angle, flip in rows}.items() <= whole.items()
@@ -725,7 +828,12 @@ def test_draws_do_not_depend_on_batch_size_shards_prefetch_or_resuming(monkeypat
 
 def test_an_op_draws_what_it_would_draw_as_the_next_one_of_the_loader(tmp_path: Path) -> None:
     source, size = photos(tmp_path), (24, 20)
-    ops = [gl.ops.Decode(), gl.ops.RandomResizedCrop(*size), gl.ops.RandomFlip(vertical=True), gl.ops.RandomFlip()]
+    ops = [
+        gl.ops.Decode(),
+        gl.ops.RandomResizedCrop(*size),
+        gl.ops.RandomFlip(vertical=True),
+        gl.ops.RandomFlip(),
+    ]
     whole = gl.Loader(source, 3, shuffle=True, seed=8, ops=ops, executor="dali", device="cpu")
     encoded = gl.Loader(source, 3, shuffle=True, seed=8, device="cpu")
 
@@ -817,7 +925,9 @@ def test_a_coin_of_probability_0_and_1_always_shows_the_same() -> None:
 
 
 @pytest.mark.parametrize("depth", [1, 2, 4])
-def test_an_error_of_the_loader_is_raised_as_itself_at_its_step_and_reset_goes_on_behind_it(depth: int) -> None:
+def test_an_error_of_the_loader_is_raised_as_itself_at_its_step_and_reset_goes_on_behind_it(
+    depth: int,
+) -> None:
     loader, rows = damaged_loader(), []
     pipe = pipeline(loader, prefetch_queue_depth=depth)
 
@@ -878,7 +988,9 @@ def test_an_error_of_a_function_in_the_ops_of_the_loader_is_that_error() -> None
     assert any("gl.ops.Python" in note for note in caught.value.__notes__)
 
 
-def test_an_error_of_an_operator_of_dali_says_in_which_step_and_the_next_batch_comes(tmp_path: Path) -> None:
+def test_an_error_of_an_operator_of_dali_says_in_which_step_and_the_next_batch_comes(
+    tmp_path: Path,
+) -> None:
     photos(tmp_path)
     (tmp_path / "2.jpg").write_bytes(b"\xff\xd8 no image")
     loader = gl.Loader(gl.images(tmp_path, labels=np.arange(7)), batch_size=1, device="cpu")
@@ -961,7 +1073,8 @@ def test_what_is_no_loader_is_refused(function: Any, argument: Any) -> None:
 
 def test_the_batch_size_of_the_pipeline_is_that_of_the_loader() -> None:
     with pytest.raises(
-        SpecError, match=r"batch_size=8 with a loader of batch_size=4[\s\S]*batch_size=loader.batch_size"
+        SpecError,
+        match=r"batch_size=8 with a loader of batch_size=4[\s\S]*batch_size=loader.batch_size",
     ):
         pipeline(loader_of(), batch_size=8)
 
@@ -975,7 +1088,9 @@ def test_a_pipeline_has_one_reader() -> None:
 
 
 def test_a_pipeline_with_debug_is_refused() -> None:
-    @dali.pipeline.experimental.pipeline_def(batch_size=4, num_threads=1, device_id=None, debug=True)
+    @dali.pipeline.experimental.pipeline_def(
+        batch_size=4, num_threads=1, device_id=None, debug=True
+    )
     def defined() -> Any:
         return gldali.reader(loader_of())
 
@@ -993,7 +1108,9 @@ def test_loader_and_pipeline_are_on_one_gpu(monkeypatch: pytest.MonkeyPatch) -> 
     loader = loader_of()
     monkeypatch.setattr(loader, "device", "gpu:1")
 
-    with pytest.raises(DeviceError, match=r'device_id=0 with a loader on gpu:1[\s\S]*device="gpu:0"'):
+    with pytest.raises(
+        DeviceError, match=r'device_id=0 with a loader on gpu:1[\s\S]*device="gpu:0"'
+    ):
         pipeline(loader, device_id=0)
 
 
@@ -1056,7 +1173,10 @@ ENDS = {
     "the end of the script": ("", 0),
     "an exception": ("raise ValueError('in the model')", 1),
     "sys.exit": ("sys.exit(3)", 3),
-    "Ctrl-C in the training": ("print('ready', flush=True)\nwhile True: pipe.run()", -signal.SIGINT),
+    "Ctrl-C in the training": (
+        "print('ready', flush=True)\nwhile True: pipe.run()",
+        -signal.SIGINT,
+    ),
 }
 QUICK_ENDS = ("the end of the script", "Ctrl-C in the training")
 
@@ -1114,7 +1234,9 @@ def test_many_epochs_of_a_tiny_set_take_no_more_memory_threads_or_files(count: i
 
 
 def fed_by(batches: Any, *, parallel: bool = False, **settings: Any) -> Any:
-    @pipeline_def(**{"batch_size": batches.loader.batch_size, "num_threads": 2, "device_id": None, **settings})
+    @pipeline_def(
+        **{"batch_size": batches.loader.batch_size, "num_threads": 2, "device_id": None, **settings}
+    )
     def defined() -> Any:
         return tuple(fn.external_source(batches, **batches.arguments, parallel=parallel))
 
@@ -1150,14 +1272,18 @@ def test_batches_of_a_source_may_be_asked_for_in_any_order_and_end_for_ever() ->
             batches(types.BatchInfo(step, 1))
 
     expectation = expected(2)
-    assert results == {(epoch, step): expectation[epoch][step] for epoch in range(2) for step in range(3)}
+    assert results == {
+        (epoch, step): expectation[epoch][step] for epoch in range(2) for step in range(3)
+    }
 
 
 def test_a_source_has_draws(tmp_path: Path) -> None:
     loader = gl.Loader(photos(tmp_path), batch_size=3, device="cpu")
     draws = {"crop": gl.ops.RandomResizedCrop(8), "angle": gldali.uniform(0, 1)}
     pipe = pipeline(
-        loader, lambda jpegs, labels, crop, angle: (labels, crop["start"], crop["shape"], angle), draws=draws
+        loader,
+        lambda jpegs, labels, crop, angle: (labels, crop["start"], crop["shape"], angle),
+        draws=draws,
     )
 
     (by_reader,) = runs(pipe)
@@ -1168,7 +1294,9 @@ def test_a_source_has_draws(tmp_path: Path) -> None:
             np.testing.assert_array_equal(column, expectation)
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # DALI 2.4 does not close its sockets
+@pytest.mark.filterwarnings(
+    "ignore::pytest.PytestUnraisableExceptionWarning"
+)  # DALI 2.4 does not close its sockets
 @pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 def test_worker_processes_give_the_batches_of_a_source(tmp_path: Path) -> None:
     loader = gl.Loader(photos(tmp_path), batch_size=3, shuffle=True, device="cpu")
@@ -1205,7 +1333,9 @@ def test_a_source_goes_on_from_a_checkpoint_of_dali() -> None:
     pipe.run(), pipe.run()
     saved = pipe.checkpoint()
 
-    epochs = labels_of(fed_by(gldali.source(loader_of()), enable_checkpointing=True, checkpoint=saved), 2)
+    epochs = labels_of(
+        fed_by(gldali.source(loader_of()), enable_checkpointing=True, checkpoint=saved), 2
+    )
 
     assert epochs == [expected(2)[1][2:], expected(3)[2]]
 
@@ -1214,7 +1344,9 @@ def test_a_source_on_a_gpu_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     loader = loader_of()
     monkeypatch.setattr(loader, "device", "gpu:0")
 
-    with pytest.raises(DeviceError, match=r"worker processes[\s\S]*reader\(loader\) may be on a GPU"):
+    with pytest.raises(
+        DeviceError, match=r"worker processes[\s\S]*reader\(loader\) may be on a GPU"
+    ):
         gldali.source(loader)
 
 
@@ -1224,7 +1356,8 @@ def test_a_source_on_a_gpu_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_dali_is_given_plain_arrays_of_cupy_whose_memory_comes_back_behind_its_copy(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """DALI itself cannot run on the simulated device: what it is told, and what it does with it, is copied from it."""
+    """DALI itself cannot run on the simulated device: what it is told, and what it does with it, is
+    copied from it."""
     sim = simdevice.install(monkeypatch, seed=3)
     loader = loader_of(device="gpu", batch_size=3)
     dali_columns = columns.Columns(loader, {"angle": gldali.uniform(0, 1)})
@@ -1234,11 +1367,15 @@ def test_dali_is_given_plain_arrays_of_cupy_whose_memory_comes_back_behind_its_c
     with stream:
         for batch in loader.manual_epoch():
             images, labels, angles = dali_columns.values(batch)
-            assert type(images) is type(labels) is sim.cupy.ndarray  # DALI knows CuPy by the name of the class
+            assert (
+                type(images) is type(labels) is sim.cupy.ndarray
+            )  # DALI knows CuPy by the name of the class
             assert images.data.ptr == batch["image"].data.ptr
             assert isinstance(angles, np.ndarray)
             assert images.__cuda_array_interface__["shape"] == (len(angles), 3, 2)
-            copies.append((images.copy(), labels.copy()))  # queued on CuPy's current stream, as DALI's copy is
+            copies.append(
+                (images.copy(), labels.copy())
+            )  # queued on CuPy's current stream, as DALI's copy is
             del batch, images, labels
             gc.collect()
     stream.synchronize()
@@ -1259,7 +1396,9 @@ def test_a_loader_on_a_gpu_feeds_a_pipeline_on_that_gpu() -> None:
     with loader_of(batch_size=1) as whole:
         for _ in range(20):
             for batch in whole:
-                images, labels = (np.asarray(tensors.as_cpu().as_tensor()) for tensors in pipe.run())
+                images, labels = (
+                    np.asarray(tensors.as_cpu().as_tensor()) for tensors in pipe.run()
+                )
                 np.testing.assert_array_equal(images, batch["image"] + 1)
                 np.testing.assert_array_equal(labels, batch["label"])
             with pytest.raises(StopIteration):
@@ -1275,8 +1414,11 @@ def test_encoded_images_are_decoded_on_the_gpu(device: str, tmp_path: Path) -> N
     crop = gl.ops.RandomResizedCrop(24, 20)
 
     def graph(jpegs: Any, labels: Any, crop: Any) -> Any:
-        # Whole, as nvImageCodec 0.9.0 is reported to end the process at a region of a JPEG on a GPU.
-        images = fn.decoders.image(jpegs, device="mixed", jpeg_fancy_upsampling=True, hw_decoder_load=0.0)
+        # Whole, as nvImageCodec 0.9.0 is reported to end the process at a region of a JPEG on a
+        # GPU.
+        images = fn.decoders.image(
+            jpegs, device="mixed", jpeg_fancy_upsampling=True, hw_decoder_load=0.0
+        )
         return fn.resize(fn.slice(images, **crop, axes=[0, 1]), size=(24, 20)), labels.gpu()
 
     pipe = pipeline(loader, graph, draws={"crop": crop}, device_id=0)
@@ -1285,7 +1427,8 @@ def test_encoded_images_are_decoded_on_the_gpu(device: str, tmp_path: Path) -> N
         for batch in whole:
             images, labels = (np.asarray(tensors.as_cpu().as_tensor()) for tensors in pipe.run())
             assert labels.tolist() == batch["label"].tolist()
-            # nvJPEG is not libjpeg-turbo: on noise, the hardest image there is, its levels differ by a few.
+            # nvJPEG is not libjpeg-turbo: on noise, the hardest image there is, its levels differ
+            # by a few.
             assert np.abs(images.astype(int) - batch["image"]).mean() < 4
         with pytest.raises(StopIteration):
             pipe.run()
@@ -1298,7 +1441,9 @@ def test_encoded_images_are_decoded_on_the_gpu(device: str, tmp_path: Path) -> N
 def run_example(name: str, folder: Path, *arguments: str) -> list[str]:
     command = [sys.executable, str(ROOT / "examples" / f"{name}.py"), "photos", *arguments]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    process = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=110)
+    process = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=110
+    )
     assert process.returncode == 0, process.stderr
     return process.stdout.splitlines()
 
@@ -1325,7 +1470,10 @@ def test_the_example_that_was_moved_goes_on_exactly(tmp_path: Path) -> None:
     whole = epochs_of(run_example("dali_imagenet", tmp_path))
     (tmp_path / "photos.pt").unlink()
 
-    stopped, rest = run_example("dali_imagenet", tmp_path, "7"), run_example("dali_imagenet", tmp_path)
+    stopped, rest = (
+        run_example("dali_imagenet", tmp_path, "7"),
+        run_example("dali_imagenet", tmp_path),
+    )
 
     assert stopped[-1] == "stopped at epoch 1, step 2"
     assert rest[0] == "goes on at epoch 1, step 2"
@@ -1334,13 +1482,17 @@ def test_the_example_that_was_moved_goes_on_exactly(tmp_path: Path) -> None:
 
 
 def statements(path: Path) -> str:
-    """The text of a file with each run of white space as one space, and none behind and before brackets."""
+    """The text of a file with each run of white space as one space, and none behind and before
+    brackets."""
     return re.sub(r"(?<=[(\[{]) | (?=[)\]}])", "", " ".join(path.read_text().split()))
 
 
 def test_the_page_shows_the_five_lines_of_the_example_that_changed() -> None:
     (diff,) = re.findall(r"```diff\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    before, after = (statements(ROOT / "examples" / f"{name}.py") for name in ("dali_imagenet_before", "dali_imagenet"))
+    before, after = (
+        statements(ROOT / "examples" / f"{name}.py")
+        for name in ("dali_imagenet_before", "dali_imagenet")
+    )
     old = [line[1:].strip() for line in diff.splitlines() if line.startswith("-")]
     new = [line[1:].strip() for line in diff.splitlines() if line.startswith("+")]
 

@@ -1,4 +1,5 @@
-"""Damaged records through each bridge: the batches of the loader, each framework's way, and no step more or fewer."""
+"""Damaged records through each bridge: the batches of the loader, each framework's way, and no step
+more or fewer."""
 
 from __future__ import annotations
 
@@ -21,7 +22,13 @@ def rows(on_error="replace", **changes):
     labels = np.arange(NUM_RECORDS) % 4
     labels[sorted(BAD)] = 9
     source = gl.arrays(x=np.arange(NUM_RECORDS, dtype=np.float32)[:, None], label=labels)
-    arguments = {"ops": [gl.ops.OneHot(4)], "output": ("x", "label"), "shuffle": True, "seed": 2, "max_bad": 0.2}
+    arguments = {
+        "ops": [gl.ops.OneHot(4)],
+        "output": ("x", "label"),
+        "shuffle": True,
+        "seed": 2,
+        "max_bad": 0.2,
+    }
     return gl.Loader(source, BATCH, device="cpu", on_error=on_error, **{**arguments, **changes})
 
 
@@ -30,7 +37,9 @@ def photos(tmp_path):
     """Return a folder of JPEG files, some of which are cut short."""
     for number in range(NUM_RECORDS):
         data = imagefiles.jpeg(16, 24)
-        (tmp_path / f"{number:02}.jpg").write_bytes(data[: len(data) // 2] if number in BAD else data)
+        (tmp_path / f"{number:02}.jpg").write_bytes(
+            data[: len(data) // 2] if number in BAD else data
+        )
     return tmp_path
 
 
@@ -39,13 +48,17 @@ def expected(**changes):
     with rows(**changes) as load:
         batches = [batch for _ in range(2) for batch in load]
     assert BAD.isdisjoint(record for batch in batches for record in batch.records.tolist())
-    return [batch["x"][:, 0].tolist() for batch in batches], [batch.valid.tolist() for batch in batches]
+    return [batch["x"][:, 0].tolist() for batch in batches], [
+        batch.valid.tolist() for batch in batches
+    ]
 
 
 @pytest.mark.parametrize("on_error", ["replace", "skip"])
 @pytest.mark.parametrize("bridge", ["tensorflow", "torch", "jax", "dali"])
 def test_tensors_hold_what_the_batches_hold(bridge, on_error):
-    pytest.importorskip({"tensorflow": "tensorflow", "torch": "torch", "jax": "jax", "dali": "nvidia.dali"}[bridge])
+    pytest.importorskip(
+        {"tensorflow": "tensorflow", "torch": "torch", "jax": "jax", "dali": "nvidia.dali"}[bridge]
+    )
     module = importlib.import_module(f"gpuload.bridges.{bridge}")
     values, valid = expected(on_error=on_error)
     with rows(on_error) as load:
@@ -93,7 +106,9 @@ def test_skipped_rows_weigh_nothing_in_a_dataset_with_weights():
     pytest.importorskip("tensorflow")
     gltf = importlib.import_module("gpuload.bridges.tensorflow")
     with rows("skip") as load:
-        weights = np.concatenate([weight.numpy() for *_, weight in gltf.dataset(load, weights=True)])
+        weights = np.concatenate(
+            [weight.numpy() for *_, weight in gltf.dataset(load, weights=True)]
+        )
     assert weights.sum() == NUM_RECORDS - len(BAD)
     assert weights.size == NUM_RECORDS
 
@@ -102,7 +117,9 @@ def test_the_plugin_says_why_it_takes_no_decoder_then(photos):
     pytest.importorskip("nvidia.dali_tf_plugin")
     gltf = importlib.import_module("gpuload.bridges.tensorflow")
     ops = [gl.ops.Decode(), gl.ops.Resize(8, 8)]
-    with gl.Loader(gl.images(photos, labels=None), BATCH, ops=ops, device="cpu", on_error="skip", max_bad=0.2) as load:
+    with gl.Loader(
+        gl.images(photos, labels=None), BATCH, ops=ops, device="cpu", on_error="skip", max_bad=0.2
+    ) as load:
         with pytest.raises(SpecError, match="on_error='skip'") as caught:
             gltf.dataset(load, via="plugin")
         assert "via='generator'" in caught.value.remedy
@@ -133,12 +150,19 @@ def test_torchs_dataloader_gets_the_same():
 
 def test_a_reader_in_a_dali_pipeline_gives_its_decoder_no_damaged_file(photos):
     pytest.importorskip("nvidia.dali")
-    dali, bridge = importlib.import_module("nvidia.dali"), importlib.import_module("gpuload.bridges.dali")
-    with gl.Loader(gl.images(photos, labels=None), BATCH, device="cpu", on_error="replace", max_bad=0.2) as load:
+    dali, bridge = (
+        importlib.import_module("nvidia.dali"),
+        importlib.import_module("gpuload.bridges.dali"),
+    )
+    with gl.Loader(
+        gl.images(photos, labels=None), BATCH, device="cpu", on_error="replace", max_bad=0.2
+    ) as load:
 
         @dali.pipeline_def(batch_size=BATCH, num_threads=1, device_id=None)
         def pipeline():
-            return dali.fn.resize(dali.fn.decoders.image(bridge.reader(load)), resize_x=8, resize_y=8)
+            return dali.fn.resize(
+                dali.fn.decoders.image(bridge.reader(load)), resize_x=8, resize_y=8
+            )
 
         pipe = pipeline()
         sizes = [len(pipe.run()[0]) for _ in range(len(load))]
@@ -151,5 +175,7 @@ def test_distributed_replicas_agree():
     gltf = importlib.import_module("gpuload.bridges.tensorflow")
     values, _ = expected()
     with rows() as load:
-        results = [x.numpy()[:, 0].tolist() for x, _ in gltf.distribute(load, tf.distribute.get_strategy())]
+        results = [
+            x.numpy()[:, 0].tolist() for x, _ in gltf.distribute(load, tf.distribute.get_strategy())
+        ]
     assert results == values[: len(load)]

@@ -1,4 +1,5 @@
-"""``distribute``: each replica gets its shard of each step, in one process and in several, also after kills."""
+"""``distribute``: each replica gets its shard of each step, in one process and in several, also
+after kills."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ from gpuload.errors import SpecError  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 
-# A strategy of two replicas needs two devices, which TensorFlow makes when it is first used. So far it is imported.
+# A strategy of two replicas needs two devices, which TensorFlow makes when it is first used. So far
+# it is imported.
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
 )
@@ -156,7 +158,9 @@ def ports(count: int) -> list[int]:
     return results
 
 
-def run_workers(code: str, count: int, folder: Path, *arguments: str) -> list[subprocess.CompletedProcess[str]]:
+def run_workers(
+    code: str, count: int, folder: Path, *arguments: str
+) -> list[subprocess.CompletedProcess[str]]:
     """Run so many workers side by side to their ends."""
     free = json.dumps(ports(count))
     children = [
@@ -194,7 +198,9 @@ def test_two_workers_that_were_killed_go_on_as_three_and_every_record_comes_once
             steps.setdefault(step, []).extend(records)
     loader = gl.Loader(gl.arrays(y=list(range(23))), 6, shuffle=True, seed=5, device="cpu")
     assert sorted(itertools.chain(*steps.values())) == list(range(23))
-    assert [sorted(steps[step]) for step in range(4)] == [sorted(batch["y"].tolist()) for batch in loader.epoch(0)]
+    assert [sorted(steps[step]) for step in range(4)] == [
+        sorted(batch["y"].tolist()) for batch in loader.epoch(0)
+    ]
 
 
 @pytest.mark.slow
@@ -236,13 +242,17 @@ def test_an_iterator_says_that_a_state_was_loaded_and_moves_nothing():
 
     loader.load_state_dict(loader.state_dict(2, 4))
 
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"SpecError: the loader is at epoch 2, step 4"):
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match=r"SpecError: the loader is at epoch 2, step 4"
+    ):
         list(run)
     assert (loader.position.epoch, loader.position.step) == (2, 4)
 
 
 def strategy_of(num_replicas: int) -> Any:
-    return SimpleNamespace(distribute_datasets_from_function=None, num_replicas_in_sync=num_replicas)
+    return SimpleNamespace(
+        distribute_datasets_from_function=None, num_replicas_in_sync=num_replicas
+    )
 
 
 def loader_of(batch_size: int = 6, **changes: Any) -> gl.Loader:

@@ -1,4 +1,5 @@
-"""The JAX bridge: arrays that share the loader's memory, and nothing cut to 32 bits behind one's back."""
+"""The JAX bridge: arrays that share the loader's memory, and nothing cut to 32 bits behind one's
+back."""
 
 from __future__ import annotations
 
@@ -16,7 +17,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # or JAX takes most of a GPU when it first sees it
+os.environ.setdefault(
+    "XLA_PYTHON_CLIENT_PREALLOCATE", "false"
+)  # or JAX takes most of a GPU when it first sees it
 jax = pytest.importorskip("jax")
 
 import gpuload as gl  # noqa: E402
@@ -31,7 +34,10 @@ ROOT = Path(__file__).parents[2]
 
 def loader_of_batch(values: Any, **arguments: Any) -> gl.Loader:
     """A loader of all values in one batch."""
-    return gl.Loader(gl.arrays(x=values), **{"batch_size": len(values), "output": "x", "device": "cpu", **arguments})
+    return gl.Loader(
+        gl.arrays(x=values),
+        **{"batch_size": len(values), "output": "x", "device": "cpu", **arguments},
+    )
 
 
 @pytest.mark.parametrize("code", "?bBhHiIefF")
@@ -63,7 +69,10 @@ WIDE = {"l": "int32", "L": "uint32", "d": "float32", "D": "complex64"}
 def test_64_bits_are_refused_with_the_op_that_narrows_them_unless_jax_takes_them(code: str) -> None:
     values = np.array([1, 2**40 + 1]).astype(code)
 
-    with pytest.raises(SpecError, match=rf"field 'x'[\s\S]*gl\.ops\.Cast\(\"{WIDE[code]}\", on='x'\)[\s\S]*enable_x64"):
+    with pytest.raises(
+        SpecError,
+        match=rf"field 'x'[\s\S]*gl\.ops\.Cast\(\"{WIDE[code]}\", on='x'\)[\s\S]*enable_x64",
+    ):
         gljax.tensors(loader_of_batch(values))
 
     with wide():
@@ -90,12 +99,18 @@ def test_the_op_that_an_error_names_is_the_remedy() -> None:
 
 def test_a_field_of_which_the_first_axis_varies_is_ragged_over_a_jax_array(tmp_path: Path) -> None:
     for number in range(7):
-        np.save(tmp_path / f"{number}.npy", np.arange(number * 2, dtype=np.float32).reshape(number, 2))
-    loader = gl.Loader(gl.npy(tmp_path / "*.npy", record="file"), batch_size=3, output="x", device="cpu")
+        np.save(
+            tmp_path / f"{number}.npy", np.arange(number * 2, dtype=np.float32).reshape(number, 2)
+        )
+    loader = gl.Loader(
+        gl.npy(tmp_path / "*.npy", record="file"), batch_size=3, output="x", device="cpu"
+    )
 
     batches = [values for (values,) in gljax.tensors(loader)]
 
-    assert all(isinstance(values, Ragged) and isinstance(values.payload, jax.Array) for values in batches)
+    assert all(
+        isinstance(values, Ragged) and isinstance(values.payload, jax.Array) for values in batches
+    )
     results = [[item.tolist() for item in values] for values in batches]
     expected = [np.arange(n * 2, dtype=np.float32).reshape(n, 2).tolist() for n in range(7)]
     assert results == [expected[:3], expected[3:6], expected[6:]]
@@ -104,17 +119,25 @@ def test_a_field_of_which_the_first_axis_varies_is_ragged_over_a_jax_array(tmp_p
 def test_a_jitted_function_takes_the_parts_of_a_batch() -> None:
     add = jax.jit(lambda nest: nest["a"][0].sum() + nest["b"].sum())
 
-    sums = [float(add(batch.output)) for batch in gljax.tensors(loader_of({"a": ["image"], "b": "label"}))]
+    sums = [
+        float(add(batch.output))
+        for batch in gljax.tensors(loader_of({"a": ["image"], "b": "label"}))
+    ]
 
     expected = [float(batch["image"].sum() + batch["label"].sum()) for batch in loader_of()]
     assert sums == expected
 
 
 def test_what_jax_still_computes_is_not_written_over() -> None:
-    batches, expected = gljax.tensors(loader_of(batch_size=2, shuffle=True)), loader_of(batch_size=2, shuffle=True)
+    batches, expected = (
+        gljax.tensors(loader_of(batch_size=2, shuffle=True)),
+        loader_of(batch_size=2, shuffle=True),
+    )
     slow = jax.jit(lambda x: jax.lax.fori_loop(0, 2000, lambda _, y: y + x - x, x))
 
-    results = [slow(image) for _ in range(20) for image, _ in batches]  # runs behind, on arrays that were let go of
+    results = [
+        slow(image) for _ in range(20) for image, _ in batches
+    ]  # runs behind, on arrays that were let go of
 
     for item, batch in zip(results, [batch for _ in range(20) for batch in expected], strict=True):
         np.testing.assert_array_equal(np.asarray(item), batch["image"])
@@ -134,7 +157,9 @@ def test_an_array_that_is_donated_spoils_no_later_batch() -> None:
 def test_a_gpu_that_jax_does_not_see_is_an_error() -> None:
     if jax.default_backend() != "cpu":
         pytest.skip("JAX sees a GPU")
-    loader = SimpleNamespace(output="x", spec_out=Spec((Field("x", np.dtype("f4"), ()),)), device="gpu:0")
+    loader = SimpleNamespace(
+        output="x", spec_out=Spec((Field("x", np.dtype("f4"), ()),)), device="gpu:0"
+    )
 
     with pytest.raises(DeviceError, match="JAX sees 0 GPUs"):
         gljax.tensors(loader)
@@ -155,7 +180,9 @@ def test_auto_is_the_index_of_the_process_and_their_number(monkeypatch: pytest.M
     ]
 
 
-def test_before_processes_know_each_other_nothing_is_asked_that_starts_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_before_processes_know_each_other_nothing_is_asked_that_starts_devices(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def start_devices() -> int:
         raise AssertionError("JAX would start its devices")
 
@@ -165,7 +192,9 @@ def test_before_processes_know_each_other_nothing_is_asked_that_starts_devices(m
     assert gljax.process_rank() is None
 
 
-def test_the_only_process_that_jax_knows_of_is_the_first_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_only_process_that_jax_knows_of_is_the_first_of_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     assert gljax.process_rank() is None
 
     monkeypatch.setattr(jax.distributed, "is_initialized", lambda: True)
@@ -196,10 +225,13 @@ def test_processes_of_jax_each_take_their_share(tmp_path: Path) -> None:
         address = f"localhost:{free.getsockname()[1]}"
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
     command = [
-        [sys.executable, "-W", "ignore", str(tmp_path / "program.py"), address, str(number)] for number in range(2)
+        [sys.executable, "-W", "ignore", str(tmp_path / "program.py"), address, str(number)]
+        for number in range(2)
     ]
     start = [
-        subprocess.Popen(item, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            item, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
         for item in command
     ]
     try:
@@ -230,7 +262,9 @@ def test_arrays_on_a_gpu_hold_what_they_were_while_further_batches_come() -> Non
             held_batches.append((image, label))
 
     expected = loader_of(batch_size=1, shuffle=True)
-    for total, (image, label), batch in zip(sums, held_batches, [b for _ in range(20) for b in expected], strict=True):
+    for total, (image, label), batch in zip(
+        sums, held_batches, [b for _ in range(20) for b in expected], strict=True
+    ):
         np.testing.assert_array_equal(np.asarray(image), batch["image"])
         np.testing.assert_array_equal(np.asarray(label), batch["label"])
         assert float(total) == batch["image"].sum()
@@ -289,7 +323,11 @@ print(json.dumps([right, refusals]))
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_global_arrays_lie_on_all_devices_and_hold_the_batch() -> None:
-    environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=4", "JAX_PLATFORMS": "cpu"}
+    environment = {
+        **os.environ,
+        "XLA_FLAGS": "--xla_force_host_platform_device_count=4",
+        "JAX_PLATFORMS": "cpu",
+    }
     process = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", GLOBAL],
         env=environment,
@@ -311,18 +349,24 @@ def test_global_arrays_lie_on_all_devices_and_hold_the_batch() -> None:
 
 def test_a_last_step_of_all_processes_that_is_smaller_is_refused_by_each() -> None:
     sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])
-    source = gl.arrays(x=np.arange(12, dtype=np.float32))  # three batches of one process, but not of two
+    source = gl.arrays(
+        x=np.arange(12, dtype=np.float32)
+    )  # three batches of one process, but not of two
 
     gljax.tensors(gl.Loader(source, 4, output="x", device="cpu"), sharding=sharding)
     with pytest.raises(SpecError, match="last step is smaller than 8 records"):
-        gljax.tensors(gl.Loader(source, 4, output="x", num_shards=2, device="cpu"), sharding=sharding)
+        gljax.tensors(
+            gl.Loader(source, 4, output="x", num_shards=2, device="cpu"), sharding=sharding
+        )
 
 
 def test_a_global_array_on_one_device_is_the_batch() -> None:
     loader = loader_of(last_batch="drop")
     sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])
 
-    for batch, expected in zip(gljax.tensors(loader, sharding=sharding), loader.epoch(0), strict=True):
+    for batch, expected in zip(
+        gljax.tensors(loader, sharding=sharding), loader.epoch(0), strict=True
+    ):
         for name, values in expected.items():
             np.testing.assert_array_equal(np.asarray(batch[name]), values)
             assert batch[name].sharding == sharding

@@ -1,4 +1,5 @@
-"""Callbacks of Keras: a run that was ended anywhere goes on where it was; what the loader did is told."""
+"""Callbacks of Keras: a run that was ended anywhere goes on where it was; what the loader did is
+told."""
 
 from __future__ import annotations
 
@@ -30,13 +31,23 @@ SOURCE = gl.arrays(x=X, y=X @ np.float32([1, 2, 3]))
 def loader_of(**changes: Any) -> gl.Loader:
     """A loader of 6 steps an epoch."""
     return gl.Loader(
-        SOURCE, **{"batch_size": 4, "shuffle": True, "seed": 1, "output": ("x", "y"), "device": "cpu", **changes}
+        SOURCE,
+        **{
+            "batch_size": 4,
+            "shuffle": True,
+            "seed": 1,
+            "output": ("x", "y"),
+            "device": "cpu",
+            **changes,
+        },
     )
 
 
 def new_model(**options: Any) -> Any:
     tf.keras.utils.set_random_seed(3)
-    model = tf.keras.Sequential([tf.keras.Input((3,)), tf.keras.layers.Dense(4), tf.keras.layers.Dense(1)])
+    model = tf.keras.Sequential(
+        [tf.keras.Input((3,)), tf.keras.layers.Dense(4), tf.keras.layers.Dense(1)]
+    )
     model.compile(tf.keras.optimizers.Adam(0.01), "mse", **options)
     return model
 
@@ -45,7 +56,8 @@ _models: dict[str, tuple[Any, list[np.ndarray]]] = {}
 
 
 def model_of(**options: Any) -> Any:
-    """Return the one model with these options, as new: TensorFlow needs a second to trace the steps of each model."""
+    """Return the one model with these options, as new: TensorFlow needs a second to trace the steps
+    of each model."""
     if str(options) not in _models:
         model = new_model(**options)
         model.optimizer.build(model.trainable_variables)
@@ -120,7 +132,8 @@ def whole() -> Any:
 
 @pytest.mark.filterwarnings("ignore:Your input ran out of data")
 @pytest.mark.parametrize(
-    ("ends", "make", "make_model"), [(2, prefetched, new_model), (6, plain, model_of), (11, plain, model_of)]
+    ("ends", "make", "make_model"),
+    [(2, prefetched, new_model), (6, plain, model_of), (11, plain, model_of)],
 )
 def test_a_run_that_was_ended_goes_on_and_its_weights_are_those_of_one_that_was_not(
     tmp_path, whole, ends, make, make_model
@@ -183,7 +196,13 @@ def test_before_another_callback_that_restores_weights_it_is_an_error(tmp_path):
 
     loader, model = loader_of(), model_of()
     with pytest.raises(Ended):
-        model.fit(plain(loader), epochs=3, shuffle=False, verbose=0, callbacks=[*callbacks(loader), EndAfter(8)])
+        model.fit(
+            plain(loader),
+            epochs=3,
+            shuffle=False,
+            verbose=0,
+            callbacks=[*callbacks(loader), EndAfter(8)],
+        )
 
     loader, model = loader_of(), model_of()
     with pytest.raises(SpecError, match="put ResumeLoader behind it"):
@@ -256,7 +275,11 @@ def test_a_state_is_written_beside_the_drafts_of_others(tmp_path):
     loader, model = loader_of(), model_of()
 
     model.fit(
-        plain(loader), epochs=1, shuffle=False, verbose=0, callbacks=[gltf.checkpoint(loader, tmp_path / "state.json")]
+        plain(loader),
+        epochs=1,
+        shuffle=False,
+        verbose=0,
+        callbacks=[gltf.checkpoint(loader, tmp_path / "state.json")],
     )
 
     assert sorted(os.listdir(tmp_path)) == ["state.json", link.name]
@@ -282,7 +305,9 @@ np.savez(Path(sys.argv[1]) / "weights.npz", *trained)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 child.wait(seconds)
             child.kill()
-    process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
+    process = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False
+    )
 
     assert process.returncode == 0, process.stderr[-3000:]
     with np.load(tmp_path / "weights.npz", allow_pickle=False) as state:
@@ -294,7 +319,9 @@ def test_a_state_of_other_data_is_refused(tmp_path):
     loader = gl.Loader(gl.arrays(x=X + 1, y=X[:, 0]), 4, output=("x", "y"), device="cpu")
 
     with pytest.raises(StateError):
-        model_of().fit(plain(loader), shuffle=False, verbose=0, callbacks=[gltf.ResumeLoader(loader, tmp_path)])
+        model_of().fit(
+            plain(loader), shuffle=False, verbose=0, callbacks=[gltf.ResumeLoader(loader, tmp_path)]
+        )
 
 
 def test_a_damaged_state_is_refused_by_name(tmp_path):
@@ -322,7 +349,9 @@ def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
         for record in tf.data.TFRecordDataset(str(path)):
             event = tf.compat.v1.Event.FromString(record.numpy())
             for value in event.summary.value:
-                results.setdefault(value.tag, []).append((event.step, float(tf.make_ndarray(value.tensor))))
+                results.setdefault(value.tag, []).append(
+                    (event.step, float(tf.make_ndarray(value.tensor)))
+                )
     return results
 
 
@@ -336,7 +365,12 @@ def test_the_rates_of_each_epoch_are_written_for_tensorboard(tmp_path):
     shares = {name: values for name, values in content.items() if name.startswith("loader/share/")}
     of_stages = {name for name in content if name.count("/") == 2}
     assert set(content) - of_stages == {"loader/records_per_s", "loader/wait", "loader/fill"}
-    assert {"loader/seconds/read", "loader/fill/read", "loader/bytes/read", "loader/bytes_per_s/read"} <= of_stages
+    assert {
+        "loader/seconds/read",
+        "loader/fill/read",
+        "loader/bytes/read",
+        "loader/bytes_per_s/read",
+    } <= of_stages
     assert sum(values[1][1] for values in shares.values()) == pytest.approx(1)
     assert [step for step, _ in content["loader/records_per_s"]] == [0, 1]
     assert content["loader/records_per_s"][1][1] == pytest.approx(stats.latest["records_per_s"])
@@ -349,7 +383,8 @@ def test_a_training_that_waits_for_its_input_is_told_so_in_one_sentence(caplog):
     import time
 
     class Pace(tf.keras.callbacks.Callback):  # type: ignore[misc]
-        """How long the latest step took, without its waiting; not the first ones, which Keras compiles."""
+        """How long the latest step took, without its waiting; not the first ones, which Keras
+        compiles."""
 
         step_s = 0.0
 
@@ -364,15 +399,25 @@ def test_a_training_that_waits_for_its_input_is_told_so_in_one_sentence(caplog):
 
     def slow(x: Any) -> Any:
         with lock:  # as with Python's lock of the interpreter
-            threading.Event().wait(max(0.01, 2 * pace.step_s))  # a batch takes longer than a step on any machine
+            threading.Event().wait(
+                max(0.01, 2 * pace.step_s)
+            )  # a batch takes longer than a step on any machine
         return x
 
     loader, model = loader_of(ops=[gl.ops.Python(slow, on="x")], batch_size=2), model_of()
 
     with caplog.at_level(logging.WARNING, "gpuload"):
-        model.fit(plain(loader), epochs=2, shuffle=False, verbose=0, callbacks=[gltf.LoaderStats(loader), pace])
+        model.fit(
+            plain(loader),
+            epochs=2,
+            shuffle=False,
+            verbose=0,
+            callbacks=[gltf.LoaderStats(loader), pace],
+        )
 
-    *_, messages = [record.getMessage() for record in caplog.records if "bottleneck" in record.getMessage()]
+    *_, messages = [
+        record.getMessage() for record in caplog.records if "bottleneck" in record.getMessage()
+    ]
     assert "epoch 1" in messages  # in the first one Keras compiles, while the loader goes ahead
     assert "Python runs one thread at a time" in messages
     assert "batch=True" in messages
@@ -392,7 +437,9 @@ def test_a_checkpoint_of_tensorflow_takes_the_loader_along(tmp_path):
     expected = [batch.records.tolist() for batch in batches]
 
     second, again = loader_of(), tf.Variable(0)
-    tf.train.Checkpoint(counted=again, loader=gltf.checkpointable(second)).restore(path).assert_consumed()
+    tf.train.Checkpoint(counted=again, loader=gltf.checkpointable(second)).restore(
+        path
+    ).assert_consumed()
 
     assert again.numpy() == 2
     assert [batch.records.tolist() for batch in gltf.tensors(second)] == expected
@@ -476,9 +523,20 @@ print("same")
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("backend", "per_execution"), [("jax", 1), ("jax", 3), ("torch", 1)])
-def test_a_run_on_another_backend_goes_on_where_it_was_left(tmp_path: Path, backend: str, per_execution: int) -> None:
+def test_a_run_on_another_backend_goes_on_where_it_was_left(
+    tmp_path: Path, backend: str, per_execution: int
+) -> None:
     pytest.importorskip(backend)
-    command = [sys.executable, "-W", "ignore", "-c", ON_A_BACKEND, backend, str(tmp_path), str(per_execution)]
+    command = [
+        sys.executable,
+        "-W",
+        "ignore",
+        "-c",
+        ON_A_BACKEND,
+        backend,
+        str(tmp_path),
+        str(per_execution),
+    ]
     environment = {**os.environ, "KERAS_BACKEND": backend}
     process = subprocess.run(command, capture_output=True, text=True, timeout=100, env=environment)
     assert process.returncode == 0, process.stderr

@@ -1,4 +1,5 @@
-"""A loader as a PyDataset of Keras: the batches of its own adapters, their order, and a run on JAX that is resumed."""
+"""A loader as a PyDataset of Keras: the batches of its own adapters, their order, and a run on JAX
+that is resumed."""
 
 from __future__ import annotations
 
@@ -32,7 +33,15 @@ def make_loader(**changes) -> gl.Loader:
     x = np.arange(NUM_RECORDS * 3, dtype=np.float32).reshape(NUM_RECORDS, 3)
     source = gl.arrays(x=x, y=np.arange(NUM_RECORDS, dtype=np.int32))
     return gl.Loader(
-        source, **{"batch_size": BATCH, "output": ("x", "y"), "shuffle": True, "seed": 3, "device": "cpu", **changes}
+        source,
+        **{
+            "batch_size": BATCH,
+            "output": ("x", "y"),
+            "shuffle": True,
+            "seed": 3,
+            "device": "cpu",
+            **changes,
+        },
     )
 
 
@@ -111,7 +120,9 @@ def test_a_first_batch_that_was_looked_at_comes_again(on_jax):
 def test_epochs_of_one_batch(on_jax):
     batches = adapter(make_loader(batch_size=NUM_RECORDS))
 
-    assert [one_pass(batches), one_pass(batches)] == [targets_of(epoch, batch_size=NUM_RECORDS) for epoch in (0, 1)]
+    assert [one_pass(batches), one_pass(batches)] == [
+        targets_of(epoch, batch_size=NUM_RECORDS) for epoch in (0, 1)
+    ]
 
 
 def test_weights_of_samples_and_dicts_of_inputs(on_jax):
@@ -120,7 +131,10 @@ def test_weights_of_samples_and_dicts_of_inputs(on_jax):
     dataset = PyDataset(make_loader(output=({"a": "x"}, "y", "y")))
 
     inputs, y, weights = dataset[0]
-    assert (inputs["a"].shape, y.tolist(), weights.tolist()) == ((BATCH, 3), *[targets_of(0)[0]] * 2)
+    assert (inputs["a"].shape, y.tolist(), weights.tolist()) == (
+        (BATCH, 3),
+        *[targets_of(0)[0]] * 2,
+    )
 
 
 def test_the_order_of_batches_is_not_drawn_anew(on_jax):
@@ -195,7 +209,9 @@ def test_a_run_on_jax_that_was_broken_off_ends_with_the_weights_of_one_that_was_
     def run(stop: int) -> list:
         environment = {**os.environ, "KERAS_BACKEND": "jax"}
         command = [sys.executable, "-c", TRAINING, str(tmp_path), str(stop)]
-        result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        result = subprocess.run(
+            command, env=environment, capture_output=True, text=True, check=False
+        )
         assert result.returncode == 0, result.stderr
         return json.loads(result.stdout.splitlines()[-1])
 

@@ -20,7 +20,12 @@ ROOT = Path(__file__).parents[2]
 
 def run(code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=100, check=False
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
     )
 
 
@@ -55,7 +60,12 @@ print(given["dali"] == 1 << 28, cupy.get_default_memory_pool().get_limit() == 1 
 print(len(tf.config.list_logical_devices("GPU")) > 0)
 """
     process = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=100, check=False
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
     )
 
     assert process.stdout == "True True\nTrue\n", process.stderr[-3000:]
@@ -73,7 +83,12 @@ except Exception as error:
     print(type(error).__name__, "TensorFlow" in str(error), "MiB" in str(error))
 """
     process = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=100, check=False
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
     )
 
     assert process.stdout == "DeviceError True True\n", process.stderr[-3000:]

@@ -1,4 +1,5 @@
-"""The TensorFlow bridge through DALI's plugin: the same batches as without it, and the plugin's traps."""
+"""The TensorFlow bridge through DALI's plugin: the same batches as without it, and the plugin's
+traps."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ from tests.threads import none_left  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 needs_plugin = pytest.mark.skipif(
-    importlib.util.find_spec("nvidia.dali_tf_plugin") is None, reason="DALI's TensorFlow plugin is not installed"
+    importlib.util.find_spec("nvidia.dali_tf_plugin") is None,
+    reason="DALI's TensorFlow plugin is not installed",
 )
 pytestmark = needs_plugin
 
@@ -45,7 +47,13 @@ SOURCE = gl.arrays(
 
 def loader_of(*ops: Any, source: Any = SOURCE, **arguments: Any) -> gl.Loader:
     """A loader of 5 records a batch, in DALI."""
-    value = {"batch_size": 5, "shuffle": True, "seed": 3, "device": "cpu", "output": ("image", "label")}
+    value = {
+        "batch_size": 5,
+        "shuffle": True,
+        "seed": 3,
+        "device": "cpu",
+        "output": ("image", "label"),
+    }
     if ops:
         value["executor"] = "dali"
     return gl.Loader(source, **{**value, "ops": ops, **arguments})
@@ -113,16 +121,18 @@ def test_nests_and_dtypes_are_kept(output):
 
     check_equal(loader)
     generated = gltf.dataset(loader, via="generator")
-    assert tf.nest.map_structure(lambda item: item.dtype, data.element_spec) == tf.nest.map_structure(
-        lambda item: item.dtype, generated.element_spec
-    )
+    assert tf.nest.map_structure(
+        lambda item: item.dtype, data.element_spec
+    ) == tf.nest.map_structure(lambda item: item.dtype, generated.element_spec)
     assert data.cardinality() == len(loader)
 
 
 @pytest.mark.parametrize("last_batch", ["partial", "drop", "pad"])
 @pytest.mark.parametrize("shard", [(0, 1), (1, 2)])
 def test_no_record_of_the_last_batch_is_lost(last_batch, shard):
-    loader = loader_of(gl.ops.RandomFlip(), last_batch=last_batch, shard_id=shard[0], num_shards=shard[1])
+    loader = loader_of(
+        gl.ops.RandomFlip(), last_batch=last_batch, shard_id=shard[0], num_shards=shard[1]
+    )
 
     check_equal(loader)
 
@@ -130,7 +140,19 @@ def test_no_record_of_the_last_batch_is_lost(last_batch, shard):
     assert gltf.dataset(loader, via="plugin").element_spec[0].shape.as_list() == [axis, 20, 30, 3]
 
 
-DTYPES = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32"]
+DTYPES = [
+    "bool",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "float16",
+    "float32",
+]
 
 
 def test_every_dtype_that_the_plugin_has_comes_through_without_and_with_an_op():
@@ -139,7 +161,9 @@ def test_every_dtype_that_the_plugin_has_comes_through_without_and_with_an_op():
 
     check_equal(loader_of(source=gl.arrays(**arrays), output=tuple(DTYPES)))
     for name in DTYPES:
-        check_equal(loader_of(gl.ops.Reshape((6,), on=name), source=gl.arrays(**arrays), output=name), 1)
+        check_equal(
+            loader_of(gl.ops.Reshape((6,), on=name), source=gl.arrays(**arrays), output=name), 1
+        )
 
 
 def test_jpegs_of_many_sizes_are_decoded_in_the_plugin(tmp_path):
@@ -148,7 +172,12 @@ def test_jpegs_of_many_sizes_are_decoded_in_the_plugin(tmp_path):
         folder.mkdir(exist_ok=True)
         (folder / f"{number}.jpg").write_bytes(imagefiles.jpeg(30 + 3 * number, 60 - 2 * number))
     source = gl.images(tmp_path, labels="folder")
-    ops = [gl.ops.Decode(), gl.ops.RandomResizedCrop(24, 32), gl.ops.RandomFlip(), gl.ops.Normalize(120.0, 60.0)]
+    ops = [
+        gl.ops.Decode(),
+        gl.ops.RandomResizedCrop(24, 32),
+        gl.ops.RandomFlip(),
+        gl.ops.Normalize(120.0, 60.0),
+    ]
 
     check_equal(loader_of(*ops, source=source))
 
@@ -157,8 +186,18 @@ def test_jpegs_that_the_host_decodes_come_to_the_plugin_decoded(tmp_path):
     for number in range(12):
         (tmp_path / f"{number}.jpg").write_bytes(imagefiles.jpeg(30 + 3 * number, 60 - 2 * number))
     (tmp_path / "3.jpg").write_bytes((tmp_path / "3.jpg").read_bytes()[:300])
-    ops = [gl.ops.Decode(), gl.ops.RandomResizedCrop(24, 32), gl.ops.RandomFlip(), gl.ops.Normalize(120.0, 60.0)]
-    words = {"source": gl.images(tmp_path, labels=None), "on_error": "replace", "max_bad": 0.5, "output": "image"}
+    ops = [
+        gl.ops.Decode(),
+        gl.ops.RandomResizedCrop(24, 32),
+        gl.ops.RandomFlip(),
+        gl.ops.Normalize(120.0, 60.0),
+    ]
+    words = {
+        "source": gl.images(tmp_path, labels=None),
+        "on_error": "replace",
+        "max_bad": 0.5,
+        "output": "image",
+    }
     loader = loader_of(*ops, **words, decode="host")
 
     assert [type(op).__name__ for op in loader._feed_graph.ops] == ["Normalize"]
@@ -169,7 +208,10 @@ def test_images_of_varying_shape_are_brought_to_one_shape():
     shapes = [(10 + n, 30 - n, 3) for n in range(12)]
     source = gl.records(
         12,
-        lambda numbers: {"image": [np.full(shapes[n], n, np.uint8) for n in numbers], "label": np.array(numbers)},
+        lambda numbers: {
+            "image": [np.full(shapes[n], n, np.uint8) for n in numbers],
+            "label": np.array(numbers),
+        },
         fields={"image": ("uint8", (None, None, 3)), "label": ("int64", ())},
     )
 
@@ -212,13 +254,19 @@ def test_keras_trains_several_epochs_and_evaluates_and_predicts():
     data = gltf.dataset(loader, via="plugin")
 
     history = model.fit(
-        data, epochs=3, verbose=0, shuffle=False, validation_data=gltf.dataset(loader.replace(), via="plugin")
+        data,
+        epochs=3,
+        verbose=0,
+        shuffle=False,
+        validation_data=gltf.dataset(loader.replace(), via="plugin"),
     )
 
     assert len(history.history["loss"]) == len(history.history["val_loss"]) == 3
     assert (loader.position.epoch, loader.position.step) == (3, 0)
     assert int(model.optimizer.iterations.numpy()) == 3 * len(loader)
-    assert model.predict(gltf.dataset(loader.replace(output="image"), via="plugin"), verbose=0).shape == (23, 23)
+    assert model.predict(
+        gltf.dataset(loader.replace(output="image"), via="plugin"), verbose=0
+    ).shape == (23, 23)
 
 
 def test_the_dataset_can_be_prefetched_repeated_and_mapped_on_a_cpu():
@@ -305,7 +353,9 @@ def test_weights_come_by_the_generator_alone():
 
 def test_a_missing_plugin_is_named_with_what_installs_it(monkeypatch):
     find = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if "tf_plugin" in name else find(name))
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if "tf_plugin" in name else find(name)
+    )
 
     with pytest.raises(MissingPackageError, match=r"nvidia-dali-tf-plugin[\s\S]*make tf-plugin"):
         gltf.dataset(loader_of(), via="plugin")
@@ -317,7 +367,9 @@ def test_a_plugin_that_does_not_load_is_said_to_be_of_another_tensorflow(monkeyp
     def load(path):
         if path != "nvidia.dali.plugin.tf":
             return load_others(path)
-        raise tf.errors.NotFoundError(None, None, f"{path}: undefined symbol: _ZNK10tensorflow4data\nand more")
+        raise tf.errors.NotFoundError(
+            None, None, f"{path}: undefined symbol: _ZNK10tensorflow4data\nand more"
+        )
 
     monkeypatch.setattr(plugin.signalsafe, "import_package", load)
 
@@ -330,7 +382,11 @@ def test_a_plugin_that_does_not_load_is_said_to_be_of_another_tensorflow(monkeyp
 @pytest.mark.parametrize("part", ["the plugin", "its pipeline"])
 def test_what_a_signal_handler_raises_while_the_plugin_loads_comes_as_itself(monkeypatch, part):
     go_on = threading.Event()
-    target = (plugin.signalsafe, "import_package") if part == "the plugin" else (nvidia_dali.pipeline.Pipeline, "build")
+    target = (
+        (plugin.signalsafe, "import_package")
+        if part == "the plugin"
+        else (nvidia_dali.pipeline.Pipeline, "build")
+    )
     monkeypatch.setattr(*target, lambda *_: go_on.wait(60))
     try:
         with Alarm(0.05, armed=True), pytest.raises(Alarm.Rang):
@@ -390,9 +446,13 @@ def test_the_plugin_hands_out_garbage_where_an_operator_changes_no_byte_and_a_sl
     expected = [row.reshape(16, 12, 4) for row in rows]
 
     plain = through(lambda fn, x: fn.copy(fn.reshape(x, shape=[12, 4])), data)
-    sliced = through(lambda fn, x: fn.reshape(fn.slice(x, start=[0], shape=[48], axes=[0]), shape=[12, 4]), data)
+    sliced = through(
+        lambda fn, x: fn.reshape(fn.slice(x, start=[0], shape=[48], axes=[0]), shape=[12, 4]), data
+    )
 
-    assert not all(np.array_equal(item, second) for item, second in zip(plain, expected, strict=True))
+    assert not all(
+        np.array_equal(item, second) for item, second in zip(plain, expected, strict=True)
+    )
     assert all(np.array_equal(item, second) for item, second in zip(sliced, expected, strict=True))
 
 
@@ -400,7 +460,12 @@ def test_the_plugin_loses_the_last_records_in_sample_mode_and_none_in_batch_mode
     rows = np.arange(20, dtype=np.uint8)[:, None]
     batches = tf.data.Dataset.from_tensor_slices(rows).batch(8)
 
-    in_samples = through(lambda fn, x: fn.copy(x), tf.data.Dataset.from_tensor_slices(rows), batch_size=8, batch=False)
+    in_samples = through(
+        lambda fn, x: fn.copy(x),
+        tf.data.Dataset.from_tensor_slices(rows),
+        batch_size=8,
+        batch=False,
+    )
     in_batches = through(lambda fn, x: fn.copy(x), batches, batch_size=8, layout="X")
 
     assert np.concatenate(in_samples).ravel().tolist() == list(range(16))
@@ -427,7 +492,15 @@ def test_the_plugin_says_that_it_never_ends():
 
 
 def test_the_plugin_refuses_float64_and_text():
-    with pytest.raises(tf.errors.InvalidArgumentError, match="double is not in the list of allowed values"):
-        through(lambda fn, x: x, tf.data.Dataset.from_tensor_slices(np.zeros((3, 16, 2))), tf.float64)
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="double is not in the list of allowed values"
+    ):
+        through(
+            lambda fn, x: x, tf.data.Dataset.from_tensor_slices(np.zeros((3, 16, 2))), tf.float64
+        )
     with pytest.raises(tf.errors.OpError):
-        through(lambda fn, x: fn.copy(x), tf.data.Dataset.from_tensor_slices(np.full((3, 16), b"a")), layout="")
+        through(
+            lambda fn, x: fn.copy(x),
+            tf.data.Dataset.from_tensor_slices(np.full((3, 16), b"a")),
+            layout="",
+        )

@@ -1,4 +1,5 @@
-"""``gl.shard``: the rank that a launcher says, by name or by the agreement of all; never a guess."""
+"""``gl.shard``: the rank that a launcher says, by name or by the agreement of all; never a
+guess."""
 
 from __future__ import annotations
 
@@ -18,10 +19,25 @@ ROOT = Path(__file__).parents[2]
 CLUSTER = {"chief": ["a:1"], "worker": ["b:1", "c:1", "d:1"], "ps": ["e:1"]}
 # As the launchers set them for the process that they count as 2 of 4.
 ENVIRONMENTS = {
-    "torch": {"RANK": "2", "WORLD_SIZE": "4", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "a"},
-    "slurm": {"SLURM_PROCID": "2", "SLURM_STEP_NUM_TASKS": "4", "SLURM_NTASKS": "4", "SLURM_LOCALID": "0"},
+    "torch": {
+        "RANK": "2",
+        "WORLD_SIZE": "4",
+        "LOCAL_RANK": "0",
+        "LOCAL_WORLD_SIZE": "2",
+        "MASTER_ADDR": "a",
+    },
+    "slurm": {
+        "SLURM_PROCID": "2",
+        "SLURM_STEP_NUM_TASKS": "4",
+        "SLURM_NTASKS": "4",
+        "SLURM_LOCALID": "0",
+    },
     "jobset": {"JOB_COMPLETION_INDEX": "2", "JOB_COMPLETIONS": "4"},
-    "mpi": {"OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_RANK": "0"},
+    "mpi": {
+        "OMPI_COMM_WORLD_RANK": "2",
+        "OMPI_COMM_WORLD_SIZE": "4",
+        "OMPI_COMM_WORLD_LOCAL_RANK": "0",
+    },
     "tf": {"TF_CONFIG": json.dumps({"cluster": CLUSTER, "task": {"type": "worker", "index": 1}})},
 }
 
@@ -30,7 +46,14 @@ ENVIRONMENTS = {
 def _no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
     """Start from a process that no launcher started, and that has imported no framework."""
     for name in {name for environment in ENVIRONMENTS.values() for name in environment} | {
-        *("PMI_RANK", "PMI_SIZE", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "JOB_INDEX", "REPLICATED_JOB_REPLICAS"),
+        *(
+            "PMI_RANK",
+            "PMI_SIZE",
+            "MV2_COMM_WORLD_RANK",
+            "MV2_COMM_WORLD_SIZE",
+            "JOB_INDEX",
+            "REPLICATED_JOB_REPLICAS",
+        ),
     }:
         monkeypatch.delenv(name, raising=False)
     for name in ("torch", "jax", "ray"):
@@ -44,14 +67,20 @@ def put(monkeypatch: pytest.MonkeyPatch, **variables: str) -> None:
 
 @pytest.mark.parametrize("launcher", ENVIRONMENTS)
 @pytest.mark.parametrize("name", ["auto", "itself"])
-def test_a_launcher_says_the_rank_by_its_variables(launcher: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_launcher_says_the_rank_by_its_variables(
+    launcher: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     put(monkeypatch, **ENVIRONMENTS[launcher])
 
     assert gl.shard("auto" if name == "auto" else launcher) == {"shard_id": 2, "num_shards": 4}
 
 
-@pytest.mark.parametrize("variables", [("PMI_RANK", "PMI_SIZE"), ("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE")])
-def test_other_mpis_have_other_variables(variables: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "variables", [("PMI_RANK", "PMI_SIZE"), ("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE")]
+)
+def test_other_mpis_have_other_variables(
+    variables: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     put(monkeypatch, **dict(zip(variables, ("0", "3"), strict=True)))
 
     assert gl.shard("mpi") == gl.shard() == {"shard_id": 0, "num_shards": 3}
@@ -87,15 +116,21 @@ def test_launchers_that_disagree_are_both_named(monkeypatch: pytest.MonkeyPatch)
     assert gl.shard("slurm") == {"shard_id": 1, "num_shards": 2}
 
 
-def test_two_variables_of_one_launcher_that_disagree_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_variables_of_one_launcher_that_disagree_are_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     put(monkeypatch, OMPI_COMM_WORLD_RANK="0", OMPI_COMM_WORLD_SIZE="2", PMI_RANK="0", PMI_SIZE="1")
 
-    with pytest.raises(SpecError, match=r"variables of mpi disagree.*OMPI_COMM_WORLD_RANK.*PMI_RANK"):
+    with pytest.raises(
+        SpecError, match=r"variables of mpi disagree.*OMPI_COMM_WORLD_RANK.*PMI_RANK"
+    ):
         gl.shard("mpi")
 
 
 def test_without_a_launcher_nothing_is_guessed() -> None:
-    with pytest.raises(SpecError, match=r"none of the launchers torch, tf, [\s\S]*shard_id= and num_shards="):
+    with pytest.raises(
+        SpecError, match=r"none of the launchers torch, tf, [\s\S]*shard_id= and num_shards="
+    ):
         gl.shard()
 
 
@@ -113,7 +148,9 @@ def test_a_batch_script_of_slurm_is_no_task(monkeypatch: pytest.MonkeyPatch) -> 
     put(monkeypatch, SLURM_PROCID="0", SLURM_NTASKS="8")
 
     for launcher in ("auto", "slurm"):
-        with pytest.raises(SpecError, match=r"without SLURM_STEP_NUM_TASKS[\s\S]*srun python train\.py"):
+        with pytest.raises(
+            SpecError, match=r"without SLURM_STEP_NUM_TASKS[\s\S]*srun python train\.py"
+        ):
             gl.shard(launcher)
 
 
@@ -138,11 +175,16 @@ def test_replicas_of_a_jobset_follow_one_another(monkeypatch: pytest.MonkeyPatch
     assert places == [{"shard_id": number, "num_shards": 6} for number in range(6)]
 
 
-@pytest.mark.parametrize(("kind", "index", "number"), [("chief", 0, 0), ("worker", 0, 1), ("worker", 2, 3)])
+@pytest.mark.parametrize(
+    ("kind", "index", "number"), [("chief", 0, 0), ("worker", 0, 1), ("worker", 2, 3)]
+)
 def test_the_chief_of_tf_config_comes_first(
     kind: str, index: int, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put(monkeypatch, TF_CONFIG=json.dumps({"cluster": CLUSTER, "task": {"type": kind, "index": index}}))
+    put(
+        monkeypatch,
+        TF_CONFIG=json.dumps({"cluster": CLUSTER, "task": {"type": kind, "index": index}}),
+    )
 
     assert gl.shard("tf") == {"shard_id": number, "num_shards": 4}
 
@@ -153,13 +195,24 @@ def test_the_chief_of_tf_config_comes_first(
         ("{", "names no cluster and task"),
         ("[1]", "names no cluster and task"),
         (json.dumps({"cluster": CLUSTER}), "names no cluster and task"),
-        (json.dumps({"cluster": CLUSTER, "task": {"type": "worker", "index": "x"}}), "names no cluster and task"),
-        (json.dumps({"cluster": CLUSTER, "task": {"type": "worker", "index": 3}}), "task 3 of 3 tasks 'worker'"),
-        (json.dumps({"cluster": CLUSTER, "task": {"type": "evaluator", "index": 0}}), "without gl.shard"),
+        (
+            json.dumps({"cluster": CLUSTER, "task": {"type": "worker", "index": "x"}}),
+            "names no cluster and task",
+        ),
+        (
+            json.dumps({"cluster": CLUSTER, "task": {"type": "worker", "index": 3}}),
+            "task 3 of 3 tasks 'worker'",
+        ),
+        (
+            json.dumps({"cluster": CLUSTER, "task": {"type": "evaluator", "index": 0}}),
+            "without gl.shard",
+        ),
         (json.dumps({"cluster": {}, "task": {"type": "worker", "index": 0}}), "names no cluster"),
     ],
 )
-def test_a_wrong_tf_config_is_refused(config: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_tf_config_is_refused(
+    config: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     put(monkeypatch, TF_CONFIG=config)
 
     with pytest.raises(SpecError, match=words):
@@ -192,17 +245,21 @@ def test_variables_that_hold_no_rank_are_named(
 @pytest.mark.parametrize("launcher", ["horovod", "", None, 3, ("torch",)])
 def test_an_unknown_launcher_is_refused(launcher: object) -> None:
     with pytest.raises(
-        SpecError, match=r"use one of 'torch', 'tf', 'jax', 'slurm', 'jobset', 'ray', 'mpi', or \"auto\""
+        SpecError,
+        match=r"use one of 'torch', 'tf', 'jax', 'slurm', 'jobset', 'ray', 'mpi', or \"auto\"",
     ):
         gl.shard(launcher)  # type: ignore[arg-type]
 
 
 def test_a_framework_that_runs_is_a_witness(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A framework that this program has imported, and that knows of other processes, has to agree."""
+    """A framework that this program has imported, and that knows of other processes, has to
+    agree."""
     entry = ranks.LAUNCHERS["jax"]
     monkeypatch.setitem(sys.modules, "jax", sys)
     monkeypatch.setitem(
-        ranks.LAUNCHERS, "jax", ranks.Launcher(entry.absence, entry.remedy, None, "jax", lambda: (1, 2))
+        ranks.LAUNCHERS,
+        "jax",
+        ranks.Launcher(entry.absence, entry.remedy, None, "jax", lambda: (1, 2)),
     )
 
     assert gl.shard() == gl.shard("jax") == {"shard_id": 1, "num_shards": 2}
@@ -234,7 +291,10 @@ with open(os.path.join(folder, f"{fate}-{shard['shard_id']}.jsonl"), "w") as log
 
 def run_ranks(code: str, folder: Path, launcher: str, count: int, fate: str) -> list[int]:
     """Run so many processes as a launcher starts them; return their exit statuses."""
-    names = {"slurm": ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"), "jobset": ("JOB_COMPLETION_INDEX", "JOB_COMPLETIONS")}
+    names = {
+        "slurm": ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+        "jobset": ("JOB_COMPLETION_INDEX", "JOB_COMPLETIONS"),
+    }
     names |= {"mpi": ("PMI_RANK", "PMI_SIZE"), "torch": ("RANK", "WORLD_SIZE")}
     number_name, count_name = names[launcher]
     children = [
@@ -253,12 +313,18 @@ def run_ranks(code: str, folder: Path, launcher: str, count: int, fate: str) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("launcher", "before", "after"), [("slurm", 2, 3), ("jobset", 3, 1), ("mpi", 1, 2)])
+@pytest.mark.parametrize(
+    ("launcher", "before", "after"), [("slurm", 2, 3), ("jobset", 3, 1), ("mpi", 1, 2)]
+)
 def test_ranks_that_were_killed_go_on_as_another_number_of_ranks(
     launcher: str, before: int, after: int, tmp_path: Path
 ) -> None:
     assert run_ranks(RANK, tmp_path, launcher, before, "kill") == [-9] * before
     assert run_ranks(RANK, tmp_path, launcher, after, "go on") == [0] * after
 
-    lines = [json.loads(line) for path in tmp_path.glob("*.jsonl") for line in path.read_text().splitlines()]
+    lines = [
+        json.loads(line)
+        for path in tmp_path.glob("*.jsonl")
+        for line in path.read_text().splitlines()
+    ]
     assert sorted(record for _, records in lines for record in records) == list(range(46))

@@ -1,4 +1,5 @@
-"""The bridge to Ray on a cluster of several nodes on this machine: reads, conversions, workers that die."""
+"""The bridge to Ray on a cluster of several nodes on this machine: reads, conversions, workers that
+die."""
 
 from __future__ import annotations
 
@@ -29,7 +30,9 @@ STORE_BYTES = 150 << 20
 @pytest.fixture(scope="module")
 def cluster() -> Any:
     """Start two nodes of one core each."""
-    nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "object_store_memory": STORE_BYTES})
+    nodes = Cluster(
+        initialize_head=True, head_node_args={"num_cpus": 1, "object_store_memory": STORE_BYTES}
+    )
     nodes.add_node(num_cpus=1, object_store_memory=STORE_BYTES)
     ray.init(address=nodes.address, log_to_driver=False)
     yield nodes
@@ -40,14 +43,19 @@ def cluster() -> Any:
 @pytest.fixture
 def rows(tmp_path: Path) -> gl.Source:
     for number in range(3):
-        np.save(tmp_path / f"{number}.npy", np.arange(number * 100, number * 100 + 100)[:, None] * np.ones(4, "i8"))
+        np.save(
+            tmp_path / f"{number}.npy",
+            np.arange(number * 100, number * 100 + 100)[:, None] * np.ones(4, "i8"),
+        )
     return gl.npy(str(tmp_path / "*.npy"))
 
 
 def test_a_dataset_has_each_record_once(cluster: Any, rows: gl.Source) -> None:
     data = ray.data.read_datasource(glray.datasource(rows), override_num_blocks=7)
 
-    values = np.concatenate([batch["x"] for batch in data.iter_batches(batch_size=50, batch_format="numpy")])
+    values = np.concatenate(
+        [batch["x"] for batch in data.iter_batches(batch_size=50, batch_format="numpy")]
+    )
 
     assert data.count() == 300
     assert values.dtype == np.int64
@@ -66,11 +74,17 @@ def test_fields_of_each_kind_become_columns(cluster: Any, tmp_path: Path) -> Non
 
     records = ray.data.read_datasource(glray.datasource(source), override_num_blocks=1).take_all()
 
-    assert [(record["label"], record["name"]) for record in records] == [(1, "abc"), (2, ""), (3, "xyz")]
+    assert [(record["label"], record["name"]) for record in records] == [
+        (1, "abc"),
+        (2, ""),
+        (3, "xyz"),
+    ]
     assert [np.asarray(record["r"]).tolist() for record in records] == [[0, 1], [], [0, 1, 2]]
 
 
-def test_links_with_a_signature_are_refused_before_a_task_begins(cluster: Any, tmp_path: Path) -> None:
+def test_links_with_a_signature_are_refused_before_a_task_begins(
+    cluster: Any, tmp_path: Path
+) -> None:
     pytest.importorskip("obstore")
     with objectserver.running() as server:
         server.objects["/data/a.npy"] = objectserver.npy_bytes(np.arange(10))
@@ -95,8 +109,12 @@ def test_a_conversion_is_shared_and_goes_on(cluster: Any, rows: gl.Source, tmp_p
 
     assert [len(np.load(path)) for path in second.paths] == [70, 70, 70, 70, 20]
     assert (first.num_kept, second.num_kept, second.num_records) == (0, 4, 300)
-    assert [path for path in second.paths if os.stat(path).st_mtime_ns != stamps[path]] == [first.paths[2]]
-    np.testing.assert_array_equal(np.concatenate([np.load(path) for path in second.paths])[:, 0], np.arange(300))
+    assert [path for path in second.paths if os.stat(path).st_mtime_ns != stamps[path]] == [
+        first.paths[2]
+    ]
+    np.testing.assert_array_equal(
+        np.concatenate([np.load(path) for path in second.paths])[:, 0], np.arange(300)
+    )
     assert len(eval(second.call, {"gl": gl})) == 300
 
 
@@ -117,12 +135,16 @@ class Killer:
 
 def test_a_worker_that_is_killed_in_a_file_is_replaced(cluster: Any, tmp_path: Path) -> None:
     (tmp_path / "marks").mkdir()
-    source = gl.records(300, Killer(str(tmp_path / "marks"), 2).read, fields={"x": ("i8", ())}, version="1")
+    source = gl.records(
+        300, Killer(str(tmp_path / "marks"), 2).read, fields={"x": ("i8", ())}, version="1"
+    )
 
     result = glray.convert(source, tmp_path / "out" / "{shard}.npy", records_per_shard=100)
 
     assert len(os.listdir(tmp_path / "marks")) == 2
-    np.testing.assert_array_equal(np.concatenate([np.load(path) for path in result.paths]), np.arange(300))
+    np.testing.assert_array_equal(
+        np.concatenate([np.load(path) for path in result.paths]), np.arange(300)
+    )
     assert not [name for name in os.listdir(tmp_path / "out") if ".part-" in name]
 
 
@@ -135,7 +157,8 @@ def wide_rows(numbers: Any) -> dict[str, Any]:
 
 
 class Victim:
-    """Rows whose reader on one node waits for its end when a part of its file is written; the others wait for it."""
+    """Rows whose reader on one node waits for its end when a part of its file is written; the
+    others wait for it."""
 
     def __init__(self, mark: Path, node_id: str) -> None:
         self.mark, self.node_id = mark, node_id
@@ -152,10 +175,14 @@ class Victim:
         return wide_rows(numbers)
 
 
-def test_the_files_of_a_node_that_dies_are_written_by_the_others(cluster: Any, tmp_path: Path) -> None:
+def test_the_files_of_a_node_that_dies_are_written_by_the_others(
+    cluster: Any, tmp_path: Path
+) -> None:
     node = cluster.add_node(num_cpus=1, object_store_memory=STORE_BYTES)
     mark, out, sizes = tmp_path / "mark", tmp_path / "out", list[int]()
-    source = gl.records(160, Victim(mark, node.node_id).read, fields={"x": ("i8", (ROW_NUMBERS,))}, version="1")
+    source = gl.records(
+        160, Victim(mark, node.node_id).read, fields={"x": ("i8", (ROW_NUMBERS,))}, version="1"
+    )
 
     def remove() -> None:
         while not mark.exists():
@@ -176,7 +203,9 @@ def test_the_files_of_a_node_that_dies_are_written_by_the_others(cluster: Any, t
     assert not list(out.glob("*.part-*"))
 
 
-def test_a_file_that_a_lost_worker_still_writes_is_waited_for(cluster: Any, rows: gl.Source, tmp_path: Path) -> None:
+def test_a_file_that_a_lost_worker_still_writes_is_waited_for(
+    cluster: Any, rows: gl.Source, tmp_path: Path
+) -> None:
     (tmp_path / "out").mkdir()
     journal = os.open(tmp_path / "out" / "1.npy.convert.jsonl", os.O_RDWR | os.O_CREAT)
     fcntl.flock(journal, fcntl.LOCK_EX)
@@ -191,14 +220,20 @@ def test_a_file_that_a_lost_worker_still_writes_is_waited_for(cluster: Any, rows
     result = glray.convert(rows, tmp_path / "out" / "{shard}.npy", records_per_shard=100)
     thread.join()
 
-    np.testing.assert_array_equal(np.concatenate([np.load(path) for path in result.paths])[:, 0], np.arange(300))
+    np.testing.assert_array_equal(
+        np.concatenate([np.load(path) for path in result.paths])[:, 0], np.arange(300)
+    )
 
 
 def test_workers_that_die_again_and_again_are_an_error(cluster: Any, tmp_path: Path) -> None:
     (tmp_path / "marks").mkdir()
-    source = gl.records(300, Killer(str(tmp_path / "marks"), 99).read, fields={"x": ("i8", ())}, version="1")
+    source = gl.records(
+        300, Killer(str(tmp_path / "marks"), 99).read, fields={"x": ("i8", ())}, version="1"
+    )
 
-    with pytest.raises(GpuloadError, match=r"1\.npy was not written[\s\S]*died 4 times[\s\S]*convert again"):
+    with pytest.raises(
+        GpuloadError, match=r"1\.npy was not written[\s\S]*died 4 times[\s\S]*convert again"
+    ):
         glray.convert(source, tmp_path / "out" / "{shard}.npy", records_per_shard=100)
 
 
@@ -215,7 +250,9 @@ def test_files_that_are_others_on_the_node_are_refused_with_its_name(
     assert "are others than where the source was made" in str(error.value)
 
 
-def test_files_that_are_missing_on_the_node_are_named_with_it(cluster: Any, rows: gl.Source, tmp_path: Path) -> None:
+def test_files_that_are_missing_on_the_node_are_named_with_it(
+    cluster: Any, rows: gl.Source, tmp_path: Path
+) -> None:
     rows.fingerprint()
     data = ray.data.read_datasource(glray.datasource(rows), override_num_blocks=2)
     for path in tmp_path.glob("*.npy"):
@@ -241,9 +278,15 @@ def test_a_file_of_others_is_not_replaced(cluster: Any, rows: gl.Source, tmp_pat
     [
         (lambda rows: glray.datasource([1]), "pass the source"),
         (lambda rows: glray.convert(rows, "out.npy", records_per_shard=9), "named by its number"),
-        (lambda rows: glray.convert(rows, "{field}-{shard}.npy", records_per_shard=9), "named by its number"),
+        (
+            lambda rows: glray.convert(rows, "{field}-{shard}.npy", records_per_shard=9),
+            "named by its number",
+        ),
         (lambda rows: glray.convert(rows, "{shard}.npy", records_per_shard=0), "records_per_shard"),
-        (lambda rows: glray.convert([1], "{shard}.npy", records_per_shard=1), "no record to convert"),
+        (
+            lambda rows: glray.convert([1], "{shard}.npy", records_per_shard=1),
+            "no record to convert",
+        ),
     ],
 )
 def test_wrong_arguments_are_refused(cluster: Any, rows: gl.Source, call: Any, words: str) -> None:
@@ -256,11 +299,16 @@ def test_outside_of_ray_train_there_is_no_rank(cluster: Any) -> None:
         gl.shard("ray")
 
 
-def test_the_page_about_ray_runs(cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_about_ray_runs(
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "shared").mkdir()
     for number in range(3):
-        np.save(tmp_path / "shared" / f"rows-{number}.npy", np.arange(number * 100, number * 100 + 100)[:, None])
+        np.save(
+            tmp_path / "shared" / f"rows-{number}.npy",
+            np.arange(number * 100, number * 100 + 100)[:, None],
+        )
     page = codeblocks.ROOT / "docs" / "ray.md"
 
     defined = codeblocks.run(page, codeblocks.blocks_of(page), {}, tmp_path)

@@ -1,7 +1,8 @@
-"""The example with Ray Train: killed, and gone on with on another number of workers; each record is trained on once.
+"""The example with Ray Train: killed, and gone on with on another number of workers; each record is
+trained on once.
 
-The checkpoint of model and loader also counts how often each record was trained on, so steps that are lost with the
-model do not count.
+The checkpoint of model and loader also counts how often each record was trained on, so steps that
+are lost with the model do not count.
 """
 
 from __future__ import annotations
@@ -65,7 +66,8 @@ def test_killed_workers_go_on_as_fewer_and_as_more(cluster: Any, tmp_path: Path)
 
 
 def train_and_wait(config: dict[str, Any]) -> None:
-    """Train as the example does; the first two workers wait until Ray ends them, and the first single one, too."""
+    """Train as the example does; the first two workers wait until Ray ends them, and the first
+    single one, too."""
     num_workers = ray.train.get_context().get_world_size()
     mark = Path(config["rows"]).with_name(f"{num_workers} waited")
 
@@ -87,7 +89,9 @@ def test_a_training_whose_node_dies_goes_on_with_one_worker_and_with_two_when_a_
     trainer = ray_train.trainer_of(tmp_path, (1, 2))
     trainer.scaling_config.elastic_resize_monitor_interval_s = 1.0
     trainer.train_loop_per_worker = train_and_wait
-    with ThreadPoolExecutor(1) as pool:  # nodes come and go in the main thread, where Ray wants them
+    with ThreadPoolExecutor(
+        1
+    ) as pool:  # nodes come and go in the main thread, where Ray wants them
         training = pool.submit(trainer.fit)
         wait_for(tmp_path / "2 waited", training)
         cluster.remove_node(node, allow_graceful=False)

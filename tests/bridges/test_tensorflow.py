@@ -1,4 +1,5 @@
-"""The TensorFlow bridge: tensors that share the loader's memory, and the loader as a tf.data.Dataset."""
+"""The TensorFlow bridge: tensors that share the loader's memory, and the loader as a
+tf.data.Dataset."""
 
 from __future__ import annotations
 
@@ -72,7 +73,11 @@ class Damaged(Source):
 
     def _resolve(self, numbers: Any) -> Any:
         if 6 in numbers:
-            raise RecordError("numbers.bin, record 6: it is damaged", cause="a flipped bit", remedy="copy it again")
+            raise RecordError(
+                "numbers.bin, record 6: it is damaged",
+                cause="a flipped bit",
+                remedy="copy it again",
+            )
         return self._whole.resolve(numbers)
 
 
@@ -105,7 +110,9 @@ def test_a_batch_of_tensors_says_which_records_it_holds_and_which_of_them_are_va
 
 
 def test_a_nest_keeps_its_lists_and_dicts() -> None:
-    batch = next(iter(gltf.tensors(loader_of({"inputs": ["image", {"again": "image"}], "target": "label"})))).output
+    batch = next(
+        iter(gltf.tensors(loader_of({"inputs": ["image", {"again": "image"}], "target": "label"})))
+    ).output
 
     assert batch["inputs"][1]["again"] is batch["inputs"][0]
     np.testing.assert_array_equal(batch["inputs"][0], IMAGES[:4])
@@ -144,7 +151,9 @@ def test_all_tensors_of_many_epochs_hold_what_they_were_after_the_loader_is_gone
     loader = loader_of(shuffle=True, batch_size=1)
     batches = gltf.tensors(loader)
     held_batches = [pair for _ in range(10) for pair in batches]
-    for _ in range(3):  # more batches, which would be written over memory that was given back too early
+    for _ in range(
+        3
+    ):  # more batches, which would be written over memory that was given back too early
         list(batches)
     loader.close()
     del loader, batches
@@ -167,7 +176,9 @@ def test_a_loop_that_drops_its_tensors_uses_its_slots_again() -> None:
     for epoch in range(2, 7):
         for _ in batches:
             pass
-        assert loader.stats()["slots_made"] <= epoch * (result + 1)  # memory is given back between epochs
+        assert loader.stats()["slots_made"] <= epoch * (
+            result + 1
+        )  # memory is given back between epochs
 
     assert loader.stats()["slots_reused"] > 30
 
@@ -213,7 +224,9 @@ def test_an_array_that_tensorflow_cannot_take_is_copied_and_counted(kind: str) -
 
     tensor = batches._convert(array)
 
-    np.testing.assert_array_equal(tensor + 1, array + 1)  # TensorFlow 2.21 aborts here on memory that is not aligned
+    np.testing.assert_array_equal(
+        tensor + 1, array + 1
+    )  # TensorFlow 2.21 aborts here on memory that is not aligned
     assert batches.loader.stats()["tensors_copied"] == 1
     assert batches.loader.stats()["tensors_shared"] == 0
 
@@ -242,7 +255,9 @@ TEXTS = {
 def texts_of(folder: Path) -> tuple[gl.Source, Any]:
     """Return a source of texts of any length, and what TensorFlow makes of its records."""
     payloads = [
-        example(text=b"\xff\0" + b"t" * 400 * number, pair=[b"a", "ä".encode()], words=[b"w"] * number)
+        example(
+            text=b"\xff\0" + b"t" * 400 * number, pair=[b"a", "ä".encode()], words=[b"w"] * number
+        )
         for number in range(7)
     ]
     path = write(folder / "texts.tfrecord", payloads)
@@ -250,7 +265,9 @@ def texts_of(folder: Path) -> tuple[gl.Source, Any]:
 
 
 @pytest.mark.parametrize("hand_over", [gltf.tensors, gltf.dataset])
-def test_texts_of_any_length_become_strings_as_in_parse_example(tmp_path: Path, hand_over: Any) -> None:
+def test_texts_of_any_length_become_strings_as_in_parse_example(
+    tmp_path: Path, hand_over: Any
+) -> None:
     source, expected = texts_of(tmp_path)
     loader = gl.Loader(source, batch_size=3, device="cpu")
 
@@ -268,7 +285,9 @@ def test_texts_of_any_length_become_strings_as_in_parse_example(tmp_path: Path, 
 def test_texts_of_any_length_have_no_form_in_the_plugin(tmp_path: Path) -> None:
     loader = gl.Loader(texts_of(tmp_path)[0], batch_size=3, device="cpu", output="text")
 
-    with pytest.raises(SpecError, match=r"field 'text' \(text: bytes \(\)\) in DALI's TensorFlow plugin"):
+    with pytest.raises(
+        SpecError, match=r"field 'text' \(text: bytes \(\)\) in DALI's TensorFlow plugin"
+    ):
         gltf.dataset(loader, via="plugin")
 
 
@@ -276,13 +295,17 @@ def test_texts_of_any_length_have_no_form_in_the_plugin(tmp_path: Path) -> None:
 def test_dates_are_refused_when_the_bridge_is_made(hand_over: Any) -> None:
     loader = gl.Loader(gl.arrays(day=np.array(["2024-01-01"], "M8[D]")), batch_size=1, device="cpu")
 
-    with pytest.raises(SpecError, match=r"'day'.*cannot be a tf.Tensor[\s\S]*no dates[\s\S]*gl.ops.Cast"):
+    with pytest.raises(
+        SpecError, match=r"'day'.*cannot be a tf.Tensor[\s\S]*no dates[\s\S]*gl.ops.Cast"
+    ):
         hand_over(loader)
 
 
 @pytest.mark.parametrize("hand_over", [gltf.tensors, gltf.dataset])
 def test_a_field_of_varying_shape_is_refused_when_the_bridge_is_made(hand_over: Any) -> None:
-    loader = SimpleNamespace(output=None, spec_out=Spec((Field("x", np.dtype("f4"), (None, None)),)), device="cpu")
+    loader = SimpleNamespace(
+        output=None, spec_out=Spec((Field("x", np.dtype("f4"), (None, None)),)), device="cpu"
+    )
 
     with pytest.raises(SpecError, match=r"'x'.*cannot be a tf.Tensor[\s\S]*varies"):
         hand_over(loader)
@@ -290,8 +313,12 @@ def test_a_field_of_varying_shape_is_refused_when_the_bridge_is_made(hand_over: 
 
 def ragged_files(folder: Path) -> gl.Loader:
     for number in range(7):
-        np.save(folder / f"{number}.npy", np.arange(number * 2, dtype=np.float32).reshape(number, 2))
-    return gl.Loader(gl.npy(folder / "*.npy", record="file"), batch_size=3, output="x", device="cpu")
+        np.save(
+            folder / f"{number}.npy", np.arange(number * 2, dtype=np.float32).reshape(number, 2)
+        )
+    return gl.Loader(
+        gl.npy(folder / "*.npy", record="file"), batch_size=3, output="x", device="cpu"
+    )
 
 
 def test_a_field_of_which_the_first_axis_varies_is_a_ragged_tensor(tmp_path: Path) -> None:
@@ -310,7 +337,9 @@ def test_a_dataset_of_ragged_values_is_that_of_the_tensors(tmp_path: Path) -> No
     assert [item.to_list() for item in data] == [item.to_list() for (item,) in gltf.tensors(loader)]
 
 
-@pytest.mark.parametrize("loop", [list, lambda loader: list(gltf.tensors(loader))], ids=["for", "tensors"])
+@pytest.mark.parametrize(
+    "loop", [list, lambda loader: list(gltf.tensors(loader))], ids=["for", "tensors"]
+)
 def test_a_dataset_goes_on_after_a_loop_that_was_completed(loop: Any) -> None:
     loader = loader_of(shuffle=True)
     loop(loader)
@@ -318,7 +347,10 @@ def test_a_dataset_goes_on_after_a_loop_that_was_completed(loop: Any) -> None:
 
     results = [np.concatenate([label for _, label in data]).tolist() for _ in range(3)]
 
-    expected = [np.concatenate([batch["label"] for batch in loader.epoch(number)]).tolist() for number in (1, 2, 3)]
+    expected = [
+        np.concatenate([batch["label"] for batch in loader.epoch(number)]).tolist()
+        for number in (1, 2, 3)
+    ]
     assert results == expected
     assert loader.position.epoch == 4
 
@@ -353,7 +385,9 @@ def test_encoded_images_are_refused_with_the_op_that_decodes_them() -> None:
 def test_a_gpu_that_tensorflow_does_not_see_is_an_error() -> None:
     if tf.config.list_physical_devices("GPU"):
         pytest.skip("TensorFlow sees a GPU")
-    loader = SimpleNamespace(output="x", spec_out=Spec((Field("x", np.dtype("f4"), ()),)), device="gpu:0")
+    loader = SimpleNamespace(
+        output="x", spec_out=Spec((Field("x", np.dtype("f4"), ()),)), device="gpu:0"
+    )
 
     with pytest.raises(DeviceError, match="TensorFlow sees 0 GPUs"):
         gltf.tensors(loader)
@@ -369,13 +403,18 @@ def test_leaving_a_loop_over_tensors_leaves_no_thread() -> None:
 # dataset
 
 
-@pytest.mark.parametrize(("last_batch", "num_steps", "axis"), [("partial", 3, None), ("drop", 2, 4), ("pad", 3, 4)])
+@pytest.mark.parametrize(
+    ("last_batch", "num_steps", "axis"), [("partial", 3, None), ("drop", 2, 4), ("pad", 3, 4)]
+)
 def test_the_element_spec_and_the_cardinality_are_those_of_the_loader(
     last_batch: str, num_steps: int, axis: int | None
 ) -> None:
     data = gltf.dataset(loader_of(last_batch=last_batch))
 
-    assert data.element_spec == (tf.TensorSpec((axis, 3, 2), tf.float32), tf.TensorSpec((axis,), tf.int64))
+    assert data.element_spec == (
+        tf.TensorSpec((axis, 3, 2), tf.float32),
+        tf.TensorSpec((axis,), tf.int64),
+    )
     assert int(data.cardinality()) == num_steps
     assert len(list(data)) == num_steps
 
@@ -395,7 +434,9 @@ def test_lists_in_output_become_tuples_in_a_dataset() -> None:
     assert isinstance(next(iter(data))["pair"], tuple)
 
 
-def test_a_dataset_takes_the_memory_of_the_batch_without_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dataset_takes_the_memory_of_the_batch_without_a_copy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     handed_out: list[int] = []
     on_host = data._on_host
 
@@ -460,7 +501,9 @@ def test_on_a_gpu_a_dataset_with_weights_goes_through_the_host_and_says_so(
     with loader_of(device="gpu", executor="array") as loader:
         gltf.dataset(loader, weights=True)
 
-        assert "by a generator, through the host (the weights come from the host)" in loader.describe()
+        assert (
+            "by a generator, through the host (the weights come from the host)" in loader.describe()
+        )
     assert "tf.data copies the batches from gpu:0 to the host and back" in caplog.text
     assert "a loader with device='cpu' has them copied to the GPU alone" in caplog.text
 
@@ -471,7 +514,11 @@ def test_a_dataset_on_a_gpu_has_the_images_that_the_host_decodes(
     for number in range(8):
         (tmp_path / f"{number}.jpg").write_bytes(imagefiles.jpeg(30 + number, 40))
     ops = [gl.ops.Decode(), gl.ops.RandomResizedCrop(16, 16), gl.ops.RandomFlip()]
-    words: dict[str, Any] = {"source": gl.images(tmp_path, labels=None), "ops": ops, "output": "image"}
+    words: dict[str, Any] = {
+        "source": gl.images(tmp_path, labels=None),
+        "ops": ops,
+        "output": "image",
+    }
     with gl.Loader(batch_size=4, device="cpu", **words) as cpu:
         expected = [images.numpy() for images in gltf.dataset(cpu)]
     simdevice.install(monkeypatch, seed=5)
@@ -491,12 +538,16 @@ def test_a_dataset_on_a_gpu_has_the_images_that_the_host_decodes(
 
 
 HAS_PLUGIN = importlib.util.find_spec("nvidia.dali_tf_plugin") is not None
-NEEDS_PLUGIN = pytest.mark.skipif(not HAS_PLUGIN, reason="DALI's TensorFlow plugin is not installed")
+NEEDS_PLUGIN = pytest.mark.skipif(
+    not HAS_PLUGIN, reason="DALI's TensorFlow plugin is not installed"
+)
 VIAS = ["generator", pytest.param("plugin", marks=NEEDS_PLUGIN)]
 
 
 @pytest.mark.parametrize("via", VIAS)
-def test_a_loop_over_a_dataset_that_was_left_goes_on_and_looking_at_a_batch_costs_nothing(via: Any) -> None:
+def test_a_loop_over_a_dataset_that_was_left_goes_on_and_looking_at_a_batch_costs_nothing(
+    via: Any,
+) -> None:
     loader = counting(ops=[gl.ops.Normalize(0.0, 1.0, on="x")] if via == "plugin" else [])
     data, values, whole = gltf.dataset(loader, via=via), [], in_loops(5 * NUM_STEPS)
 
@@ -520,7 +571,12 @@ def test_what_is_taken_of_a_dataset_goes_on_and_so_does_its_repetition(via: Any)
     def take(dataset: Any) -> list[list[int]]:
         return [y.numpy()[:, 0].astype(int).tolist() for _, y in dataset]
 
-    parts = [take(data.take(12)), take(data.take(12)), take(data.take(12)), take(data.repeat().take(40))]
+    parts = [
+        take(data.take(12)),
+        take(data.take(12)),
+        take(data.take(12)),
+        take(data.repeat().take(40)),
+    ]
     assert [len(part) for part in parts] == [12, 12, 6, 40]
     assert sum(parts, []) == whole[:70]  # noqa: RUF017  four of them
     assert take(data.take(1)) == take(data.take(1)) == whole[70:71]  # looks
@@ -553,7 +609,9 @@ def test_batches_that_come_again_behind_something_that_reads_ahead_are_told_once
     assert loader.position.step == 0
 
 
-def test_a_single_batch_that_comes_for_the_third_time_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_single_batch_that_comes_for_the_third_time_is_told_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     data = gltf.dataset(counting())
     next(iter(data)), next(iter(data))
     assert not caplog.records
@@ -595,13 +653,20 @@ def test_a_dataset_keeps_its_loader_and_nothing_keeps_it_longer() -> None:
 
 def test_a_named_tuple_is_one_in_a_dataset_and_a_dataclass_is_refused() -> None:
     pair = collections.namedtuple("pair", "x y")
-    assert next(iter(gltf.dataset(loader_of(pair("image", "label"))))).y.numpy().tolist() == [0, 1, 2, 3]
+    assert next(iter(gltf.dataset(loader_of(pair("image", "label"))))).y.numpy().tolist() == [
+        0,
+        1,
+        2,
+        3,
+    ]
     kind = dataclasses.make_dataclass("kind", ["x", "y"])
     with pytest.raises(SpecError, match="no dataclasses"):
         gltf.dataset(loader_of(kind("image", "label")))
 
 
-@pytest.mark.parametrize("hand_over", [gltf.tensors, gltf.dataset, lambda item: gltf.checkpoint(item, "state.json")])
+@pytest.mark.parametrize(
+    "hand_over", [gltf.tensors, gltf.dataset, lambda item: gltf.checkpoint(item, "state.json")]
+)
 @pytest.mark.parametrize("item", [gl.arrays(x=LABELS), None, [1, 2]])
 def test_what_is_no_loader_is_refused_with_what_to_write(hand_over: Any, item: Any) -> None:
     with pytest.raises(SpecError, match=r"gl\.Loader\(source, batch_size=256\)"):
@@ -622,7 +687,9 @@ def test_a_resumed_dataset_gives_the_rest_of_its_epoch_and_then_whole_epochs() -
 
 
 @pytest.mark.parametrize("change", [lambda data: data, lambda data: data.prefetch(1)])
-def test_an_iterator_of_a_dataset_says_that_a_state_was_loaded_and_moves_nothing(change: Any) -> None:
+def test_an_iterator_of_a_dataset_says_that_a_state_was_loaded_and_moves_nothing(
+    change: Any,
+) -> None:
     loader = loader_of(shuffle=True, batch_size=1)
     data = change(gltf.dataset(loader))
     run, rest = iter(data), iter(data)
@@ -631,7 +698,8 @@ def test_an_iterator_of_a_dataset_says_that_a_state_was_loaded_and_moves_nothing
     loader.load_state_dict(loader.state_dict(2, 4))
 
     with pytest.raises(
-        tf.errors.InvalidArgumentError, match=r"SpecError: the loader is at epoch 2, step 4[\s\S]*make a new"
+        tf.errors.InvalidArgumentError,
+        match=r"SpecError: the loader is at epoch 2, step 4[\s\S]*make a new",
     ):
         list(run)
     assert (loader.position.epoch, loader.position.step) == (2, 4)
@@ -658,7 +726,9 @@ def test_an_error_in_the_loader_surfaces_with_its_text_at_its_step() -> None:
     elements = iter(gltf.dataset(gl.Loader(Damaged(), batch_size=2, output="x", device="cpu")))
     values = [next(elements).numpy().tolist() for _ in range(3)]
 
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"RecordError: numbers\.bin, record 6: it is damaged"):
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match=r"RecordError: numbers\.bin, record 6: it is damaged"
+    ):
         next(elements)
 
     assert values == [[0, 1], [2, 3], [4, 5]]
@@ -693,7 +763,10 @@ def line_model() -> Any:
 def line_loader(**arguments: Any) -> gl.Loader:
     x = np.linspace(-1, 1, 10, dtype=np.float32)[:, None]
     source = gl.arrays(x=x, y=2 * x)
-    return gl.Loader(source, **{"batch_size": 4, "output": ("x", "y"), "shuffle": True, "device": "cpu", **arguments})
+    return gl.Loader(
+        source,
+        **{"batch_size": 4, "output": ("x", "y"), "shuffle": True, "device": "cpu", **arguments},
+    )
 
 
 @pytest.mark.parametrize("steps_per_epoch", [3, pytest.param(None, marks=pytest.mark.slow)])
@@ -737,7 +810,9 @@ class Recording(tf.keras.Model):  # type: ignore[misc]
         return self.layer(x / 60)
 
     def train_step(self, data: Any) -> Any:
-        tf.py_function(lambda x: self.trained.append([int(value) for value in x.numpy()[:, 0]]), [data[0]], [])
+        tf.py_function(
+            lambda x: self.trained.append([int(value) for value in x.numpy()[:, 0]]), [data[0]], []
+        )
         return super().train_step(data)
 
 
@@ -750,7 +825,8 @@ def _recording(strategy: str, options: tuple[tuple[str, Any], ...]) -> Recording
 
 
 def recording(strategy: str = "plain", **options: Any) -> Recording:
-    """Return the one model with these options, as new: TensorFlow needs half a second to trace the step of a model."""
+    """Return the one model with these options, as new: TensorFlow needs half a second to trace the
+    step of a model."""
     model = _recording(strategy, tuple(options.items()))
     model.trained.clear()
     model._initial_epoch = None  # in which `fit` begins: Keras never forgets it
@@ -761,7 +837,10 @@ def counting(**arguments: Any) -> gl.Loader:
     """A loader of records that hold their numbers, 2 a batch."""
     x = np.arange(2 * NUM_STEPS, dtype=np.float32)[:, None]
     source = gl.arrays(x=x, y=x)
-    return gl.Loader(source, **{"batch_size": 2, "output": ("x", "y"), "shuffle": True, "device": "cpu", **arguments})
+    return gl.Loader(
+        source,
+        **{"batch_size": 2, "output": ("x", "y"), "shuffle": True, "device": "cpu", **arguments},
+    )
 
 
 def in_loops(num_steps: int, start: int = 0) -> list[list[int]]:
@@ -771,7 +850,10 @@ def in_loops(num_steps: int, start: int = 0) -> list[list[int]]:
     return batches[start : start + num_steps]
 
 
-STRATEGIES = {"plain": contextlib.nullcontext, "one mirror": lambda: tf.distribute.MirroredStrategy(["CPU:0"]).scope()}
+STRATEGIES = {
+    "plain": contextlib.nullcontext,
+    "one mirror": lambda: tf.distribute.MirroredStrategy(["CPU:0"]).scope(),
+}
 CHANGES = {"as it is": lambda data: data, "prefetch": lambda data: data.prefetch(8)}
 STARTS, STEPS_PER_EXECUTION = (0, 10), (1, 4)  # more is left than is read ahead
 
@@ -788,7 +870,9 @@ def test_fit_trains_on_every_step_once_fresh_and_resumed_and_the_callback_knows_
     loader = counting()
     loader.load_state_dict(loader.state_dict(0, start))
     callback, states = gltf.checkpoint(loader, tmp_path / "state.json", every_steps=4), []
-    look = tf.keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: states.append(callback.state()))
+    look = tf.keras.callbacks.LambdaCallback(
+        on_train_batch_end=lambda batch, logs: states.append(callback.state())
+    )
     model = recording(strategy, steps_per_execution=steps_per_execution, jit_compile=False)
     data = CHANGES[change](gltf.dataset(loader))
 
@@ -808,7 +892,9 @@ def test_fit_trains_on_every_step_once_fresh_and_resumed_and_the_callback_knows_
 
 @pytest.mark.filterwarnings("ignore:Your input ran out of data:UserWarning")
 @pytest.mark.parametrize("steps_per_epoch", [7, 15, 30])
-def test_epochs_of_keras_may_be_shorter_than_those_of_the_loader(steps_per_epoch: int, tmp_path: Path) -> None:
+def test_epochs_of_keras_may_be_shorter_than_those_of_the_loader(
+    steps_per_epoch: int, tmp_path: Path
+) -> None:
     loader, model = counting(), recording()
     callback = gltf.checkpoint(loader, tmp_path / "state.json")
 
@@ -823,7 +909,9 @@ def test_epochs_of_keras_may_be_shorter_than_those_of_the_loader(steps_per_epoch
 
     num_trained = 5 * steps_per_epoch
     assert model.trained == in_loops(num_trained)
-    assert json.loads((tmp_path / "state.json").read_text()) == loader.state_dict(*divmod(num_trained, NUM_STEPS))
+    assert json.loads((tmp_path / "state.json").read_text()) == loader.state_dict(
+        *divmod(num_trained, NUM_STEPS)
+    )
 
 
 def test_the_state_of_a_run_that_goes_on_with_another_batch_size_is_right_also_when_all_was_read_ahead(
@@ -832,10 +920,14 @@ def test_the_state_of_a_run_that_goes_on_with_another_batch_size_is_right_also_w
     loader, model, states = counting(batch_size=7), recording(), []
     loader.load_state_dict(counting(batch_size=2).state_dict(0, 5))  # 10 records were trained
     callback = gltf.checkpoint(loader, tmp_path / "state.json")
-    look = tf.keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: states.append(callback.state()))
+    look = tf.keras.callbacks.LambdaCallback(
+        on_train_batch_end=lambda batch, logs: states.append(callback.state())
+    )
 
     data = gltf.dataset(loader).prefetch(20)
-    model.fit(data, epochs=1, steps_per_epoch=6, shuffle=False, verbose=0, callbacks=[callback, look])
+    model.fit(
+        data, epochs=1, steps_per_epoch=6, shuffle=False, verbose=0, callbacks=[callback, look]
+    )
 
     assert [state["position"] for state in states] == [10 + 7 * (step + 1) for step in range(6)]
 
@@ -845,7 +937,13 @@ def test_a_part_of_a_dataset_is_the_next_part_in_each_epoch_of_keras(tmp_path: P
     callback = gltf.checkpoint(loader, tmp_path / "state.json")
 
     for epochs, steps in ((1, 5), (2, 15)):
-        model.fit(gltf.dataset(loader).take(5), epochs=epochs, shuffle=False, verbose=0, callbacks=[callback])
+        model.fit(
+            gltf.dataset(loader).take(5),
+            epochs=epochs,
+            shuffle=False,
+            verbose=0,
+            callbacks=[callback],
+        )
         assert json.loads((tmp_path / "state.json").read_text())["step"] == steps
 
     assert model.trained == in_loops(15)
@@ -854,19 +952,27 @@ def test_a_part_of_a_dataset_is_the_next_part_in_each_epoch_of_keras(tmp_path: P
 @pytest.mark.filterwarnings("ignore:Your input ran out of data:UserWarning")
 @pytest.mark.parametrize("make", ["each time", "once"])
 @pytest.mark.parametrize("via", VIAS)
-def test_fit_with_steps_per_epoch_called_again_trains_on_the_next_batches(via: Any, make: str) -> None:
+def test_fit_with_steps_per_epoch_called_again_trains_on_the_next_batches(
+    via: Any, make: str
+) -> None:
     loader, model = counting(), recording(**({"steps_per_execution": 2} if make == "once" else {}))
     data = gltf.dataset(loader, via=via).repeat()
 
-    for steps in (6, 8, 2, 6) if make == "once" else (7, 8, 2, 5):  # then the second ends behind the first batch
+    for steps in (
+        (6, 8, 2, 6) if make == "once" else (7, 8, 2, 5)
+    ):  # then the second ends behind the first batch
         data = data if make == "once" else gltf.dataset(loader, via=via).repeat()
-        model.fit(data, steps_per_epoch=steps, epochs=3 if steps == 8 else 1, shuffle=False, verbose=0)
+        model.fit(
+            data, steps_per_epoch=steps, epochs=3 if steps == 8 else 1, shuffle=False, verbose=0
+        )
 
     assert model.trained == in_loops(38)
     assert (loader.position.epoch, loader.position.step) == (1, 8)
 
 
-def test_fit_with_steps_per_epoch_and_a_callback_is_exact_whatever_was_read_ahead(tmp_path: Path) -> None:
+def test_fit_with_steps_per_epoch_and_a_callback_is_exact_whatever_was_read_ahead(
+    tmp_path: Path,
+) -> None:
     loader, model = counting(), recording()
     callback = gltf.checkpoint(loader, tmp_path / "state.json")
 
@@ -881,7 +987,9 @@ def test_fit_with_steps_per_epoch_and_a_callback_is_exact_whatever_was_read_ahea
 def test_validation_steps_see_the_same_batches_with_restart() -> None:
     class Evaluating(Recording):
         def test_step(self, data: Any) -> Any:
-            tf.py_function(lambda x: values.append(x.numpy()[:, 0].astype(int).tolist()), [data[0]], [])
+            tf.py_function(
+                lambda x: values.append(x.numpy()[:, 0].astype(int).tolist()), [data[0]], []
+            )
             return super().test_step(data)
 
     values: list[list[int]] = []
@@ -890,7 +998,12 @@ def test_validation_steps_see_the_same_batches_with_restart() -> None:
     validation = gltf.dataset(counting(), restart=True)
 
     model.fit(
-        gltf.dataset(counting()), epochs=2, shuffle=False, verbose=0, validation_data=validation, validation_steps=3
+        gltf.dataset(counting()),
+        epochs=2,
+        shuffle=False,
+        verbose=0,
+        validation_data=validation,
+        validation_steps=3,
     )
 
     assert values == 2 * in_loops(3)
@@ -925,7 +1038,9 @@ print(json.dumps(trained))
 def test_keras_on_torch_trains_on_every_step_once_fresh_and_resumed(start: int) -> None:
     pytest.importorskip("torch")
     command = [sys.executable, "-W", "ignore", "-c", TORCH_FIT, str(start)]
-    process = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "KERAS_BACKEND": "torch"})
+    process = subprocess.run(
+        command, capture_output=True, text=True, env={**os.environ, "KERAS_BACKEND": "torch"}
+    )
     assert process.returncode == 0, process.stderr
     assert json.loads(process.stdout.splitlines()[-1]) == in_loops(2 * NUM_STEPS - start, start)
 
@@ -934,7 +1049,9 @@ def test_padding_does_not_count_in_weighted_metrics() -> None:
     model = line_model()
     model.compile(optimizer="sgd", loss="mse", weighted_metrics=["mse"])
 
-    full = model.evaluate(gltf.dataset(line_loader(last_batch="pad"), weights=True), verbose=0, return_dict=True)
+    full = model.evaluate(
+        gltf.dataset(line_loader(last_batch="pad"), weights=True), verbose=0, return_dict=True
+    )
     whole = model.evaluate(gltf.dataset(line_loader(batch_size=10)), verbose=0, return_dict=True)
 
     assert full["mse"] == pytest.approx(whole["mse"], rel=1e-5)  # float32 sums in another order
@@ -953,7 +1070,9 @@ def test_tensors_on_a_gpu_hold_what_they_were_while_further_batches_come() -> No
             held_batches.append((image, label))
 
     expected = loader_of(batch_size=1, shuffle=True)
-    for total, (image, label), batch in zip(sums, held_batches, [b for _ in range(20) for b in expected], strict=True):
+    for total, (image, label), batch in zip(
+        sums, held_batches, [b for _ in range(20) for b in expected], strict=True
+    ):
         np.testing.assert_array_equal(image, batch["image"])
         np.testing.assert_array_equal(label, batch["label"])
         assert float(total) == batch["image"].sum()

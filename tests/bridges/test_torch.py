@@ -1,4 +1,5 @@
-"""The torch bridge: tensors that share the loader's memory, and the loader as an IterableDataset."""
+"""The torch bridge: tensors that share the loader's memory, and the loader as an
+IterableDataset."""
 
 from __future__ import annotations
 
@@ -38,7 +39,10 @@ def counting(**arguments: Any) -> gl.Loader:
     """A loader of records that hold their numbers, 7 a batch, shuffled."""
     numbers = np.arange(NUM_RECORDS)
     source = gl.arrays(x=numbers.astype(np.float32)[:, None], y=numbers)
-    return gl.Loader(source, **{"batch_size": 7, "output": ("x", "y"), "shuffle": True, "device": "cpu", **arguments})
+    return gl.Loader(
+        source,
+        **{"batch_size": 7, "output": ("x", "y"), "shuffle": True, "device": "cpu", **arguments},
+    )
 
 
 def in_loops(num_epochs: int = 4, **arguments: Any) -> list[list[int]]:
@@ -68,12 +72,16 @@ def test_every_numeric_dtype_is_shared(code: str) -> None:
 
 def ragged_files(folder: Path, **arguments: Any) -> gl.Loader:
     for number in range(7):
-        np.save(folder / f"{number}.npy", np.arange(number * 2, dtype=np.float32).reshape(number, 2))
+        np.save(
+            folder / f"{number}.npy", np.arange(number * 2, dtype=np.float32).reshape(number, 2)
+        )
     source = gl.npy(folder / "*.npy", record="file")
     return gl.Loader(source, **{"batch_size": 3, "output": "x", "device": "cpu", **arguments})
 
 
-def test_a_field_of_which_the_first_axis_varies_is_a_jagged_tensor_over_the_same_payload(tmp_path: Path) -> None:
+def test_a_field_of_which_the_first_axis_varies_is_a_jagged_tensor_over_the_same_payload(
+    tmp_path: Path,
+) -> None:
     loader = ragged_files(tmp_path)
     batches = gltorch.tensors(loader)
     results = [[part.tolist() for part in tensor.unbind()] for (tensor,) in batches]
@@ -107,7 +115,9 @@ def test_what_training_writes_into_a_tensor_is_in_no_later_batch() -> None:
 def test_a_gpu_that_torch_does_not_see_is_an_error() -> None:
     if torch.cuda.is_available():
         pytest.skip("torch sees a GPU")
-    loader = SimpleNamespace(output="x", spec_out=Spec((Field("x", np.dtype("f4"), ()),)), device="gpu:0")
+    loader = SimpleNamespace(
+        output="x", spec_out=Spec((Field("x", np.dtype("f4"), ()),)), device="gpu:0"
+    )
 
     for hand_over in (gltorch.tensors, gltorch.dataset):
         with pytest.raises(DeviceError, match="torch sees 0 GPUs"):
@@ -119,7 +129,8 @@ def test_a_gpu_that_torch_does_not_see_is_an_error() -> None:
 
 @pytest.fixture
 def sim(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A simulated GPU, with a stream of it that torch believes to be its own and CuPy knows nothing of."""
+    """A simulated GPU, with a stream of it that torch believes to be its own and CuPy knows nothing
+    of."""
     simulation = simdevice.install(monkeypatch, seed=7)
     simulation.of_torch = simulation.cupy.cuda.Stream(non_blocking=True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
@@ -138,7 +149,11 @@ def test_the_stream_of_torch_runs_behind_what_makes_the_batch_and_the_host_does_
     waits, pairs = len(sim.host_waits), []
     with loader:
         for x, y in hand_over(loader):
-            here = [wait for wait in sim.host_waits[waits:] if wait.thread == threading.current_thread().name]
+            here = [
+                wait
+                for wait in sim.host_waits[waits:]
+                if wait.thread == threading.current_thread().name
+            ]
             assert not any(wait.blocked for wait in here)
             sim.of_torch.synchronize()  # without the order, the memory would still be poison now
             pairs.append((x[:, 0].tolist(), y.tolist()))
@@ -155,12 +170,17 @@ def test_the_stream_of_torch_runs_behind_what_makes_the_batch_and_the_host_does_
 def test_a_dataset_is_the_batches_of_each_epoch_in_the_nest_of_output() -> None:
     data = DataLoader(gltorch.dataset(counting()), batch_size=None)
 
-    assert [numbers_of(data) for _ in range(3)] == [in_loops()[i : i + NUM_STEPS] for i in range(0, 27, NUM_STEPS)]
+    assert [numbers_of(data) for _ in range(3)] == [
+        in_loops()[i : i + NUM_STEPS] for i in range(0, 27, NUM_STEPS)
+    ]
     assert len(data) == NUM_STEPS
 
 
 def test_the_nest_of_a_dataset_is_that_of_output() -> None:
-    pair, kind = collections.namedtuple("pair", "x y"), dataclasses.make_dataclass("kind", ["x", "y"])
+    pair, kind = (
+        collections.namedtuple("pair", "x y"),
+        dataclasses.make_dataclass("kind", ["x", "y"]),
+    )
 
     def first(output: Any) -> Any:
         return next(iter(gltorch.dataset(counting(output=output))))
@@ -199,7 +219,10 @@ def test_a_state_is_behind_the_batch_that_was_delivered_last(stop: int) -> None:
     later.load_state_dict(state)
 
     assert state == counting().state_dict(*divmod(stop, NUM_STEPS))
-    assert numbers_of(later) + numbers_of(later) == in_loops()[stop : (stop // NUM_STEPS + 2) * NUM_STEPS]
+    assert (
+        numbers_of(later) + numbers_of(later)
+        == in_loops()[stop : (stop // NUM_STEPS + 2) * NUM_STEPS]
+    )
     assert later.state_dict() == counting().state_dict(stop // NUM_STEPS + 2)
 
 
@@ -221,7 +244,9 @@ def test_an_iterator_of_a_dataset_says_that_a_state_was_loaded_and_moves_nothing
 
     data.load_state_dict(counting().state_dict(2, 4))
 
-    with pytest.raises(SpecError, match=r"the loader is at epoch 2, step 4[\s\S]*make a new iterator"):
+    with pytest.raises(
+        SpecError, match=r"the loader is at epoch 2, step 4[\s\S]*make a new iterator"
+    ):
         next(run)
     assert data.state_dict() == counting().state_dict(2, 4)
     assert next(rest)[1].tolist() == in_loops()[22]
@@ -235,7 +260,9 @@ def test_a_state_begins_with_a_step_that_failed_and_the_loop_goes_on_behind_it()
         return {"x": np.asarray(records)}
 
     with none_left():
-        data = gltorch.dataset(gl.Loader(gl.records(10, read), batch_size=2, output="x", device="cpu"))
+        data = gltorch.dataset(
+            gl.Loader(gl.records(10, read), batch_size=2, output="x", device="cpu")
+        )
         batches = iter(DataLoader(data, batch_size=None))
         values = [next(batches).tolist() for _ in range(3)]
 
@@ -296,7 +323,8 @@ class Workers:
             return deed(self.copies[number], number)
 
     def batches(self, most: int = 1000, begin: int = 0) -> list[list[int]]:
-        """Return the numbers of the batches of one loop over the DataLoader, or of ``most`` of them."""
+        """Return the numbers of the batches of one loop over the DataLoader, or of ``most`` of
+        them."""
         loops, results, number = self.each(lambda copy, number: iter(copy)), [], begin
         ending: set[int] = set()
         while len(ending) < self._num_workers and len(results) < most:
@@ -315,14 +343,18 @@ def test_the_workers_together_deliver_the_batches_of_the_loader_in_its_order(
     data = gltorch.dataset(counting())
     data.load_state_dict(counting().state_dict(0, start))
 
-    epochs = [Workers(monkeypatch, data, num_workers).batches() for _ in range(3)]  # new workers for each
+    epochs = [
+        Workers(monkeypatch, data, num_workers).batches() for _ in range(3)
+    ]  # new workers for each
 
     assert [numbers for epoch in epochs for numbers in epoch] == in_loops()[start:27]
     assert numbers_of(data) == in_loops()[27:36]
     assert data.state_dict() == counting().state_dict(4)
 
 
-def test_workers_that_stay_make_the_next_epoch_in_each_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_that_stay_make_the_next_epoch_in_each_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     data = gltorch.dataset(counting())
     workers = Workers(monkeypatch, data, 2)
 
@@ -350,7 +382,10 @@ def test_a_worker_that_starts_late_does_not_take_the_end_of_the_epoch_back(
     data = gltorch.dataset(counting())
 
     Workers(monkeypatch, data, num_workers).each(
-        lambda copy, number: (copy.load_state_dict(states[number]), iter(copy))  # each to its end before the next
+        lambda copy, number: (
+            copy.load_state_dict(states[number]),
+            iter(copy),
+        )  # each to its end before the next
     )
 
     assert numbers_of(data) == in_loops()[9:18]
@@ -386,7 +421,9 @@ def test_workers_that_stay_are_followed_in_each_epoch(monkeypatch: pytest.Monkey
         assert data.state_dict() == counting().state_dict(epoch)
 
 
-def test_a_loader_that_was_moved_is_where_it_was_moved_to_for_all_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loader_that_was_moved_is_where_it_was_moved_to_for_all_workers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     data = gltorch.dataset(counting())
     for _ in range(3):
         Workers(monkeypatch, data, 2).batches()
@@ -410,7 +447,9 @@ def test_workers_go_on_from_their_own_states(stop: int, monkeypatch: pytest.Monk
     assert Workers(monkeypatch, data, 2).batches() == in_loops()[9:18]
 
 
-def test_the_state_of_a_worker_is_refused_where_it_is_no_state(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_state_of_a_worker_is_refused_where_it_is_no_state(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     workers = Workers(monkeypatch, gltorch.dataset(counting()), 2)
     workers.batches(most=3)
     state = workers.each(lambda copy, number: copy.state_dict())[1]
@@ -418,10 +457,14 @@ def test_the_state_of_a_worker_is_refused_where_it_is_no_state(monkeypatch: pyte
     with pytest.raises(StateError, match="a state of worker 1 of 2"):
         gltorch.dataset(counting()).load_state_dict(state)
     with pytest.raises(StateError, match="a state of worker 1 of 2"):
-        Workers(monkeypatch, gltorch.dataset(counting()), 3).each(lambda copy, number: copy.load_state_dict(state))
+        Workers(monkeypatch, gltorch.dataset(counting()), 3).each(
+            lambda copy, number: copy.load_state_dict(state)
+        )
 
 
-def test_a_loader_that_was_moved_since_stays_where_it_was_moved_to(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loader_that_was_moved_since_stays_where_it_was_moved_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     data = gltorch.dataset(counting())
     Workers(monkeypatch, data, 2).batches()
 
@@ -430,11 +473,15 @@ def test_a_loader_that_was_moved_since_stays_where_it_was_moved_to(monkeypatch: 
     assert numbers_of(data) == in_loops()[4:9]
 
 
-def test_workers_refuse_an_epoch_that_goes_on_between_two_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_refuse_an_epoch_that_goes_on_between_two_steps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     data = gltorch.dataset(counting())
     data.load_state_dict(counting(batch_size=5).state_dict(0, 2))
 
-    with pytest.raises(SpecError, match=r"goes on at record 10[\s\S]*num_workers=0 until the end of this epoch"):
+    with pytest.raises(
+        SpecError, match=r"goes on at record 10[\s\S]*num_workers=0 until the end of this epoch"
+    ):
         Workers(monkeypatch, data, 2).batches()
     assert numbers_of(data)[0] == sum(in_loops(1, batch_size=5), [])[10:17]  # noqa: RUF017  a dozen of them
 
@@ -455,7 +502,11 @@ def test_a_worker_refuses_a_loader_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize("persistent", [False, True])
 def test_spawned_workers_deliver_the_batches_of_the_loader_in_its_order(persistent: bool) -> None:
     data = gltorch.dataset(counting())
-    options = {"num_workers": 2, "multiprocessing_context": "spawn", "persistent_workers": persistent}
+    options = {
+        "num_workers": 2,
+        "multiprocessing_context": "spawn",
+        "persistent_workers": persistent,
+    }
     batches = DataLoader(data, batch_size=None, **options)
 
     epochs = [numbers_of(batches) for _ in range(2)]
@@ -475,8 +526,12 @@ class Fails:
 
 @pytest.mark.slow
 def test_an_error_in_a_spawned_worker_comes_at_its_step_and_the_loop_goes_on_behind_it() -> None:
-    data = gltorch.dataset(gl.Loader(gl.records(10, Fails()), batch_size=2, output="x", device="cpu"))
-    batches = iter(DataLoader(data, batch_size=None, num_workers=2, multiprocessing_context="spawn"))
+    data = gltorch.dataset(
+        gl.Loader(gl.records(10, Fails()), batch_size=2, output="x", device="cpu")
+    )
+    batches = iter(
+        DataLoader(data, batch_size=None, num_workers=2, multiprocessing_context="spawn")
+    )
     values = [next(batches).tolist() for _ in range(3)]
 
     with pytest.raises(RecordError, match=r"numbers\.bin, record 6: it is damaged"):
@@ -487,9 +542,13 @@ def test_an_error_in_a_spawned_worker_comes_at_its_step_and_the_loop_goes_on_beh
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")  # what the test is about
+@pytest.mark.filterwarnings(
+    "ignore:.*multi-threaded, use of fork:DeprecationWarning"
+)  # what the test is about
 def test_a_forked_worker_says_what_to_do() -> None:
-    data = DataLoader(gltorch.dataset(counting()), batch_size=None, num_workers=1, multiprocessing_context="fork")
+    data = DataLoader(
+        gltorch.dataset(counting()), batch_size=None, num_workers=1, multiprocessing_context="fork"
+    )
 
     with pytest.raises(ClosedError, match=r"num_workers=0[\s\S]*multiprocessing_context=\"spawn\""):
         next(iter(data))
@@ -522,7 +581,9 @@ if __name__ == "__main__":
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("num_workers", "stop"), [(0, 5), (0, 9), (2, 5), (2, 9)])
-def test_a_stateful_dataloader_goes_on_where_it_was(num_workers: int, stop: int, tmp_path: Path) -> None:
+def test_a_stateful_dataloader_goes_on_where_it_was(
+    num_workers: int, stop: int, tmp_path: Path
+) -> None:
     pytest.importorskip("torchdata")
     script(STATEFUL, str(num_workers), str(stop), folder=tmp_path)
 
@@ -533,7 +594,9 @@ def script(text: str, *arguments: str, folder: Path) -> str:
     command = [sys.executable, "-W", "ignore", str(folder / "program.py"), *arguments]
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
-    process = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment, timeout=280)
+    process = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, env=environment, timeout=280
+    )
     assert process.returncode == 0, process.stdout + process.stderr
     return process.stdout
 
@@ -544,13 +607,16 @@ def script(text: str, *arguments: str, folder: Path) -> str:
 def test_without_a_process_group_auto_is_refused_saying_what_to_do() -> None:
     for hand_over in (gltorch.tensors, gltorch.dataset):
         with pytest.raises(
-            SpecError, match=r"not initialised[\s\S]*init_process_group[\s\S]*shard=\(rank, world size\)"
+            SpecError,
+            match=r"not initialised[\s\S]*init_process_group[\s\S]*shard=\(rank, world size\)",
         ):
             hand_over(counting(), shard="auto")
 
 
 def test_a_dataset_is_of_the_shard() -> None:
-    records = [set(np.concatenate(numbers_of(gltorch.dataset(counting(), shard=(i, 3))))) for i in range(3)]
+    records = [
+        set(np.concatenate(numbers_of(gltorch.dataset(counting(), shard=(i, 3))))) for i in range(3)
+    ]
 
     assert sorted(number for item in records for number in item) == list(range(NUM_RECORDS))
 
@@ -663,7 +729,9 @@ if __name__ == "__main__":
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("package", "text"), [("lightning", LIGHTNING), ("accelerate", ACCELERATE)])
+@pytest.mark.parametrize(
+    ("package", "text"), [("lightning", LIGHTNING), ("accelerate", ACCELERATE)]
+)
 def test_a_trainer_takes_a_dataset(package: str, text: str, tmp_path: Path) -> None:
     pytest.importorskip(package)
     script(text, folder=tmp_path)
@@ -685,7 +753,9 @@ def test_tensors_on_a_gpu_hold_what_they_were_while_further_batches_come(hand_ov
             held_batches.append((image, label))
 
     expected = loader_of(batch_size=1, shuffle=True)
-    for total, (image, label), batch in zip(sums, held_batches, [b for _ in range(20) for b in expected], strict=True):
+    for total, (image, label), batch in zip(
+        sums, held_batches, [b for _ in range(20) for b in expected], strict=True
+    ):
         np.testing.assert_array_equal(image.cpu().numpy(), batch["image"])
         np.testing.assert_array_equal(label.cpu().numpy(), batch["label"])
         assert float(total) == batch["image"].sum()
@@ -693,7 +763,9 @@ def test_tensors_on_a_gpu_hold_what_they_were_while_further_batches_come(hand_ov
 
 
 @pytest.mark.gpu
-def test_a_stream_of_torch_reads_what_was_made_for_it_and_memory_that_is_not_used_again_before() -> None:
+def test_a_stream_of_torch_reads_what_was_made_for_it_and_memory_that_is_not_used_again_before() -> (
+    None
+):
     batches, stream, sums = gltorch.tensors(counting(device="gpu")), torch.cuda.Stream(), []
     with torch.cuda.stream(stream):
         for _ in range(20):
@@ -708,11 +780,16 @@ def test_a_stream_of_torch_reads_what_was_made_for_it_and_memory_that_is_not_use
 
 @pytest.mark.gpu
 def test_jagged_tensors_on_a_gpu_have_their_offsets_there(tmp_path: Path) -> None:
-    expected = [[part.tolist() for part in tensor.unbind()] for (tensor,) in gltorch.tensors(ragged_files(tmp_path))]
+    expected = [
+        [part.tolist() for part in tensor.unbind()]
+        for (tensor,) in gltorch.tensors(ragged_files(tmp_path))
+    ]
     tensors = [tensor for (tensor,) in gltorch.tensors(ragged_files(tmp_path, device="gpu"))]
 
     assert [[part.tolist() for part in tensor.unbind()] for tensor in tensors] == expected
-    assert all(tensor.offsets().device.type == tensor.values().device.type == "cuda" for tensor in tensors)
+    assert all(
+        tensor.offsets().device.type == tensor.values().device.type == "cuda" for tensor in tensors
+    )
 
 
 def test_a_bfloat16_field_is_a_bfloat16_tensor_of_the_same_memory() -> None:
@@ -734,7 +811,10 @@ def test_a_dataset_goes_on_after_a_loop_that_was_completed() -> None:
 
     results = [torch.cat(list(data)).tolist() for _ in range(3)]
 
-    assert results == [np.concatenate([batch["x"] for batch in loader.epoch(number)]).tolist() for number in (1, 2, 3)]
+    assert results == [
+        np.concatenate([batch["x"] for batch in loader.epoch(number)]).tolist()
+        for number in (1, 2, 3)
+    ]
 
 
 def test_padding_that_nothing_marks_is_told_of(caplog):
@@ -743,7 +823,11 @@ def test_padding_that_nothing_marks_is_told_of(caplog):
     for last_batch, size, count in (("pad", 4, 1), ("pad", 5, 0), ("partial", 4, 0)):
         caplog.clear()
         gltorch.dataset(gl.Loader(source, size, last_batch=last_batch, device="cpu"))
-        messages = [record.getMessage() for record in caplog.records if "fill batches" in record.getMessage()]
+        messages = [
+            record.getMessage()
+            for record in caplog.records
+            if "fill batches" in record.getMessage()
+        ]
         assert len(messages) == count
         assert all("12 rows an epoch for 10 records" in message for message in messages)
     caplog.clear()

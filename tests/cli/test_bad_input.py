@@ -1,4 +1,5 @@
-"""What any verb meets: files without permission, folders that are not written to, full disks, Ctrl-C; by processes."""
+"""What any verb meets: files without permission, folders that are not written to, full disks,
+Ctrl-C; by processes."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ def environment(tmp_path):
 
 
 def powerless():
-    """Return what a command begins with, so that root, who may read and write everywhere, may not."""
+    """Return what a command begins with, so that root, who may read and write everywhere, may
+    not."""
     if os.geteuid() != 0:
         return []
     if shutil.which("setpriv") is None:
@@ -47,9 +49,14 @@ def powerless():
 
 
 def run(words, folder, environment, before=(), setup="", **options):
-    """Run the command in a process of its own, behind the lines of ``setup``; return it when it has ended."""
-    code = f"import runpy\n{setup}\nrunpy.run_module('gpuload', run_name='__main__', alter_sys=True)"
-    return forkserver.run(code, *words, before=tuple(before), folder=folder, environment=environment, **options)
+    """Run the command in a process of its own, behind the lines of ``setup``; return it when it has
+    ended."""
+    code = (
+        f"import runpy\n{setup}\nrunpy.run_module('gpuload', run_name='__main__', alter_sys=True)"
+    )
+    return forkserver.run(
+        code, *words, before=tuple(before), folder=folder, environment=environment, **options
+    )
 
 
 FULL_DISK = """
@@ -73,7 +80,8 @@ def test_a_file_that_may_not_be_read_is_named_with_the_remedy(words, files, envi
 
     process = run(words, files, environment, powerless())
 
-    # Damage is the no of `check`: the rest is read. A sample with such a record is no end for `inspect` either.
+    # Damage is the no of `check`: the rest is read. A sample with such a record is no end for
+    # `inspect` either.
     assert process.returncode in ((1, 2) if words[0] in ("check", "inspect") else (2,))
     text = process.stdout + process.stderr
     assert "permission" in text.lower()
@@ -114,7 +122,13 @@ def test_a_folder_that_cannot_be_written_is_an_error_and_nothing_half_written_is
 
 @pytest.mark.parametrize(
     "words",
-    [["--help"], ["check", "rows.npy"], ["inspect", "rows.npy"], ["inspect", "rows.npy", "--json"], ["health"]],
+    [
+        ["--help"],
+        ["check", "rows.npy"],
+        ["inspect", "rows.npy"],
+        ["inspect", "rows.npy", "--json"],
+        ["health"],
+    ],
     ids=" ".join,
 )
 def test_an_output_that_takes_nothing_is_an_error(words, files, environment):
@@ -129,12 +143,16 @@ def test_an_output_that_takes_nothing_is_an_error(words, files, environment):
 def test_a_closed_output_is_no_fault_of_a_verb(files, environment):
     for words in (["check", "rows.npy"], ["inspect", "rows.npy"]):
         command = ["sh", "-c", 'exec "$@" >&-', "sh", sys.executable, "-m", "gpuload", *words]
-        process = subprocess.run(command, cwd=files, env=environment, stderr=subprocess.PIPE, text=True, check=False)
+        process = subprocess.run(
+            command, cwd=files, env=environment, stderr=subprocess.PIPE, text=True, check=False
+        )
 
         assert (process.returncode, process.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("words", [["check", "rows.npy"], ["inspect", "rows.npy"], ["--help"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "words", [["check", "rows.npy"], ["inspect", "rows.npy"], ["--help"]], ids=" ".join
+)
 def test_an_output_that_nobody_reads_any_more_is_status_141(words, files, environment):
     reader, writer = os.pipe()
     os.close(reader)
@@ -153,7 +171,9 @@ def test_a_terminal_without_utf_8_gets_all_lines(encoding, files, environment):
 
     command = [sys.executable, "-m", "gpuload", "inspect", "photos-\u00fc\u4e2d"]
     environment["PYTHONIOENCODING"] = encoding  # Python reads it when it starts
-    process = subprocess.run(command, cwd=files, env=environment, stdout=subprocess.PIPE, check=False)
+    process = subprocess.run(
+        command, cwd=files, env=environment, stdout=subprocess.PIPE, check=False
+    )
 
     out = process.stdout.decode(encoding)
     assert process.returncode == 0
@@ -231,9 +251,15 @@ print(repr(answers), file=sys.__stderr__)
 """
 
 
-@pytest.mark.parametrize(("words", "status"), [(["--version"], 0), (["nonsense", "--json"], 2)], ids=str)
-def test_ctrl_c_at_each_line_of_the_command_line_shows_no_traceback(words, status, files, environment):
-    process = forkserver.run(EACH_MOMENT, *words, folder=files, environment=environment, warnings="ignore")
+@pytest.mark.parametrize(
+    ("words", "status"), [(["--version"], 0), (["nonsense", "--json"], 2)], ids=str
+)
+def test_ctrl_c_at_each_line_of_the_command_line_shows_no_traceback(
+    words, status, files, environment
+):
+    process = forkserver.run(
+        EACH_MOMENT, *words, folder=files, environment=environment, warnings="ignore"
+    )
 
     assert process.returncode == 0, process.stderr
     *answers, (_, _, last) = ast.literal_eval(process.stderr)
@@ -277,14 +303,20 @@ def interrupt_imports(module: str, words: list[str], folder: Path, environment: 
 
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("module", ["numpy", "gpuload.ops", "gpuload.cli", "click"])
-def test_ctrl_c_during_the_imports_of_the_command_ends_them_without_a_word(module, command, files, environment):
+def test_ctrl_c_during_the_imports_of_the_command_ends_them_without_a_word(
+    module, command, files, environment
+):
     process = interrupt_imports(module, COMMANDS[command], files, environment)
 
     assert (process.returncode, process.stdout, process.stderr) == (-signal.SIGINT, "", "")
 
 
-@pytest.mark.parametrize("words", [["-c", "import gpuload", "-m", "gpuload"], ["-m", "trainer", "gpuload"]], ids=str)
-def test_ctrl_c_during_the_import_of_gpuload_by_a_program_is_the_programs(words, files, environment):
+@pytest.mark.parametrize(
+    "words", [["-c", "import gpuload", "-m", "gpuload"], ["-m", "trainer", "gpuload"]], ids=str
+)
+def test_ctrl_c_during_the_import_of_gpuload_by_a_program_is_the_programs(
+    words, files, environment
+):
     (files / "trainer.py").write_text("import gpuload\n")
     process = interrupt_imports("numpy", words, files, environment)
 
@@ -295,12 +327,16 @@ def test_ctrl_c_during_the_import_of_gpuload_by_a_program_is_the_programs(words,
 @pytest.mark.parametrize(
     ("verb", "num_calls"),
     [
-        pytest.param(verb, calls, marks=[pytest.mark.slow] if (verb, calls) == ("doctor", 1000) else [])
+        pytest.param(
+            verb, calls, marks=[pytest.mark.slow] if (verb, calls) == ("doctor", 1000) else []
+        )
         for verb in INTERRUPTED
         for calls in (30, 1000)
     ],
 )
-def test_ctrl_c_ends_each_verb_with_status_130_and_nothing_half_written(verb, num_calls, files, environment):
+def test_ctrl_c_ends_each_verb_with_status_130_and_nothing_half_written(
+    verb, num_calls, files, environment
+):
     (files / "big").mkdir()
     data = (files / "photos" / "0.png").read_bytes()
     for number in range(400):
@@ -329,7 +365,9 @@ num_calls = int(sys.argv.pop(1))
 cli.Output = Output
 sys.exit(cli.main())
 """
-    process = forkserver.run(program, num_calls, *INTERRUPTED[verb], folder=files, environment=environment)
+    process = forkserver.run(
+        program, num_calls, *INTERRUPTED[verb], folder=files, environment=environment
+    )
 
     assert "now\n" in process.stdout
     assert "Traceback" not in process.stderr

@@ -31,23 +31,33 @@ def test_the_document_has_rates_limits_stages_and_the_sentence(rows, capsys):
     document = json.loads(capsys.readouterr().out)
     assert document["records_per_s"] == pytest.approx(10 * document["batches_per_s"])
     assert document["bytes_per_s"] == pytest.approx(256 * document["records_per_s"])
-    assert min(document["limits"][name] for name in ("sequential_bytes", "random_bytes", "copy_bytes")) > 0
+    assert (
+        min(document["limits"][name] for name in ("sequential_bytes", "random_bytes", "copy_bytes"))
+        > 0
+    )
     stages = {stage["name"]: stage for stage in document["stages"]}
     assert set(stages) == {"draw", "read"}
     assert 0 <= stages["read"]["fill"] <= 1
     beside = {limit["name"]: limit for limit in stages["read"]["limits"]}
     assert {name: limit["limit"] for name, limit in beside.items()} == {
-        name: document["limits"][name] for name in ("copy_bytes", "random_bytes", "sequential_bytes")
+        name: document["limits"][name]
+        for name in ("copy_bytes", "random_bytes", "sequential_bytes")
     }
     assert beside["copy_bytes"]["rate"] == pytest.approx(stages["read"]["bytes_per_s"])
     assert beside["random_bytes"]["share"] == pytest.approx(
         stages["read"]["bytes"] / document["counts"]["loop_s"] / document["limits"]["random_bytes"]
     )
-    assert document["bottleneck"]["sentence"].lower().startswith(document["bottleneck"]["cause"].lower())
+    assert (
+        document["bottleneck"]["sentence"]
+        .lower()
+        .startswith(document["bottleneck"]["cause"].lower())
+    )
 
 
 @pytest.mark.parametrize("columns", [80, 60, 200])
-def test_lines_fit_the_terminal_and_80_columns_and_end_with_the_sentence(columns, rows, capsys, monkeypatch):
+def test_lines_fit_the_terminal_and_80_columns_and_end_with_the_sentence(
+    columns, rows, capsys, monkeypatch
+):
     monkeypatch.setenv("COLUMNS", str(columns))
     assert cli.main(["bench", str(rows), "--step-ms", "20", "--seconds", "0.2"]) == 0
 
@@ -69,7 +79,9 @@ def test_damaged_images_are_told_or_replaced(tmp_path, capsys):
     error = capsys.readouterr().err
     assert "11.jpg" in error
     assert "a fault of gpuload" not in error
-    assert "remedy: repair it, or train without it: --on-error replace; `gpuload check" in " ".join(error.split())
+    assert "remedy: repair it, or train without it: --on-error replace; `gpuload check" in " ".join(
+        error.split()
+    )
 
     assert cli.main([*call, "--on-error", "replace"]) == 0
     text = " ".join(capsys.readouterr().out.split())
@@ -99,7 +111,9 @@ def test_images_are_decoded_and_resized_where_no_ops_are_given(tmp_path, capsys)
 
 
 def test_ops_are_those_of_a_file(rows, tmp_path, capsys):
-    (tmp_path / "ops_of_bench.py").write_text("import gpuload as gl\ntrain = [gl.ops.Cast('float64')]\n")
+    (tmp_path / "ops_of_bench.py").write_text(
+        "import gpuload as gl\ntrain = [gl.ops.Cast('float64')]\n"
+    )
     words = ["bench", str(rows), "--ops", f"{tmp_path / 'ops_of_bench.py'}:train", *QUICK, "--json"]
     assert cli.main(words) == 0
 
@@ -141,7 +155,9 @@ def test_limits_that_stand_beside_no_stage_are_lines_of_their_own():
         "decoding alone, one thread        100 images/s",
     ]
     beside = [(StageLimit("copy_bytes", "bytes", 1e9, 2e9),)]
-    assert [line[:11] for line in limit_lines(Limits(copy_bytes=2e9, decode_images=100), beside)] == [
+    assert [
+        line[:11] for line in limit_lines(Limits(copy_bytes=2e9, decode_images=100), beside)
+    ] == [
         "memory copy",
         "decoding al",
     ]

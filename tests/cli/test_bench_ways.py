@@ -1,4 +1,5 @@
-"""``gpuload bench`` and the ways of images to a GPU: what it measures, which one to write, and what it cannot."""
+"""``gpuload bench`` and the ways of images to a GPU: what it measures, which one to write, and what
+it cannot."""
 
 from __future__ import annotations
 
@@ -32,7 +33,11 @@ def photos(tmp_path):
 class TestTheWayToWrite:
     def test_is_the_fastest(self):
         ways = WayTable(
-            (WayRate(ARRAY, 4000.0, 1.0), WayRate(DALI, 3000.0, 0.5), WayRate(DALI_HOST, why_not="no DALI"))
+            (
+                WayRate(ARRAY, 4000.0, 1.0),
+                WayRate(DALI, 3000.0, 0.5),
+                WayRate(DALI_HOST, why_not="no DALI"),
+            )
         )
 
         assert ways.best == ways.ways[0]
@@ -98,12 +103,17 @@ class TestWaysAreMeasured:
         def make(**arguments):
             tried.append(arguments)
             if arguments["executor"] == "dali":
-                raise MissingPackageError("x", cause="nvidia-dali is not installed", remedy="pip install it")
+                raise MissingPackageError(
+                    "x", cause="nvidia-dali is not installed", remedy="pip install it"
+                )
             return FakeLoader()
 
         ways = compare_ways(make, FakeLoader(), lambda loader, seconds: (100.0, 1.0), 1.0)
 
-        assert [way.why_not for way in ways.ways] == ["", *["x: nvidia-dali is not installed; pip install it"] * 2]
+        assert [way.why_not for way in ways.ways] == [
+            "",
+            *["x: nvidia-dali is not installed; pip install it"] * 2,
+        ]
         assert len(tried) == 4
         assert ways.best.words == ARRAY
 
@@ -115,7 +125,11 @@ class TestWaysAreMeasured:
 
         ways = compare_ways(make, FakeLoader(), lambda loader, seconds: (100.0, 1.0), 1.0)
 
-        assert [way.why_not for way in ways.ways] == ["", "", "failed: CUDA runtime API error no kernel image"]
+        assert [way.why_not for way in ways.ways] == [
+            "",
+            "",
+            "failed: CUDA runtime API error no kernel image",
+        ]
 
     @pytest.mark.parametrize(
         ("executor", "twins"),
@@ -133,7 +147,9 @@ class TestWaysAreMeasured:
         assert [way.why_not.removeprefix("does the same as ") for way in ways.ways] == ["", *twins]
 
     def test_not_of_records_that_no_op_decodes(self):
-        assert compare_ways(FakeLoader, FakeLoader(ops=(gl.ops.Cast("float32"),)), None, 1.0) is None
+        assert (
+            compare_ways(FakeLoader, FakeLoader(ops=(gl.ops.Cast("float32"),)), None, 1.0) is None
+        )
 
     def test_not_without_a_gpu_and_the_reason_is_told(self, monkeypatch):
         monkeypatch.setattr(devices, "choose", lambda device: ("cpu", "CuPy is not installed"))
@@ -154,7 +170,10 @@ def test_without_a_gpu_bench_says_that_ways_are_not_measured(photos, capsys, mon
 
     assert cli.main(call) == 0
     text = " ".join(capsys.readouterr().out.split())
-    assert "Not measured: the ways of images to a GPU, for there is no GPU to measure them on: CuPy finds no" in text
+    assert (
+        "Not measured: the ways of images to a GPU, for there is no GPU to measure them on: CuPy finds no"
+        in text
+    )
     assert "Write:" not in text
     assert cli.main([*call, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
@@ -165,22 +184,33 @@ def test_without_a_gpu_bench_says_that_ways_are_not_measured(photos, capsys, mon
 def test_of_rows_bench_says_nothing_about_ways(tmp_path, capsys):
     np.save(tmp_path / "rows.npy", np.zeros((100, 8), np.float32))
 
-    assert cli.main(["bench", str(tmp_path / "rows.npy"), "--seconds", "0.1", "--device", "cpu", "--json"]) == 0
+    assert (
+        cli.main(
+            ["bench", str(tmp_path / "rows.npy"), "--seconds", "0.1", "--device", "cpu", "--json"]
+        )
+        == 0
+    )
     assert "ways" not in json.loads(capsys.readouterr().out)
 
 
 class TestTheLineToWrite:
     def test_has_all_that_was_measured(self):
-        line = loader_line("photos", 32, ("", "[gl.ops.Decode()]"), DALI_HOST, in_order=False, device="gpu:1")
+        line = loader_line(
+            "photos", 32, ("", "[gl.ops.Decode()]"), DALI_HOST, in_order=False, device="gpu:1"
+        )
 
         assert line == (
             "loader = gl.Loader(gl.open('photos'), 32, ops=[gl.ops.Decode()], shuffle=True, "
             'device="gpu:1", executor="dali", decode="host")'
         )
 
-    @pytest.mark.parametrize(("name", "ops"), [("train", "train"), ("make", "make()"), ("one", "[one]")])
+    @pytest.mark.parametrize(
+        ("name", "ops"), [("train", "train"), ("make", "make()"), ("one", "[one]")]
+    )
     def test_has_ops_of_a_file_as_they_are_written(self, name, ops, tmp_path):
-        text = "import gpuload as gl\none = gl.ops.Decode()\ntrain = [one]\ndef make(): return train\n"
+        text = (
+            "import gpuload as gl\none = gl.ops.Decode()\ntrain = [one]\ndef make(): return train\n"
+        )
         (tmp_path / "ops_of_ways.py").write_text(text)
         option = f"{tmp_path / 'ops_of_ways.py'}:{name}"
 
@@ -198,7 +228,9 @@ def test_bench_measures_the_ways_on_a_gpu_and_its_line_makes_that_loader(photos,
     text = capsys.readouterr().out
     lines = text.splitlines()
     table = lines.index(next(line for line in lines if line.startswith("ways to the GPU")))
-    assert [line.split("  ")[0] for line in lines[table + 1 :] if line.startswith("executor=")][:1] == [ARRAY]
+    assert [line.split("  ")[0] for line in lines[table + 1 :] if line.startswith("executor=")][
+        :1
+    ] == [ARRAY]
     assert "Without these arguments images are decoded on the host, by " in " ".join(text.split())
     (line,) = [line.strip() for line in lines if line.startswith("    loader = ")]
     names = {"gl": gl}

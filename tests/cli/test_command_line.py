@@ -1,4 +1,5 @@
-"""The command line: help, slips, --json and --debug, exit statuses, completion; by real processes where it matters."""
+"""The command line: help, slips, --json and --debug, exit statuses, completion; by real processes
+where it matters."""
 
 from __future__ import annotations
 
@@ -26,7 +27,9 @@ PAGE = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
 def gpuload(*words, folder=None, environment=None):
     """Run the command in a process; return it when it has ended."""
     code = "import runpy; runpy.run_module('gpuload', run_name='__main__', alter_sys=True)"
-    return forkserver.run(code, *words, folder=folder, environment={**ENVIRONMENT, **(environment or {})})
+    return forkserver.run(
+        code, *words, folder=folder, environment={**ENVIRONMENT, **(environment or {})}
+    )
 
 
 @pytest.fixture
@@ -47,12 +50,20 @@ def test_help_lists_each_verb_and_each_exit_status_and_imports_no_verb():
         " or name in ('gpuload.cli.inspect', 'gpuload.cli.doctor')))"
     )
     process = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=ENVIRONMENT, timeout=60, check=True
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env=ENVIRONMENT,
+        timeout=60,
+        check=True,
     )
 
     *lines, last = process.stdout.splitlines()
     assert last == "0 []"
-    for name, text in {**cli.VERBS, **{str(status): text for status, text in cli.STATUSES.items()}}.items():
+    for name, text in {
+        **cli.VERBS,
+        **{str(status): text for status, text in cli.STATUSES.items()},
+    }.items():
         assert any(line.split(None, 1) == [name, text] for line in lines), name
     assert max(map(len, lines)) <= 80
 
@@ -85,7 +96,13 @@ def test_the_version_is_printed(capsys):
 
 @pytest.mark.parametrize(
     ("slip", "verb"),
-    [("chekc", "check"), ("inspekt", "inspect"), ("docter", "doctor"), ("convrt", "convert"), ("help", "--help")],
+    [
+        ("chekc", "check"),
+        ("inspekt", "inspect"),
+        ("docter", "doctor"),
+        ("convrt", "convert"),
+        ("help", "--help"),
+    ],
 )
 def test_a_slip_in_a_verb_is_answered_by_the_verb_that_is_meant(slip, verb, capsys):
     assert cli.main([slip, "x"]) == 2
@@ -108,7 +125,10 @@ def test_a_slip_in_a_verb_is_answered_by_the_verb_that_is_meant(slip, verb, caps
         (["bench", "--seconds", "x", "rows.npy"], "'x' is not a valid number."),
         (["preview", "--records", "x", "rows.npy"], "'x' is not a valid integer."),
         (["inspect", "rosw.npy"], "remedy: check the path; the folder has rows.npy"),
-        (["demo", "--epochs"], "Try 'gpuload demo --help' for help.\n\nError: Option '--epochs' requires an argument"),
+        (
+            ["demo", "--epochs"],
+            "Try 'gpuload demo --help' for help.\n\nError: Option '--epochs' requires an argument",
+        ),
         (["health", "--executor", "dlai"], "'dlai' is not one of"),
         (["inspect", "none.npy"], "none.npy"),
         (["inspect", "empty"], "empty"),
@@ -121,7 +141,10 @@ def test_a_slip_in_a_verb_is_answered_by_the_verb_that_is_meant(slip, verb, caps
         (["index", "rows.npy", "-o", "x.txt"], "ends in .manifest"),
         (["index", "rows.npy", "-o", "none/x.manifest"], "there is no folder"),
         (["inspect", "rows.npy", "--picture", "x.jpg"], "remedy: write --picture x.png"),
-        (["preview", "rows.npy", "--epochs", "0"], "Invalid value for '--epochs': 0 is not in the range x>=1"),
+        (
+            ["preview", "rows.npy", "--epochs", "0"],
+            "Invalid value for '--epochs': 0 is not in the range x>=1",
+        ),
         (["preview", "none.npy", "--out", "x.txt"], "'x.txt' as the name of a preview"),
         (["bench", "none.npy"], "none.npy is missing"),
         (["bench", "rows.npy", "--ops", "none/augment.py:train"], "none/augment.py is missing"),
@@ -317,7 +340,8 @@ def test_fish_completes_with_whole_descriptions(files, shell_environment):
 
 
 def test_zsh_completes_on_a_terminal(files, shell_environment):
-    """The Tab key is pressed behind each line; then Ctrl-X writes it to a file, and Ctrl-D ends the shell."""
+    """The Tab key is pressed behind each line; then Ctrl-X writes it to a file, and Ctrl-D ends the
+    shell."""
     need("zsh")
     lines = {
         "gpuload insp": "gpuload inspect ",
@@ -360,5 +384,7 @@ def test_each_shell_has_a_script(shell, tmp_path):
     assert process.returncode == 0
     assert f"_GPULOAD_COMPLETE={shell}_complete" in process.stdout
     if shutil.which(shell) is not None:
-        check = subprocess.run([shell, "-n"], input=process.stdout, text=True, capture_output=True, check=False)
+        check = subprocess.run(
+            [shell, "-n"], input=process.stdout, text=True, capture_output=True, check=False
+        )
         assert (check.returncode, check.stderr) == (0, "")

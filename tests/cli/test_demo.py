@@ -24,12 +24,22 @@ for package in ("sklearn", "PIL", "rich"):
 
 from rich.console import Console  # noqa: E402
 
-from gpuload.cli import demo, demo_data, demo_parity, demo_rates, demo_report, demo_resume, demo_sheet, demo_train  # noqa: E402
+from gpuload.cli import (  # noqa: E402
+    demo,
+    demo_data,
+    demo_parity,
+    demo_rates,
+    demo_report,
+    demo_resume,
+    demo_sheet,
+    demo_train,
+)
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The demo's data, written once, with fewer rows, records and pieces of photographs for its rates."""
+    """The demo's data, written once, with fewer rows, records and pieces of photographs for its
+    rates."""
     folder = tmp_path_factory.mktemp("demo")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(demo_data, "NUM_BENCHMARK", 2_000)
@@ -57,7 +67,13 @@ def test_the_sheet_cannot_be_a_folder(tmp_path: Path, capsys: pytest.CaptureFixt
 
 @pytest.mark.parametrize(
     ("argument", "value"),
-    [("--seconds", "nan"), ("--seconds", "-1"), ("--seconds", "x"), ("--epochs", "0"), ("--epochs", "1.5")],
+    [
+        ("--seconds", "nan"),
+        ("--seconds", "-1"),
+        ("--seconds", "x"),
+        ("--epochs", "0"),
+        ("--epochs", "1.5"),
+    ],
 )
 def test_a_number_that_is_none_is_refused_in_words(
     argument: str, value: str, capsys: pytest.CaptureFixture[str]
@@ -117,7 +133,11 @@ def test_another_process_resumes_with_the_batches_of_a_run_that_never_stopped(fo
     assert outcome.equal
     assert outcome.resumed_lines[0].startswith(f"epoch 0 step {demo_resume.STOP_AFTER} ")
     assert outcome.resumed_lines[-1].startswith("epoch 1 step 28 ")
-    assert len(set(outcome.resumed_lines)) == len(outcome.resumed_lines) == 2 * 29 - demo_resume.STOP_AFTER
+    assert (
+        len(set(outcome.resumed_lines))
+        == len(outcome.resumed_lines)
+        == 2 * 29 - demo_resume.STOP_AFTER
+    )
 
 
 def test_a_state_of_another_step_resumes_with_other_batches(folder: Path) -> None:
@@ -134,12 +154,16 @@ def test_a_state_of_another_step_resumes_with_other_batches(folder: Path) -> Non
 def test_the_digest_of_a_batch_is_of_all_its_bytes(folder: Path) -> None:
     with demo_resume.loader(folder, device="cpu") as loader:
         batch = loader.batch_at(3)
-    expected = hashlib.sha256(batch.records.tobytes() + batch["image"].tobytes() + batch["label"].tobytes()).hexdigest()
+    expected = hashlib.sha256(
+        batch.records.tobytes() + batch["image"].tobytes() + batch["label"].tobytes()
+    ).hexdigest()
 
     assert demo_resume.digest(batch) == f"epoch 0 step 3 {expected[:16]}"
 
 
-def test_the_contact_sheet_shows_the_photographs_their_views_and_some_digits(folder: Path, tmp_path: Path) -> None:
+def test_the_contact_sheet_shows_the_photographs_their_views_and_some_digits(
+    folder: Path, tmp_path: Path
+) -> None:
     from PIL import Image
 
     size = demo_sheet.save(folder, tmp_path / "sheet.png", seed=0)
@@ -156,7 +180,9 @@ def test_the_contact_sheet_shows_the_photographs_their_views_and_some_digits(fol
         shown = sheet[top : top + demo_sheet.VIEW, left : left + demo_sheet.VIEW]
         np.testing.assert_array_equal(shown[inner, inner], view.pixels[inner, inner])
         left += demo_sheet.VIEW + demo_sheet.GAP
-    digit = demo_data.load_digits().images[demo_sheet.DIGITS[-1]].repeat(14, axis=0).repeat(14, axis=1)
+    digit = (
+        demo_data.load_digits().images[demo_sheet.DIGITS[-1]].repeat(14, axis=0).repeat(14, axis=1)
+    )
     bottom, left = size[1] - demo_sheet.MARGIN - demo_sheet.GAP, demo_sheet.MARGIN
     np.testing.assert_array_equal(sheet[bottom - 112 : bottom, left : left + 112, 0], digit)
 
@@ -168,12 +194,19 @@ def test_a_view_shows_what_is_in_its_box(folder: Path) -> None:
         return float(np.corrcoef(first.ravel(), second.ravel())[0, 1])
 
     for stored, views in demo_sheet.photographs(folder, seed=0):
-        assert len({(view.top, view.left, view.bottom, view.right) for view in views}) == demo_sheet.NUM_EPOCHS
+        assert (
+            len({(view.top, view.left, view.bottom, view.right) for view in views})
+            == demo_sheet.NUM_EPOCHS
+        )
         likenesses = []
         for view in views:
             box = Image.fromarray(stored[view.top : view.bottom, view.left : view.right])
-            resized = np.asarray(box.resize((demo_sheet.VIEW, demo_sheet.VIEW), Image.Resampling.BILINEAR))
-            expected, turned = (resized[:, ::-1], resized) if view.is_mirrored else (resized, resized[:, ::-1])
+            resized = np.asarray(
+                box.resize((demo_sheet.VIEW, demo_sheet.VIEW), Image.Resampling.BILINEAR)
+            )
+            expected, turned = (
+                (resized[:, ::-1], resized) if view.is_mirrored else (resized, resized[:, ::-1])
+            )
             likenesses.append(likeness(expected, view.pixels))
             assert likenesses[-1] > likeness(turned, view.pixels) + 0.1
         assert min(likenesses) > 0.85  # bright pixels are cut off at 255
@@ -243,17 +276,25 @@ def test_a_work_of_the_rates_has_the_records_ops_and_batches_of_its_benchmark(
 
 
 @pytest.mark.parametrize("name", WORKS)
-def test_tf_data_makes_the_batches_that_it_makes_in_the_benchmark(folder: Path, tmp_path: Path, name: str) -> None:
+def test_tf_data_makes_the_batches_that_it_makes_in_the_benchmark(
+    folder: Path, tmp_path: Path, name: str
+) -> None:
     pytest.importorskip("tensorflow")
     benchmark, work = asked_of(folder, name, "shuffled-tf", tmp_path)
     rate = demo_rates.works(folder, device="cpu")[WORKS.index(name)]
 
-    tensors = next(benchmark.peer("tfdata_gather" if name == "npy_rows" else "tfdata").build(work)())
+    tensors = next(
+        benchmark.peer("tfdata_gather" if name == "npy_rows" else "tfdata").build(work)()
+    )
     batch = next(iter(rate.tf_data()))
 
     tensors = tensors if isinstance(tensors, tuple) else (tensors,)
-    assert [(tensor.shape, tensor.dtype) for tensor in batch] == [(tensor.shape, tensor.dtype) for tensor in tensors]
-    means = [float(images[-1].numpy().mean()) for images in (batch, tensors)]  # of other records, of the same pictures
+    assert [(tensor.shape, tensor.dtype) for tensor in batch] == [
+        (tensor.shape, tensor.dtype) for tensor in tensors
+    ]
+    means = [
+        float(images[-1].numpy().mean()) for images in (batch, tensors)
+    ]  # of other records, of the same pictures
     assert abs(means[0] - means[1]) < 0.5 * float(tensors[-1].numpy().std())
 
 
@@ -265,7 +306,9 @@ def test_on_a_gpu_it_is_said_that_the_tables_are_of_cpus() -> None:
 # what it says at the end
 
 
-def test_a_check_that_fails_is_named_at_the_end_and_is_status_1(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_check_that_fails_is_named_at_the_end_and_is_status_1(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     report = demo_report.Report()
     report.check(True, "it holds", otherwise="it does not")
     report.check(False, "it holds", otherwise="accuracy is 12 %")
@@ -284,7 +327,9 @@ def test_the_demo_ends_with_status_1_if_the_network_learns_too_little(
     monkeypatch.setenv("GPULOAD_PROGRESS", "0")  # as the demo sets it; here it is undone
     for part in ("_augment", "_resume", "_compare", "_measure"):
         monkeypatch.setattr(demo, part, lambda *arguments: None)
-    learnt = demo_train.Training(after_fit=100, right=170, num_held_out=180, num_epochs=1, num_shared=0, num_copied=0)
+    learnt = demo_train.Training(
+        after_fit=100, right=170, num_held_out=180, num_epochs=1, num_shared=0, num_copied=0
+    )
     monkeypatch.setattr(demo_train, "train", lambda *arguments, **options: learnt)
     pytest.importorskip("tensorflow")
 
@@ -297,16 +342,39 @@ def test_the_demo_ends_with_status_1_if_the_network_learns_too_little(
 def test_the_whole_demo_holds(tmp_path: Path) -> None:
     for package in ("tensorflow", "nvidia.dali", "cv2"):
         pytest.importorskip(package)
-    command = [sys.executable, "-m", "gpuload", "demo", "--output", "sheet.png", "--seconds", "0.2", "--device", "cpu"]
+    command = [
+        sys.executable,
+        "-m",
+        "gpuload",
+        "demo",
+        "--output",
+        "sheet.png",
+        "--seconds",
+        "0.2",
+        "--device",
+        "cpu",
+    ]
     surroundings = {**os.environ, "PYTHONPATH": str(Path(gl.__file__).parents[1]), "COLUMNS": "120"}
 
     process = subprocess.run(
-        command, cwd=tmp_path, env=surroundings, capture_output=True, text=True, timeout=240, check=False
+        command,
+        cwd=tmp_path,
+        env=surroundings,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
     )
 
     assert process.returncode == 0, process.stdout + process.stderr
     assert "All of it held" in process.stdout
-    for fact in ("held-out digits right", "never stopped", "largest difference", "digits alone is wrong", "same work"):
+    for fact in (
+        "held-out digits right",
+        "never stopped",
+        "largest difference",
+        "digits alone is wrong",
+        "same work",
+    ):
         assert fact in process.stdout
     assert (tmp_path / "sheet.png").stat().st_size > 10_000
 
@@ -317,7 +385,9 @@ def test_parity_bounds_the_largest_difference_on_a_cpu_and_the_mean_on_a_gpu():
     other[0, 0, 0] = 9, 0, 0  # 9 of 48 values: a mean of 0.1875
 
     def apart(tolerance, changed):
-        loaders = (gl.Loader(gl.arrays(image=values), 2, device="cpu") for values in (images, changed))
+        loaders = (
+            gl.Loader(gl.arrays(image=values), 2, device="cpu") for values in (images, changed)
+        )
         return demo_parity._compare_loaders("squares", tolerance, *loaders)
 
     assert apart(0, images).holds
@@ -333,7 +403,9 @@ def test_parity_bounds_the_largest_difference_on_a_cpu_and_the_mean_on_a_gpu():
 @pytest.mark.parametrize("width", [60, 80])
 def test_in_a_narrow_terminal_the_table_of_rates_is_folded_and_nothing_cut(width: int) -> None:
     console = Console(file=io.StringIO(), width=width)
-    rate = demo_report.Rate("JPEGs of 500 x 375: crop, resize, flip, normalise", "jpeg_training", 1_653_104, 633_515)
+    rate = demo_report.Rate(
+        "JPEGs of 500 x 375: crop, resize, flip, normalise", "jpeg_training", 1_653_104, 633_515
+    )
 
     demo_report.Report(console).rates([rate], [])
 

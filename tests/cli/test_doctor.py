@@ -10,7 +10,7 @@ import gpuload as gl
 from gpuload.cli import doctor, main
 from gpuload.cli.doctor import ABSENT, OK, PROBLEM, Finding, Package
 from gpuload.executors import trials
-from gpuload.ops.decode import decoder_on_gpu
+from gpuload.ops.value.decode import decoder_on_gpu
 
 
 def plant(folder, monkeypatch, files):
@@ -31,7 +31,10 @@ def package(module):
     ("code", "fault"),
     [
         ("", ""),
-        ("raise ImportError('libnothing.so: cannot open')", "ImportError: libnothing.so: cannot open"),
+        (
+            "raise ImportError('libnothing.so: cannot open')",
+            "ImportError: libnothing.so: cannot open",
+        ),
         ("import os; os.abort()", f"it ended the process ({signal.SIGABRT.name})"),
         ("import sys; sys.exit(3)", "exit status 3"),
     ],
@@ -51,7 +54,9 @@ def test_a_package_that_hangs_is_a_finding(tmp_path, monkeypatch):
 
 def test_packages_for_two_versions_of_cuda_are_named_with_the_remedy(tmp_path, monkeypatch):
     distributions = {"nvidia-dali-cuda120": "2.4.0", "cupy-cuda13x": "14.2.0"}
-    monkeypatch.setattr(doctor, "versions", lambda names: {n: v for n, v in distributions.items() if n in names})
+    monkeypatch.setattr(
+        doctor, "versions", lambda names: {n: v for n, v in distributions.items() if n in names}
+    )
 
     ((subject, about, remedy),) = doctor.misfits()
 
@@ -64,15 +69,25 @@ def test_packages_for_two_versions_of_cuda_are_named_with_the_remedy(tmp_path, m
     ("cuda", "distributions", "remedy"),
     [
         (0, {"tensorflow-cpu": "2.21.0"}, ""),
-        (12080, {"tensorflow-cpu": "2.21.0"}, 'pip uninstall tensorflow-cpu, then pip install "gpuload[cuda12]"'),
+        (
+            12080,
+            {"tensorflow-cpu": "2.21.0"},
+            'pip uninstall tensorflow-cpu, then pip install "gpuload[cuda12]"',
+        ),
         (12080, {"tensorflow": "2.21.0"}, 'pip install "gpuload[cuda12]"'),
-        (13000, {"tensorflow": "2.21.0"}, 'pip install "gpuload[cuda13]", or "gpuload[cuda12]" for TensorFlow'),
+        (
+            13000,
+            {"tensorflow": "2.21.0"},
+            'pip install "gpuload[cuda13]", or "gpuload[cuda12]" for TensorFlow',
+        ),
     ],
 )
 def test_cupy_is_recommended_where_it_is_of_use_and_in_the_place_of_the_builds_for_a_cpu(
     cuda, distributions, remedy, monkeypatch
 ):
-    monkeypatch.setattr(doctor, "versions", lambda names: {n: v for n, v in distributions.items() if n in names})
+    monkeypatch.setattr(
+        doctor, "versions", lambda names: {n: v for n, v in distributions.items() if n in names}
+    )
     monkeypatch.setattr(doctor, "DRIVER", "/" if cuda else "/no/such/file")
     monkeypatch.setattr(doctor.driver, "cuda_version", lambda: cuda)
     monkeypatch.setattr(doctor.shutil, "which", lambda name: None)
@@ -104,7 +119,9 @@ def test_a_codec_that_ends_the_process_is_one_line_and_the_others_are_tried(monk
     )
     monkeypatch.setattr(doctor, "TRY_IMAGES", program)
 
-    results = list(doctor.decode_samples("dali", "gpu:0", [f"sample {number}" for number in range(4)]))
+    results = list(
+        doctor.decode_samples("dali", "gpu:0", [f"sample {number}" for number in range(4)])
+    )
 
     assert [state for _, state, _ in results] == [OK, OK, PROBLEM, OK]
     assert results[2] == ("sample 2", PROBLEM, "it ended the process (SIGABRT)")
@@ -112,7 +129,11 @@ def test_a_codec_that_ends_the_process_is_one_line_and_the_others_are_tried(monk
 
 def test_each_format_is_decoded_whole_and_by_region_in_a_process_of_its_own():
     pytest.importorskip("PIL.Image")
-    titles = [f"{title}, {part}" for title, _ in doctor.parity_images.samples() for part in ("whole", "region")]
+    titles = [
+        f"{title}, {part}"
+        for title, _ in doctor.parity_images.samples()
+        for part in ("whole", "region")
+    ]
 
     results = list(doctor.decode_samples("array", "cpu", titles))
 
@@ -133,7 +154,11 @@ def test_it_says_where_images_can_be_decoded(monkeypatch):
     def abouts() -> dict[str, str]:
         return {finding.subject: finding.about for finding in doctor._decoding()}
 
-    assert list(abouts()) == ["decoding on the host", "decoding on a GPU", 'executor="auto" on a GPU']
+    assert list(abouts()) == [
+        "decoding on the host",
+        "decoding on a GPU",
+        'executor="auto" on a GPU',
+    ]
     assert "decoded on the host" in abouts()['executor="auto" on a GPU']
     assert "there are 16 cores for each GPU" in abouts()['executor="auto" on a GPU']
     monkeypatch.setattr(doctor.decode, "codec", lambda: None)
@@ -141,7 +166,10 @@ def test_it_says_where_images_can_be_decoded(monkeypatch):
     monkeypatch.setattr(doctor.signalsafe, "is_installed", lambda name: False)
     assert 'executor="auto" on a GPU' not in abouts()
     monkeypatch.setattr(doctor.decode, "codec", lambda: "pillow")
-    assert abouts()['executor="auto" on a GPU'] == "has images decoded on the host: DALI is not installed"
+    assert (
+        abouts()['executor="auto" on a GPU']
+        == "has images decoded on the host: DALI is not installed"
+    )
 
 
 def test_a_place_to_decode_that_failed_is_a_problem_whose_remedy_names_the_other(monkeypatch):
@@ -160,8 +188,14 @@ def test_a_place_to_decode_that_failed_is_a_problem_whose_remedy_names_the_other
 
 
 def test_the_report_names_what_is_absent_and_what_is_broken(tmp_path, monkeypatch, capsys):
-    plant(tmp_path, monkeypatch, {"planted_package/__init__.py": "raise OSError('a library is missing')"})
-    monkeypatch.setattr(doctor, "PACKAGES", (package("planted_package"), package("no_such_package")))
+    plant(
+        tmp_path,
+        monkeypatch,
+        {"planted_package/__init__.py": "raise OSError('a library is missing')"},
+    )
+    monkeypatch.setattr(
+        doctor, "PACKAGES", (package("planted_package"), package("no_such_package"))
+    )
     monkeypatch.setattr(doctor.parity_images, "samples", lambda: iter(()))
 
     status = main(["doctor"])
@@ -191,12 +225,17 @@ def test_the_decoder_of_a_card_gets_its_verdict_by_batches_of_jpegs(tmp_path, mo
     monkeypatch.setattr(doctor.device, "card_name", lambda place: "NVIDIA H100")
     doctor.try_decoder("cpu")  # DALI's decoder there; it prints a line, which the parent reads
     line = capsys.readouterr().out
-    monkeypatch.setattr(doctor, "_child", lambda program, place: (0, f"DALI says hello\n{line}", ""))
+    monkeypatch.setattr(
+        doctor, "_child", lambda program, place: (0, f"DALI says hello\n{line}", "")
+    )
 
     finding = doctor.try_card("gpu:0")
 
     decoder = decoder_on_gpu([gl.ops.Decode()])
-    assert (finding.state, finding.about) == (OK, "4 JPEGs, 32 at a time, have the pixels of the CPU")
+    assert (finding.state, finding.about) == (
+        OK,
+        "4 JPEGs, 32 at a time, have the pixels of the CPU",
+    )
     assert trials.load_verdict(decoder, "NVIDIA H100").is_good
 
     monkeypatch.setattr(doctor, "_child", lambda program, place: (-11, "", ""))

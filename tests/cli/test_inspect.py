@@ -29,11 +29,15 @@ def files(tmp_path):
     for number, name in enumerate(("cat", "dog", "dog")):
         folder = tmp_path / "photos" / name
         folder.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(SMOOTH[: 40 - number]).save(folder / f"{number}.{('jpg', 'png', 'png')[number]}")
+        Image.fromarray(SMOOTH[: 40 - number]).save(
+            folder / f"{number}.{('jpg', 'png', 'png')[number]}"
+        )
     np.save(tmp_path / "rows.npy", np.arange(24, dtype=np.float32).reshape(8, 3))
     np.savez(tmp_path / "pairs.npz", image=np.zeros((5, 8, 9, 3), np.uint8), label=np.arange(5))
     (tmp_path / "table.csv").write_text("name,age\nann,3\nbob,44\n")
-    gl.convert(gl.arrays(x=np.arange(6), text=np.array(["a", "bcd"] * 3)), tmp_path / "some.tfrecord")
+    gl.convert(
+        gl.arrays(x=np.arange(6), text=np.array(["a", "bcd"] * 3)), tmp_path / "some.tfrecord"
+    )
     with gzip.open(tmp_path / "images.gz", "wb") as file:
         file.write(b"\0\0\x08\x03" + np.array([2, 4, 5], ">u4").tobytes() + bytes(40))
     gl.convert(gl.arrays(x=np.zeros((4, 3), np.uint8)), tmp_path / "fixed.bin", format="fixed")
@@ -48,7 +52,9 @@ def inspect(*arguments):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_lines_of_python_load_the_files_and_no_other_line_is_wider_than_a_terminal(name, files, capsys):
+def test_the_lines_of_python_load_the_files_and_no_other_line_is_wider_than_a_terminal(
+    name, files, capsys
+):
     assert inspect(files / name) == 0
 
     text, _, code = capsys.readouterr().out.partition("In Python:\n")
@@ -68,7 +74,9 @@ def test_json_has_the_fields_of_the_source(name, files, capsys):
     assert (report["num_records"], report["num_files"]) == (len(source), len(paths))
     assert report["num_bytes"] == sum(map(os.path.getsize, paths))
     assert [field["name"] for field in report["fields"]] == list(source.spec.names)
-    assert [field["dtype"] for field in report["fields"]] == [field.text or str(field.dtype) for field in source.spec]
+    assert [field["dtype"] for field in report["fields"]] == [
+        field.text or str(field.dtype) for field in source.spec
+    ]
 
 
 def test_a_folder_of_images(files, capsys):
@@ -191,7 +199,11 @@ def test_colours_on_a_terminal(tmp_path, capsys, monkeypatch):
     Image.new("RGB", (6, 4), (10, 20, 30)).save(tmp_path / "plain.png")
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     monkeypatch.delenv("NO_COLOR", raising=False)
-    for name, value in {"TERM": "xterm-256color", "COLORTERM": "truecolor", "COLUMNS": "80"}.items():
+    for name, value in {
+        "TERM": "xterm-256color",
+        "COLORTERM": "truecolor",
+        "COLUMNS": "80",
+    }.items():
         monkeypatch.setenv(name, value)
 
     assert inspect(tmp_path / "plain.png") == 0
@@ -258,7 +270,9 @@ def test_slips_are_messages_and_status_2(arguments, cause, files, capsys, monkey
 
 def test_a_pipe_that_nobody_reads_any_more_is_no_error(files):
     command = [sys.executable, "-m", "gpuload", "inspect", str(files / "rows.npy")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT
+    ) as process:
         process.stdout.close()
         errors = process.stderr.read()
 
@@ -279,7 +293,9 @@ print(main(["inspect", "photos"]), main(["inspect", "photos", "--picture", "x.pn
     )  # fmt: skip
 
     assert process.stdout.splitlines()[-1] == "0 2"
-    problem = "gl.ops.Decode on the host needs the package 'pillow'; pip install \"gpuload[images]\""
+    problem = (
+        "gl.ops.Decode on the host needs the package 'pillow'; pip install \"gpuload[images]\""
+    )
     assert f"No picture: {problem}" in " ".join(process.stdout.split())
     assert f"--picture x.png\n  cause:  {problem}\n" in process.stderr
     assert not (files / "x.png").exists()
@@ -287,7 +303,11 @@ print(main(["inspect", "photos"]), main(["inspect", "photos", "--picture", "x.pn
 
 def write_npz(folder):
     for number in (3, 4):
-        np.savez_compressed(folder / f"{number}.npz", image=np.zeros((5, number)), mask=np.ones((5, number), np.int8))
+        np.savez_compressed(
+            folder / f"{number}.npz",
+            image=np.zeros((5, number)),
+            mask=np.ones((5, number), np.int8),
+        )
     return str(folder)
 
 
@@ -316,7 +336,9 @@ def write_parquet(folder):
 @pytest.mark.parametrize(
     ("verb", "write"),
     [
-        *itertools.product(["inspect", "convert"], [write_npz, write_text, write_csv, write_latin_1, write_parquet]),
+        *itertools.product(
+            ["inspect", "convert"], [write_npz, write_text, write_csv, write_latin_1, write_parquet]
+        ),
         *itertools.product(["index"], [write_npz, write_text, write_csv, write_latin_1]),
     ],
 )
@@ -330,14 +352,18 @@ def test_the_lines_to_type_for_a_remedy_in_python_do_it(write, verb, tmp_path, m
     message = capsys.readouterr().err
 
     assert cli.IN_PYTHON in message
-    in_python, *in_shell = [shlex.split(line) for line in message.splitlines() if line.startswith(cli.COMMAND)]
+    in_python, *in_shell = [
+        shlex.split(line) for line in message.splitlines() if line.startswith(cli.COMMAND)
+    ]
     assert in_python[:2] == ["python", "-c"]
     assert "'" not in in_python[2]  # those of the shell stand around it
     exec(in_python[2], {})
     assert (tmp_path / ("y.manifest" if verb == "index" else cli.MANIFEST)).exists()
     assert [line[:2] for line in in_shell] == ([] if verb == "index" else [["gpuload", verb]])
     statuses = [cli.main(line[1:]) for line in in_shell]
-    assert set(statuses) <= ({1, 2} if write is write_csv else {0})  # its wrong line is a damaged record now
+    assert set(statuses) <= (
+        {1, 2} if write is write_csv else {0}
+    )  # its wrong line is a damaged record now
     assert "has no option" not in capsys.readouterr().err
 
 
@@ -370,4 +396,6 @@ def test_files_of_one_length_are_shown_with_one_length(tmp_path, capsys):
     Image.fromarray(SMOOTH).save(tmp_path / "0.bmp")
     assert inspect(tmp_path) == 0
 
-    assert "BMP; 40 x 60 pixels; 7.25 kB\n" in capsys.readouterr().out  # 54 bytes of header, 3 bytes a pixel
+    assert (
+        "BMP; 40 x 60 pixels; 7.25 kB\n" in capsys.readouterr().out
+    )  # 54 bytes of header, 3 bytes a pixel

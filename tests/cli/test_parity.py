@@ -1,4 +1,5 @@
-"""gpuload parity: each op and image format on each executor, beside what it means and beside other libraries."""
+"""gpuload parity: each op and image format on each executor, beside what it means and beside other
+libraries."""
 
 from __future__ import annotations
 
@@ -18,8 +19,14 @@ from tests import opexamples
 def test_the_example_of_each_op_is_compared_or_it_is_said_why_not():
     ops = {type(op).__name__: op for op in map(parity_ops.op_of, parity_ops.calls())}
 
-    examples = {name: opexamples.example(name) for name in opexamples.NAMES if name not in parity_ops.ELSEWHERE}
-    assert [name for name in opexamples.NAMES if name not in ops.keys() | parity_ops.ELSEWHERE.keys()] == []
+    examples = {
+        name: opexamples.example(name)
+        for name in opexamples.NAMES
+        if name not in parity_ops.ELSEWHERE
+    }
+    assert [
+        name for name in opexamples.NAMES if name not in ops.keys() | parity_ops.ELSEWHERE.keys()
+    ] == []
     calls = [parity_ops.op_of(call) for call in parity_ops.calls()]
     assert [name for name, op in examples.items() if op not in calls] == []
 
@@ -37,7 +44,9 @@ def test_all_ops_and_formats_are_within_their_bounds_on_this_machine(capsys):
 
     lines = capsys.readouterr().out.splitlines()
     assert lines[-1].endswith("comparisons, none broken")
-    assert sum("array on cpu beside array form" in line for line in lines) == len(list(parity_ops.calls()))
+    assert sum("array on cpu beside array form" in line for line in lines) == len(
+        list(parity_ops.calls())
+    )
 
 
 @pytest.mark.parametrize(
@@ -50,7 +59,10 @@ def test_all_ops_and_formats_are_within_their_bounds_on_this_machine(capsys):
     ],
 )
 def test_some_ops_are_within_their_bounds(call):
-    comparisons = [*parity_ops.compare_executors(call, [("array", "cpu")]), *parity_peers.compare_peer(call)]
+    comparisons = [
+        *parity_ops.compare_executors(call, [("array", "cpu")]),
+        *parity_peers.compare_peer(call),
+    ]
 
     assert [comparison for comparison in comparisons if not comparison.holds] == []
     libraries = [comparison.against.partition(" ")[0] for comparison in comparisons[1:]]
@@ -62,7 +74,10 @@ def test_libraries_that_cannot_be_called_are_named_with_the_cause(monkeypatch):
     def load():
         raise OSError("libpaint.so is for another system")
 
-    libraries = {"Painter": ("painter", lambda: __import__("no_such_painter")), "Paint": ("paint", load)}
+    libraries = {
+        "Painter": ("painter", lambda: __import__("no_such_painter")),
+        "Paint": ("paint", load),
+    }
     monkeypatch.setattr(parity_peers, "LIBRARIES", libraries)
 
     assert list(parity_peers.missing_libraries()) == [
@@ -95,13 +110,18 @@ class Wrong(gl.ops.Brightness):
 
 def test_an_executor_that_makes_something_else_is_broken(capsys, monkeypatch):
     monkeypatch.setattr(gl.ops, "Wrong", Wrong, raising=False)
-    monkeypatch.setattr(parity_ops, "calls", lambda: ["gl.ops.Wrong(0.5, 1.5)", "gl.ops.RandomFlip()"])
+    monkeypatch.setattr(
+        parity_ops, "calls", lambda: ["gl.ops.Wrong(0.5, 1.5)", "gl.ops.RandomFlip()"]
+    )
     monkeypatch.setattr(parity_images, "samples", lambda: iter(()))
 
     assert cli.main(["parity"]) == 1
 
     out = capsys.readouterr().out
-    assert "BROKEN  Wrong(0.5, 1.5)\n        array on cpu beside array form: largest 1, mean 1, on 100.0000%" in out
+    assert (
+        "BROKEN  Wrong(0.5, 1.5)\n        array on cpu beside array form: largest 1, mean 1, on 100.0000%"
+        in out
+    )
     assert "ok      RandomFlip()\n        array on cpu beside array form: equal" in out
     assert out.splitlines()[-1].endswith("comparisons, 1 broken")
 
@@ -113,13 +133,18 @@ def test_a_meaning_that_is_not_that_of_the_library_is_broken(monkeypatch):
     comparison, *_ = parity_peers.compare_peer("gl.ops.Invert(p=1)")
 
     assert comparison.verdict == "BROKEN"
-    assert (comparison.largest, comparison.bound) == (255, bounds.EXACT)  # 254 - 255 is 255 in bytes
+    assert (comparison.largest, comparison.bound) == (
+        255,
+        bounds.EXACT,
+    )  # 254 - 255 is 255 in bytes
 
 
 def test_resizing_by_dali_is_bounded_by_one_level():
     pytest.importorskip("nvidia.dali")
 
-    by_array, by_dali = parity_ops.compare_executors("gl.ops.Resize(16, 16)", [("array", "cpu"), ("dali", "cpu")])
+    by_array, by_dali = parity_ops.compare_executors(
+        "gl.ops.Resize(16, 16)", [("array", "cpu"), ("dali", "cpu")]
+    )
 
     assert (by_array.largest, by_dali.largest) == (0, 1)
     assert 0.001 < by_dali.share <= bounds.HALVES.share
@@ -133,9 +158,9 @@ def test_a_file_of_each_format_is_decoded_whole_and_by_region():
     comparisons = list(parity_images.compare_files([], [("array", "cpu")]))
 
     assert [comparison for comparison in comparisons if not comparison.holds] == []
-    assert [c.subject for c in comparisons if c.party == "array on cpu" and c.subject.endswith("region")] == [
-        f"file {title}, a region" for title in titles
-    ]
+    assert [
+        c.subject for c in comparisons if c.party == "array on cpu" and c.subject.endswith("region")
+    ] == [f"file {title}, a region" for title in titles]
     assert any(c.subject == "file PNG" and c.against.startswith("Pillow ") for c in comparisons)
 
 
@@ -170,7 +195,9 @@ def test_json_has_each_comparison(tmp_path, capsys):
 
     document = json.loads(capsys.readouterr().out)
     rows = document["comparisons"]
-    assert {"subject", "party", "against", "largest", "mean", "share", "verdict", "bound"} <= rows[0].keys()
+    assert {"subject", "party", "against", "largest", "mean", "share", "verdict", "bound"} <= rows[
+        0
+    ].keys()
     assert {row["verdict"] for row in rows} == {"ok"}
     assert (document["num_broken"], document["machine"]) == (0, parity.machine())
 
@@ -204,9 +231,15 @@ def test_the_page_has_a_row_for_each_op_and_format():
     page = paritypage.PAGE.read_text(encoding="utf-8")
     tables = page.partition(paritypage.BEGIN)[2].partition(paritypage.END)[0]
 
-    rows = [line.split(" | ")[0].removeprefix("| ") for line in tables.splitlines() if line.startswith("| ")]
+    rows = [
+        line.split(" | ")[0].removeprefix("| ")
+        for line in tables.splitlines()
+        if line.startswith("| ")
+    ]
     calls = [f"`{call.removeprefix('gl.ops.')}`" for call in parity_ops.calls()]
-    assert [call for call in calls if call not in rows] == [], "python -m tests.paritypage writes them"
+    assert [call for call in calls if call not in rows] == [], (
+        "python -m tests.paritypage writes them"
+    )
     assert [title for title, _, _ in parity_images.SAMPLES if title not in rows] == []
     assert [row for row in paritypage.bound_rows() if row not in tables] == []
     assert "BROKEN" not in tables

@@ -1,7 +1,8 @@
-"""Builds C++ programs that drive the core without Python, under sanitizers: the fuzzer, and threads.
+"""Builds C++ programs that drive the core without Python, under sanitizers: the fuzzer, and
+threads.
 
-What was compiled is kept in build/programs, under a name that holds all that it was made from: sources, headers, flags
-and compiler.
+What was compiled is kept in build/programs, under a name that holds all that it was made from:
+sources, headers, flags and compiler.
 """
 
 from __future__ import annotations
@@ -18,7 +19,15 @@ BUILD = ROOT / "build" / "programs"
 CPP = ROOT / "gpuload" / "core" / "cpp"
 BINDING = {"module.cpp", "nanobind.cpp"}  # the files that know Python
 # As setup.py has them, but for -O1, with which reports name the right lines.
-FLAGS = ("-std=c++20", "-O1", "-g", "-fno-omit-frame-pointer", "-fno-strict-aliasing", "-ffp-contract=off", "-Wall")
+FLAGS = (
+    "-std=c++20",
+    "-O1",
+    "-g",
+    "-fno-omit-frame-pointer",
+    "-fno-strict-aliasing",
+    "-ffp-contract=off",
+    "-Wall",
+)
 BUILD_S = 600
 
 
@@ -53,7 +62,13 @@ def build(name: str, sources: list[Path], cxx: str, flags: list[str], more: list
 def compile_sources(sources: list[Path], cxx: str, flags: list[str]) -> list[Path]:
     """Return an object of each source; see ``build``."""
     BUILD.mkdir(parents=True, exist_ok=True)
-    headers = sorted({file for folder in {CPP, *(path.parent for path in sources)} for file in folder.glob("*.hpp")})
+    headers = sorted(
+        {
+            file
+            for folder in {CPP, *(path.parent for path in sources)}
+            for file in folder.glob("*.hpp")
+        }
+    )
     shared = hashlib.sha256(repr((cxx, _run([cxx, "--version"]), FLAGS, flags)).encode())
     for path in headers:
         shared.update(path.read_bytes())
@@ -61,7 +76,9 @@ def compile_sources(sources: list[Path], cxx: str, flags: list[str]) -> list[Pat
     def compile_source(path: Path) -> Path:
         digest = shared.copy()
         digest.update(str(path).encode() + path.read_bytes())
-        return _make(f"{path.stem}-{digest.hexdigest()[:16]}.o", [cxx, *FLAGS, *flags, "-c", str(path)])
+        return _make(
+            f"{path.stem}-{digest.hexdigest()[:16]}.o", [cxx, *FLAGS, *flags, "-c", str(path)]
+        )
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         return list(pool.map(compile_source, sources))
@@ -72,11 +89,17 @@ def works(cxx: str, flags: list[str], program: str = "int main() {}") -> bool:
     if shutil.which(cxx) is None:
         return False
     command = [cxx, "-x", "c++", "-", "-o", os.devnull, *flags]
-    return subprocess.run(command, input=program, text=True, capture_output=True, check=False).returncode == 0
+    return (
+        subprocess.run(
+            command, input=program, text=True, capture_output=True, check=False
+        ).returncode
+        == 0
+    )
 
 
 def environment() -> dict[str, str]:
-    """Return the environment of a program: without the sanitizer that the tests themselves may run under."""
+    """Return the environment of a program: without the sanitizer that the tests themselves may run
+    under."""
     return {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
 
 
@@ -92,7 +115,13 @@ def _make(name: str, command: list[str]) -> Path:
 def _run(command: list[str]) -> str:
     try:
         process = subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=BUILD_S, env=environment(), cwd=ROOT
+            command,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=BUILD_S,
+            env=environment(),
+            cwd=ROOT,
         )
     except subprocess.TimeoutExpired:
         raise RuntimeError(f"{' '.join(command)} took more than {BUILD_S} s") from None

@@ -21,7 +21,9 @@ CLASSES = ("Codec", "Maps", "Queue", "Plan", "Copies")
 
 def test_the_core_is_there_where_there_is_a_compiler():
     """Without it nearly everything passes, in NumPy; so a build that fails has to fail here."""
-    is_required = os.environ.get("GPULOAD_CORE") == "1" or any(shutil.which(name) for name in COMPILERS[:2])
+    is_required = os.environ.get("GPULOAD_CORE") == "1" or any(
+        shutil.which(name) for name in COMPILERS[:2]
+    )
     assert core.native is not None or not is_required, f"{core.problem}; make core builds it"
 
 
@@ -35,11 +37,21 @@ def test_compilers_have_no_warnings_about_the_core(compiler, monkeypatch):
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr("setuptools.setup", lambda **_: None)
     extension = runpy.run_path("setup.py")["core"]
-    macros = [f"-D{name}" + (f"={value}" if value else "") for name, value in extension.define_macros]
+    macros = [
+        f"-D{name}" + (f"={value}" if value else "") for name, value in extension.define_macros
+    ]
     include = f"-isystem{sysconfig.get_path('include')}"
 
     process = subprocess.run(
-        [compiler, "-fsyntax-only", "-Werror", *macros, *extension.extra_compile_args, include, *extension.sources],
+        [
+            compiler,
+            "-fsyntax-only",
+            "-Werror",
+            *macros,
+            *extension.extra_compile_args,
+            include,
+            *extension.sources,
+        ],
         capture_output=True,
         text=True,
         timeout=500,

@@ -37,7 +37,11 @@ def outcome(function, *arguments):
 @pytest.mark.parametrize("seed", range(len(JPEGS)))
 def test_heads_and_scans_of_jpegs(seed, monkeypatch):
     rng, data = np.random.default_rng(seed), JPEGS[seed]
-    files = [data, *(mutated(data, rng, most=int(rng.integers(1, 5))) for _ in range(NUM_ROUNDS)), *lost(data, rng)]
+    files = [
+        data,
+        *(mutated(data, rng, most=int(rng.integers(1, 5))) for _ in range(NUM_ROUNDS)),
+        *lost(data, rng),
+    ]
 
     by_core = [outcome(heads.read, file) for file in files]
     monkeypatch.setattr(core, "native", None)
@@ -47,7 +51,8 @@ def test_heads_and_scans_of_jpegs(seed, monkeypatch):
 
 
 def lost(data, rng):
-    """Yield a file whose blocks were lost, whose end was cut off, and with markers where none may stand."""
+    """Yield a file whose blocks were lost, whose end was cut off, and with markers where none may
+    stand."""
     begin = min(data.find(b"\xff\xda") + 12, len(data) - 1)
     for length in (100, 255, 256, 257, 400):
         place = int(rng.integers(begin, max(begin + 1, len(data) - length)))
@@ -76,11 +81,17 @@ def test_what_the_core_takes_for_damaged_is_read_again_in_python(monkeypatch):
 def test_frames_of_tfrecords(seed, monkeypatch):
     rng = np.random.default_rng(seed)
     whole = b"".join(messages.framed(rng.bytes(int(size))) for size in rng.integers(0, 50, 12))
-    files = [whole, *(mutated(whole, rng, most=3) for _ in range(NUM_ROUNDS)), *(whole[:-n] for n in range(1, 30))]
+    files = [
+        whole,
+        *(mutated(whole, rng, most=3) for _ in range(NUM_ROUNDS)),
+        *(whole[:-n] for n in range(1, 30)),
+    ]
 
     def walk(data):
         room = np.zeros(len(data), np.int64)
-        count, place = framing._walk(np.frombuffer(data, np.uint8), len(data) + seed, room, verify=bool(seed % 2))
+        count, place = framing._walk(
+            np.frombuffer(data, np.uint8), len(data) + seed, room, verify=bool(seed % 2)
+        )
         return count, place, room[:count].tolist()
 
     by_core = [walk(data) for data in files if data]
@@ -93,14 +104,23 @@ def test_frames_of_tfrecords(seed, monkeypatch):
 def test_messages_of_examples(seed, monkeypatch):
     rng = np.random.default_rng(seed)
     whole = messages.example(rng)
-    columns = columns_of({"b": "bytes", "f": ("f4", (None,)), "i": ("i8", (None,)), "missing": "i8"}, None)
+    columns = columns_of(
+        {"b": "bytes", "f": ("f4", (None,)), "i": ("i8", (None,)), "missing": "i8"}, None
+    )
 
     def parse(data):
         raw = np.frombuffer(data, np.uint8)
         values = parsing.parse_features(raw, np.zeros(1, np.int64), np.array([raw.size]), columns)
-        return [(column.counts.tolist(), column.values.tobytes(), column.lengths.tolist()) for column in values]
+        return [
+            (column.counts.tolist(), column.values.tobytes(), column.lengths.tolist())
+            for column in values
+        ]
 
-    files = [whole, *(mutated(whole, rng, most=3) for _ in range(NUM_ROUNDS)), *(whole[:-n] for n in range(1, 30))]
+    files = [
+        whole,
+        *(mutated(whole, rng, most=3) for _ in range(NUM_ROUNDS)),
+        *(whole[:-n] for n in range(1, 30)),
+    ]
     by_core = [outcome(parse, data) for data in files]
     monkeypatch.setattr(core, "native", None)
 

@@ -1,4 +1,5 @@
-"""Edits in the core: every value that the NumPy forms make, alone and one after the other, and what is refused."""
+"""Edits in the core: every value that the NumPy forms make, alone and one after the other, and what
+is refused."""
 
 from __future__ import annotations
 
@@ -10,7 +11,10 @@ import pytest
 
 import gpuload as gl
 from gpuload import core
-from gpuload.ops import CLAHE, blur, blur_pillow, colour, colour_pillow, edits, lab, pillow, policies, tables
+from gpuload.kernels import blur_pillow, colour, colour_pillow, edits, lab, pillow, tables
+from gpuload.ops import CLAHE
+from gpuload.ops.colour import blur
+from gpuload.ops.policy import policies
 
 pytestmark = pytest.mark.skipif(core.native is None, reason=core.problem)
 RNG = np.random.default_rng(8)
@@ -40,11 +44,20 @@ def images(channels=3, sizes=SIZES):
 OF_FACTORS = {
     "brightness": lambda x, f: (of(edits.BRIGHTNESS, f), colour.brightness(np, x, f)),
     "contrast": lambda x, f: (of(edits.CONTRAST, f, colour.weight(f)), colour.contrast(np, x, f)),
-    "saturation": lambda x, f: (of(edits.SATURATION, f, colour.weight(f)), colour.saturation(np, x, f)),
+    "saturation": lambda x, f: (
+        of(edits.SATURATION, f, colour.weight(f)),
+        colour.saturation(np, x, f),
+    ),
     "sharpness": lambda x, f: (of(edits.SHARPNESS, colour.weight(f)), colour.sharpness(np, x, f)),
     "Pillow's contrast": lambda x, f: (of(edits.PIL_CONTRAST, f), colour_pillow.contrast(np, x, f)),
-    "Pillow's saturation": lambda x, f: (of(edits.PIL_SATURATION, f), colour_pillow.saturation(np, x, f)),
-    "Pillow's sharpness": lambda x, f: (of(edits.PIL_SHARPNESS, f), colour_pillow.sharpness(np, x, f)),
+    "Pillow's saturation": lambda x, f: (
+        of(edits.PIL_SATURATION, f),
+        colour_pillow.saturation(np, x, f),
+    ),
+    "Pillow's sharpness": lambda x, f: (
+        of(edits.PIL_SHARPNESS, f),
+        colour_pillow.sharpness(np, x, f),
+    ),
 }
 
 
@@ -60,10 +73,15 @@ def test_each_value_is_that_of_numpy_for_any_factor(name, channels):
 
 @pytest.mark.parametrize("channels", [1, 3])
 def test_each_value_is_that_of_numpy_for_any_turn_of_the_hue(channels):
-    turns = [*np.float32([-0.5, -1e-8, 0, 1e-8, 0.5]), *RNG.uniform(-0.5, 0.5, 20).astype(np.float32)]
+    turns = [
+        *np.float32([-0.5, -1e-8, 0, 1e-8, 0.5]),
+        *RNG.uniform(-0.5, 0.5, 20).astype(np.float32),
+    ]
     for image in images(channels):
         for turn in turns:
-            np.testing.assert_array_equal(edit(image, of(edits.HUE, turn)), colour.hue(np, image, turn), str(turn))
+            np.testing.assert_array_equal(
+                edit(image, of(edits.HUE, turn)), colour.hue(np, image, turn), str(turn)
+            )
 
 
 OF_HISTOGRAMS = {
@@ -79,7 +97,9 @@ def test_each_value_is_that_of_numpy_for_any_histogram(code, channels):
         np.testing.assert_array_equal(edit(image, of(code)), OF_HISTOGRAMS[code](np, image))
         for least, largest in ((0, 255), (9, 10), (0, 254), (250, 255)):
             two_levels = np.where(image > 1, np.uint8(least), np.uint8(largest))
-            np.testing.assert_array_equal(edit(two_levels, of(code)), OF_HISTOGRAMS[code](np, two_levels))
+            np.testing.assert_array_equal(
+                edit(two_levels, of(code)), OF_HISTOGRAMS[code](np, two_levels)
+            )
 
 
 def test_each_pair_of_bounds_stretches_as_in_numpy():
@@ -133,18 +153,24 @@ def test_pillows_blurs_are_those_of_numpy(channels):
         for sigma in (0.0, 0.1, 0.7, 1.414, 1.415, 2.0):
             result = edit(image, of(edits.PIL_BLUR, *blur_pillow.box(sigma)))
 
-            np.testing.assert_array_equal(result, blur_pillow.gaussian_blur(np, image, sigma), str(sigma))
+            np.testing.assert_array_equal(
+                result, blur_pillow.gaussian_blur(np, image, sigma), str(sigma)
+            )
 
 
 def matrices(size):
-    """Return matrices that shear, move, stretch and turn, also far away, and those of edges of pixels."""
+    """Return matrices that shear, move, stretch and turn, also far away, and those of edges of
+    pixels."""
     height, width = size
     for angle in (0, 1e-9, 0.3, 45, 89.999, 90, 135, 180.0001, 270, -30, 720.5):
         yield pillow.rotation(angle, size)
     for value in (0, 0.25, -0.3, 1, 1e-7, -40, 3e4, 1e9):
         yield from (make(value) for make in policies.MATRICES.values())
     for a, e in ((1, 1), (0.5, 2), (-1, 1), (-1.5, -0.25), (0, 0), (1 / 3, 1 / 7), (1e6, 1)):
-        yield from ((a, 0, c, 0, e, f) for c, f in ((0, 0), (width, height), (-0.5, 0.5), (1 / 3, -1e-9), (1e300, 0)))
+        yield from (
+            (a, 0, c, 0, e, f)
+            for c, f in ((0, 0), (width, height), (-0.5, 0.5), (1 / 3, -1e-9), (1e300, 0))
+        )
     for _ in range(40):
         a, b, d, e = RNG.normal(0, 1, 4)
         yield a, b, RNG.uniform(-width, 2 * width), d, e, RNG.uniform(-height, 2 * height)
@@ -158,7 +184,9 @@ def test_affine_transforms_are_those_of_numpy(interpolation, channels):
     for size in ((1, 1), (5, 9), (24, 17), (31, 31)):
         image, fill = RNG.integers(0, 256, (*size, channels), np.uint8), FILL[:channels]
         for matrix in matrices(size):
-            numbers = of(edits.PIL_AFFINE, edits.FILTERS.index(interpolation), *matrix, *(*fill, 0, 0)[:3])
+            numbers = of(
+                edits.PIL_AFFINE, edits.FILTERS.index(interpolation), *matrix, *(*fill, 0, 0)[:3]
+            )
 
             expected = pillow.affine(np, image, matrix, interpolation, fill)
 
@@ -172,7 +200,9 @@ def test_wide_images_are_turned_as_in_numpy():
 
         expected = pillow.affine(np, image, matrix, "nearest", FILL)
 
-        np.testing.assert_array_equal(edit(image, of(edits.PIL_AFFINE, 0, *matrix, *FILL)), expected)
+        np.testing.assert_array_equal(
+            edit(image, of(edits.PIL_AFFINE, 0, *matrix, *FILL)), expected
+        )
 
 
 @pytest.mark.parametrize("channels", [1, 2, 3])
@@ -180,21 +210,35 @@ def test_quarters_of_a_turn_are_those_of_numpy(channels):
     for size, turns in (((9, 9), (1, 2, 3)), ((4, 7), (2,))):
         image = RNG.integers(0, 256, (*size, channels), np.uint8)
         for turn in turns:
-            np.testing.assert_array_equal(edit(image, of(edits.PIL_TURN, turn)), np.rot90(image, turn))
+            np.testing.assert_array_equal(
+                edit(image, of(edits.PIL_TURN, turn)), np.rot90(image, turn)
+            )
 
 
 def clahe(image, limit, *grid):
-    return CLAHE(limit, grid).array(np, image, {"apply": np.int32(1), "clip_limit": np.float32(limit)})
+    return CLAHE(limit, grid).array(
+        np, image, {"apply": np.int32(1), "clip_limit": np.float32(limit)}
+    )
 
 
-GRIDS = ((0.5, 8, 8), (2, 1, 1), (4, 2, 3), (40, 5, 8), (1000, 3, 4), (1, 90, 70), (1e30, 1, 256), (1e-30, 2, 1))
+GRIDS = (
+    (0.5, 8, 8),
+    (2, 1, 1),
+    (4, 2, 3),
+    (40, 5, 8),
+    (1000, 3, 4),
+    (1, 90, 70),
+    (1e30, 1, 256),
+    (1e-30, 2, 1),
+)
 
 
 @pytest.mark.parametrize("channels", [1, 2, 3, 4])
 def test_tiles_are_made_even_as_in_numpy(channels):
     for number, image in enumerate(images(channels, [*SIZES, (97, 89), (5, 300)])):
         size, levels = divmod(number, 4)
-        # Each grid for each size and for each of the levels, in images of an even and of an odd number of channels.
+        # Each grid for each size and for each of the levels, in images of an even and of an odd
+        # number of channels.
         limit, rows, columns = GRIDS[(size + 2 * levels + channels) % 8]
         result = edit(image, of(edits.CLAHE, np.float32(limit), rows, columns))
 
@@ -216,7 +260,9 @@ def test_tiles_of_16_bits_are_made_even_as_in_numpy(channels):
     for first, size in enumerate(((1, 1), (3, 7), (40, 33))):
         for levels, (low, high) in enumerate(((0, 65536), (900, 1000), (65_000, 65_536))):
             image = RNG.integers(low, high, (*size, channels)).astype(np.uint16)
-            for limit, rows, columns in grids[(first + levels) % 2 :: 2]:  # each for each size, and for all levels
+            for limit, rows, columns in grids[
+                (first + levels) % 2 :: 2
+            ]:  # each for each size, and for all levels
                 out = np.empty_like(image)
 
                 core.native.clahe(image, limit, rows, columns, out)
@@ -226,7 +272,8 @@ def test_tiles_of_16_bits_are_made_even_as_in_numpy(channels):
 
 
 def test_each_colour_of_a_flat_tile_goes_to_lab_and_back_as_in_numpy():
-    """A limit of no use and one tile make white of each lightness, so each colour shows its a and b."""
+    """A limit of no use and one tile make white of each lightness, so each colour shows its a and
+    b."""
     for red in range(0, 256, 15):
         green, blue = np.meshgrid(np.arange(256), np.arange(256))
         image = np.stack([np.full_like(green, red), green, blue], axis=-1).astype(np.uint8)
@@ -267,14 +314,19 @@ STEPS = {  # an edit, and what it means
 
 @pytest.mark.parametrize("channels", [1, 3])
 def test_edits_one_after_the_other_are_those_of_numpy(channels):
-    names = [*itertools.permutations(STEPS, 2), *(RNG.choice(list(STEPS), RNG.integers(3, 9)) for _ in range(150))]
+    names = [
+        *itertools.permutations(STEPS, 2),
+        *(RNG.choice(list(STEPS), RNG.integers(3, 9)) for _ in range(150)),
+    ]
     image = RNG.integers(0, 256, (24, 31, channels), np.uint8)
     for chain in names:
         expected = image
         for name in chain:
             expected = STEPS[name][1](expected)
 
-        np.testing.assert_array_equal(edit(image, *(STEPS[name][0] for name in chain)), expected, str(chain))
+        np.testing.assert_array_equal(
+            edit(image, *(STEPS[name][0] for name in chain)), expected, str(chain)
+        )
 
 
 def test_an_image_without_edits_is_copied():
@@ -288,10 +340,17 @@ def test_an_image_without_edits_is_copied():
 
 def test_a_mix_of_chains_is_that_of_numpy():
     for image in images(sizes=[(24, 31)]):
-        chains = [(0.2, ("affine", "table")), (0.5, ("sharpness",)), (0.3, ()), (0.7, ("equalize", "hue", "turn"))]
+        chains = [
+            (0.2, ("affine", "table")),
+            (0.5, ("sharpness",)),
+            (0.3, ()),
+            (0.7, ("equalize", "hue", "turn")),
+        ]
         parts, total = [], np.zeros(image.shape, np.float32)
         for weight, names in chains:
-            numbers = np.concatenate([np.empty((1, 0)), *(STEPS[name][0] for name in names)], axis=1)
+            numbers = np.concatenate(
+                [np.empty((1, 0)), *(STEPS[name][0] for name in names)], axis=1
+            )
             parts += [[np.float32(weight)], [numbers.shape[1]], numbers[0]]
             result = image
             for name in names:
@@ -308,7 +367,9 @@ def test_ops_become_the_edits_that_they_are_asked_for():
     ops, size, nothing = gl.ops, np.full((3, 2), 9, np.int32), np.empty((3, 0))
     draw = {"apply": np.int32([1, 0, 1])}
     equalize = ops.Equalize().edit_form(draw, size, 3)
-    np.testing.assert_array_equal(equalize, [[edits.EQUALIZE, 0], [edits.SKIP, 0], [edits.EQUALIZE, 0]])
+    np.testing.assert_array_equal(
+        equalize, [[edits.EQUALIZE, 0], [edits.SKIP, 0], [edits.EQUALIZE, 0]]
+    )
     assert ops.Grayscale(1).edit_form(draw, size, 3) is None
     assert ops.ChannelShuffle().edit_form({"keys": nothing}, size, 3) is None
     shuffle = ops.Shuffle([ops.Equalize(), ops.Brightness(1, 1)])

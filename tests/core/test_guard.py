@@ -55,14 +55,19 @@ def run(tmp_path, code):
 
 
 def test_lost_pages_of_a_map_are_an_error_and_the_process_lives(tmp_path):
-    process = run(tmp_path, "print(copy()); os.truncate(path, 5000); print(copy(), copy(16384), copy())")
-
-    assert (process.returncode, process.stdout) == (0, f"{face.COPIED}\n{' '.join([str(face.CHANGED)] * 3)}\n"), (
-        process.stderr
+    process = run(
+        tmp_path, "print(copy()); os.truncate(path, 5000); print(copy(), copy(16384), copy())"
     )
 
+    assert (process.returncode, process.stdout) == (
+        0,
+        f"{face.COPIED}\n{' '.join([str(face.CHANGED)] * 3)}\n",
+    ), process.stderr
 
-@pytest.mark.parametrize("before", ["copy()", "copy(); del maps", "copy(); os.truncate(path, 0); copy(16384)"])
+
+@pytest.mark.parametrize(
+    "before", ["copy()", "copy(); del maps", "copy(); os.truncate(path, 0); copy(16384)"]
+)
 def test_a_fault_that_is_not_ours_ends_the_process_as_ever(tmp_path, before):
     process = run(tmp_path, f"{before}\nprint(foreign.sum())")
 
@@ -105,7 +110,9 @@ def test_a_handler_of_the_program_still_gets_what_was_sent(tmp_path):
 
 
 def test_a_handler_that_replaced_the_guard_is_noticed(tmp_path):
-    process = run(tmp_path, "copy(); faulthandler.enable(); os.truncate(path, 5000); print(copy(16384))")
+    process = run(
+        tmp_path, "copy(); faulthandler.enable(); os.truncate(path, 5000); print(copy(16384))"
+    )
 
     assert (process.returncode, process.stdout) == (0, f"{face.CHANGED}\n"), process.stderr
 

@@ -1,4 +1,5 @@
-"""The functions of the core refuse any arguments, or stay inside them; under `make sanitize` each access is seen."""
+"""The functions of the core refuse any arguments, or stay inside them; under `make sanitize` each
+access is seen."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import numpy as np
 import pytest
 
 from gpuload import core, ops
-from gpuload.ops import edits
+from gpuload.kernels import edits
 
 pytestmark = pytest.mark.skipif(core.native is None, reason=core.problem)
 
@@ -52,7 +53,9 @@ POLICY = ops.TimmAugment("rand-m9-inc1")
 def edits_of_rgb():
     """Return edits of an image of at least 4 x 4 pixels, one of each kind."""
     of, table = edits.of, edits.of_tables(pixels(1, 256))
-    inner = np.concatenate([of(1, edits.PIL_AFFINE, 1, *AFFINE, 1, 2, 3), of(1, edits.EQUALIZE)], axis=1)
+    inner = np.concatenate(
+        [of(1, edits.PIL_AFFINE, 1, *AFFINE, 1, 2, 3), of(1, edits.EQUALIZE)], axis=1
+    )
     parts = [
         table, of(1, edits.BRIGHTNESS, 0.5), of(1, edits.CONTRAST, 0.5, 0.5), of(1, edits.SATURATION, 0.5, 0.5),
         of(1, edits.HUE, 0.2), of(1, edits.SHARPNESS, -1), of(1, edits.GRAY), of(1, edits.AUTOCONTRAST),
@@ -185,12 +188,15 @@ def hostile(argument, rng):
         return choice(rng, NUMBERS)
     if isinstance(argument, list):
         return [hostile(argument[0], rng), *argument[1:]]
-    change = choice(rng, (other_shape, other_values, other_values, lambda array, _: array.astype(np.float64)))
+    change = choice(
+        rng, (other_shape, other_values, other_values, lambda array, _: array.astype(np.float64))
+    )
     return change(argument, rng)
 
 
 def padded(array):
-    """Return a copy of an array with memory beside it that is looked at afterwards, and this memory."""
+    """Return a copy of an array with memory beside it that is looked at afterwards, and this
+    memory."""
     memory = np.full(array.nbytes + 2 * PADDING, UNTOUCHED, np.uint8)
     copy = memory[PADDING : PADDING + array.nbytes].view(array.dtype).reshape(array.shape)
     copy[...] = array
@@ -198,10 +204,14 @@ def padded(array):
 
 
 def is_untouched(memory):
-    return (memory[:PADDING] == UNTOUCHED).all() and (memory[memory.size - PADDING :] == UNTOUCHED).all()
+    return (memory[:PADDING] == UNTOUCHED).all() and (
+        memory[memory.size - PADDING :] == UNTOUCHED
+    ).all()
 
 
-@pytest.mark.parametrize("has_padding", [False, True])  # without it a sanitizer sees what is read beyond an array
+@pytest.mark.parametrize(
+    "has_padding", [False, True]
+)  # without it a sanitizer sees what is read beyond an array
 @pytest.mark.parametrize("name", CALLS)
 def test_a_function_refuses_its_arguments_or_stays_inside_them(name, has_padding):
     function, rng, num_refused = (
@@ -232,12 +242,17 @@ def test_a_function_refuses_its_arguments_or_stays_inside_them(name, has_padding
 
 
 @pytest.mark.parametrize(
-    ("weight", "fits"), [(8_413_280, True), (8_413_281, False), (-8_413_280, True), (-8_413_281, False)]
+    ("weight", "fits"),
+    [(8_413_280, True), (8_413_281, False), (-8_413_280, True), (-8_413_281, False)],
 )
 def test_weights_as_of_pillow_are_refused_where_a_sum_would_not_fit_into_32_bits(weight, fits):
     """255 * 8,413,281 + 2**21 is above 2**31 - 1."""
     image, out, none = pixels(2, 2, 1), np.zeros((2, 1, 1), np.uint8), (numbers(dtype="i4"),) * 2
-    axis = (numbers(0, dtype="i4"), numbers(2, dtype="i4"), np.array([[weight // 2, weight - weight // 2]], np.int32))
+    axis = (
+        numbers(0, dtype="i4"),
+        numbers(2, dtype="i4"),
+        np.array([[weight // 2, weight - weight // 2]], np.int32),
+    )
     arguments = (image.reshape(-1), 0, 2, 2, 2, *none, np.zeros((0, 0), np.int32), *axis, out)
     if fits:
         core.native.resize_as_pillow(*arguments)

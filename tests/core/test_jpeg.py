@@ -1,4 +1,5 @@
-"""The core reads the heads of JPEGs as `images.head.read` does: the same numbers, or it leaves the file to that."""
+"""The core reads the heads of JPEGs as `images.head.read` does: the same numbers, or it leaves the
+file to that."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ def turned(value, order="<"):
 
 
 def by_python(file):
-    """Return the row of `read_heads` that the reader in Python makes; None for a file that it refuses.
+    """Return the row of `read_heads` that the reader in Python makes; None for a file that it
+    refuses.
 
     None as well for stray bytes in front of a marker, which the core leaves to Python.
     """
@@ -61,7 +63,8 @@ def by_core(files):
 
 
 def check(files):
-    """Assert that the core says what Python says; that it leaves an unusual JPEG to Python would be no error."""
+    """Assert that the core says what Python says; that it leaves an unusual JPEG to Python would be
+    no error."""
     reference = [by_python(file) for file in files]
     assert by_core(files) == [row if row and row[3] else None for row in reference]
     return reference
@@ -71,14 +74,22 @@ def test_real_files_of_all_formats():
     rows = check([*(path.read_bytes() for path in FILES), *corpus()])
 
     assert sum(bool(row and row[3]) for row in rows) > 30  # JPEGs
-    assert sum(row is None for row in rows) > 10  # of formats that are decoded, but damaged, or none
+    assert (
+        sum(row is None for row in rows) > 10
+    )  # of formats that are decoded, but damaged, or none
 
 
 @pytest.mark.parametrize("seed", range(len(JPEGS)))
 def test_damaged_files(seed):
     rng, data = np.random.default_rng([seed, 1]), JPEGS[seed]
 
-    check([data, *(mutated(data, rng, most=int(rng.integers(1, 5))) for _ in range(4 * NUM_ROUNDS)), *lost(data, rng)])
+    check(
+        [
+            data,
+            *(mutated(data, rng, most=int(rng.integers(1, 5))) for _ in range(4 * NUM_ROUNDS)),
+            *lost(data, rng),
+        ]
+    )
 
 
 def test_files_that_were_cut_off_anywhere_in_their_headers():
@@ -92,22 +103,34 @@ def test_files_that_were_cut_off_anywhere_in_their_headers():
 @pytest.mark.parametrize("order", ["<", ">"])
 def test_orientations_in_exif_blocks_whole_and_damaged(order):
     rng = np.random.default_rng(7)
-    blocks = [imagefiles.exif(*entries, order="<", count=count) for entries in ENTRIES for count in (None, 1, 3, 900)]
+    blocks = [
+        imagefiles.exif(*entries, order="<", count=count)
+        for entries in ENTRIES
+        for count in (None, 1, 3, 900)
+    ]
     blocks += [turned(value, order) for value in range(10)]
     blocks += [mutated(block, rng, most=2) for block in blocks for _ in range(10)]
     blocks += [block[:size] for block in blocks[:20] for size in range(len(block))]
     plain = imagefiles.jpeg(40, 30)
-    files = [imagefiles.inserted(plain, imagefiles.exif_segment(block)) for block in blocks if len(block) < 60000]
+    files = [
+        imagefiles.inserted(plain, imagefiles.exif_segment(block))
+        for block in blocks
+        if len(block) < 60000
+    ]
     two = [imagefiles.exif_segment(turned(value, order)) for value in (1, 6)]
 
-    rows = check([*files, *(imagefiles.inserted(plain, *both) for both in (two, two[::-1], two[:1] * 2))])
+    rows = check(
+        [*files, *(imagefiles.inserted(plain, *both) for both in (two, two[::-1], two[:1] * 2))]
+    )
 
     assert len({row[4] for row in rows if row}) == 8
 
 
 def test_heads_of_a_batch_say_the_same_without_the_core(monkeypatch):
     png, jpeg = imagefiles.png(), imagefiles.jpeg(17, 33)
-    files = Ragged.of([np.frombuffer(file, np.uint8) for file in (jpeg, png, jpeg)], np.dtype(np.uint8))[1:]
+    files = Ragged.of(
+        [np.frombuffer(file, np.uint8) for file in (jpeg, png, jpeg)], np.dtype(np.uint8)
+    )[1:]
 
     rows = heads.read_heads(files)
 

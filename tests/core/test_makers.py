@@ -1,4 +1,5 @@
-"""Makers: ops that threads of the core do while they read, against the same ops done to records in memory."""
+"""Makers: ops that threads of the core do while they read, against the same ops done to records in
+memory."""
 
 from __future__ import annotations
 
@@ -11,8 +12,8 @@ import pytest
 from gpuload import core
 from gpuload.core import face
 from gpuload.errors import SpecError
-from gpuload.ops import edits, resampling
-from gpuload.ops.walk import Walk, Walker
+from gpuload.kernels import edits, resampling
+from gpuload.kernels.walk import Walk, Walker
 from tests.core.test_queue import ints, maps_of, native, wait
 
 pytestmark = [
@@ -24,25 +25,45 @@ ROWS = np.random.default_rng(1).permutation(NUM_RECORDS)[:40]
 
 
 def records_of(images: np.ndarray, path: Path) -> face.Maps:
-    """Write records that are a head, an image and a tail behind a header of 5 bytes, and return maps of the file."""
-    raw = np.random.default_rng(2).integers(0, 256, (NUM_RECORDS, HEAD_BYTES + images[0].nbytes + TAIL_BYTES), np.uint8)
+    """Write records that are a head, an image and a tail behind a header of 5 bytes, and return
+    maps of the file."""
+    raw = np.random.default_rng(2).integers(
+        0, 256, (NUM_RECORDS, HEAD_BYTES + images[0].nbytes + TAIL_BYTES), np.uint8
+    )
     raw[:, HEAD_BYTES:-TAIL_BYTES] = images.reshape(NUM_RECORDS, -1).view(np.uint8)
     path.write_bytes(b"12345" + raw.tobytes())
     return maps_of(path)
 
 
 def read_through(maps: face.Maps, in_bytes: int, maker: face.Maker, out: np.ndarray) -> list[bytes]:
-    """Read the images of ROWS through a maker into ``out``, in two steps and pieces of 7 rows; return their tails."""
-    record_bytes, tails = HEAD_BYTES + in_bytes + TAIL_BYTES, np.zeros((ROWS.size, TAIL_BYTES), np.uint8)
+    """Read the images of ROWS through a maker into ``out``, in two steps and pieces of 7 rows;
+    return their tails."""
+    record_bytes, tails = (
+        HEAD_BYTES + in_bytes + TAIL_BYTES,
+        np.zeros((ROWS.size, TAIL_BYTES), np.uint8),
+    )
     plan = native().Plan(ints(25, ROWS.size))
     parts = [(HEAD_BYTES, in_bytes, 0, maker), (HEAD_BYTES + in_bytes, TAIL_BYTES, 1, None)]
-    plan.add(maps, ints(0, NUM_RECORDS), ints(0), ints(5), record_bytes, ROWS.astype(np.int64), None, parts)
-    copies = native().Copies(native().Queue(), plan, 0, 2, 7, [out.reshape(-1).view(np.uint8), tails.reshape(-1)])
+    plan.add(
+        maps,
+        ints(0, NUM_RECORDS),
+        ints(0),
+        ints(5),
+        record_bytes,
+        ROWS.astype(np.int64),
+        None,
+        parts,
+    )
+    copies = native().Copies(
+        native().Queue(), plan, 0, 2, 7, [out.reshape(-1).view(np.uint8), tails.reshape(-1)]
+    )
     assert [wait(copies, step) for step in range(2)] == [face.DONE] * 2
     return [tail.tobytes() for tail in tails]
 
 
-def walk_of(shape: tuple[int, int, int], in_dtype: str, dtype: str, in_axes: str, out_axes: str) -> Walk:
+def walk_of(
+    shape: tuple[int, int, int], in_dtype: str, dtype: str, in_axes: str, out_axes: str
+) -> Walk:
     rng = np.random.default_rng(3)
     normalizes = dtype != "uint8"
     return Walk(
@@ -57,12 +78,18 @@ def walk_of(shape: tuple[int, int, int], in_dtype: str, dtype: str, in_axes: str
 
 @pytest.mark.parametrize("channels", [1, 3, 4])
 @pytest.mark.parametrize("axes", [("HWC", "HWC"), ("HWC", "CHW"), ("CHW", "HWC"), ("CHW", "CHW")])
-@pytest.mark.parametrize("dtypes", [("uint8", "uint8"), ("uint8", "float32"), ("float32", "float32")])
+@pytest.mark.parametrize(
+    "dtypes", [("uint8", "uint8"), ("uint8", "float32"), ("float32", "float32")]
+)
 def test_a_walk_while_records_are_read(
     dtypes: tuple[str, str], axes: tuple[str, str], channels: int, tmp_path: Path
 ) -> None:
     walk = walk_of((12, 17, channels), *dtypes, *axes)
-    images = np.random.default_rng(4).integers(0, 256, (NUM_RECORDS, *walk.in_shape)).astype(walk.in_dtype)
+    images = (
+        np.random.default_rng(4)
+        .integers(0, 256, (NUM_RECORDS, *walk.in_shape))
+        .astype(walk.in_dtype)
+    )
     expected = np.empty((ROWS.size, *walk.out_shape), walk.dtype)
     Walker(walk)(images[ROWS], expected)
     out = np.empty_like(expected)
@@ -73,13 +100,20 @@ def test_a_walk_while_records_are_read(
     np.testing.assert_array_equal(out, expected)
     stored = (tmp_path / "records.bin").read_bytes()[5:]
     size = len(stored) // NUM_RECORDS
-    assert tails == [stored[size * (row + 1) - TAIL_BYTES : size * (row + 1)] for row in ROWS.tolist()]
+    assert tails == [
+        stored[size * (row + 1) - TAIL_BYTES : size * (row + 1)] for row in ROWS.tolist()
+    ]
 
 
 def test_edits_while_records_are_read(tmp_path: Path) -> None:
     images = np.random.default_rng(5).integers(0, 256, (NUM_RECORDS, 20, 15, 3), np.uint8)
-    numbers = edits.of_tables(np.random.default_rng(6).integers(0, 256, (ROWS.size, 256)).astype(np.uint8))
-    expected, out = np.empty((ROWS.size, 20, 15, 3), np.uint8), np.empty((ROWS.size, 20, 15, 3), np.uint8)
+    numbers = edits.of_tables(
+        np.random.default_rng(6).integers(0, 256, (ROWS.size, 256)).astype(np.uint8)
+    )
+    expected, out = (
+        np.empty((ROWS.size, 20, 15, 3), np.uint8),
+        np.empty((ROWS.size, 20, 15, 3), np.uint8),
+    )
     native().edit(images[ROWS], numbers, expected)
     maker = native().edit_maker(20, 15, 3, numbers)
     numbers[:] = np.nan  # others may write to it
@@ -91,12 +125,19 @@ def test_edits_while_records_are_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "float32"])
-def test_images_are_resized_edited_and_walked_over_while_records_are_read(dtype: str, tmp_path: Path) -> None:
+def test_images_are_resized_edited_and_walked_over_while_records_are_read(
+    dtype: str, tmp_path: Path
+) -> None:
     rng, count = np.random.default_rng(8), ROWS.size
     images = rng.integers(0, 256, (NUM_RECORDS, 20, 15, 3), np.uint8)
-    boxes = np.column_stack([rng.integers(0, 9, (count, 2)), rng.integers(3, 7, (count, 2))]).astype(np.int32)
+    boxes = np.column_stack(
+        [rng.integers(0, 9, (count, 2)), rng.integers(3, 7, (count, 2))]
+    ).astype(np.int32)
     sizes, table = np.full((count, 2), 12, np.int32), resampling.TABLES["linear"]
-    start, mirror = rng.integers(0, 3, (count, 2)).astype(np.int32), rng.integers(0, 2, (count, 2)).astype(np.int32)
+    start, mirror = (
+        rng.integers(0, 3, (count, 2)).astype(np.int32),
+        rng.integers(0, 2, (count, 2)).astype(np.int32),
+    )
     numbers = edits.of_tables(rng.integers(0, 256, (count, 256)).astype(np.uint8))
     mean, scale = np.array([90, 100, 110], np.float32), np.array([0.1, 0.2, 0.3], np.float32)
     visit = native().Visit(count, 3)
@@ -120,7 +161,10 @@ def test_images_are_resized_edited_and_walked_over_while_records_are_read(dtype:
 
 def test_a_row_that_is_declined_is_to_be_done_again(tmp_path: Path) -> None:
     images = np.zeros((NUM_RECORDS, 20, 15, 3), np.uint8)
-    boxes, visit = np.array([[0, 0, 9, 9], [0, 0, 21, 9], [0, 0, 9, 9]], np.int32), native().Visit(3, 3)
+    boxes, visit = (
+        np.array([[0, 0, 9, 9], [0, 0, 21, 9], [0, 0, 9, 9]], np.int32),
+        native().Visit(3, 3),
+    )
     visit.resize(boxes, np.full((3, 2), 6, np.int32), resampling.TABLES["linear"], 1.0, True)
     maker = visit.maker(False, 20, 15, 6, 6)
     maps, plan = records_of(images, tmp_path / "records.bin"), native().Plan(ints(1, 2, 3))
@@ -139,7 +183,16 @@ def test_a_file_that_is_mostly_wanted_is_read_without_a_map(tmp_path: Path) -> N
     (tmp_path / "images.bin").write_bytes(images.tobytes())
     maps, numbers = maps_of(tmp_path / "images.bin"), np.tile(np.arange(4), 2)
     plan, out = native().Plan(ints(8)), np.empty((8, *walk.out_shape), np.float32)
-    plan.add(maps, ints(0, 4), ints(0), ints(0), 10800, numbers, None, [(0, 10800, 0, Walker(walk).maker())])
+    plan.add(
+        maps,
+        ints(0, 4),
+        ints(0),
+        ints(0),
+        10800,
+        numbers,
+        None,
+        [(0, 10800, 0, Walker(walk).maker())],
+    )
     copies = native().Copies(native().Queue(), plan, 0, 1, 3, [out.reshape(-1).view(np.uint8)])
     assert wait(copies, 0) == face.DONE
     maps.states(ints(0), states := np.zeros(1, np.int8))
@@ -167,9 +220,15 @@ def test_wrong_makers_are_refused() -> None:
         native().walk_maker(True, True, 2**31 - 1, 2**31 - 1, 3, *right[3:])
     with pytest.raises(ValueError, match="floats to bytes"):
         native().walk_maker(True, False, *right)
-    for height, numbers in [(0, np.zeros((1, 2))), (8, np.full((1, 2), 99.0)), (2**30, np.zeros((1, 2)))]:
+    for height, numbers in [
+        (0, np.zeros((1, 2))),
+        (8, np.full((1, 2), 99.0)),
+        (2**30, np.zeros((1, 2))),
+    ]:
         with pytest.raises(ValueError, match="edit"):
             native().edit_maker(height, 8, 3, numbers)
-    float16 = walk_of((12, 17, 3), "uint8", "float32", "HWC", "HWC")._replace(dtype=np.dtype("float16"))
+    float16 = walk_of((12, 17, 3), "uint8", "float32", "HWC", "HWC")._replace(
+        dtype=np.dtype("float16")
+    )
     with pytest.raises(SpecError, match="float16"):
         Walker(float16).maker()

@@ -1,4 +1,5 @@
-"""What the core declares of nvImageCodec is what the header of the installed package says, to the byte."""
+"""What the core declares of nvImageCodec is what the header of the installed package says, to the
+byte."""
 
 from __future__ import annotations
 
@@ -75,7 +76,12 @@ def checks():
     """Yield an assertion for each size, place, number and function."""
     for structure, (original, members) in STRUCTURES.items():
         yield f"static_assert(sizeof({structure}) == sizeof(nvimgcodec{original}_t));"
-        pairs = {"head.type": "struct_type", "head.size": "struct_size", "head.next": "struct_next", **members}
+        pairs = {
+            "head.type": "struct_type",
+            "head.size": "struct_size",
+            "head.next": "struct_next",
+            **members,
+        }
         for name, other in pairs.items():
             place = f"offsetof({structure}, {name})"
             yield f'static_assert({place} == offsetof(nvimgcodec{original}_t, {other or name}), "{structure}::{name}");'
@@ -109,8 +115,17 @@ def test_the_header_of_the_package_says_the_same(tmp_path):
     ]
     (tmp_path / "check.cpp").write_text("\n".join(lines))
 
-    flags = ["-std=c++20", "-fsyntax-only", "-Wno-invalid-offsetof", f"-I{tmp_path}", f"-I{include}", f"-I{CPP}"]
-    result = subprocess.run(["g++", *flags, tmp_path / "check.cpp"], capture_output=True, text=True, check=False)
+    flags = [
+        "-std=c++20",
+        "-fsyntax-only",
+        "-Wno-invalid-offsetof",
+        f"-I{tmp_path}",
+        f"-I{include}",
+        f"-I{CPP}",
+    ]
+    result = subprocess.run(
+        ["g++", *flags, tmp_path / "check.cpp"], capture_output=True, text=True, check=False
+    )
 
     assert result.stderr == ""
     assert len(lines) > 100
@@ -124,7 +139,8 @@ def test_the_core_uses_the_library_that_is_installed():
 
 
 @pytest.mark.parametrize(
-    ("library", "message"), [("missing.so", "missing.so"), (None, "function nvimgcodecGetProperties")]
+    ("library", "message"),
+    [("missing.so", "missing.so"), (None, "function nvimgcodecGetProperties")],
 )
 def test_another_library_is_refused(library, message):
     path = Path(folder())
@@ -139,7 +155,9 @@ def test_a_version_that_the_core_does_not_know_is_refused(tmp_path):
     (tmp_path / "other.cpp").write_text(
         'extern "C" int nvimgcodecGetProperties(unsigned* properties) { properties[6] = 1000; return 0; }'
     )
-    subprocess.run(["g++", "-shared", "-fPIC", tmp_path / "other.cpp", "-o", tmp_path / "other.so"], check=True)
+    subprocess.run(
+        ["g++", "-shared", "-fPIC", tmp_path / "other.cpp", "-o", tmp_path / "other.so"], check=True
+    )
 
     with pytest.raises(RuntimeError, match=r"knows version 0\.9, it is 1\.0\.0"):
         core.native.Codec(str(tmp_path / "other.so"), str(path / "extensions"))

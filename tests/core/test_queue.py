@@ -1,4 +1,5 @@
-"""Queue: work that threads do without the interpreter's lock; plans and copies of the records of steps."""
+"""Queue: work that threads do without the interpreter's lock; plans and copies of the records of
+steps."""
 
 from __future__ import annotations
 
@@ -39,7 +40,9 @@ def records(seed: int = 0) -> NDArray[np.uint8]:
 
 def maps_of(*paths: Path) -> face.Maps:
     status = [path.stat() for path in paths]
-    stamps = np.array([(entry.st_size, entry.st_mtime_ns, entry.st_ino) for entry in status], np.int64)
+    stamps = np.array(
+        [(entry.st_size, entry.st_mtime_ns, entry.st_ino) for entry in status], np.int64
+    )
     return native().Maps(*PackedPaths.of([str(path) for path in paths]).arrays, stamps, 0, 0)
 
 
@@ -58,10 +61,22 @@ def whole(block: int = 0) -> list[face.PlanPart]:
 
 
 def plan_of(
-    maps: face.Maps, numbers: NDArray[np.int64], ends: NDArray[np.int64], rows: NDArray[np.int64] | None = None
+    maps: face.Maps,
+    numbers: NDArray[np.int64],
+    ends: NDArray[np.int64],
+    rows: NDArray[np.int64] | None = None,
 ) -> face.Plan:
     plan = native().Plan(ends)
-    plan.add(maps, ints(0, 150, NUM_RECORDS), ints(0, 1), ints(0, 7), RECORD_BYTES, numbers, rows, whole())
+    plan.add(
+        maps,
+        ints(0, 150, NUM_RECORDS),
+        ints(0, 1),
+        ints(0, 7),
+        RECORD_BYTES,
+        numbers,
+        rows,
+        whole(),
+    )
     return plan
 
 
@@ -103,7 +118,9 @@ def test_every_row_is_the_record_that_the_plan_says(files: Any, num_threads: int
     ):
         out = np.zeros((rows.stop - rows.start) * RECORD_BYTES, np.uint8)
         copies = native().Copies(queue, plan, first, count, piece_rows, [out])
-        assert [wait(copies, step) for step in range(count)] == [face.DONE] * count  # who waits copies, too
+        assert [wait(copies, step) for step in range(count)] == [
+            face.DONE
+        ] * count  # who waits copies, too
         assert copies.num_done == count
         np.testing.assert_array_equal(out.reshape(-1, RECORD_BYTES), expected[numbers[rows]])
     queue.end()
@@ -126,7 +143,9 @@ def test_records_of_several_sources_go_to_their_rows(files: Any):
 def test_several_blocks(files: Any):
     maps, expected = files
     plan = plan_of(maps, np.arange(20), ints(20))
-    plan.add(maps, ints(0, 150), ints(0), ints(0), RECORD_BYTES, np.arange(20) + 50, None, whole(block=1))
+    plan.add(
+        maps, ints(0, 150), ints(0), ints(0), RECORD_BYTES, np.arange(20) + 50, None, whole(block=1)
+    )
     blocks = [np.zeros(20 * RECORD_BYTES, np.uint8) for _ in range(2)]
     assert wait(native().Copies(native().Queue(), plan, 0, 1, 6, blocks), 0) == face.DONE
     for block, first in zip(blocks, (0, 50), strict=True):
@@ -143,13 +162,16 @@ def test_a_step_with_a_file_that_changed_is_to_be_done_again_and_no_other(tmp_pa
     starts = ints(0, NUM_RECORDS, 2 * NUM_RECORDS)
     numbers = np.r_[np.arange(10), NUM_RECORDS + np.arange(10)].astype(np.int64)
     plan.add(maps, starts, ints(0, 1), ints(0, 0), RECORD_BYTES, numbers, None, whole())
-    copies = native().Copies(native().Queue(), plan, 0, 2, 5, [np.zeros(20 * RECORD_BYTES, np.uint8)])
+    copies = native().Copies(
+        native().Queue(), plan, 0, 2, 5, [np.zeros(20 * RECORD_BYTES, np.uint8)]
+    )
     assert [wait(copies, step) for step in range(2)] == [face.DONE, face.REDO]
     assert copies.num_done == 1  # who sees that all are done looks at none of them
 
 
 def test_a_plan_stays_as_it_is_whatever_becomes_of_its_arrays(files: Any):
-    """A batch shows its records, and who takes it may write to them while threads copy the next one."""
+    """A batch shows its records, and who takes it may write to them while threads copy the next
+    one."""
     maps, expected = files
     numbers, rows, ends = np.arange(40), np.arange(40), ints(20, 40)
     plan = plan_of(maps, numbers, ends, rows)
@@ -164,7 +186,16 @@ def test_a_plan_stays_as_it_is_whatever_becomes_of_its_arrays(files: Any):
 def test_wrong_plans_and_copies_are_refused(files: Any):
     maps, _ = files
     plan = native().Plan(ints(10))
-    right = (maps, ints(0, 150, NUM_RECORDS), ints(0, 1), ints(0, 7), RECORD_BYTES, np.arange(10), None, whole())
+    right = (
+        maps,
+        ints(0, 150, NUM_RECORDS),
+        ints(0, 1),
+        ints(0, 7),
+        RECORD_BYTES,
+        np.arange(10),
+        None,
+        whole(),
+    )
     nine, ten = (native().edit_maker(4, 20, 4, np.zeros((count, 2))) for count in (9, 10))
     wrong = {
         1: [ints(0, 150), ints(1, 150, 400), ints(0, 500, 400), ints(0, 150, 400).astype(np.int32)],
@@ -220,7 +251,9 @@ def test_wrong_plans_and_copies_are_refused(files: Any):
 
 def test_calls_bring_threads_back_with_the_largest_number():
     queue, answers = native().Queue(), list[int]()
-    thread = threading.Thread(target=lambda: answers.extend(queue.serve() for _ in range(3)), daemon=True)
+    thread = threading.Thread(
+        target=lambda: answers.extend(queue.serve() for _ in range(3)), daemon=True
+    )
     queue.call(7, 1)
     queue.call(5, 2)
     thread.start()
@@ -308,13 +341,16 @@ def test_copies_hold_what_they_use(files: Any):
 
 @pytest.mark.timeout(60)
 def test_a_child_of_a_fork_waits_for_no_thread(files: Any):
-    """Threads are in the parent alone, and what they were just doing is never finished in the child."""
+    """Threads are in the parent alone, and what they were just doing is never finished in the
+    child."""
     maps, _ = files
     queue = native().Queue()
     threads = served(queue)
     plan = plan_of(maps, np.arange(NUM_RECORDS), ints(NUM_RECORDS))
     for _ in range(20):
-        copies = native().Copies(queue, plan, 0, 1, 2, [np.zeros(NUM_RECORDS * RECORD_BYTES, np.uint8)])
+        copies = native().Copies(
+            queue, plan, 0, 1, 2, [np.zeros(NUM_RECORDS * RECORD_BYTES, np.uint8)]
+        )
         child = os.fork()
         if not child:
             queue.end()

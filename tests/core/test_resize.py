@@ -1,4 +1,4 @@
-"""The resize of the core is the NumPy form of `ops.resampling`, bit for bit."""
+"""The resize of the core is the NumPy form of `kernels.resampling`, bit for bit."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from gpuload import core
 from gpuload.errors import SpecError
-from gpuload.ops import RandomResizedCrop, resampling
+from gpuload.kernels import resampling
+from gpuload.ops import RandomResizedCrop
 
 if core.native is None:
     pytest.skip(core.problem, allow_module_level=True)
@@ -86,18 +87,25 @@ def test_sums_of_any_number_of_taps_are_those_of_numpy(num_taps, dtype):
     np.testing.assert_array_equal(out, op.array(np, image, draw))
 
 
-@pytest.mark.parametrize("box", [(0, 0, 10, 11), (0, 1, 9, 11), (-1, 0, 5, 5), (0, 0, 0, 5), (9, 0, 1, 1)])
+@pytest.mark.parametrize(
+    "box", [(0, 0, 10, 11), (0, 1, 9, 11), (-1, 0, 5, 5), (0, 0, 0, 5), (9, 0, 1, 1)]
+)
 def test_a_box_beyond_the_image_is_refused(box):
     with pytest.raises(SpecError, match="do not lie in the image"):
-        resampling.resize_into(pixels((9, 11, 3), np.uint8), box, "linear", True, np.empty((5, 3, 3), np.uint8))
+        resampling.resize_into(
+            pixels((9, 11, 3), np.uint8), box, "linear", True, np.empty((5, 3, 3), np.uint8)
+        )
 
 
 @pytest.mark.parametrize(
-    ("shape", "dtype"), [((5, 3, 4), np.uint8), ((5, 3, 3), np.float32), ((5, 9), np.uint8), ((0, 3, 3), np.uint8)]
+    ("shape", "dtype"),
+    [((5, 3, 4), np.uint8), ((5, 3, 3), np.float32), ((5, 9), np.uint8), ((0, 3, 3), np.uint8)],
 )
 def test_a_result_of_another_kind_is_refused(shape, dtype):
     with pytest.raises(SpecError, match="images of one kind"):
-        resampling.resize_into(pixels((9, 11, 3), np.uint8), (0, 0, 9, 11), "linear", True, np.empty(shape, dtype))
+        resampling.resize_into(
+            pixels((9, 11, 3), np.uint8), (0, 0, 9, 11), "linear", True, np.empty(shape, dtype)
+        )
 
 
 def test_memory_with_gaps_is_refused():

@@ -42,8 +42,12 @@ needs_core = pytest.mark.skipif(core.native is None, reason=core.problem)
 
 
 def run(code, *arguments, folder=ROOT, **settings):
-    environment = {name: value for name, value in os.environ.items() if name != core.SWITCH} | settings
-    process = forkserver.run(code, *arguments, folder=folder, environment=environment, has_gpuload=False)
+    environment = {
+        name: value for name, value in os.environ.items() if name != core.SWITCH
+    } | settings
+    process = forkserver.run(
+        code, *arguments, folder=folder, environment=environment, has_gpuload=False
+    )
     assert process.returncode == 0, process.stderr
     return process
 
@@ -60,7 +64,10 @@ def assert_equal_without_the_core(code, source, folder):
     arrays, how_without = batches_of(code, source, folder / "without.npz", GPULOAD_CORE="0")
 
     assert how == "compiled"
-    assert how_without == "NumPy, many times slower (the compiled core is switched off: GPULOAD_CORE=0)"
+    assert (
+        how_without
+        == "NumPy, many times slower (the compiled core is switched off: GPULOAD_CORE=0)"
+    )
     assert len(expected) == len(arrays) > 6
     for array, other in zip(arrays, expected, strict=True):
         np.testing.assert_array_equal(array, other)  # the same to the last bit
@@ -114,7 +121,9 @@ def test_a_core_that_was_built_from_other_files_is_not_used_and_the_log_says_so(
 
 @needs_core
 def test_a_core_is_used_beside_the_files_that_it_was_built_from_and_where_there_are_none(tmp_path):
-    shutil.copytree(ROOT / "gpuload", tmp_path / "gpuload", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        ROOT / "gpuload", tmp_path / "gpuload", ignore=shutil.ignore_patterns("__pycache__")
+    )
     files = tmp_path / "gpuload" / "core" / "cpp"
 
     def how():
@@ -123,10 +132,14 @@ def test_a_core_is_used_beside_the_files_that_it_was_built_from_and_where_there_
     assert how() == "compiled\n"
     content = (files / "walk.cpp").read_text()
     (files / "walk.cpp").write_text(content + "\n")
-    assert how().startswith("NumPy, many times slower (the compiled core was built from other C++ files")
+    assert how().startswith(
+        "NumPy, many times slower (the compiled core was built from other C++ files"
+    )
     (files / "walk.cpp").write_text(content)
     (files / "walk.cpp").rename(files / "walks.cpp")
-    assert how().startswith("NumPy, many times slower (the compiled core was built from other C++ files")
+    assert how().startswith(
+        "NumPy, many times slower (the compiled core was built from other C++ files"
+    )
     shutil.rmtree(files)  # as a wheel
     assert how() == "compiled\n"
 

@@ -15,9 +15,13 @@ from tests.core import programs
 SOURCE = Path(__file__).parent / "threads" / "threads.cpp"
 NUM_ROUNDS = 10
 
-# Older runtimes do not take all places where Linux may put a program; a sandbox may refuse to say where.
+# Older runtimes do not take all places where Linux may put a program; a sandbox may refuse to say
+# where.
 FIXED_PLACES = ["setarch", platform.machine(), "-R"]
-if shutil.which("setarch") is None or subprocess.run([*FIXED_PLACES, "true"], capture_output=True).returncode:
+if (
+    shutil.which("setarch") is None
+    or subprocess.run([*FIXED_PLACES, "true"], capture_output=True).returncode
+):
     FIXED_PLACES = []
 
 if sys.platform != "linux" or programs.compiler() is None:
@@ -35,7 +39,12 @@ def test_threads_that_use_the_core_at_the_same_time_do_not_race(tmp_path, flags)
     command = [*FIXED_PLACES, str(program), str(tmp_path), str(NUM_ROUNDS)]
 
     process = subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=500, env=programs.environment()
+        command,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=500,
+        env=programs.environment(),
     )
 
     assert (process.returncode, process.stderr[-8000:]) == (0, "")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import gpuload as gl
 from gpuload import core
 from gpuload.errors import SpecError
-from gpuload.ops.walk import Walk, walk_into
+from gpuload.kernels.walk import Walk, walk_into
 
 if core.native is None:
     pytest.skip(core.problem, allow_module_level=True)
@@ -57,7 +57,9 @@ def test_images_may_lie_within_larger_records_and_be_read_only(offset, dtype):
     memory = np.random.default_rng(0).integers(0, 256, (NUM_IMAGES, size + 5)).astype(dtype)
     raw = memory.view(np.uint8).reshape(-1)[offset * item :]
     raw.flags.writeable = False
-    images = np.ndarray((NUM_IMAGES, 3, 20, 20), dtype, raw, 0, ((size + 5) * item, 400 * item, 20 * item, item))
+    images = np.ndarray(
+        (NUM_IMAGES, 3, 20, 20), dtype, raw, 0, ((size + 5) * item, 400 * item, 20 * item, item)
+    )
     walk = plain(images)
     out = np.empty((NUM_IMAGES, 20, 20, 3), np.float32)
 
@@ -68,7 +70,9 @@ def test_images_may_lie_within_larger_records_and_be_read_only(offset, dtype):
 
 def test_an_image_may_begin_at_any_byte():
     pixels = np.random.default_rng(0).normal(size=(1, 3, 8, 9)).astype(np.float32)
-    images = np.frombuffer(b"x" + pixels.tobytes(), np.uint8)[1:].view(np.float32).reshape(pixels.shape)
+    images = (
+        np.frombuffer(b"x" + pixels.tobytes(), np.uint8)[1:].view(np.float32).reshape(pixels.shape)
+    )
     out = np.empty((1, 8, 9, 3), np.float32)
 
     walk_into(plain(images), images, out)
@@ -78,21 +82,29 @@ def test_an_image_may_begin_at_any_byte():
 
 @pytest.mark.parametrize("batch_size", [1, 2, 5])
 @pytest.mark.parametrize("op", [gl.ops.RandomCrop(8, 8), gl.ops.Resize(8, 8)])
-def test_fields_of_records_of_an_odd_size_are_transformed_in_batches_of_any_size(tmp_path, batch_size, op):
+def test_fields_of_records_of_an_odd_size_are_transformed_in_batches_of_any_size(
+    tmp_path, batch_size, op
+):
     record = np.dtype([("label", "u1"), ("image", "<f4", (8, 8, 3))])
     records = np.zeros(5, record)
     records["image"] = np.arange(5 * 192).reshape(5, 8, 8, 3)
     records.tofile(tmp_path / "a.bin")
 
-    with gl.Loader(gl.fixed(tmp_path / "a.bin", record), batch_size, ops=[op], device="cpu") as load:
+    with gl.Loader(
+        gl.fixed(tmp_path / "a.bin", record), batch_size, ops=[op], device="cpu"
+    ) as load:
         images = np.concatenate([batch["image"] for batch in load])
 
     np.testing.assert_array_equal(images, records["image"])
 
 
-@pytest.mark.parametrize("change", [lambda x: x[::-1], lambda x: x[..., ::-1], lambda x: np.asfortranarray(x)])
+@pytest.mark.parametrize(
+    "change", [lambda x: x[::-1], lambda x: x[..., ::-1], lambda x: np.asfortranarray(x)]
+)
 def test_images_in_another_order_in_memory_are_read_all_the_same(change):
-    images = change(np.random.default_rng(0).integers(0, 256, (NUM_IMAGES, 3, 8, 9), dtype=np.uint8))
+    images = change(
+        np.random.default_rng(0).integers(0, 256, (NUM_IMAGES, 3, 8, 9), dtype=np.uint8)
+    )
     out = np.empty((NUM_IMAGES, 8, 9, 3), np.float32)
 
     walk_into(plain(images), images, out)
@@ -113,12 +125,20 @@ def test_nothing_is_written_beyond_the_result():
 @pytest.mark.parametrize(
     ("images", "shape", "dtype"),
     [
-        pytest.param(np.zeros((2, 3, 8, 8), np.uint8), (2, 9, 9, 3), np.float32, id="smaller images"),
+        pytest.param(
+            np.zeros((2, 3, 8, 8), np.uint8), (2, 9, 9, 3), np.float32, id="smaller images"
+        ),
         pytest.param(np.zeros((1, 3, 9, 9), np.uint8), (1, 9, 9, 3), np.float32, id="fewer images"),
         pytest.param(np.zeros((2, 9, 3, 9), np.uint8), (2, 9, 9, 3), np.float32, id="other axes"),
-        pytest.param(np.zeros((2, 3, 9, 9), np.float32), (2, 9, 9, 3), np.float32, id="other dtype"),
-        pytest.param(np.zeros((2, 3, 9, 9), np.uint8), (2, 9, 8, 3), np.float32, id="smaller result"),
-        pytest.param(np.zeros((2, 3, 9, 9), np.uint8), (2, 9, 9, 3), np.uint8, id="result of another dtype"),
+        pytest.param(
+            np.zeros((2, 3, 9, 9), np.float32), (2, 9, 9, 3), np.float32, id="other dtype"
+        ),
+        pytest.param(
+            np.zeros((2, 3, 9, 9), np.uint8), (2, 9, 8, 3), np.float32, id="smaller result"
+        ),
+        pytest.param(
+            np.zeros((2, 3, 9, 9), np.uint8), (2, 9, 9, 3), np.uint8, id="result of another dtype"
+        ),
     ],
 )
 def test_memory_that_is_not_what_the_walk_says_is_refused(images, shape, dtype):
@@ -149,7 +169,9 @@ def expected_image(walk, image, i):
     """Return what the walk says for one image."""
     if walk.in_axes == "CHW":
         image = image.transpose(1, 2, 0)
-    padded = np.pad(image, ((45 + 40, 45 + 40), (45 + 40, 45 + 40), (0, 0)), constant_values=walk.fill)
+    padded = np.pad(
+        image, ((45 + 40, 45 + 40), (45 + 40, 45 + 40), (0, 0)), constant_values=walk.fill
+    )
     top, left = walk.start[i] + 85
     window = padded[top : top + walk.window[0], left : left + walk.window[1]]
     window = np.flip(window, [axis for axis in (0, 1) if walk.mirror[i, axis]])

@@ -1,27 +1,34 @@
-"""An emulated GPU behind the real CuPy: its Cython, pools, streams, events, DLPack and kernels run without a card.
+"""An emulated GPU behind the real CuPy: its Cython, pools, streams, events, DLPack and kernels run
+without a card.
 
     from tests import emulated_gpu
     emulated_gpu.install()               before anything imports cupy
     before = emulated_gpu.calls()
     ...
-    emulated_gpu.since(before)           {"cuLaunchKernel": 1, "uploads": 1, "uploaded bytes": 802816, ...}
+    emulated_gpu.since(before)           {"cuLaunchKernel": 1, "uploads": 1, "uploaded bytes":
+                                         802816, ...}
 
-Driver    ``driver.cpp`` is compiled and loaded as ``libcuda.so.1``. The calls of the CUDA runtime, which is linked into
-          CuPy's module ``runtime``, are overwritten in memory with jumps to it (x86-64 only; ``nm`` says where).
-Kernels   CuPy's compiler hands each kernel's source to g++ behind ``kernel.h``. What g++ made is kept in ``CACHE``, and
-          so are the sources, which ``tests.emulated_gpu.nvrtc`` compiles for real cards.
-Shows     the order of work between streams, which runs late; lifetimes of memory, streams and events; dtypes, shapes
-          and arithmetic of everything in CuPy, bit for bit but for fused multiply-adds; casts to whole numbers as a
-          GPU makes them (``casts.py``); what a batch costs in calls; what becomes of an error of any call; several
-          devices; registers and spills of kernels on a card (``nvrtc.py``).
-Sanitize  With ``EMULATED_GPU_SANITIZE=1`` kernels run under AddressSanitizer, without a memory pool, and with checks of
-          UndefinedBehaviorSanitizer: reads and writes out of bounds, wrong alignment, casts and shifts that are
-          undefined, whole numbers that overflow. Each is a fault (`num_faults`), which fails a test, and is told with
-          the kernel's line. ``sanitized()`` has the variables for it; `make sanitize-gpu` runs all ops so.
-Does not  run DALI's kernels or any other library's. It cannot show times, the memory model of a card, graphs under
-          capture, or subnormals (CuPy flushes them on a card).
-Compare   ``tests/simdevice.py`` knows of each byte whether it was written and of each reader whether it was ordered,
-          but stands in for CuPy itself. Here CuPy is the real one, and a fault shows only if late work meets it.
+Driver    ``driver.cpp`` is compiled and loaded as ``libcuda.so.1``. The calls of the CUDA runtime,
+          which is linked into CuPy's module ``runtime``, are overwritten in memory with jumps to it
+          (x86-64 only; ``nm`` says where).
+Kernels   CuPy's compiler hands each kernel's source to g++ behind ``kernel.h``. What g++ made is
+          kept in ``CACHE``, and so are the sources, which ``tests.emulated_gpu.nvrtc`` compiles for
+          real cards.
+Shows     the order of work between streams, which runs late; lifetimes of memory, streams and
+          events; dtypes, shapes and arithmetic of everything in CuPy, bit for bit but for fused
+          multiply-adds; casts to whole numbers as a GPU makes them (``casts.py``); what a batch
+          costs in calls; what becomes of an error of any call; several devices; registers and
+          spills of kernels on a card (``nvrtc.py``).
+Sanitize  With ``EMULATED_GPU_SANITIZE=1`` kernels run under AddressSanitizer, without a memory
+          pool, and with checks of UndefinedBehaviorSanitizer: reads and writes out of bounds, wrong
+          alignment, casts and shifts that are undefined, whole numbers that overflow. Each is a
+          fault (`num_faults`), which fails a test, and is told with the kernel's line.
+          ``sanitized()`` has the variables for it; `make sanitize-gpu` runs all ops so.
+Does not  run DALI's kernels or any other library's. It cannot show times, the memory model of a
+          card, graphs under capture, or subnormals (CuPy flushes them on a card).
+Compare   ``tests/simdevice.py`` knows of each byte whether it was written and of each reader
+          whether it was ordered, but stands in for CuPy itself. Here CuPy is the real one, and a
+          fault shows only if late work meets it.
 """
 
 from __future__ import annotations
@@ -43,8 +50,12 @@ from typing import Any
 from tests.emulated_gpu import casts
 
 HERE = Path(__file__).resolve().parent
-ENVIRONMENT = HERE.parent.parent / "build" / "emulated-gpu"  # `make emulated-gpu` makes it: an environment with CuPy
-CACHE = Path(os.environ.get("EMULATED_GPU_CACHE", HERE.parent.parent / "build" / "emulated-gpu-cache"))
+ENVIRONMENT = (
+    HERE.parent.parent / "build" / "emulated-gpu"
+)  # `make emulated-gpu` makes it: an environment with CuPy
+CACHE = Path(
+    os.environ.get("EMULATED_GPU_CACHE", HERE.parent.parent / "build" / "emulated-gpu-cache")
+)
 HEADERS = ("kernel.h", "include/cupy/complex.cuh")
 SANITIZE = "EMULATED_GPU_SANITIZE"
 SANITIZERS = (
@@ -69,13 +80,20 @@ def problem() -> str | None:
             return f"the emulated GPU needs {program}"
     if importlib.util.find_spec("cupy") is None:
         return "CuPy is not installed: `make emulated-gpu` makes an environment with it"
-    if not all(any((folder / name).exists() for folder in _cuda_headers()) for name in ("crt", "cuda.h")):
+    if not all(
+        any((folder / name).exists() for folder in _cuda_headers()) for name in ("crt", "cuda.h")
+    ):
         return "CUDA's headers are not installed: pip install 'cupy-cuda13x[ctk]' nvidia-cuda-crt"
     return None
 
 
 def install(
-    *, devices: int = 1, late_us: int = 0, memory_bytes: int = 80 << 30, driver: int = CUDA_13, idle: bool = False
+    *,
+    devices: int = 1,
+    late_us: int = 0,
+    memory_bytes: int = 80 << 30,
+    driver: int = CUDA_13,
+    idle: bool = False,
 ) -> None:
     """Put the emulated GPU behind CuPy, for the life of this process.
 
@@ -84,7 +102,8 @@ def install(
         late_us: work on a stream begins up to this much later than it could, at random.
         memory_bytes: of each device.
         driver: the version of CUDA that the driver supports; 0 if there is no driver.
-        idle: copy nothing and run no kernel, so that only the time of the host is left; what comes back is zeros.
+        idle: copy nothing and run no kernel, so that only the time of the host is left; what comes
+            back is zeros.
 
     Raises:
         RuntimeError: it cannot be used here, or cupy was imported before.
@@ -100,7 +119,8 @@ def install(
 
 
 def install_from_environment() -> None:
-    """Put it behind CuPy with options of the environment: EMULATED_GPU_LATE_US, _DEVICES and _DRIVER."""
+    """Put it behind CuPy with options of the environment: EMULATED_GPU_LATE_US, _DEVICES and
+    _DRIVER."""
     install(
         devices=int(os.environ.get("EMULATED_GPU_DEVICES", "1")),
         late_us=int(os.environ.get("EMULATED_GPU_LATE_US", "0")),
@@ -110,15 +130,24 @@ def install_from_environment() -> None:
 
 def environment() -> dict[str, str]:
     """Return the environment in which each Python has it, also those that a program starts."""
-    paths = [str(HERE / "site"), str(HERE.parent.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    paths = [
+        str(HERE / "site"),
+        str(HERE.parent.parent),
+        *filter(None, [os.environ.get("PYTHONPATH")]),
+    ]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 
 
 def sanitized() -> dict[str, str]:
-    """Return the variables for a Python whose kernels are checked: it begins with AddressSanitizer's library."""
+    """Return the variables for a Python whose kernels are checked: it begins with
+    AddressSanitizer's library."""
     commands = [["g++", f"-print-file-name={name}"] for name in ("libasan.so", "libstdc++.so")]
-    paths = [subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip() for command in commands]
-    # Python leaks at its end; memory that is not there is NULL, as without it; a report ends nothing.
+    paths = [
+        subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+        for command in commands
+    ]
+    # Python leaks at its end; memory that is not there is NULL, as without it; a report ends
+    # nothing.
     options = "detect_leaks=0:halt_on_error=0:allocator_may_return_null=1:detect_stack_use_after_return=0:handle_segv=0"
     return {SANITIZE: "1", "LD_PRELOAD": " ".join(paths), "ASAN_OPTIONS": options}
 
@@ -134,15 +163,20 @@ def is_installed() -> bool:
 
 
 def configure(
-    *, devices: int = 1, late_us: int = 0, memory_bytes: int = 80 << 30, driver: int = CUDA_13, idle: bool = False
+    *,
+    devices: int = 1,
+    late_us: int = 0,
+    memory_bytes: int = 80 << 30,
+    driver: int = CUDA_13,
+    idle: bool = False,
 ) -> None:
     """Set the options of ``install`` anew."""
     _driver().emulated_configure(devices, late_us, ctypes.c_size_t(memory_bytes), driver, idle)
 
 
 def calls() -> dict[str, int]:
-    """Return how often each call was made, by its name in CUDA, and "uploads", "pageable uploads", "downloads",
-    "device copies", "uploaded bytes" and "pinned bytes".
+    """Return how often each call was made, by its name in CUDA, and "uploads", "pageable uploads",
+    "downloads", "device copies", "uploaded bytes" and "pinned bytes".
     """
     return _counts(_driver().emulated_counts)
 
@@ -155,12 +189,17 @@ def launches() -> dict[str, int]:
 def _counts(write: Callable[[Any, int], int]) -> dict[str, int]:
     text = ctypes.create_string_buffer(1 << 16)
     write(text, len(text))
-    return {name: int(number) for name, _, number in (line.partition("=") for line in text.value.decode().splitlines())}
+    return {
+        name: int(number)
+        for name, _, number in (line.partition("=") for line in text.value.decode().splitlines())
+    }
 
 
 def since(before: dict[str, int]) -> dict[str, int]:
     """Return how much each count has grown, without those that have not."""
-    return {name: n - before.get(name, 0) for name, n in calls().items() if n != before.get(name, 0)}
+    return {
+        name: n - before.get(name, 0) for name, n in calls().items() if n != before.get(name, 0)
+    }
 
 
 def num_calls() -> int:
@@ -174,7 +213,8 @@ def num_pinned() -> int:
 
 
 def num_faults() -> int:
-    """Return how many calls were refused that CUDA leaves undefined: they used what was destroyed, or wrong memory."""
+    """Return how many calls were refused that CUDA leaves undefined: they used what was destroyed,
+    or wrong memory."""
     return int(_driver().emulated_faults())
 
 
@@ -184,7 +224,8 @@ def fail(call: int, error: int, *, stays: bool = False) -> None:
     Args:
         call: its number; 0 lets nothing fail from now on, and repairs a broken device.
         error: its number in CUDA.
-        stays: whether all calls behind it fail, too, and queued work is dropped, as on a card that fell off the bus.
+        stays: whether all calls behind it fail, too, and queued work is dropped, as on a card that
+            fell off the bus.
     """
     _driver().emulated_fail(ctypes.c_long(call), error, stays)
 
@@ -197,7 +238,8 @@ def failed_call() -> str:
 
 
 def kernel_sources() -> list[tuple[list[str], str]]:
-    """Return the compiler's options and the source of every kernel that was met so far, in this process or before."""
+    """Return the compiler's options and the source of every kernel that was met so far, in this
+    process or before."""
     texts = (path.read_text(encoding="utf-8") for path in sorted((CACHE / "sources").glob("*.cu")))
     parts = (text.partition("\n") for text in texts)
     return [(options.removeprefix("// ").split(), source) for options, _, source in parts]
@@ -210,11 +252,22 @@ def source_key(source: str, options: Sequence[str]) -> str:
 
 @cache
 def _driver() -> Any:
-    """Return the stand-in of the driver, compiled and loaded where CuPy looks for ``libcuda.so.1``."""
+    """Return the stand-in of the driver, compiled and loaded where CuPy looks for
+    ``libcuda.so.1``."""
     source = HERE / "driver.cpp"
     headers = [f"-I{folder}" for folder in _cuda_headers()]
-    flags = ("-std=c++17", "-O1", "-shared", "-fPIC", "-pthread", "-Wl,-soname,libcuda.so.1", *headers)
-    library = CACHE / f"driver-{_digest(source.read_text(encoding='utf-8'), *flags)}" / "libcuda.so.1"
+    flags = (
+        "-std=c++17",
+        "-O1",
+        "-shared",
+        "-fPIC",
+        "-pthread",
+        "-Wl,-soname,libcuda.so.1",
+        *headers,
+    )
+    library = (
+        CACHE / f"driver-{_digest(source.read_text(encoding='utf-8'), *flags)}" / "libcuda.so.1"
+    )
     if not library.exists():
         _compile(["g++", *flags, str(source), "-ldl"], library)
     driver = ctypes.CDLL(str(library), ctypes.RTLD_GLOBAL)
@@ -226,8 +279,8 @@ def _driver() -> Any:
 
 @cache
 def _patch_cupy() -> None:
-    # CuPy keeps kernels by the text of their source: what it kept for a real card, or of another `kernel.h`, is nothing
-    # for us.
+    # CuPy keeps kernels by the text of their source: what it kept for a real card, or of another
+    # `kernel.h`, is nothing for us.
     os.environ["CUPY_CACHE_DIR"] = str(CACHE / "cupy" / _translation())
     os.environ["CUPY_ACCELERATORS"] = ""  # CUB and cuTENSOR have kernels of their own
     from cupy_backends.cuda.api import runtime
@@ -242,9 +295,12 @@ def _patch_cupy() -> None:
 
 
 def _watch_memory() -> None:
-    """Have each report of AddressSanitizer be a fault, and each array memory of its own, with a border about it."""
+    """Have each report of AddressSanitizer be a fault, and each array memory of its own, with a
+    border about it."""
     if not _driver().emulated_watch():
-        raise RuntimeError(f"{SANITIZE} needs AddressSanitizer's library in LD_PRELOAD: see emulated_gpu.sanitized()")
+        raise RuntimeError(
+            f"{SANITIZE} needs AddressSanitizer's library in LD_PRELOAD: see emulated_gpu.sanitized()"
+        )
     import cupy
 
     cupy.cuda.set_allocator(None)
@@ -253,12 +309,17 @@ def _watch_memory() -> None:
 def _overwrite_runtime(path: str) -> None:
     """Let every call of the CUDA runtime in a loaded library jump to the stand-in's."""
     driver, libc = _driver(), ctypes.CDLL(None)
-    lines = subprocess.run(["nm", path], capture_output=True, text=True, check=True).stdout.splitlines()
+    lines = subprocess.run(
+        ["nm", path], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
     calls = [line.split() for line in lines if re.fullmatch(r"[0-9a-f]+ [tT] cuda[A-Z]\w*", line)]
     if not calls:
         raise RuntimeError(f"nm finds no calls of the CUDA runtime in {path}")
     maps = Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
-    base = int(next(line for line in maps if line.endswith(str(Path(path).resolve()))).partition("-")[0], 16)
+    base = int(
+        next(line for line in maps if line.endswith(str(Path(path).resolve()))).partition("-")[0],
+        16,
+    )
     missing = ctypes.cast(driver.emulated_missing, ctypes.c_void_p).value
     for offset, _, name in calls:
         function = getattr(driver, re.sub("_(ptsz|ptds)$", "", name), None)
@@ -266,10 +327,20 @@ def _overwrite_runtime(path: str) -> None:
             code = b"\x48\xb8" + _address(function) + b"\xff\xe0"
         else:  # mov rdi, name; mov rax, missing; jmp rax
             _jump_names.append(ctypes.create_string_buffer(name.encode()))
-            code = b"\x48\xbf" + _address(_jump_names[-1]) + b"\x48\xb8" + missing.to_bytes(8, "little") + b"\xff\xe0"
+            code = (
+                b"\x48\xbf"
+                + _address(_jump_names[-1])
+                + b"\x48\xb8"
+                + missing.to_bytes(8, "little")
+                + b"\xff\xe0"
+            )
         address = base + int(offset, 16)
-        if libc.mprotect(ctypes.c_void_p(address & ~4095), ctypes.c_size_t(8192), 7):  # read, write, execute
-            raise RuntimeError("the system does not let the emulated GPU overwrite the CUDA runtime")
+        if libc.mprotect(
+            ctypes.c_void_p(address & ~4095), ctypes.c_size_t(8192), 7
+        ):  # read, write, execute
+            raise RuntimeError(
+                "the system does not let the emulated GPU overwrite the CUDA runtime"
+            )
         ctypes.memmove(address, code, len(code))
 
 
@@ -283,7 +354,8 @@ def _compile_kernel(
     source: str, options: tuple[str, ...] = (), arch: Any = None, filename: str = "", name_expressions: Any = None,
     log_stream: Any = None, cache_in_memory: bool = False, jitify: Any = None, method: Any = None,
 ) -> tuple[bytes, None]:  # fmt: skip
-    """Compile a kernel with g++, in the place of CuPy's call of NVRTC; return the image for ``cuModuleLoadData``."""
+    """Compile a kernel with g++, in the place of CuPy's call of NVRTC; return the image for
+    ``cuModuleLoadData``."""
     if name_expressions or method is not None:
         raise RuntimeError("the emulated GPU compiles no templates by name and no LTO")
     key = source_key(source, options)
@@ -298,8 +370,9 @@ def _compile_kernel(
         compiled = origin.with_suffix(".o")
         _write(origin, f'#include "kernel.h"\n#line 1 "{key[:8]}.cu"\n{program}{_entries(source)}')
         _compile(["g++", "-c", *flags, str(origin)], compiled)
-        # Without the options of sanitizers: AddressSanitizer's library is there, and the driver is the other one's.
-        # -Bsymbolic: a kernel may have the name of a function of libc, as `step` has.
+        # Without the options of sanitizers: AddressSanitizer's library is there, and the driver is
+        # the other one's. -Bsymbolic: a kernel may have the name of a function of libc, as `step`
+        # has.
         _compile(["g++", "-shared", "-Wl,-Bsymbolic", str(compiled)], library)
         origin.unlink()
         compiled.unlink()
@@ -326,7 +399,8 @@ extern "C" void {name}__run(void** arguments, const unsigned* size) {{
 
 @cache
 def _prelude() -> Path:
-    """Return ``kernel.h`` in a folder of the cache, precompiled: that takes most of a kernel's time."""
+    """Return ``kernel.h`` in a folder of the cache, precompiled: that takes most of a kernel's
+    time."""
     flags = _compiler_flags()
     folder = CACHE / f"prelude-{_translation()}"
     header = folder / "kernel.h"
@@ -354,21 +428,43 @@ def _kernel_flags() -> list[str]:
 
 @cache
 def _compiler_flags() -> list[str]:
-    include = Path(str(importlib.util.find_spec("cupy").submodule_search_locations[0])) / "_core" / "include"  # type: ignore
+    include = (
+        Path(str(importlib.util.find_spec("cupy").submodule_search_locations[0]))
+        / "_core"
+        / "include"
+    )  # type: ignore
     libcudacxx = include / "cupy" / "_cccl" / "libcudacxx"
     folders = (HERE / "include", include, *_cuda_headers(), libcudacxx, libcudacxx / "include")
     # As NVRTC, g++ is lenient; -ffp-contract=off: nothing is fused that the source does not fuse.
-    flags = ("-std=c++17", "-O1", "-w", "-fpermissive", "-fPIC", "-ffp-contract=off", "-D__CUDACC_VER_MAJOR__=13")
-    return [*flags, *(SANITIZERS if is_sanitizing() else ()), *(f"-I{folder}" for folder in folders)]
+    flags = (
+        "-std=c++17",
+        "-O1",
+        "-w",
+        "-fpermissive",
+        "-fPIC",
+        "-ffp-contract=off",
+        "-D__CUDACC_VER_MAJOR__=13",
+    )
+    return [
+        *flags,
+        *(SANITIZERS if is_sanitizing() else ()),
+        *(f"-I{folder}" for folder in folders),
+    ]
 
 
 @cache
 def _cuda_headers() -> list[Path]:
-    """Return the folders of CUDA's headers: of NVIDIA's packages for CUDA 13 or 12, else of an installed toolkit."""
+    """Return the folders of CUDA's headers: of NVIDIA's packages for CUDA 13 or 12, else of an
+    installed toolkit."""
     spec = importlib.util.find_spec("nvidia")
     folders = [] if spec is None else list(spec.submodule_search_locations or ())
     names = ("cu13", "cuda_runtime", "cuda_nvcc")
-    headers = [path for folder in folders for name in names if (path := Path(folder) / name / "include").exists()]
+    headers = [
+        path
+        for folder in folders
+        for name in names
+        if (path := Path(folder) / name / "include").exists()
+    ]
     return headers or [Path("/usr/local/cuda/include")]
 
 
@@ -377,14 +473,17 @@ def _compile(command: list[str], target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_name(f"{target.name}.{_writer()}")
     environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
-    process = subprocess.run([*command, "-o", str(part)], capture_output=True, text=True, env=environment)
+    process = subprocess.run(
+        [*command, "-o", str(part)], capture_output=True, text=True, env=environment
+    )
     if process.returncode:
         raise RuntimeError(f"the emulated GPU: {' '.join(command)}\n{process.stderr[:3000]}")
     part.rename(target)
 
 
 def _writer() -> str:
-    """Return a name for this thread, also among other processes: two may make the same file at once."""
+    """Return a name for this thread, also among other processes: two may make the same file at
+    once."""
     return f"{os.getpid()}-{threading.get_native_id()}"
 
 

@@ -1,11 +1,13 @@
-"""All checks on the emulated GPU: `python -m tests.emulated_gpu [--short | --sanitize]` (`make emulated-gpu`).
+"""All checks on the emulated GPU: `python -m tests.emulated_gpu [--short | --sanitize]`
+(`make emulated-gpu`).
 
-Parts: the whole of `make gpu-test` with little data (all gpu tests that need no kernel of DALI, parity, rates), the
-tests of this folder, the counts of calls, the time of the host, and each kernel compiled by NVRTC for every card.
+Parts: the whole of `make gpu-test` with little data (all gpu tests that need no kernel of DALI,
+parity, rates), the tests of this folder, the counts of calls, the time of the host, and each kernel
+compiled by NVRTC for every card.
 
-``--short`` is the part that `make test` does: the lane, one chain, and the counts of the works that take little time.
-``--sanitize`` runs the kernels of all ops under sanitizers (`make sanitize-gpu`), in half an hour; further words are
-pytest's.
+``--short`` is the part that `make test` does: the lane, one chain, and the counts of the works that
+take little time. ``--sanitize`` runs the kernels of all ops under sanitizers (`make sanitize-gpu`),
+in half an hour; further words are pytest's.
 """
 
 from __future__ import annotations
@@ -39,20 +41,43 @@ def main(arguments: list[str]) -> int:
     elif arguments[:1] == ["--sanitize"]:
         parts = [(*pytest, *SANITIZED, *arguments[1:])]
     else:
-        report = ("benchmarks.gpu_report", "--short", "--fresh", "--work", str(REPORT), "--page", f"{REPORT}/gpu.md")
-        report = (*report, "--patience", "10")  # g++ compiles each kernel once, which takes longer than NVRTC
-        parts = [report, (*pytest, "tests/emulated_gpu"), (*counts, "--ops"), ("tests.emulated_gpu.counts", "--host")]
+        report = (
+            "benchmarks.gpu_report",
+            "--short",
+            "--fresh",
+            "--work",
+            str(REPORT),
+            "--page",
+            f"{REPORT}/gpu.md",
+        )
+        report = (
+            *report,
+            "--patience",
+            "10",
+        )  # g++ compiles each kernel once, which takes longer than NVRTC
+        parts = [
+            report,
+            (*pytest, "tests/emulated_gpu"),
+            (*counts, "--ops"),
+            ("tests.emulated_gpu.counts", "--host"),
+        ]
         parts += [("tests.emulated_gpu.nvrtc",)]
     options = {"GPULOAD_REQUIRE_GPU": "1", "EMULATED_GPU_LATE_US": "200"}
     if arguments[:1] == ["--sanitize"]:
         options |= {**emulated_gpu.sanitized(), "EMULATED_GPU_LATE_US": "0"}
     environment = {**os.environ, **options}
-    in_all = {**emulated_gpu.environment(), **options, "PYTEST_PLUGINS": PLUGIN}  # also in what it starts
+    in_all = {
+        **emulated_gpu.environment(),
+        **options,
+        "PYTEST_PLUGINS": PLUGIN,
+    }  # also in what it starts
     statuses = []
     for part in parts:
         print(f"\n== python -m {' '.join(part)}", flush=True)
         variables = in_all if part[0] == "benchmarks.gpu_report" else environment
-        statuses.append(subprocess.run([sys.executable, "-m", *part], env=variables, check=False).returncode)
+        statuses.append(
+            subprocess.run([sys.executable, "-m", *part], env=variables, check=False).returncode
+        )
     return int(any(statuses))
 
 

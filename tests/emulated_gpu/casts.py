@@ -1,13 +1,15 @@
 """The source of a kernel whose casts to whole numbers are those of a GPU.
 
-C++ leaves undefined what becomes of a number that the type does not hold. x86 makes -2147483648 of it and keeps the low
-bits; a GPU takes the nearest number that 32 or 64 bits hold (``emulated::to`` in ``kernel.h``).
+C++ leaves undefined what becomes of a number that the type does not hold. x86 makes -2147483648 of
+it and keeps the low bits; a GPU takes the nearest number that 32 or 64 bits hold (``emulated::to``
+in ``kernel.h``).
 
     (unsigned char)(x * 255.999f)      becomes  emulated::to<unsigned char>((x * 255.999f))
-    static_cast<int>(x)                becomes  emulated::to<int>(x)
-    _raw_out0[_ind.get()] = out0       becomes  emulated::assign(_raw_out0[_ind.get()], out0), in kernels of CuPy
+    static_cast<int>(x)                becomes  emulated::to<int>(x) _raw_out0[_ind.get()] =
+    out0       becomes  emulated::assign(_raw_out0[_ind.get()], out0), in kernels of CuPy
 
-Conversions that no cast is written for are left as they are; `EMULATED_GPU_SANITIZE` finds those that are undefined.
+Conversions that no cast is written for are left as they are; `EMULATED_GPU_SANITIZE` finds those
+that are undefined.
 """
 
 from __future__ import annotations
@@ -21,13 +23,16 @@ INPUT = re.compile(r"\b(in\d+)_type \1\((_raw_\1\[_ind\.get\(\)\])\)")
 OUTPUT = re.compile(r"(_raw_(out\d+)\[_ind\.get\(\)\]) = \2;")
 NUMBER = re.compile(r"(?:\d|\.\d)(?:[eE][+-]|[\w.])*")
 NAME = re.compile(r"[A-Za-z_]\w*(?:::\w+)*")
-# What may stand before a cast; behind anything else the parentheses are those of a call or of a declaration.
+# What may stand before a cast; behind anything else the parentheses are those of a call or of a
+# declaration.
 WORDS_BEFORE = ("return", "case", "else")
 
 
 def as_on_a_gpu(source: str) -> str:
     """Return the source of a kernel with the casts of a GPU."""
-    names = "|".join(sorted({re.escape(name) for name in TYPEDEF.findall(source)}, key=len, reverse=True))
+    names = "|".join(
+        sorted({re.escape(name) for name in TYPEDEF.findall(source)}, key=len, reverse=True)
+    )
     cast = re.compile(rf"\(\s*({WHOLE}{'|' if names else ''}{names})\s*\)\s*(?=[\w.(!~+*&-])")
     source = OUTPUT.sub(r"emulated::assign(\1, \2);", source)
     source = INPUT.sub(r"\1_type \1(emulated::to<\1_type>(\2))", source)
@@ -59,16 +64,19 @@ def _may_be_cast(before: str, cast: re.Pattern[str]) -> bool:
 
 
 def _operand_end(text: str, begin: int, cast: re.Pattern[str]) -> int:
-    """Return where the operand of a cast ends: signs and casts before it, a name or parentheses, calls and indices."""
+    """Return where the operand of a cast ends: signs and casts before it, a name or parentheses,
+    calls and indices."""
     place = begin
-    while match := re.compile(r"\s*[!~+*&-]\s*|\(\s*(?:const\s+)?\w+(?:\s+\w+)*\s*\**\s*\)\s*(?=[\w.(])").match(
-        text, place
-    ):
+    while match := re.compile(
+        r"\s*[!~+*&-]\s*|\(\s*(?:const\s+)?\w+(?:\s+\w+)*\s*\**\s*\)\s*(?=[\w.(])"
+    ).match(text, place):
         if match[0].lstrip().startswith("(") and not _is_type(match[0], cast):
             break
         place = match.end()
     place = _balanced_end(text, place) if text[place] == "(" else _word_end(text, place)
-    while match := re.compile(r"\s*(?:\.|->)\s*\w+").match(text, place) or re.compile(r"[(\[]").match(text, place):
+    while match := re.compile(r"\s*(?:\.|->)\s*\w+").match(text, place) or re.compile(
+        r"[(\[]"
+    ).match(text, place):
         place = match.end() if match[0][-1] not in "([" else _balanced_end(text, place)
     return place
 
@@ -76,7 +84,11 @@ def _operand_end(text: str, begin: int, cast: re.Pattern[str]) -> int:
 def _is_type(parentheses: str, cast: re.Pattern[str]) -> bool:
     """Return True if parentheses before an operand are about a type."""
     name = parentheses.strip()[1:-1].strip()
-    return name.endswith("*") or bool(cast.match(f"({name})x")) or name in ("float", "double", "__half", "bool")
+    return (
+        name.endswith("*")
+        or bool(cast.match(f"({name})x"))
+        or name in ("float", "double", "__half", "bool")
+    )
 
 
 def _word_end(text: str, begin: int) -> int:

@@ -1,4 +1,5 @@
-"""Tests of this folder are of the emulated GPU alone: elsewhere, on a real one above all, they are not collected."""
+"""Tests of this folder are of the emulated GPU alone: elsewhere, on a real one above all, they are
+not collected."""
 
 from __future__ import annotations
 

@@ -1,15 +1,16 @@
-"""What a batch costs on a GPU, in calls of CUDA: `python -m tests.emulated_gpu.counts [--only NAME ...] [--ops]`.
+"""What a batch costs on a GPU, in calls of CUDA: `python -m tests.emulated_gpu.counts [--only NAME
+...] [--ops]`.
 
-Counts   of a whole epoch of each work on the emulated GPU, after one that warms up, divided by its batches: kernels
-         launched, uploads and their bytes, uploads from memory that is not pinned (each waits for the stream), waits
-         of the host (and how many for the whole device), memory taken from CUDA (device or pinned), streams and events
-         made.
+Counts   of a whole epoch of each work on the emulated GPU, after one that warms up, divided by its
+         batches: kernels launched, uploads and their bytes, uploads from memory that is not pinned
+         (each waits for the stream), waits of the host (and how many for the whole device), memory
+         taken from CUDA (device or pinned), streams and events made.
 Ops      With ``--ops`` also what each op costs: `opcounts`.
-Result   ``benchmarks/results/gpu-counts.md`` (``--write``, with all works and ops). ``--check`` compares with it and
-         fails for a count that grew by more than `TOLERANCE`, for an op of more launches than it may have, and for a
-         reduction of CuPy (`opcounts.REDUCTIONS`).
-Host     ``--host`` runs the works on a device that does nothing, and prints the processor time of a batch, of all
-         threads.
+Result   ``benchmarks/results/gpu-counts.md`` (``--write``, with all works and ops). ``--check``
+         compares with it and fails for a count that grew by more than `TOLERANCE`, for an op of
+         more launches than it may have, and for a reduction of CuPy (`opcounts.REDUCTIONS`).
+Host     ``--host`` runs the works on a device that does nothing, and prints the processor time of a
+         batch, of all threads.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ from tests.emulated_gpu import opcounts
 RESULT = emulated_gpu.HERE.parent.parent / "benchmarks" / "results" / "gpu-counts.md"
 WORKS_HEADING, CHANGES_HEADING, OPS_HEADING = "## Works", "## At the start and today", "## Each op"
 NUM_BATCHES, WARM_EPOCHS, HOST_EPOCHS = 24, 1, 10
-# A count may grow by a tenth of itself and by this. How far ahead the loader is when an epoch ends varies; on a busy
-# machine more memory and more events are in flight at once.
+# A count may grow by a tenth of itself and by this. How far ahead the loader is when an epoch ends
+# varies; on a busy machine more memory and more events are in flight at once.
 TOLERANCE = 0.1
 SLACK = {"allocations": 2.0, "streams and events": 2.0}
 LEAST_SLACK = 0.25
@@ -46,7 +47,12 @@ COLUMNS = {
     "uploads": ("uploads",),
     "of them pageable": ("pageable uploads",),
     "KB uploaded": ("uploaded bytes",),
-    "waits": ("cudaStreamSynchronize", "cudaEventSynchronize", "cudaDeviceSynchronize", "cudaMemcpy"),
+    "waits": (
+        "cudaStreamSynchronize",
+        "cudaEventSynchronize",
+        "cudaDeviceSynchronize",
+        "cudaMemcpy",
+    ),
     "of them for the whole device": ("cudaDeviceSynchronize",),
     "allocations": ("cudaMalloc", "cudaHostAlloc"),
     "streams and events": (
@@ -63,8 +69,12 @@ AT_THE_START = {
     "RandomResizedCrop": {"launches": 576, "uploads": 352},
     "CIFAR-10 chain: transpose, crop, flip, normalise": {"launches": 33, "uploads": 5.5},
     "rows of 3 KiB": {"uploads": 1},
-    "rows, handed over by DLPack that names a stream (torch)": {"of them for the whole device": 0.1},
-    "rows, handed over by DLPack without a stream (JAX, TensorFlow)": {"of them for the whole device": 0.1},
+    "rows, handed over by DLPack that names a stream (torch)": {
+        "of them for the whole device": 0.1
+    },
+    "rows, handed over by DLPack without a stream (JAX, TensorFlow)": {
+        "of them for the whole device": 0.1
+    },
     "OneHot, a checked op": {"waits": 1, "streams and events": 1},
 }
 Counts = dict[str, dict[str, float]]
@@ -122,7 +132,9 @@ def files_of_images(folder: Path, number: int) -> Any:
     """JPEG files of some sizes about 64 x 64 pixels."""
     random = np.random.default_rng(0)
     for i in range(number):
-        image = Image.fromarray(random.integers(0, 256, (8, 8, 3), np.uint8)).resize((64 + i % 5, 60 + i % 7))
+        image = Image.fromarray(random.integers(0, 256, (8, 8, 3), np.uint8)).resize(
+            (64 + i % 5, 60 + i % 7)
+        )
         image.save(folder / f"{i:05}.jpg")
     return gl.images(folder, labels=None)
 
@@ -140,7 +152,9 @@ def labels(folder: Path, number: int) -> Any:
 def sentences(folder: Path, number: int) -> Any:
     """Lists of 1 to 32 numbers."""
     lengths = np.random.default_rng(0).integers(1, 33, number)
-    return gl.records(number, lambda places: {"tokens": [np.arange(lengths[i], dtype=np.int32) for i in places]})
+    return gl.records(
+        number, lambda places: {"tokens": [np.arange(lengths[i], dtype=np.int32) for i in places]}
+    )
 
 
 def by_dlpack(batch: Any) -> None:
@@ -150,7 +164,8 @@ def by_dlpack(batch: Any) -> None:
 
 
 def by_stream(batch: Any) -> None:
-    """Hand the arrays of a batch to a library that reads them on the stream which it names, and let go of them."""
+    """Hand the arrays of a batch to a library that reads them on the stream which it names, and let
+    go of them."""
     for name in batch.keys():  # noqa: SIM118
         devices.stream_export(batch[name]).__dlpack__(stream=THE_NULL_STREAM)
 
@@ -186,29 +201,42 @@ WORKS = {
     ),
     "values of varying length": Work(256, sentences),
     "rows, handed over by DLPack that names a stream (torch)": Work(256, rows, take=by_stream),
-    "rows, handed over by DLPack without a stream (JAX, TensorFlow)": Work(256, rows, take=by_dlpack),
+    "rows, handed over by DLPack without a stream (JAX, TensorFlow)": Work(
+        256, rows, take=by_dlpack
+    ),
 }
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Print the table; return 0, or 1 if a count grew."""
-    parser = argparse.ArgumentParser(prog="python -m tests.emulated_gpu.counts", description=__doc__.splitlines()[0])
-    parser.add_argument("--only", nargs="+", metavar="NAME", help="works whose names contain one of these")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.emulated_gpu.counts", description=__doc__.splitlines()[0]
+    )
+    parser.add_argument(
+        "--only", nargs="+", metavar="NAME", help="works whose names contain one of these"
+    )
     parser.add_argument("--ops", nargs="*", metavar="NAME", help="these ops, too, or all of them")
     parser.add_argument("--write", action="store_true", help=f"write {RESULT.name}")
     parser.add_argument("--check", action="store_true", help=f"compare with {RESULT.name}")
-    parser.add_argument("--host", action="store_true", help="processor time of a batch in place of counts")
+    parser.add_argument(
+        "--host", action="store_true", help="processor time of a batch in place of counts"
+    )
     options = parser.parse_args(arguments)
     if (why := emulated_gpu.problem()) is not None:
         sys.exit(why)
     emulated_gpu.install(idle=options.host)
     joining.GROUP_S = 60.0  # on a busy machine, too, as many steps are done together
     works = {
-        name: work for name, work in WORKS.items() if not options.only or any(part in name for part in options.only)
+        name: work
+        for name, work in WORKS.items()
+        if not options.only or any(part in name for part in options.only)
     }
     if options.host:
         for name, work in works.items():
-            print(f"{host_us(work):8.0f} us of processor time a batch of {work.batch_size}: {name}", flush=True)
+            print(
+                f"{host_us(work):8.0f} us of processor time a batch of {work.batch_size}: {name}",
+                flush=True,
+            )
         return 0
     counts = {name: count(work) for name, work in works.items()}
     print(table(counts), end="")
@@ -236,7 +264,9 @@ def count(work: Work) -> dict[str, float]:
         before = emulated_gpu.calls()
         _run(work, loader)
         since = emulated_gpu.since(before)
-    totals = {column: sum(since.get(name, 0) for name in names) for column, names in COLUMNS.items()}
+    totals = {
+        column: sum(since.get(name, 0) for name in names) for column, names in COLUMNS.items()
+    }
     totals[BYTES] /= 1000
     return {column: round(total / NUM_BATCHES, 1) for column, total in totals.items()}
 
@@ -253,7 +283,9 @@ def host_us(work: Work) -> float:
 
 def _loader(work: Work, folder: Path) -> Any:
     source = work.source(folder, work.batch_size * NUM_BATCHES)
-    loader = gl.Loader(source, work.batch_size, ops=work.ops, shuffle=True, seed=1, device="gpu", executor="array")
+    loader = gl.Loader(
+        source, work.batch_size, ops=work.ops, shuffle=True, seed=1, device="gpu", executor="array"
+    )
     return loader.cache(device=True) if work.stays else loader
 
 
@@ -265,14 +297,20 @@ def _run(work: Work, loader: Any) -> None:
 
 def table(counts: Counts) -> str:
     """Return the counts of works as a table of Markdown."""
-    rows = {name: [str(WORKS[name].batch_size), name, *_texts(row, COLUMNS)] for name, row in counts.items()}
+    rows = {
+        name: [str(WORKS[name].batch_size), name, *_texts(row, COLUMNS)]
+        for name, row in counts.items()
+    }
     return _table(["a batch of", "work", *COLUMNS], rows.values())
 
 
 def ops_table(ops: Counts) -> str:
     """Return the counts of ops as a table of Markdown, empty without ops."""
     columns = list(dict.fromkeys(column for row in ops.values() for column in row))
-    return _table(["images", "op", *columns], [["64", name, *_texts(row, columns)] for name, row in ops.items()])
+    return _table(
+        ["images", "op", *columns],
+        [["64", name, *_texts(row, columns)] for name, row in ops.items()],
+    )
 
 
 def changes_table(counts: Counts) -> str:
@@ -331,11 +369,15 @@ def read(text: str) -> tuple[Counts, Counts]:
 
 def _read_table(text: str) -> Counts:
     lines = [
-        [cell.strip() for cell in line.strip("|\n").split("|")] for line in text.splitlines() if line.startswith("|")
+        [cell.strip() for cell in line.strip("|\n").split("|")]
+        for line in text.splitlines()
+        if line.startswith("|")
     ]
     columns = lines[0][2:] if lines else []
     return {
-        line[1]: {column: float(cell) for column, cell in zip(columns, line[2:], strict=True) if cell}
+        line[1]: {
+            column: float(cell) for column, cell in zip(columns, line[2:], strict=True) if cell
+        }
         for line in lines[2:]
     }
 

@@ -1,11 +1,12 @@
-"""Compiles every kernel that was met with NVRTC, for every card: `python -m tests.emulated_gpu.nvrtc [sm_80 ...]`.
+"""Compiles every kernel that was met with NVRTC, for every card:
+`python -m tests.emulated_gpu.nvrtc [sm_80 ...]`.
 
-NVRTC needs no GPU. The sources are those that CuPy made for gpuload on the emulated GPU. CUDA 12 begins with sm_50,
-CUDA 13 with sm_75 (Turing). A card that the NVRTC at hand does not know (sm_70, Volta) is named and left out: it needs
-the extra cuda12.
+NVRTC needs no GPU. The sources are those that CuPy made for gpuload on the emulated GPU. CUDA 12
+begins with sm_50, CUDA 13 with sm_75 (Turing). A card that the NVRTC at hand does not know (sm_70,
+Volta) is named and left out: it needs the extra cuda12.
 
-Registers  ptxas, which is in NVRTC, says what a thread takes. A kernel that spills registers to memory, or takes more
-           than `most_registers`, is a failure.
+Registers  ptxas, which is in NVRTC, says what a thread takes. A kernel that spills registers to
+           memory, or takes more than `most_registers`, is a failure.
 """
 
 from __future__ import annotations
@@ -63,7 +64,8 @@ def most_registers(card: int) -> int:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Say what was compiled, and the most that a kernel takes; return 0, or 1 if something is wrong."""
+    """Say what was compiled, and the most that a kernel takes; return 0, or 1 if something is
+    wrong."""
     named = sys.argv[1:] if arguments is None else arguments
     if (why := emulated_gpu.problem()) is not None:
         sys.exit(why)
@@ -85,7 +87,9 @@ def main(arguments: list[str] | None = None) -> int:
                 failures.append(f"sm_{card}: {str(error)[:400]}\n{source[:2000]}")
     failures += sorted({usage.problem for usage in usages if usage.problem is not None})
     num_cards = len(known.intersection(cards))
-    print(f"{len(kernels)} kernels for {num_cards} cards by NVRTC {version[0]}.{version[1]}: {len(failures)} failures")
+    print(
+        f"{len(kernels)} kernels for {num_cards} cards by NVRTC {version[0]}.{version[1]}: {len(failures)} failures"
+    )
     if usages:
         print(most(usages))
     print("\n".join(failures), end="")
@@ -119,7 +123,9 @@ def compile_kernel(source: str, options: list[str], card: int) -> list[Usage]:
     flags = (f"-arch=sm_{card}", "--device-as-default-execution-space", "--ptxas-options=-v")
     try:
         nvrtc.compileProgram(program, (*options, *flags))
-        return parse(str(nvrtc.getProgramLog(program)), emulated_gpu.source_key(source, options), card)
+        return parse(
+            str(nvrtc.getProgramLog(program)), emulated_gpu.source_key(source, options), card
+        )
     except nvrtc.NVRTCError:
         raise CompileError(str(nvrtc.getProgramLog(program))) from None
     finally:

@@ -1,7 +1,9 @@
-"""What each op costs on a GPU: kernels and uploads of a batch of 64 images, by the op's array form for a batch.
+"""What each op costs on a GPU: kernels and uploads of a batch of 64 images, by the op's array form
+for a batch.
 
-Each op is that of its docstring's example. Crops, flips and normalisations that follow one another are one kernel in an
-executor; here each is by itself. Ops that run on the host, or in DALI alone, and the user's own are left out.
+Each op is that of its docstring's example. Crops, flips and normalisations that follow one another
+are one kernel in an executor; here each is by itself. Ops that run on the host, or in DALI alone,
+and the user's own are left out.
 """
 
 from __future__ import annotations
@@ -23,8 +25,9 @@ BATCH_SIZE, SIDE = 64, 32
 ROOM_BYTES = 1 << 20  # for what kernels read beside the images
 LEFT_OUT = ("Dali", "Python", "Copy")  # what the user gives; Copy copies nothing
 MOST_LAUNCHES, MOST_UPLOADS = 3, 1  # of an op and batch
-# These draw ops for each record. All records go through their first op together, then through their second: each time
-# there are 3 launches at most, whatever was drawn. Ops that `ops.edits` does not know are launched one by one.
+# These draw ops for each record. All records go through their first op together, then through their
+# second: each time there are 3 launches at most, whatever was drawn. Ops that `kernels.edits` does
+# not know are launched one by one.
 DRAW_OPS = (
     "OneOf", "Sometimes", "Shuffle", "AugMix", "AutoAugment", "RandAugment", "TimmAugment", "TrivialAugmentWide",
 )  # fmt: skip
@@ -54,7 +57,8 @@ def count(names: Sequence[str]) -> dict[str, dict[str, float]]:
 
 
 def runs_on_a_gpu(op: Op) -> bool:
-    """Return True if an op has an array form that a GPU runs, of which something is to be counted."""
+    """Return True if an op has an array form that a GPU runs, of which something is to be
+    counted."""
     return not (op.codec or op.needs_numpy or op.needs_dali) and type(op).__name__ not in LEFT_OUT
 
 
@@ -74,12 +78,17 @@ def count_op(op: Op) -> dict[str, float]:
 
 
 def _values(op: Op) -> list[Any]:
-    """Return batches that an op acts on, on the host: of one size, and of different sizes if it takes such."""
+    """Return batches that an op acts on, on the host: of one size, and of different sizes if it
+    takes such."""
     random = np.random.default_rng(0)
     if isinstance(op, gl.ops.OneHot):
         return [np.arange(BATCH_SIZE) % op.num_classes]
     if isinstance(op, gl.ops.PadTo):
-        return [Ragged.of([np.arange(1 + row % op.length) for row in range(BATCH_SIZE)], np.dtype(np.int64))]
+        return [
+            Ragged.of(
+                [np.arange(1 + row % op.length) for row in range(BATCH_SIZE)], np.dtype(np.int64)
+            )
+        ]
     images = random.integers(0, 256, (BATCH_SIZE, SIDE, SIDE, 3), np.uint8)
     if isinstance(op, (gl.ops.Reshape, gl.ops.MixUp, gl.ops.CutMix)):
         return [images]
@@ -92,7 +101,11 @@ def _prepare(op: Op, values: Any) -> Callable[[], Any]:
     if isinstance(values, Ragged):
         on_device: Any = values.with_payload(xp.asarray(values.flat))
     else:
-        on_device = [xp.asarray(value) for value in values] if isinstance(values, list) else xp.asarray(values)
+        on_device = (
+            [xp.asarray(value) for value in values]
+            if isinstance(values, list)
+            else xp.asarray(values)
+        )
     sizes = np.array([value.shape[:2] if value.ndim > 1 else (0, 0) for value in values], np.int32)
     u = np.random.default_rng(1).random((BATCH_SIZE, op.num_uniforms))
     if isinstance(op, gl.ops.RandomIoUCrop):
@@ -107,11 +120,14 @@ def _prepare(op: Op, values: Any) -> Callable[[], Any]:
     draw[PARTNER] = partners[:, 0] if op.group == 2 else partners
     shape = (None, None, 3) if isinstance(values, list) else values.shape[1:]
     after = op.spec_after(Spec((Field("image", np.dtype(np.uint8), shape, axes="HWC"),)))
-    return lambda: _bundled(op.array_fields, lambda: op.array_fields(xp, {"image": on_device}, draw, after))
+    return lambda: _bundled(
+        op.array_fields, lambda: op.array_fields(xp, {"image": on_device}, draw, after)
+    )
 
 
 def _bundled(form: Callable[..., Any], run: Callable[[], Any]) -> None:
-    """Run the form of an op as an executor does: what its kernels read beside the images is one upload, if it waits."""
+    """Run the form of an op as an executor does: what its kernels read beside the images is one
+    upload, if it waits."""
     lane = devices.Lane("gpu:0")
     with lane, devices.Bundle(lane) as bundle:
         bundle.hold(devices.pinned(ROOM_BYTES), 0)
@@ -137,11 +153,15 @@ def above(counts: dict[str, dict[str, float]]) -> list[str]:
         f"{name}: {row[column]:g} {column}, at most {most[kind]}"
         for name, row in counts.items()
         for column in row
-        if row[column] > most[kind := column.partition(",")[0]] and (kind, name in DRAW_OPS) != ("launches", True)
+        if row[column] > most[kind := column.partition(",")[0]]
+        and (kind, name in DRAW_OPS) != ("launches", True)
     ]
 
 
 def reductions() -> list[str]:
     """Return a line for each reduction of CuPy that this process has launched."""
     names = sorted(set(REDUCTIONS).intersection(emulated_gpu.launches()))
-    return [f"{name}: CuPy makes it of CUB, which is compiled for 1.3 s at the first batch" for name in names]
+    return [
+        f"{name}: CuPy makes it of CUB, which is compiled for 1.3 s at the first batch"
+        for name in names
+    ]

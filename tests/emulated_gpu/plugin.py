@@ -1,7 +1,8 @@
-"""Runs gpu tests on the emulated GPU: `python -m pytest -p tests.emulated_gpu.plugin -m gpu tests/test_lane.py`.
+"""Runs gpu tests on the emulated GPU: `python -m pytest -p tests.emulated_gpu.plugin -m gpu
+tests/test_lane.py`.
 
-It leaves out, by name, tests of what the emulated GPU does not have (``NOT_HERE``), and fails a test during which a
-call was refused that CUDA leaves undefined.
+It leaves out, by name, tests of what the emulated GPU does not have (``NOT_HERE``), and fails a
+test during which a call was refused that CUDA leaves undefined.
 
 EMULATED_GPU_LATE_US=200   work on streams begins up to that much later
 EMULATED_GPU_DEVICES=2     how many GPUs there are
@@ -33,4 +34,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _no_faults() -> Iterator[None]:
     before = emulated_gpu.num_faults()
     yield
-    assert emulated_gpu.num_faults() == before, "CUDA was called in a way that it leaves undefined: see stderr"
+    assert emulated_gpu.num_faults() == before, (
+        "CUDA was called in a way that it leaves undefined: see stderr"
+    )

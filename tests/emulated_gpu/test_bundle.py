@@ -1,7 +1,7 @@
 """Bundles: what a batch needs on a GPU goes there in one upload, and kernels wait for it.
 
-Each op whose form for a batch is marked by `device.waits` is called while its images are not there yet: it must launch
-nothing but kernels that wait, or settle the bundle before.
+Each op whose form for a batch is marked by `device.waits` is called while its images are not there
+yet: it must launch nothing but kernels that wait, or settle the bundle before.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import pytest
 import gpuload as gl
 from gpuload import device, threads
 from gpuload.errors import SpecError
-from gpuload.ops import pixels, walk
-from gpuload.ops.addresses import RowAddresses
+from gpuload.kernels import pixels, walk
+from gpuload.kernels.addresses import RowAddresses
 from gpuload.ops.base import RowError
 from gpuload.ragged import Ragged
 from gpuload.spec import Field
@@ -28,11 +28,20 @@ ROOM_BYTES = 1 << 22
 WAITING_OPS = [
     name
     for name in opexamples.NAMES
-    if opcounts.runs_on_a_gpu(opexamples.example(name)) and device.can_wait(opexamples.example(name).array_batch)
+    if opcounts.runs_on_a_gpu(opexamples.example(name))
+    and device.can_wait(opexamples.example(name).array_batch)
 ]
-NEVER_WAITING = ("Cast", "PadTo", "RandomIoUCrop", "Reshape", "Transpose")  # as they stand in their examples
+NEVER_WAITING = (
+    "Cast",
+    "PadTo",
+    "RandomIoUCrop",
+    "Reshape",
+    "Transpose",
+)  # as they stand in their examples
 COUNT = 6
-WORK = frozenset({"cuLaunchKernel", "uploads", "downloads", "device copies", "cudaMemset", "cudaMemsetAsync"})
+WORK = frozenset(
+    {"cuLaunchKernel", "uploads", "downloads", "device copies", "cudaMemset", "cudaMemsetAsync"}
+)
 
 
 class CountingBundle(device.Bundle):
@@ -86,7 +95,9 @@ def test_most_ops_wait():
 
 @pytest.mark.parametrize("form", ["of one size", "of many sizes", "windows of one size"])
 @pytest.mark.parametrize("name", WAITING_OPS)
-def test_an_op_launches_nothing_before_its_images_are_there_and_makes_the_same_pixels(lane, name, form):
+def test_an_op_launches_nothing_before_its_images_are_there_and_makes_the_same_pixels(
+    lane, name, form
+):
     are_alike, part = form != "of many sizes", slice(1 if form.startswith("windows") else 0, None)
     op, xp = opexamples.example(name).of("image"), device.cupy()
     num_waiting = 0
@@ -123,13 +134,17 @@ def test_an_op_launches_nothing_before_its_images_are_there_and_makes_the_same_p
 
 
 def on_device(xp: Any, values: Any) -> Any:
-    return [xp.asarray(value) for value in values] if isinstance(values, list) else xp.asarray(values)
+    return (
+        [xp.asarray(value) for value in values] if isinstance(values, list) else xp.asarray(values)
+    )
 
 
 def test_draws_and_images_are_one_upload(lane):
     xp, op = device.cupy(), gl.ops.RandomFlip()
     images = np.stack(opexamples.images_of("uint8", COUNT, are_alike=True))
-    draw = op.draw(np.random.default_rng(1).random((COUNT, op.num_uniforms)), np.full((COUNT, 2), 36, np.int32))
+    draw = op.draw(
+        np.random.default_rng(1).random((COUNT, op.num_uniforms)), np.full((COUNT, 2), 36, np.int32)
+    )
     bundle, (batch,) = bundle_of(lane, [images])
     before = emulated_gpu.calls()
 
@@ -208,7 +223,9 @@ def resize_array(images: Any) -> Any:
 
 
 @pytest.mark.parametrize("read", [copy_rows, copy_array, copy_list, resize_array])
-def test_memory_that_a_waiting_kernel_has_by_its_address_is_no_other_arrays_before_it_runs(lane, read):
+def test_memory_that_a_waiting_kernel_has_by_its_address_is_no_other_arrays_before_it_runs(
+    lane, read
+):
     numbers = (np.arange(1 << 12) % 251).astype(np.uint8).reshape(2, 32, 64, 1)
     with lane, device.Bundle(lane) as bundle:
         images = device.cupy().asarray(numbers)

@@ -1,4 +1,5 @@
-"""Rows straight from files to a GPU: the real kvikio; in front of the emulated GPU it is in its compatibility mode."""
+"""Rows straight from files to a GPU: the real kvikio; in front of the emulated GPU it is in its
+compatibility mode."""
 
 from __future__ import annotations
 
@@ -26,12 +27,15 @@ pytestmark = [
 def shards(tmp_path: Path) -> Path:
     rng = np.random.default_rng(1)
     for number, count in enumerate((70, 1, 129)):
-        np.save(tmp_path / f"{number}.npy", rng.integers(-1000, 1000, (count, 5, 301)).astype(np.int16))
+        np.save(
+            tmp_path / f"{number}.npy", rng.integers(-1000, 1000, (count, 5, 301)).astype(np.int16)
+        )
     return tmp_path / "*.npy"
 
 
 def assert_same_batches(source: gl.Source, batch_size: int, **arguments) -> gl.Loader:
-    """Check that two epochs of a direct loader have the batches of the CPU, and return the direct one."""
+    """Check that two epochs of a direct loader have the batches of the CPU, and return the direct
+    one."""
     on_host = gl.Loader(source, batch_size, device="cpu", **arguments)
     on_gpu = gl.Loader(source, batch_size, device="gpu", direct=True, **arguments)
     count = 0
@@ -66,7 +70,11 @@ def test_fields_are_cut_out_of_records_and_ops_run_behind(tmp_path: Path):
     source = gl.fixed(str(tmp_path / "x.bin"), record)
 
     assert_same_batches(source, 16, shuffle=True)
-    assert_same_batches(source, 16, ops=[gl.ops.RandomCrop(6, 6, on="image"), gl.ops.Normalize(3.0, 2.0, on="image")])
+    assert_same_batches(
+        source,
+        16,
+        ops=[gl.ops.RandomCrop(6, 6, on="image"), gl.ops.Normalize(3.0, 2.0, on="image")],
+    )
     assert_same_batches(source, 64, output={"y": "label"})
     assert_same_batches(source[10:90], 7, last_batch="pad")
 
@@ -80,7 +88,9 @@ def test_no_work_that_was_queued_uses_memory_for_direct_reads():
         address = before.data.ptr
         del before
     memory = []
-    (asking,) = threads.start(1, lambda: (memory.append(lane.unused(1 << 20)), order.append("memory")), stop=gate.set)
+    (asking,) = threads.start(
+        1, lambda: (memory.append(lane.unused(1 << 20)), order.append("memory")), stop=gate.set
+    )
     threads.join([asking], limit_s=0.3)  # it waits for the work, which waits for the gate
     gate.set()
     threads.join([asking])
@@ -100,7 +110,10 @@ def test_a_file_that_changes_is_an_error(shards: Path):
         with pytest.raises(ChangedFileError, match=r"2\.npy"):
             loader.peek()
     path.unlink()
-    with gl.Loader(source, 200, device="gpu", direct=True) as loader, pytest.raises(ChangedFileError):
+    with (
+        gl.Loader(source, 200, device="gpu", direct=True) as loader,
+        pytest.raises(ChangedFileError),
+    ):
         loader.peek()
 
 
@@ -112,7 +125,9 @@ def test_more_files_than_are_kept_open(tmp_path: Path, monkeypatch: pytest.Monke
     assert_same_batches(gl.npy(tmp_path / "*.npy"), 9, shuffle=True)
 
 
-def test_what_passes_the_host_is_logged_once_for_a_loader(shards: Path, caplog: pytest.LogCaptureFixture):
+def test_what_passes_the_host_is_logged_once_for_a_loader(
+    shards: Path, caplog: pytest.LogCaptureFixture
+):
     caplog.set_level(logging.WARNING, "gpuload")
     with gl.Loader(gl.npy(shards), 50, device="gpu", direct=True) as loader:
         for _ in loader:
@@ -154,7 +169,9 @@ def test_a_read_that_ends_early_is_an_error(shards: Path, monkeypatch: pytest.Mo
             loader.peek()
 
 
-def test_reads_under_way_are_waited_for_where_a_later_one_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_reads_under_way_are_waited_for_where_a_later_one_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     for number in range(3):
         np.save(tmp_path / f"{number}.npy", np.zeros((1, 1000)))
     events = []
@@ -173,7 +190,9 @@ def test_reads_under_way_are_waited_for_where_a_later_one_is_refused(tmp_path: P
 
     with gl.Loader(gl.npy(tmp_path / "*.npy"), 3, device="gpu", direct=True) as loader:
         monkeypatch.setattr(direct.DirectReader, "_open", lambda self, files, number: File())
-        with pytest.raises(FileError, match=r"2\.npy cannot be read(.|\n)*no memory for the thread pool"):
+        with pytest.raises(
+            FileError, match=r"2\.npy cannot be read(.|\n)*no memory for the thread pool"
+        ):
             loader.peek()
 
     assert events == ["begun", "begun", "waited", "waited"]
@@ -186,12 +205,20 @@ def test_reads_under_way_are_waited_for_where_a_later_one_is_refused(tmp_path: P
             lambda folder: gl.Loader(gl.records(5, lambda i: {"x": np.zeros(i.size)}), 2),
             "comes from Python, or varies in size",
         ),
-        (lambda folder: gl.Loader(gl.images(str(folder / "0.png")), 2), "comes from Python, or varies in size"),
+        (
+            lambda folder: gl.Loader(gl.images(str(folder / "0.png")), 2),
+            "comes from Python, or varies in size",
+        ),
         (lambda folder: gl.Loader(gl.npy(folder / "columns.npy"), 2), "put together on the host"),
         (lambda folder: gl.Loader(gl.npy(folder / "text.npy"), 2), "stays on the host"),
-        (lambda folder: gl.Loader(gl.npy(folder / "rows.npy"), 2, on_error="skip"), "damaged records"),
         (
-            lambda folder: gl.Loader(gl.npy(folder / "rows.npy"), 2, ops=[gl.ops.Python(lambda x: x, out={})]),
+            lambda folder: gl.Loader(gl.npy(folder / "rows.npy"), 2, on_error="skip"),
+            "damaged records",
+        ),
+        (
+            lambda folder: gl.Loader(
+                gl.npy(folder / "rows.npy"), 2, ops=[gl.ops.Python(lambda x: x, out={})]
+            ),
             "runs on NumPy alone",
         ),
     ],
@@ -208,7 +235,9 @@ def test_what_needs_the_host_is_refused(make, cause: str, tmp_path: Path):
 
 
 def test_an_audit_reads_the_rows_again_by_way_of_the_host(shards: Path):
-    with gl.Loader(gl.npy(shards), 32, shuffle=True, device="gpu", direct=True, audit=0.5) as loader:
+    with gl.Loader(
+        gl.npy(shards), 32, shuffle=True, device="gpu", direct=True, audit=0.5
+    ) as loader:
         num_records = sum(len(batch.records) for batch in loader)
         num_audited = loader.stats()["records_audited"]
 

@@ -1,6 +1,8 @@
-"""Each call of CUDA fails once, in a run of a loader: a clear error or the right batches, no hang, and others go on.
+"""Each call of CUDA fails once, in a run of a loader: a clear error or the right batches, no hang,
+and others go on.
 
-An error comes alone (memory that another process took for a moment) or stays (the card fell off the bus).
+An error comes alone (memory that another process took for a moment) or stays (the card fell off the
+bus).
 """
 
 from __future__ import annotations
@@ -31,22 +33,31 @@ from tests import emulated_gpu
 
 pytestmark = [
     pytest.mark.gpu,
-    # CuPy destroys its streams and events in finalizers, which can only warn where CUDA refuses that.
+    # CuPy destroys its streams and events in finalizers, which can only warn where CUDA refuses
+    # that.
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 
 RANDOM = np.random.default_rng(0)
 NUM_BATCHES = 3
 SOURCE = gl.arrays(
-    image=RANDOM.integers(0, 256, (4 * NUM_BATCHES, 3, 8, 8), np.uint8), label=np.arange(4 * NUM_BATCHES) % 10
+    image=RANDOM.integers(0, 256, (4 * NUM_BATCHES, 3, 8, 8), np.uint8),
+    label=np.arange(4 * NUM_BATCHES) % 10,
 )
-OPS = [gl.ops.Transpose("HWC"), gl.ops.RandomFlip(), gl.ops.Normalize(1.0, 2.0), gl.ops.OneHot(10, on="label")]
+OPS = [
+    gl.ops.Transpose("HWC"),
+    gl.ops.RandomFlip(),
+    gl.ops.Normalize(1.0, 2.0),
+    gl.ops.OneHot(10, on="label"),
+]
 LENGTHS = RANDOM.integers(1, 9, 32)
 SIZES = [RANDOM.integers(0, 256, (20 + row % 5, 24, 3), np.uint8) for row in range(8)]
 
 
 def make_loader(name: str) -> gl.Loader:
-    return gl.Loader(SOURCE, 4, ops=OPS, shuffle=True, device=name, executor="array", output=("image", "label"))
+    return gl.Loader(
+        SOURCE, 4, ops=OPS, shuffle=True, device=name, executor="array", output=("image", "label")
+    )
 
 
 def make_resident(name: str) -> gl.Loader:
@@ -68,24 +79,38 @@ def make_ragged(name: str) -> gl.Loader:
 
 def make_audit(name: str) -> gl.Loader:
     """Return a loader that audits most records, which come to the host on a stream of their own."""
-    words: dict[str, Any] = {"ops": OPS, "device": name, "executor": "array", "num_threads": 1, "audit": 0.6}
+    words: dict[str, Any] = {
+        "ops": OPS,
+        "device": name,
+        "executor": "array",
+        "num_threads": 1,
+        "audit": 0.6,
+    }
     return gl.Loader(SOURCE, 4, shuffle=True, output=("image", "label"), **words)
 
 
 def make_sizes(name: str) -> gl.Loader:
     source = gl.records(len(SIZES), lambda places: {"image": [SIZES[place] for place in places]})
-    return gl.Loader(source, 4, ops=[gl.ops.Resize(12, 12)], device=name, executor="array", output=("image",))
+    return gl.Loader(
+        source, 4, ops=[gl.ops.Resize(12, 12)], device=name, executor="array", output=("image",)
+    )
 
 
 def make_files(name: str) -> gl.Loader:
-    """Return a loader of images that the host decodes, of sizes of their own: their pixels lie behind the slot."""
+    """Return a loader of images that the host decodes, of sizes of their own: their pixels lie
+    behind the slot."""
     words = {"output": ("image",), **lane(name)}
     return gl.Loader(images(), 4, ops=[gl.ops.Decode(), gl.ops.Invert()], device=name, **words)
 
 
 def make_crops(name: str) -> gl.Loader:
     """Return a loader of images that the host brings to one size; steps are joined."""
-    ops = [gl.ops.Decode(), gl.ops.RandomResizedCrop(8, 8), gl.ops.RandomFlip(), gl.ops.Normalize(1.0, 2.0)]
+    ops = [
+        gl.ops.Decode(),
+        gl.ops.RandomResizedCrop(8, 8),
+        gl.ops.RandomFlip(),
+        gl.ops.Normalize(1.0, 2.0),
+    ]
     words = {"output": ("image",), "prefetch": 4, **lane(name)}
     return gl.Loader(images(), 2, ops=ops, shuffle=True, device=name, **words)
 
@@ -122,7 +147,9 @@ class OfTheUser(Exception):
 def run(make: Callable[[str], gl.Loader] = make_loader) -> None:
     """Go through an epoch and compare every batch."""
     with make("gpu") as loader:
-        if make is make_resident:  # the batches that are compared are those of records that lie there
+        if (
+            make is make_resident
+        ):  # the batches that are compared are those of records that lie there
             for _ in loader.epoch(0):
                 pass
         for batch, right in zip(loader, expected(make), strict=True):
@@ -131,7 +158,9 @@ def run(make: Callable[[str], gl.Loader] = make_loader) -> None:
             except Exception as error:
                 raise OfTheUser from error
             for part, meaning in zip(values, right, strict=True):
-                assert all(np.array_equal(row, other) for row, other in zip(part, meaning, strict=True))
+                assert all(
+                    np.array_equal(row, other) for row, other in zip(part, meaning, strict=True)
+                )
 
 
 @cache
@@ -230,7 +259,9 @@ def test_page_locked_memory_that_is_not_to_be_had_is_no_memory_of_the_gpu():
     num_bytes = 12_345_678  # no other test asks for it: idle memory of this size would be taken
     emulated_gpu.fail(1, emulated_gpu.OUT_OF_MEMORY, stays=True)
 
-    with pytest.raises(device.DeviceError, match=f"{num_bytes} bytes of page-locked host memory") as caught:
+    with pytest.raises(
+        device.DeviceError, match=f"{num_bytes} bytes of page-locked host memory"
+    ) as caught:
         device.pinned(num_bytes)
 
     assert "ulimit -l" in caught.value.remedy
@@ -240,12 +271,18 @@ def test_page_locked_memory_that_is_not_to_be_had_is_no_memory_of_the_gpu():
     ("error", "what", "remedy"),
     [
         (emulated_gpu.OUT_OF_MEMORY, "the GPU has no memory left", "which processes have it"),
-        (emulated_gpu.DEVICES_UNAVAILABLE, "the GPU is not available to this process", "Exclusive Process"),
+        (
+            emulated_gpu.DEVICES_UNAVAILABLE,
+            "the GPU is not available to this process",
+            "Exclusive Process",
+        ),
         (emulated_gpu.LAUNCH_FAILURE, "a call of CUDA failed", "CUDA works again in a new process"),
     ],
 )
 @pytest.mark.parametrize("call", [1, 2])
-def test_a_gpu_that_answers_with_an_error_is_named_with_the_remedy_and_auto_says_so(error, what, remedy, call):
+def test_a_gpu_that_answers_with_an_error_is_named_with_the_remedy_and_auto_says_so(
+    error, what, remedy, call
+):
     emulated_gpu.fail(call, error, stays=True)
     with pytest.raises(device.DeviceError, match=what) as caught:
         make_loader("gpu")
@@ -272,16 +309,28 @@ def test_a_gpu_that_is_lost_between_two_batches_ends_its_loader_alone():
     on_cpu.close()
 
 
-@pytest.mark.parametrize("make", [make_loader, make_files, make_crops], ids=lambda make: make.__name__)
+@pytest.mark.parametrize(
+    "make", [make_loader, make_files, make_crops], ids=lambda make: make.__name__
+)
 @pytest.mark.parametrize(
     ("error", "stays", "text"),
     [
-        (emulated_gpu.OUT_OF_MEMORY, True, r"no memory left for \d+ records of steps? \d[\s\S]*smaller batch_size"),
-        (emulated_gpu.LAUNCH_FAILURE, True, r"a call of CUDA failed[\s\S]*stays behind its last batch"),
+        (
+            emulated_gpu.OUT_OF_MEMORY,
+            True,
+            r"no memory left for \d+ records of steps? \d[\s\S]*smaller batch_size",
+        ),
+        (
+            emulated_gpu.LAUNCH_FAILURE,
+            True,
+            r"a call of CUDA failed[\s\S]*stays behind its last batch",
+        ),
     ],
     ids=["full", "lost"],
 )
-def test_no_step_is_lost_and_no_memory_stays_page_locked_where_the_gpu_fails_amid_an_epoch(make, error, stays, text):
+def test_no_step_is_lost_and_no_memory_stays_page_locked_where_the_gpu_fails_amid_an_epoch(
+    make, error, stays, text
+):
     run(make)
     before = num_page_locked()
 
@@ -294,7 +343,8 @@ def test_no_step_is_lost_and_no_memory_stays_page_locked_where_the_gpu_fails_ami
 def go_on_behind_a_failure(
     make: Callable[[str], gl.Loader], call: int, error: int, stays: bool, text: str
 ) -> None:  # fmt: skip
-    """Take a batch, have a call fail, and compare what came before and what a new loop goes on with."""
+    """Take a batch, have a call fail, and compare what came before and what a new loop goes on
+    with."""
     right = expected(make)
     with make("gpu") as loader:
         batches, message = iter(loader), ""
@@ -320,7 +370,8 @@ def go_on_behind_a_failure(
 def num_page_locked() -> int:
     """Return how many pieces of page-locked memory somebody still uses.
 
-    What waits for its next use is freed. Answers of checks are left out: they are kept until the next answer is asked.
+    What waits for its next use is freed. Answers of checks are left out: they are kept until the
+    next answer is asked.
     """
     gc.collect()
     device._unlock_pages(0)
@@ -329,7 +380,11 @@ def num_page_locked() -> int:
 
 
 def are_alike(batch: list[list[Any]], right: list[list[Any]]) -> bool:
-    pairs = [pair for part, meaning in zip(batch, right, strict=True) for pair in zip(part, meaning, strict=True)]
+    pairs = [
+        pair
+        for part, meaning in zip(batch, right, strict=True)
+        for pair in zip(part, meaning, strict=True)
+    ]
     return all(np.array_equal(row, meaning) for row, meaning in pairs)
 
 
@@ -350,9 +405,17 @@ def test_a_batch_larger_than_the_gpu_is_an_error_with_a_batch_size_that_fits():
 
 def test_of_short_steps_that_are_done_together_the_error_names_a_size_below_that_of_a_batch():
     with make_rows("gpu") as loader:
-        step = Step(loader._session.recipe, loader._session.ring, loader._session.counters, Position(0, 2), 4)
+        step = Step(
+            loader._session.recipe,
+            loader._session.ring,
+            loader._session.counters,
+            Position(0, 2),
+            4,
+        )
         step.run()
-        problem = explain(device.cupy().cuda.runtime.CUDARuntimeError(emulated_gpu.OUT_OF_MEMORY), step)
+        problem = explain(
+            device.cupy().cuda.runtime.CUDARuntimeError(emulated_gpu.OUT_OF_MEMORY), step
+        )
     assert problem.what == "the GPU has no memory left for 32 records of steps 2 to 5"
     assert problem.remedy.startswith("use a smaller batch_size, 4 or less, or prefetch=1; ")
     assert problem.__notes__[0].startswith("epoch 0, steps 2 to 5: the loader stays")
@@ -377,16 +440,22 @@ def test_a_program_whose_gpu_was_lost_ends():
     environment = {**os.environ, "PYTHONPATH": folder}
 
     command = [sys.executable, "-c", PROGRAM]
-    process = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    process = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
 
     assert process.returncode == 0, process.stderr
     assert process.stdout == "a call of CUDA failed\n"
 
 
-def test_a_gpu_that_becomes_full_while_records_stay_there_has_the_others_read_in_each_epoch(caplog, monkeypatch):
+def test_a_gpu_that_becomes_full_while_records_stay_there_has_the_others_read_in_each_epoch(
+    caplog, monkeypatch
+):
     images = RANDOM.integers(0, 256, (64, 32, 32, 3), np.uint8)
     reference = gl.Loader(gl.arrays(image=images), 8, shuffle=True, device="cpu")
-    loader = gl.Loader(gl.arrays(image=images), 8, shuffle=True, device="gpu", prefetch=1).cache(device=True)
+    loader = gl.Loader(gl.arrays(image=images), 8, shuffle=True, device="gpu", prefetch=1).cache(
+        device=True
+    )
     monkeypatch.setattr("gpuload.sources.card.PIECE_BYTES", 8 * images[0].nbytes)
     taken = []
     take = device.CardMemory.take.__func__
@@ -421,7 +490,12 @@ def resident_on(memory_bytes: int, budget: int | None = None) -> gl.Loader:
     """Return a loader of 256 records of 3 KB that stay on a GPU of which so many bytes are free."""
     leave_free(memory_bytes)
     images = np.random.default_rng(0).integers(0, 256, (256, 32, 32, 3), np.uint8)
-    words: dict[str, Any] = {"ops": [gl.ops.Normalize(1.0, 2.0)], "device": "gpu", "executor": "array", "prefetch": 2}
+    words: dict[str, Any] = {
+        "ops": [gl.ops.Normalize(1.0, 2.0)],
+        "device": "gpu",
+        "executor": "array",
+        "prefetch": 2,
+    }
     return gl.Loader(gl.arrays(image=images), 16, **words).cache(device=True, memory=budget)
 
 
@@ -431,7 +505,9 @@ def test_rows_that_stay_on_the_gpu_leave_room_for_the_batches(budget, caplog):
         with resident_on(2_500_000, budget) as loader:
             for epoch in range(3):
                 assert [batch.step for batch in loader.epoch(epoch)] == list(range(16))
-            (num_records,) = re.findall(r"(\d+) of 256 records are in the memory", loader.describe())
+            (num_records,) = re.findall(
+                r"(\d+) of 256 records are in the memory", loader.describe()
+            )
             assert 16 < int(num_records) < 256
             assert f"{256 - int(num_records)} do not fit" in loader.describe()
         assert "gpu:0 has no more memory beside the batches: " in caplog.text
@@ -444,7 +520,10 @@ def test_a_gpu_that_becomes_full_behind_the_first_epoch_is_an_error_that_names_t
     try:
         with resident_on(3_000_000) as loader:
             assert [batch.step for batch in loader] == list(range(16))
-            with pytest.raises(device.DeviceError, match=r"write a smaller memory= in cache[\s\S]*smaller batch_size"):
+            with pytest.raises(
+                device.DeviceError,
+                match=r"write a smaller memory= in cache[\s\S]*smaller batch_size",
+            ):
                 batches.extend(loader)  # all of them in the memory of the GPU at once
             position = loader.position.step
             batches.clear()
@@ -468,10 +547,18 @@ def test_a_full_gpu_is_named_and_a_loader_on_the_cpu_goes_on():
     emulated_gpu.configure(memory_bytes=1 << 10)
     device.empty_pool("gpu:0")
     try:
-        with pytest.raises(device.DeviceError, match=r"the GPU has no memory left[\s\S]*smaller batch_size"):
+        with pytest.raises(
+            device.DeviceError, match=r"the GPU has no memory left[\s\S]*smaller batch_size"
+        ):
             list(gl.Loader(gl.arrays(x=np.zeros((1 << 20, 64), np.uint8)), 1 << 18, device="gpu"))
-        with pytest.raises(device.DeviceError, match=r"remedy: use a smaller batch_size, 131072"):  # no row is there
-            list(gl.Loader(gl.arrays(x=np.zeros((1 << 20, 64), np.uint8)), 1 << 18, device="gpu").cache(device=True))
+        with pytest.raises(
+            device.DeviceError, match=r"remedy: use a smaller batch_size, 131072"
+        ):  # no row is there
+            list(
+                gl.Loader(
+                    gl.arrays(x=np.zeros((1 << 20, 64), np.uint8)), 1 << 18, device="gpu"
+                ).cache(device=True)
+            )
         assert len(list(make_loader("cpu"))) == NUM_BATCHES
     finally:
         emulated_gpu.configure()

@@ -18,10 +18,22 @@ pytestmark = pytest.mark.gpu
 @pytest.mark.timeout(300)
 def test_the_page_has_the_costs_of_each_list_of_ops_and_the_calls_of_a_batch(tmp_path):
     environment = {**os.environ, "GPULOAD_BENCH_DATA": str(tmp_path / "data")}
-    command = [sys.executable, "-m", "benchmarks.host_decode", "--short", "--results", str(tmp_path)]
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.host_decode",
+        "--short",
+        "--results",
+        str(tmp_path),
+    ]
 
     process = subprocess.run(
-        command, cwd=emulated_gpu.HERE.parents[1], env=environment, capture_output=True, text=True, check=False
+        command,
+        cwd=emulated_gpu.HERE.parents[1],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
     assert process.returncode == 0, process.stderr

@@ -1,4 +1,5 @@
-"""Kernels on the emulated GPU: casts as a GPU makes them, what sanitizers find, and what ptxas says of registers."""
+"""Kernels on the emulated GPU: casts as a GPU makes them, what sanitizers find, and what ptxas says
+of registers."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 from gpuload import device
-from gpuload.ops import cuda, edits_cuda
+from gpuload.kernels import cuda, edits_cuda
 from tests import emulated_gpu
 from tests.emulated_gpu import casts, nvrtc
 
@@ -22,15 +23,40 @@ LEAST, MOST = -(1 << 31), (1 << 31) - 1
 LEAST_LONG, MOST_LONG = -(1 << 63), (1 << 63) - 1
 HALF = 1 << 63  # what the PTX ISA has for nan where 64 bits are on either side
 
-# By PTX ISA 9.0, section cvt, and the instructions below: of float32 numbers, and the last one of float64.
+# By PTX ISA 9.0, section cvt, and the instructions below: of float32 numbers, and the last one of
+# float64.
 CASTS = {
     "unsigned char": [0, 44, 0, 255, 0, 255, 0, 0, 255, 0, 255],
     "signed char": [-53, 44, 0, -1, 0, -1, 0, -1, -1, 0, -1],
     "unsigned short": [0, 300, 0, 65535, 0, 65535, 0, 24064, 65535, 0, 255],
     "int": [-53, 300, LEAST, MOST, 0, MOST, LEAST, MOST, MOST, 0, 255],
     "unsigned": [0, 300, 0, 2 * MOST + 1, 0, 2 * MOST + 1, 0, 3000000000, 2 * MOST + 1, 0, 255],
-    "long long": [-53, 300, LEAST_LONG, MOST_LONG, LEAST_LONG, MOST_LONG, LEAST_LONG, 3000000000, 5000000000, 0, 255],
-    "unsigned long long": [0, 300, 0, 2 * MOST_LONG + 1, HALF, 2 * MOST_LONG + 1, 0, 3000000000, 5000000000, 0, 255],
+    "long long": [
+        -53,
+        300,
+        LEAST_LONG,
+        MOST_LONG,
+        LEAST_LONG,
+        MOST_LONG,
+        LEAST_LONG,
+        3000000000,
+        5000000000,
+        0,
+        255,
+    ],
+    "unsigned long long": [
+        0,
+        300,
+        0,
+        2 * MOST_LONG + 1,
+        HALF,
+        2 * MOST_LONG + 1,
+        0,
+        3000000000,
+        5000000000,
+        0,
+        255,
+    ],
     "double int": [-53, 300, LEAST, MOST, LEAST, MOST, LEAST, MOST, MOST, 0, 255],
 }
 INSTRUCTIONS = {
@@ -164,11 +190,17 @@ def test_sanitizers_find_each_fault_that_was_planted_in_a_kernel():
     environment = {**emulated_gpu.environment(), **emulated_gpu.sanitized()}
 
     process = subprocess.run(
-        [sys.executable, "-c", PLANTED], env=environment, capture_output=True, text=True, check=False
+        [sys.executable, "-c", PLANTED],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
     assert process.returncode == 0, process.stderr[-3000:]
-    faults = {name: int(number) for name, number in (line.split() for line in process.stdout.splitlines())}
+    faults = {
+        name: int(number) for name, number in (line.split() for line in process.stdout.splitlines())
+    }
     assert faults.pop("right") == 0
     assert len(faults) == 7
     assert all(faults.values()), faults
@@ -184,7 +216,11 @@ def test_sanitizers_that_were_not_loaded_are_an_error():
     program = "from tests import emulated_gpu; emulated_gpu.install()"
 
     process = subprocess.run(
-        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False
+        [sys.executable, "-c", program],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
     assert "needs AddressSanitizer's library in LD_PRELOAD" in process.stderr
@@ -211,10 +247,15 @@ def test_registers_and_spills_of_a_kernel_are_what_ptxas_says():
     assert (usage.spill_bytes, usage.stack_bytes, usage.problem) == (0, 0, None)
     assert 4 <= usage.registers <= 32
     assert spilling.spill_bytes > 0
-    assert spilling.problem == f"{spilling.kernel} on sm_90: {spilling.spill_bytes} bytes of registers are spilled"
+    assert (
+        spilling.problem
+        == f"{spilling.kernel} on sm_90: {spilling.spill_bytes} bytes of registers are spilled"
+    )
     assert large.problem == f"{large.kernel} on sm_90: {large.registers} registers, at most 56"
     assert (nvrtc.most_registers(75), nvrtc.most_registers(80)) == (64, 56)
-    assert nvrtc.most([usage, large]).startswith(f"at most {large.registers} registers a thread ({large})")
+    assert nvrtc.most([usage, large]).startswith(
+        f"at most {large.registers} registers a thread ({large})"
+    )
 
 
 @pytest.mark.parametrize("card", [80, 90, 100])
@@ -233,4 +274,6 @@ def test_a_kernel_that_does_not_compile_is_an_error_with_the_compilers_words():
 
 
 def test_a_kernel_of_another_translation_is_not_taken_from_what_cupy_keeps():
-    assert os.environ["CUPY_CACHE_DIR"] == str(emulated_gpu.CACHE / "cupy" / emulated_gpu._translation())
+    assert os.environ["CUPY_CACHE_DIR"] == str(
+        emulated_gpu.CACHE / "cupy" / emulated_gpu._translation()
+    )

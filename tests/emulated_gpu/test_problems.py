@@ -1,4 +1,5 @@
-"""A GPU that cannot be used: cause and remedy are named before anything runs, and `auto` says why it takes the CPU.
+"""A GPU that cannot be used: cause and remedy are named before anything runs, and `auto` says why
+it takes the CPU.
 
 Each case runs in a process of its own, as CuPy asks the driver once.
 """
@@ -65,13 +66,23 @@ def run(install: str = "", before: str = "", name: str = "gpu") -> str:
             "the driver supports CUDA 12.4, and CuPy is built for CUDA 13.",
             'update the NVIDIA driver, or pip install "gpuload[cuda12]"',
         ),
-        ({"install": "driver=11080"}, "the driver supports CUDA 11.8", "update the NVIDIA driver, or use device="),
+        (
+            {"install": "driver=11080"},
+            "the driver supports CUDA 11.8",
+            "update the NVIDIA driver, or use device=",
+        ),
         ({"install": "devices=0"}, "the CUDA driver shows no GPU", "CUDA_VISIBLE_DEVICES"),
-        ({"before": WITHOUT_NVRTC}, "CuPy finds no compiler, NVRTC", 'pip install "cupy-cuda13x[ctk]>=14"'),
+        (
+            {"before": WITHOUT_NVRTC},
+            "CuPy finds no compiler, NVRTC",
+            'pip install "cupy-cuda13x[ctk]>=14"',
+        ),
         ({"before": OF_AN_OLD_CARD}, "and the GPU is sm_70", "take CuPy for CUDA 12"),
     ],
 )
-def test_a_gpu_that_cannot_be_used_is_named_with_the_remedy_and_auto_takes_the_cpu(case, cause, remedy):
+def test_a_gpu_that_cannot_be_used_is_named_with_the_remedy_and_auto_takes_the_cpu(
+    case, cause, remedy
+):
     message, auto = run(**case).rsplit("\n", 2)[:2]
 
     assert message.startswith("DeviceError device = 'gpu'")
@@ -81,8 +92,9 @@ def test_a_gpu_that_cannot_be_used_is_named_with_the_remedy_and_auto_takes_the_c
 
 
 def test_the_eighth_gpu_of_two_is_refused_and_the_second_is_taken():
-    assert "the driver shows 2 GPUs, numbered from 0\n  remedy: use device='gpu:0' to 'gpu:1'" in run(
-        "devices=2", name="gpu:7"
+    assert (
+        "the driver shows 2 GPUs, numbered from 0\n  remedy: use device='gpu:0' to 'gpu:1'"
+        in run("devices=2", name="gpu:7")
     )
     assert run("devices=2", name="gpu:1").startswith("('gpu:1', 'asked for')")
 
@@ -90,8 +102,9 @@ def test_the_eighth_gpu_of_two_is_refused_and_the_second_is_taken():
 def test_where_a_variable_hides_gpus_the_error_says_so(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
 
-    assert "the driver shows 1 GPUs, numbered from 0, CUDA_VISIBLE_DEVICES=3\n  remedy: use device='gpu:0'" in run(
-        "devices=1", name="gpu:1"
+    assert (
+        "the driver shows 1 GPUs, numbered from 0, CUDA_VISIBLE_DEVICES=3\n  remedy: use device='gpu:0'"
+        in run("devices=1", name="gpu:1")
     )
 
 

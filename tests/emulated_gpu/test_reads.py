@@ -1,4 +1,5 @@
-"""Rows of values of varying length that DALI makes on a GPU: what is read later is kept until then."""
+"""Rows of values of varying length that DALI makes on a GPU: what is read later is kept until
+then."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""`make gpu-test` from the first part to the page, with little data: what runs here, and what is left out by name."""
+"""`make gpu-test` from the first part to the page, with little data: what runs here, and what is
+left out by name."""
 
 from __future__ import annotations
 
@@ -37,7 +38,9 @@ def test_the_parts_that_can_run_are_on_the_page_and_the_others_are_named(tmp_pat
     ]
     environment = {**emulated_gpu.environment(), "GPULOAD_BENCH_DATA": str(tmp_path / "data")}
 
-    process = subprocess.run([*command, "--part", *PARTS], env=environment, capture_output=True, text=True, check=False)
+    process = subprocess.run(
+        [*command, "--part", *PARTS], env=environment, capture_output=True, text=True, check=False
+    )
 
     assert process.returncode == 0, process.stdout + process.stderr
     outcomes = json.loads((tmp_path / "report.json").read_text())["outcomes"]
@@ -47,7 +50,9 @@ def test_the_parts_that_can_run_are_on_the_page_and_the_others_are_named(tmp_pat
         name: "left out" if name in of_dali else "passed" for name in PARTS
     }
     page = (tmp_path / "gpu.md").read_text()
-    assert all(f"\n- {name}: nvidia.dali is not installed" in page for name in ("JPEG", "parity: decoders"))
+    assert all(
+        f"\n- {name}: nvidia.dali is not installed" in page for name in ("JPEG", "parity: decoders")
+    )
     for section in (
         "The GPU at work", "Ways beside the CPU", "Images over cores", "Tests", "Parity on this GPU",
         "Rows against the link", "Waiting in a training", "Data that stays on the card",

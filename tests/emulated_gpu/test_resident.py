@@ -1,4 +1,5 @@
-"""Rows that stay on the GPU, where streams run late: who reads them on another stream waits for who copies them."""
+"""Rows that stay on the GPU, where streams run late: who reads them on another stream waits for who
+copies them."""
 
 from __future__ import annotations
 
@@ -63,4 +64,6 @@ def test_rows_that_are_converted_on_the_gpu_live_until_they_were_copied(monkeypa
     monkeypatch.setattr(Step, "keep_on_card", keep_in_used_memory)
     with gl.Loader(gl.arrays(rows=rows), 16, device="gpu").cache(device=True) as loader:
         for _ in range(2):
-            np.testing.assert_array_equal(np.concatenate([batch["rows"].get() for batch in loader]), rows)
+            np.testing.assert_array_equal(
+                np.concatenate([batch["rows"].get() for batch in loader]), rows
+            )

@@ -1,4 +1,5 @@
-"""``benchmarks.gpu_right``, the parts of `make gpu-test` that say right or wrong: they see what is wrong."""
+"""``benchmarks.gpu_right``, the parts of `make gpu-test` that say right or wrong: they see what is
+wrong."""
 
 from __future__ import annotations
 
@@ -40,7 +41,9 @@ def test_a_way_that_is_right_passes(what, few_ops, tmp_path):
 def test_a_way_whose_pixels_differ_is_named(few_ops, tmp_path, monkeypatch):
     make = gpu_right._loader
     monkeypatch.setattr(
-        gpu_right, "_loader", lambda source, ops, **words: make(source, ops, **words).replace(seed=len(words))
+        gpu_right,
+        "_loader",
+        lambda source, ops, **words: make(source, ops, **words).replace(seed=len(words)),
     )
 
     status, _, problems = run("ways", tmp_path)

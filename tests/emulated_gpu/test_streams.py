@@ -1,6 +1,8 @@
-"""Streams of consumers, with the real CuPy: those that other libraries name, and the default streams of threads.
+"""Streams of consumers, with the real CuPy: those that other libraries name, and the default
+streams of threads.
 
-Each program runs in a process of its own, with warnings as errors: CuPy reads the environment when it is imported.
+Each program runs in a process of its own, with warnings as errors: CuPy reads the environment when
+it is imported.
 """
 
 from __future__ import annotations
@@ -66,7 +68,8 @@ with gl.Loader(gl.arrays(x=ROWS), 4, device="gpu", executor="array") as loader:
     assert loan._events() is None
 """
 
-# Two threads take batches of joined steps, which have one event: each waits for it on its own stream.
+# Two threads take batches of joined steps, which have one event: each waits for it on its own
+# stream.
 JOINED = """
 lane, gate = device.Lane("gpu:0"), threading.Event()
 lane.stream.launch_host_func(lambda _: gate.wait(10), None)
@@ -96,7 +99,8 @@ gate.set()
 event.synchronize()
 """
 
-# The same: the device is waited for until what was queued on a stream that is destroyed has run, too.
+# The same: the device is waited for until what was queued on a stream that is destroyed has run,
+# too.
 DESTROYED = """
 memory, gate = cupy.zeros(8, np.uint8), threading.Event()
 cupy.cuda.Device(0).synchronize()

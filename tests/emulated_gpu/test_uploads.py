@@ -1,4 +1,5 @@
-"""Loaders on a GPU: a batch is one upload, whichever ops follow one another and whatever the sizes of its images."""
+"""Loaders on a GPU: a batch is one upload, whichever ops follow one another and whatever the sizes
+of its images."""
 
 from __future__ import annotations
 
@@ -23,8 +24,14 @@ def images(shape: tuple[int | None, ...] = (32, 32, 3), dtype: str = "uint8") ->
     """Return a source of images; None in ``shape`` is a side that varies."""
 
     def read(places: Any) -> dict[str, Any]:
-        sides = [[length or 24 + (number + axis) % 7 for axis, length in enumerate(shape)] for number in places]
-        levels = [np.random.default_rng(i).integers(0, 256, side) for i, side in zip(places, sides, strict=True)]
+        sides = [
+            [length or 24 + (number + axis) % 7 for axis, length in enumerate(shape)]
+            for number in places
+        ]
+        levels = [
+            np.random.default_rng(i).integers(0, 256, side)
+            for i, side in zip(places, sides, strict=True)
+        ]
         return {"image": [opexamples.as_dtype(level, dtype) for level in levels]}
 
     return gl.records(COUNT, read, fields={"image": (dtype, shape)})
@@ -36,7 +43,9 @@ def labelled() -> gl.Source:
 
 def sequences() -> gl.Source:
     return gl.records(
-        COUNT, lambda places: {"x": [np.arange(1 + i % 9) for i in places]}, fields={"x": ("int64", (None,))}
+        COUNT,
+        lambda places: {"x": [np.arange(1 + i % 9) for i in places]},
+        fields={"x": ("int64", (None,))},
     )
 
 
@@ -71,13 +80,17 @@ def values_of(batch: gl.Batch) -> dict[str, list[Any]]:
 
 
 def check(source: gl.Source, ops: list[Any], num_threads: int) -> None:
-    """Compare two epochs, and count the uploads of a third, when slots have room for all that goes up with them."""
+    """Compare two epochs, and count the uploads of a third, when slots have room for all that goes
+    up with them."""
     arguments: dict[str, Any] = {"ops": ops, "shuffle": True, "seed": 3, "executor": "array"}
     with (
         gl.Loader(source, BATCH_SIZE, device="gpu", num_threads=num_threads, **arguments) as loader,
         gl.Loader(source, BATCH_SIZE, device="cpu", **arguments) as on_cpu,
     ):
-        for batch, meaning in [*zip(loader, on_cpu, strict=True), *zip(loader, on_cpu, strict=True)]:
+        for batch, meaning in [
+            *zip(loader, on_cpu, strict=True),
+            *zip(loader, on_cpu, strict=True),
+        ]:
             expected = values_of(meaning)
             for name, values in values_of(batch).items():
                 for value, meant in zip(values, expected[name], strict=True):
@@ -88,7 +101,9 @@ def check(source: gl.Source, ops: list[Any], num_threads: int) -> None:
         since = emulated_gpu.since(before)
 
     assert num_batches == NUM_BATCHES
-    assert (since["uploads"] <= num_batches, since.get("pageable uploads", 0)) == (True, 0), since["uploads"]
+    assert (since["uploads"] <= num_batches, since.get("pageable uploads", 0)) == (True, 0), since[
+        "uploads"
+    ]
 
 
 @pytest.mark.parametrize("chain", CHAINS)
@@ -97,8 +112,12 @@ def test_a_batch_is_one_upload_of_page_locked_memory_and_equal_to_that_of_a_cpu(
     check(source(), ops, num_threads=1)
 
 
-@pytest.mark.parametrize("ops", [[], [gl.ops.RandomResizedCrop(24, 24)]], ids=["of many sizes", "of one size"])
-def test_what_several_threads_decode_and_boxes_beside_it_are_one_upload(tmp_path: Path, ops: list[Any]) -> None:
+@pytest.mark.parametrize(
+    "ops", [[], [gl.ops.RandomResizedCrop(24, 24)]], ids=["of many sizes", "of one size"]
+)
+def test_what_several_threads_decode_and_boxes_beside_it_are_one_upload(
+    tmp_path: Path, ops: list[Any]
+) -> None:
     for number in range(COUNT):
         pixels = np.random.default_rng(number).integers(0, 256, (40 + number % 5, 48, 3), np.uint8)
         Image.fromarray(pixels).save(tmp_path / f"{number:02}.jpg")

@@ -1,9 +1,10 @@
 """Chains of ops whose kernels wait, on memory that is overwritten the moment it is freed.
 
-A kernel that waits in a `device.Bundle` may know memory by its address alone. Were that memory freed before the kernel
-runs, another array could take it, and what is written there at once would be read in place of the images. Here each
-freed block is filled with a pattern at once, on its stream, so that any such kernel makes wrong pixels. The right ones
-are made without a bundle, on CuPy's own pool.
+A kernel that waits in a `device.Bundle` may know memory by its address alone. Were that memory
+freed before the kernel runs, another array could take it, and what is written there at once would
+be read in place of the images. Here each freed block is filled with a pattern at once, on its
+stream, so that any such kernel makes wrong pixels. The right ones are made without a bundle, on
+CuPy's own pool.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import pytest
 from gpuload import device
 from gpuload.errors import RowError, SpecError
 from gpuload.executors.array.batches import ArrayBatchExecutor
-from gpuload.ops.graph import Graph, compile_ops
+from gpuload.graph.graph import Graph, compile_ops
 from gpuload.spec import Field, Spec
 from tests import opexamples
 from tests.emulated_gpu import opcounts
@@ -30,9 +31,11 @@ ROOM_BYTES = 1 << 16, 64  # for parameters: for all, and for none
 NAMES = [
     name
     for name in opexamples.NAMES
-    if opcounts.runs_on_a_gpu(opexamples.example(name)) and name not in ("OneHot", "PadTo", "CleanBoxes")
+    if opcounts.runs_on_a_gpu(opexamples.example(name))
+    and name not in ("OneHot", "PadTo", "CleanBoxes")
 ]
-# The first op of each settles the bundle, so that the second has the address of memory that no launch refers to.
+# The first op of each settles the bundle, so that the second has the address of memory that no
+# launch refers to.
 QUICK_CHAINS = [("OneOf", "ColorJitter", "Resize"), ("Shuffle", "Equalize", "Affine")]
 
 
@@ -40,7 +43,11 @@ class FreedBlock:
     """Memory of a pool, which is filled with the pattern when it is dropped."""
 
     def __init__(self, memory: Any, num_bytes: int) -> None:
-        self._memory, self._num_bytes, self._stream = memory, num_bytes, device.cupy().cuda.get_current_stream()
+        self._memory, self._num_bytes, self._stream = (
+            memory,
+            num_bytes,
+            device.cupy().cuda.get_current_stream(),
+        )
 
     def __del__(self) -> None:
         self._memory.memset_async(PATTERN, self._num_bytes, self._stream)
@@ -79,15 +86,20 @@ def draws_of(graph: Graph, images: list[Any]) -> Any:
     width = 3 if any(op.mixes and op.group == 4 for op in graph.ops) else 1
     partners = (places ^ np.arange(1, width + 1, dtype=np.int32)) - places
     sizes = np.array([image.shape[:2] for image in images], np.int32)
-    return graph.draw(seed=1, epoch=0, records=np.arange(COUNT), sizes={"image": sizes}, partners=partners)
+    return graph.draw(
+        seed=1, epoch=0, records=np.arange(COUNT), sizes={"image": sizes}, partners=partners
+    )
 
 
 def values_of(values: Any) -> list[Any]:
     return [value.get() for value in values]
 
 
-def run_chain(lane: device.Lane, graph: Graph, draws: Any, images: list[Any], *, are_alike: bool, room: int) -> Any:
-    """Return the pixels of a chain whose kernels wait; ``room``: bytes of the bundle beside no image."""
+def run_chain(
+    lane: device.Lane, graph: Graph, draws: Any, images: list[Any], *, are_alike: bool, room: int
+) -> Any:
+    """Return the pixels of a chain whose kernels wait; ``room``: bytes of the bundle beside no
+    image."""
     executor = ArrayBatchExecutor(graph, device="gpu:0")
     with device.Bundle(lane) as bundle:
         bundle.hold(device.pinned(room), 0)
@@ -99,7 +111,8 @@ def run_chain(lane: device.Lane, graph: Graph, draws: Any, images: list[Any], *,
 
 
 def check_chain(names: tuple[str, ...], *, are_alike: bool, room: int = ROOM_BYTES[0]) -> bool:
-    """Compare a chain with what it makes without a bundle; False if the ops do not fit one another."""
+    """Compare a chain with what it makes without a bundle; False if the ops do not fit one
+    another."""
     is_done = False
     for dtype in ("uint8", "float32"):
         graph = graph_of(names, dtype, are_alike=are_alike)
@@ -132,7 +145,9 @@ def check_chain(names: tuple[str, ...], *, are_alike: bool, room: int = ROOM_BYT
 @pytest.mark.parametrize("are_alike", [True, False], ids=["of one size", "of many sizes"])
 @pytest.mark.parametrize("names", QUICK_CHAINS, ids="-".join)
 @pytest.mark.usefixtures("overwriting")
-def test_a_chain_that_waits_makes_the_same_pixels_where_freed_memory_is_overwritten(names, are_alike):
+def test_a_chain_that_waits_makes_the_same_pixels_where_freed_memory_is_overwritten(
+    names, are_alike
+):
     assert check_chain(names, are_alike=are_alike)
 
 

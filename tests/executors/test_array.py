@@ -1,4 +1,5 @@
-"""The array executors: whole chains of ops, in the core and without, in threads, in parts and in batches."""
+"""The array executors: whole chains of ops, in the core and without, in threads, in parts and in
+batches."""
 
 from __future__ import annotations
 
@@ -17,11 +18,18 @@ from PIL import Image
 from gpuload import core, ops
 from gpuload.errors import DeviceError, SpecError
 from gpuload.executors.array import ArrayBatchExecutor, ArrayRowExecutor, rows, stages
+from gpuload.graph.graph import compile_ops, image_sizes
 from gpuload.ops.base import Op, RowError
-from gpuload.ops.graph import compile_ops, image_sizes
 from gpuload.ragged import Ragged
 from gpuload.spec import Field, Spec
-from gpuload.testing.ops import assert_equal_but_for_tiny_halves, assert_identical, dali_form, numbers, uniform, varying
+from gpuload.testing.ops import (
+    assert_equal_but_for_tiny_halves,
+    assert_identical,
+    dali_form,
+    numbers,
+    uniform,
+    varying,
+)
 
 needs_core = pytest.mark.skipif(core.native is None, reason=core.problem)
 FILES = Field("image", np.dtype(np.uint8), (None,), encoded=True)
@@ -42,17 +50,26 @@ JPEG_OPS = (
 
 
 def drawn(graph, fields, records):
-    sizes = {name: image_sizes(graph.spec_in[name], fields[name], len(records)) for name in graph.touched}
+    sizes = {
+        name: image_sizes(graph.spec_in[name], fields[name], len(records)) for name in graph.touched
+    }
     return graph.draw(seed=5, epoch=1, records=np.asarray(records), sizes=sizes)
 
 
 def array_forms(graph, fields, draws):
-    results = {name: [fields[name][row] for row in range(len(fields[name]))] for name in graph.touched}
+    results = {
+        name: [fields[name][row] for row in range(len(fields[name]))] for name in graph.touched
+    }
     for place, (on, draw) in enumerate(zip(graph.targets, draws, strict=True)):
         for name in on:
             op = graph.op_on(place, name)
-            rows = [{key: values[row] for key, values in draw.items()} for row in range(len(results[name]))]
-            results[name] = [op.array(np, x, row) for x, row in zip(results[name], rows, strict=True)]
+            rows = [
+                {key: values[row] for key, values in draw.items()}
+                for row in range(len(results[name]))
+            ]
+            results[name] = [
+                op.array(np, x, row) for x, row in zip(results[name], rows, strict=True)
+            ]
     return results
 
 
@@ -73,7 +90,11 @@ def jpegs(count):
 
 
 def outputs(graph, count):
-    return {field.name: np.empty((count, *field.fixed_shape), field.dtype) for field in graph.spec_out if field.uniform}
+    return {
+        field.name: np.empty((count, *field.fixed_shape), field.dtype)
+        for field in graph.spec_out
+        if field.uniform
+    }
 
 
 @needs_core
@@ -82,7 +103,9 @@ def test_ops_that_fold_are_one_walk_over_the_batch():
 
     stages = ArrayRowExecutor(graph).describe()["stages"]
 
-    assert stages == "image: walk of Transpose RandomCrop RandomFlip Normalize; label: array of OneHot"
+    assert (
+        stages == "image: walk of Transpose RandomCrop RandomFlip Normalize; label: array of OneHot"
+    )
 
 
 @needs_core
@@ -135,15 +158,22 @@ def test_images_go_all_the_way_at_once(stages, varies):
 
 @needs_core
 def test_a_box_outside_of_its_image_is_an_error():
-    graph = compile_ops(Spec((varying(np.uint8, 3),)), [ops.RandomResizedCrop(20, 24), ops.Equalize()])
+    graph = compile_ops(
+        Spec((varying(np.uint8, 3),)), [ops.RandomResizedCrop(20, 24), ops.Equalize()]
+    )
     images = [np.zeros((40, 50, 3), np.uint8), np.zeros((9, 9, 3), np.uint8)]
-    draws = [{"start": np.int32([[1, 1], [1, 1]]), "shape": np.int32([[9, 9], [9, 9]])}, {"apply": np.int32([1, 1])}]
+    draws = [
+        {"start": np.int32([[1, 1], [1, 1]]), "shape": np.int32([[9, 9], [9, 9]])},
+        {"apply": np.int32([1, 1])},
+    ]
 
     with pytest.raises(SpecError, match="resize 9 x 9 pixels at 1, 1"):
         ArrayRowExecutor(graph).run({"image": images}, draws, {})
 
 
-@pytest.mark.parametrize("spec_and_ops", [(CIFAR, CIFAR_OPS), (Spec((FILES,)), JPEG_OPS)], ids=["cifar", "jpeg"])
+@pytest.mark.parametrize(
+    "spec_and_ops", [(CIFAR, CIFAR_OPS), (Spec((FILES,)), JPEG_OPS)], ids=["cifar", "jpeg"]
+)
 def test_a_whole_chain_equals_the_array_forms(spec_and_ops):
     graph = compile_ops(*spec_and_ops)
     fields = {"image": jpegs(9)} if graph.spec_in["image"].encoded else values_of(CIFAR, 9)
@@ -160,7 +190,9 @@ def test_a_whole_chain_equals_the_array_forms(spec_and_ops):
 @given(st.data())
 def test_any_chain_of_ops_equals_the_array_forms_and_dali(data):
     dtype = data.draw(st.sampled_from([np.uint8, np.float32]))
-    field = data.draw(st.sampled_from([uniform(dtype, 3, 20, 24), uniform(dtype, 20, 24, 1), varying(dtype, 3)]))
+    field = data.draw(
+        st.sampled_from([uniform(dtype, 3, 20, 24), uniform(dtype, 20, 24, 1), varying(dtype, 3)])
+    )
     graph = data.draw(chains(field))
     fields = values_of(graph.spec_in, 5)
     draws = drawn(graph, fields, [4, 0, 3, 9, 7])
@@ -171,17 +203,32 @@ def test_any_chain_of_ops_equals_the_array_forms_and_dali(data):
         expected = array_forms(graph, fields, draws)["image"]
         assert_identical(result, expected)
         if not any(isinstance(op, ops.Resize) for op in graph.ops):
-            assert_equal_but_for_tiny_halves(dali_form(graph, fields["image"], draws, "cpu"), expected)
+            assert_equal_but_for_tiny_halves(
+                dali_form(graph, fields["image"], draws, "cpu"), expected
+            )
 
 
 @st.composite
 def chains(draw, field):
     """Give a graph of ops that fit one another."""
-    crop = ops.RandomCrop(draw(st.integers(5, 20)), draw(st.integers(5, 20)), pad=draw(st.sampled_from([0, 0, 3])))
+    crop = ops.RandomCrop(
+        draw(st.integers(5, 20)), draw(st.integers(5, 20)), pad=draw(st.sampled_from([0, 0, 3]))
+    )
     cast = st.builds(ops.Cast, st.sampled_from(["float32", "float16", "int16", "uint8"]))
-    choices = [ops.RandomFlip(vertical=True), crop, ops.RandomCrop(4), ops.Normalize(100, (50,)), draw(cast)]
+    choices = [
+        ops.RandomFlip(vertical=True),
+        crop,
+        ops.RandomCrop(4),
+        ops.Normalize(100, (50,)),
+        draw(cast),
+    ]
     choices += [ops.Normalize(1, 2, dtype="float16"), ops.Transpose("CHW"), ops.Resize(20, 21)]
-    choices += [ops.CenterCrop(7, 6), ops.Pad(80, fill=3), ops.Pad(margin=(1, 0, 2, 3)), ops.Brightness(0.5, 1.5)]
+    choices += [
+        ops.CenterCrop(7, 6),
+        ops.Pad(80, fill=3),
+        ops.Pad(margin=(1, 0, 2, 3)),
+        ops.Brightness(0.5, 1.5),
+    ]
     chain = [ops.Transpose("HWC")] if field.shape[0] == 3 else []
     for op in draw(st.lists(st.sampled_from(choices), max_size=5)):
         try:
@@ -192,7 +239,9 @@ def chains(draw, field):
     return compile_ops(Spec((field,)), chain)
 
 
-@pytest.mark.parametrize("spec_and_ops", [(CIFAR, CIFAR_OPS), (Spec((FILES,)), JPEG_OPS)], ids=["cifar", "jpeg"])
+@pytest.mark.parametrize(
+    "spec_and_ops", [(CIFAR, CIFAR_OPS), (Spec((FILES,)), JPEG_OPS)], ids=["cifar", "jpeg"]
+)
 def test_parts_in_many_threads_fill_the_rows_of_one_batch(spec_and_ops):
     graph, count = compile_ops(*spec_and_ops), 24
     fields = {"image": jpegs(count)} if graph.spec_in["image"].encoded else values_of(CIFAR, count)
@@ -201,7 +250,11 @@ def test_parts_in_many_threads_fill_the_rows_of_one_batch(spec_and_ops):
     def do(begin):
         rows = slice(begin, begin + 3)
         part = {name: values[rows] for name, values in fields.items()}
-        executor.run(part, drawn(graph, part, range(begin, begin + 3)), {name: out[name][rows] for name in out})
+        executor.run(
+            part,
+            drawn(graph, part, range(begin, begin + 3)),
+            {name: out[name][rows] for name in out},
+        )
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(do, range(0, count, 3)))
@@ -232,12 +285,18 @@ def test_memory_that_is_not_in_c_order_is_filled_all_the_same():
 
 
 @needs_core
-@pytest.mark.parametrize("spec_and_ops", [(CIFAR, CIFAR_OPS[:4]), (Spec((FILES,)), JPEG_OPS)], ids=["cifar", "jpeg"])
+@pytest.mark.parametrize(
+    "spec_and_ops", [(CIFAR, CIFAR_OPS[:4]), (Spec((FILES,)), JPEG_OPS)], ids=["cifar", "jpeg"]
+)
 def test_after_the_first_batch_nothing_large_is_allocated(spec_and_ops):
     graph = compile_ops(*spec_and_ops)
     files = Ragged.of(jpegs(16)[:3] * 8, np.dtype(np.uint8))
     fields = {"image": files} if graph.spec_in["image"].encoded else values_of(CIFAR, 24)
-    executor, out, draws = ArrayRowExecutor(graph), outputs(graph, 24), drawn(graph, fields, range(24))
+    executor, out, draws = (
+        ArrayRowExecutor(graph),
+        outputs(graph, 24),
+        drawn(graph, fields, range(24)),
+    )
     executor.run(fields, draws, out)
 
     tracemalloc.start()
@@ -298,9 +357,13 @@ def test_a_damaged_image_is_named_by_its_row_and_the_next_batch_is_right():
 
 def test_no_rows_make_no_rows():
     for graph in (compile_ops(CIFAR, CIFAR_OPS), compile_ops(Spec((FILES,)), JPEG_OPS)):
-        fields = {field.name: [] if field.encoded else numbers(field, 1)[:0] for field in graph.spec_in}
+        fields = {
+            field.name: [] if field.encoded else numbers(field, 1)[:0] for field in graph.spec_in
+        }
 
-        results = ArrayRowExecutor(graph).run(fields, drawn(graph, fields, np.zeros(0, np.int64)), outputs(graph, 0))
+        results = ArrayRowExecutor(graph).run(
+            fields, drawn(graph, fields, np.zeros(0, np.int64)), outputs(graph, 0)
+        )
 
         assert all(len(values) == 0 for values in results.values())
 
@@ -324,7 +387,9 @@ def test_finish_without_a_start_is_an_error():
         executor.finish()
 
 
-@pytest.mark.parametrize("spec_and_ops", [(CIFAR, CIFAR_OPS), (Spec((FILES,)), JPEG_OPS)], ids=["cifar", "jpeg"])
+@pytest.mark.parametrize(
+    "spec_and_ops", [(CIFAR, CIFAR_OPS), (Spec((FILES,)), JPEG_OPS)], ids=["cifar", "jpeg"]
+)
 def test_a_chain_on_whole_batches_equals_the_array_forms(spec_and_ops):
     graph = compile_ops(*spec_and_ops)
     fields = {"image": jpegs(5)} if graph.spec_in["image"].encoded else values_of(CIFAR, 5)
@@ -339,7 +404,9 @@ def test_a_chain_on_whole_batches_equals_the_array_forms(spec_and_ops):
 
 
 def test_a_batch_with_values_that_an_op_cannot_take_raises_and_the_next_one_is_right():
-    graph = compile_ops(Spec((uniform(np.int16, name="label"),)), [ops.Cast("int32", on="label"), ops.OneHot(3)])
+    graph = compile_ops(
+        Spec((uniform(np.int16, name="label"),)), [ops.Cast("int32", on="label"), ops.OneHot(3)]
+    )
     executor = ArrayBatchExecutor(graph, device="cpu")
     for labels in ([0, 1], [2, 3], [1, 1]):
         executor.start({"label": np.array(labels, np.int16)}, [{}, {}])
@@ -370,7 +437,12 @@ class Negative(Op):
 
 def photographs(count):
     """Return a chain around a colour op, and images for it."""
-    chain = [ops.RandomCrop(200, 210), Negative(), ops.RandomFlip(), ops.Normalize((123.7, 116.3, 103.5), (58, 57, 59))]
+    chain = [
+        ops.RandomCrop(200, 210),
+        Negative(),
+        ops.RandomFlip(),
+        ops.Normalize((123.7, 116.3, 103.5), (58, 57, 59)),
+    ]
     graph = compile_ops(Spec((uniform(np.uint8, 220, 230, 3),)), chain)
     fields = values_of(graph.spec_in, count)
     return graph, fields, drawn(graph, fields, range(count))
@@ -405,7 +477,9 @@ def test_an_op_without_a_fast_form_is_run_while_its_images_are_in_the_cache(monk
     assert order == [(form, start) for start in starts for form in forms][: len(order)]
     assert len(order) == len(starts) * len(forms)
     assert starts == sorted(set(starts))
-    assert max(num_bytes for _, num_bytes, _ in Negative.calls) <= max(rows.TILE_BYTES, 200 * 210 * 3)
+    assert max(num_bytes for _, num_bytes, _ in Negative.calls) <= max(
+        rows.TILE_BYTES, 200 * 210 * 3
+    )
 
 
 @needs_core
@@ -419,7 +493,10 @@ def test_what_is_made_on_the_way_lies_in_the_same_memory_for_every_tile():
 
 
 def test_tiles_of_any_size_make_the_same(monkeypatch):
-    graph, count = compile_ops(CIFAR, [*CIFAR_OPS[:2], Negative(), *CIFAR_OPS[2:4], ops.Cast("float16")]), 23
+    graph, count = (
+        compile_ops(CIFAR, [*CIFAR_OPS[:2], Negative(), *CIFAR_OPS[2:4], ops.Cast("float16")]),
+        23,
+    )
     fields = values_of(graph.spec_in, count)
     draws = drawn(graph, fields, range(count))
     expected = array_forms(graph, fields, draws)["image"]
@@ -434,7 +511,9 @@ def test_the_row_of_an_error_is_counted_over_all_tiles(monkeypatch):
     monkeypatch.setattr(rows, "TILE_BYTES", 30)
 
     with pytest.raises(RowError, match="label 9") as caught:
-        ArrayRowExecutor(graph).run({"label": np.array([0, 1, 2, 1, 2, 0, 9, 9], np.int16)}, [{}], {})
+        ArrayRowExecutor(graph).run(
+            {"label": np.array([0, 1, 2, 1, 2, 0, 9, 9], np.int16)}, [{}], {}
+        )
 
     assert caught.value.row == 6
 
@@ -470,7 +549,9 @@ def test_a_ragged_field_may_be_given_as_a_list_and_may_have_no_rows():
     graph = compile_ops(Spec((RAGGED,)), [ops.Cast("float32")])
     executor = ArrayRowExecutor(graph)
 
-    result = executor.run({"x": [np.array([1, 2], np.int16), np.array([], np.int16)]}, [{}], {})["x"]
+    result = executor.run({"x": [np.array([1, 2], np.int16), np.array([], np.int16)]}, [{}], {})[
+        "x"
+    ]
     empty = executor.run({"x": Ragged.of([], np.dtype(np.int16))}, [{}], {})["x"]
 
     assert [row.tolist() for row in result] == [[1, 2], []]
@@ -539,8 +620,16 @@ def test_a_chain_on_cupy_equals_the_array_forms():
 
 def test_of_images_that_become_views_few_are_in_memory_and_fewer_of_large_ones():
     def count(num_bytes, **fields):
-        files = Ragged(np.zeros(32 * num_bytes, np.uint8), np.arange(33) * num_bytes)  # memory that nothing touches
+        files = Ragged(
+            np.zeros(32 * num_bytes, np.uint8), np.arange(33) * num_bytes
+        )  # memory that nothing touches
         return rows._copied_rows({"image": files, **fields}, 32)
 
-    assert [count(num_bytes) for num_bytes in (0, 100, 100_000, 250_000, 10_000_000)] == [16, 16, 16, 8, 4]
+    assert [count(num_bytes) for num_bytes in (0, 100, 100_000, 250_000, 10_000_000)] == [
+        16,
+        16,
+        16,
+        8,
+        4,
+    ]
     assert count(100_000, second=[np.zeros(10_000_000, np.uint8)] * 32) == 4

@@ -1,7 +1,9 @@
-"""What an audit sees: planted faults in images behind the examples of all ops, and what sound executors do.
+"""What an audit sees: planted faults in images behind the examples of all ops, and what sound
+executors do.
 
-A sound executor is the array forms with the differences that its kind has: nvJPEG's inverse transform behind Decode,
-half of all sums rounded to the other level behind a resize. They go through the ops behind them, as on a card.
+A sound executor is the array forms with the differences that its kind has: nvJPEG's inverse
+transform behind Decode, half of all sums rounded to the other level behind a resize. They go
+through the ops behind them, as on a card.
 """
 
 from __future__ import annotations
@@ -18,8 +20,8 @@ from PIL import Image
 import gpuload as gl
 from gpuload.executors import differences
 from gpuload.executors.differences import Oracle, axes_of, bounds_of, difference
+from gpuload.graph.graph import compile_ops
 from gpuload.ops.bounds import HALVES, STRETCHING
-from gpuload.ops.graph import compile_ops
 from gpuload.spec import Field, Spec
 from tests import gallery
 
@@ -28,10 +30,24 @@ HEAD = (gl.ops.Decode(), gl.ops.RandomResizedCrop(96, 128, scale=(0.3, 1)))
 END = (gl.ops.Normalize((123.7, 116.3, 103.5), (58.4, 57.1, 157.4)), gl.ops.Transpose("CHW"))
 LEFT_OUT = ("Copy", "CleanBoxes", "RandomIoUCrop")  # have other fields
 STRETCHING_CHAINS = STRETCHING | {"Python", "OneOf", "Sometimes", "Shuffle"}
-RESIZES = ("RandomResize", "RandomResizedCrop", "Resize", "ScaleJitter")  # behind that of all chains
-CLIPPING = ("Brightness", "Contrast", "Shuffle")  # many values are white, and are shifted by nothing
+RESIZES = (
+    "RandomResize",
+    "RandomResizedCrop",
+    "Resize",
+    "ScaleJitter",
+)  # behind that of all chains
+CLIPPING = (
+    "Brightness",
+    "Contrast",
+    "Shuffle",
+)  # many values are white, and are shifted by nothing
 NUM_EPOCHS = 3
-LANES = {"nvJPEG": "dali on gpu", "DALI, decode host": "dali on gpu", "array": "array on gpu", "core": "array on gpu"}
+LANES = {
+    "nvJPEG": "dali on gpu",
+    "DALI, decode host": "dali on gpu",
+    "array": "array on gpu",
+    "core": "array on gpu",
+}
 
 
 @functools.cache
@@ -58,14 +74,17 @@ def sound(lane, op, image, rng):
     if isinstance(op, gl.ops.Decode) and lane == "nvJPEG":
         noise = np.rint(rng.laplace(0, 1.5, image.shape))
         few = rng.random(image.shape) < 0.0005
-        numbers = numbers + np.where(few, rng.integers(-50, 50, image.shape), noise).astype(np.int16)
+        numbers = numbers + np.where(few, rng.integers(-50, 50, image.shape), noise).astype(
+            np.int16
+        )
     elif HALVES in op.bounds.values() and lane != "core":
         numbers = numbers + (rng.random(image.shape) < 0.5)
     return numbers.clip(0, 255).astype(np.uint8)
 
 
 def images_behind(graph, epoch, lane=None):
-    """Return the images of all records behind the ops: as they should be, or as a sound lane has them."""
+    """Return the images of all records behind the ops: as they should be, or as a sound lane has
+    them."""
     oracle, records = Oracle(graph, ["image"]), np.arange(len(files()))
     partners = [(records ^ number) - records for number in range(1, max(graph.group, 2))]
     draws = oracle.graph.draw(
@@ -75,7 +94,9 @@ def images_behind(graph, epoch, lane=None):
     rng, make = np.random.default_rng(epoch), differences._make
     with pytest.MonkeyPatch.context() as patch:
         if lane is not None:
-            patch.setattr(differences, "_make", lambda op, *words: sound(lane, op, make(op, *words), rng))
+            patch.setattr(
+                differences, "_make", lambda op, *words: sound(lane, op, make(op, *words), rng)
+            )
         return oracle.run({"image": files()}, draws)["image"]
 
 
@@ -84,9 +105,12 @@ def images_sizes(count):
 
 
 def chains():
-    """Return lists of ops by name: the examples of the gallery of ops, which take images of any size."""
+    """Return lists of ops by name: the examples of the gallery of ops, which take images of any
+    size."""
     lists = {"nothing": (), "ColorJitter 0.4": (gl.ops.ColorJitter(0.4, 0.4, 0.4, 0.1),)}
-    return lists | {name: gallery.program(name)[1] for name in gallery.names() if name not in LEFT_OUT}
+    return lists | {
+        name: gallery.program(name)[1] for name in gallery.names() if name not in LEFT_OUT
+    }
 
 
 def with_fault(fault, images, row, axes, levels, unit):
@@ -102,7 +126,10 @@ def with_fault(fault, images, row, axes, levels, unit):
         return None
     channels = np.moveaxis(image, place, 0)
     if fault == "channels swapped":
-        is_gray = min(np.abs(channels[0] - channels[2].astype(float)).mean() for image in images) < 16 * unit
+        is_gray = (
+            min(np.abs(channels[0] - channels[2].astype(float)).mean() for image in images)
+            < 16 * unit
+        )
         return None if is_gray else np.flip(image, axis=place)
     result = channels.astype(np.float64)
     result[1] += levels * unit
@@ -146,7 +173,9 @@ def audit(lane, name, end):
             planted = with_fault(fault, expected, row, axes, least_shift(lane, name), unit)
             with np.errstate(all="ignore"):
                 if planted is not None and not difference(planted, expected[row], bound, axes):
-                    wrong.append(f"{name} in {lane}: {fault} of image {row}, epoch {epoch}, is not seen")
+                    wrong.append(
+                        f"{name} in {lane}: {fault} of image {row}, epoch {epoch}, is not seen"
+                    )
     return wrong
 
 

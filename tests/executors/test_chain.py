@@ -1,4 +1,5 @@
-"""An op needs its array form alone: where it has none in DALI, the graph is cut before it and goes on in array code."""
+"""An op needs its array form alone: where it has none in DALI, the graph is cut before it and goes
+on in array code."""
 
 from __future__ import annotations
 
@@ -17,8 +18,8 @@ from gpuload.errors import SpecError
 from gpuload.executors import choose
 from gpuload.executors.array import ArrayRowExecutor
 from gpuload.executors.choose import ExecutorRequest
+from gpuload.graph.graph import compile_ops, image_sizes
 from gpuload.ops.base import Draw, Op, RowError
-from gpuload.ops.graph import compile_ops, image_sizes
 from gpuload.ragged import Ragged
 from gpuload.spec import Field, Spec
 from gpuload.testing.ops import assert_identical
@@ -33,7 +34,8 @@ COUNT = 7
 
 @dataclass(frozen=True)
 class Invert(Op):
-    """Turn dark into bright, and refuse an image whose first pixel is black; there is no form in DALI."""
+    """Turn dark into bright, and refuse an image whose first pixel is black; there is no form in
+    DALI."""
 
     checks: ClassVar[bool] = True
 
@@ -64,7 +66,10 @@ class Corner(Op):
         return {"start": (size - (4, 5)).astype(np.int32)}
 
     def region(self, draw: Draw, size: Any) -> Draw:
-        return {"start": draw["start"], "shape": np.full_like(draw["start"], 1) * np.array([4, 5], np.int32)}
+        return {
+            "start": draw["start"],
+            "shape": np.full_like(draw["start"], 1) * np.array([4, 5], np.int32),
+        }
 
     def within(self, draw: Draw, region: Draw) -> Draw:
         return {"start": draw["start"] - region["start"]}
@@ -84,7 +89,10 @@ def batch(graph, files):
     """Return fields and draws of a batch."""
     fields = {"image": Ragged.of(files, np.dtype(np.uint8)), "label": np.arange(len(files)) % 3}
     fields = {name: values for name, values in fields.items() if name in graph.touched}
-    sizes = {name: image_sizes(graph.spec_in[name], values, len(files)) for name, values in fields.items()}
+    sizes = {
+        name: image_sizes(graph.spec_in[name], values, len(files))
+        for name, values in fields.items()
+    }
     return fields, graph.draw(seed=1, epoch=0, records=np.arange(len(files)), sizes=sizes)
 
 
@@ -99,7 +107,9 @@ BLACK = jpeg(np.zeros((35, 40, 3), np.uint8))
 
 
 def test_images_are_those_of_the_array_executor():
-    graph, executor = executor_of(ops.Decode(), ops.CenterCrop(8, 9), Invert(), ops.RandomFlip(), ops.OneHot(3))
+    graph, executor = executor_of(
+        ops.Decode(), ops.CenterCrop(8, 9), Invert(), ops.RandomFlip(), ops.OneHot(3)
+    )
     batches = [batch(graph, files) for files in (SOUND, SOUND[::-1], SOUND[2:4])]
     for fields, draws in batches:
         executor.start(fields, draws)
@@ -118,7 +128,9 @@ def test_the_images_of_many_sizes_go_on_as_a_list():
     fields, draws = batch(graph, SOUND)
     executor.start(fields, draws)
 
-    assert_identical(executor.finish()["image"], ArrayRowExecutor(graph).run(fields, draws, {})["image"])
+    assert_identical(
+        executor.finish()["image"], ArrayRowExecutor(graph).run(fields, draws, {})["image"]
+    )
 
 
 def test_a_region_that_an_op_behind_the_cut_asks_for_is_decoded_alone():
@@ -127,11 +139,14 @@ def test_a_region_that_an_op_behind_the_cut_asks_for_is_decoded_alone():
     executor.start(fields, draws)
 
     assert "start" in draws[0]
-    assert_identical(executor.finish()["image"], ArrayRowExecutor(graph).run(fields, draws, {})["image"])
+    assert_identical(
+        executor.finish()["image"], ArrayRowExecutor(graph).run(fields, draws, {})["image"]
+    )
 
 
 @pytest.mark.parametrize(
-    ("row", "damage", "reason"), [(3, SOUND[3][:60], "cannot be decoded"), (5, BLACK, "first pixel")]
+    ("row", "damage", "reason"),
+    [(3, SOUND[3][:60], "cannot be decoded"), (5, BLACK, "first pixel")],
 )
 def test_a_row_that_cannot_be_used_is_named_and_the_next_batch_is_right(row, damage, reason):
     graph, executor = executor_of(ops.Decode(), ops.CenterCrop(8, 9), Invert(), spec=(FILES,))
@@ -144,7 +159,9 @@ def test_a_row_that_cannot_be_used_is_named_and_the_next_batch_is_right(row, dam
         executor.finish()
 
     assert caught.value.row == row
-    assert_identical(executor.finish()["image"], ArrayRowExecutor(graph).run(fields, draws, {})["image"])
+    assert_identical(
+        executor.finish()["image"], ArrayRowExecutor(graph).run(fields, draws, {})["image"]
+    )
     refused = executor.row_error(damaged, draws, row)
     assert refused is not None
     assert reason in str(refused)
@@ -153,7 +170,9 @@ def test_a_row_that_cannot_be_used_is_named_and_the_next_batch_is_right(row, dam
 
 def beside_dali(*more):
     """Return a graph and a chain in which DALI has no part in the labels."""
-    graph = compile_ops(Spec((FILES, LABEL)), [ops.Decode(), ops.CenterCrop(8, 9), ops.OneHot(3), *more])
+    graph = compile_ops(
+        Spec((FILES, LABEL)), [ops.Decode(), ops.CenterCrop(8, 9), ops.OneHot(3), *more]
+    )
     return graph, chain.Chain(graph, (0, 1), device="cpu", batch_size=COUNT, num_threads=1)
 
 
@@ -166,7 +185,10 @@ def test_fields_that_dali_has_no_part_in_are_made_beside_it():
 
     assert_identical(actual["image"], expected["image"])
     assert_identical(actual["label"], expected["label"])
-    assert "; beside it label: array of OneHot; behind it image: array of Invert" in executor.describe()["cut"]
+    assert (
+        "; beside it label: array of OneHot; behind it image: array of Invert"
+        in executor.describe()["cut"]
+    )
 
 
 @pytest.mark.parametrize("fault", ["label", "image", "both"])
@@ -233,7 +255,9 @@ def test_dali_runs_what_it_can_up_to_the_first_op_that_it_cannot(chain_of_ops, o
 
 def test_an_op_of_dali_behind_one_that_dali_has_not_is_refused_by_name():
     with pytest.raises(SpecError, match="gaussian_blur") as caught:
-        choose.choose(compile_ops(Spec((FILES,)), [ops.Decode(), Invert(), ops.Dali("gaussian_blur")]), "cpu")
+        choose.choose(
+            compile_ops(Spec((FILES,)), [ops.Decode(), Invert(), ops.Dali("gaussian_blur")]), "cpu"
+        )
 
     assert "Invert(on=None) has no lower()" in caught.value.cause
 
@@ -251,9 +275,14 @@ def test_a_loader_shows_where_it_is_cut_and_has_the_batches_of_the_array_executo
 
     def loader(executor):
         source = gl.images(tmp_path, labels=None)
-        return gl.Loader(source, 3, ops=chain_of_ops, shuffle=True, seed=2, device="cpu", executor=executor)
+        return gl.Loader(
+            source, 3, ops=chain_of_ops, shuffle=True, seed=2, device="cpu", executor=executor
+        )
 
     with loader("dali") as by_dali, loader("array") as by_arrays:
-        assert "cut:       DALI runs Decode RandomCrop; behind it image: array of Invert" in by_dali.describe()
+        assert (
+            "cut:       DALI runs Decode RandomCrop; behind it image: array of Invert"
+            in by_dali.describe()
+        )
         for batch, expected in zip(by_dali, by_arrays, strict=True):
             assert_identical(batch["image"], expected["image"])

@@ -11,16 +11,20 @@ from gpuload import ops
 from gpuload.errors import DeviceError, MissingPackageError, SpecError
 from gpuload.executors import choose, trials
 from gpuload.executors.choose import ExecutorRequest
-from gpuload.ops.graph import compile_ops
+from gpuload.graph.graph import compile_ops
 from gpuload.spec import Field, Spec
 from gpuload.testing.ops import uniform
 
-IMAGES = compile_ops(Spec((Field("image", np.dtype(np.uint8), (None,), encoded=True),)), [ops.Decode()])
+IMAGES = compile_ops(
+    Spec((Field("image", np.dtype(np.uint8), (None,), encoded=True),)), [ops.Decode()]
+)
 ROWS = compile_ops(Spec((uniform(np.uint8, 8, 8, 3),)), [ops.RandomFlip()])
 PYTHON = compile_ops(Spec((uniform(np.uint8, 8, 8, 3),)), [ops.Python(np.flipud)])
 DALI = compile_ops(Spec((uniform(np.uint8, 8, 8, 3),)), [ops.Dali("gaussian_blur", sigma=1.5)])
 BOTH = compile_ops(PYTHON.spec_in, [*PYTHON.ops, *DALI.ops])
-DECODED_IN_PYTHON = compile_ops(IMAGES.spec_in, [ops.Decode(), ops.Python(np.flipud, out={"dtype": "uint8"})])
+DECODED_IN_PYTHON = compile_ops(
+    IMAGES.spec_in, [ops.Decode(), ops.Python(np.flipud, out={"dtype": "uint8"})]
+)
 NOTHING = compile_ops(Spec((uniform(np.uint8, 8, 8, 3),)), [])
 
 
@@ -66,7 +70,9 @@ def nothing_installed(monkeypatch):
         (DECODED_IN_PYTHON, "cpu", "auto", "gl.ops.Decode on the host needs the package 'pillow'"),
     ],
 )
-def test_what_is_not_installed_is_told_by_the_op_that_needs_it(graph, device, wanted, text, monkeypatch):
+def test_what_is_not_installed_is_told_by_the_op_that_needs_it(
+    graph, device, wanted, text, monkeypatch
+):
     nothing_installed(monkeypatch)
 
     with pytest.raises(MissingPackageError) as caught:
@@ -102,7 +108,9 @@ def test_a_function_runs_on_the_host_whatever_runs_the_ops_behind_it(device):
     choice = choose.choose(graph, device, ExecutorRequest("array"))
 
     assert choice.executor == "array"
-    assert choose.split_ops(graph, choice, device) == (((0, 1, 2), ()) if device == "cpu" else ((0, 1), (2,)))
+    assert choose.split_ops(graph, choice, device) == (
+        ((0, 1, 2), ()) if device == "cpu" else ((0, 1), (2,))
+    )
 
 
 @pytest.mark.parametrize("device", ["cpu", "gpu:0"])
@@ -137,14 +145,18 @@ def test_an_unknown_place_is_refused():
     assert caught.value.remedy == "use one of ('auto', 'host', 'device')"
 
 
-SIZED = compile_ops(IMAGES.spec_in, [ops.Decode(), ops.RandomResizedCrop(8, 8), ops.RandomFlip(), ops.Normalize(9, 3)])
+SIZED = compile_ops(
+    IMAGES.spec_in,
+    [ops.Decode(), ops.RandomResizedCrop(8, 8), ops.RandomFlip(), ops.Normalize(9, 3)],
+)
 LATE_DALI = compile_ops(IMAGES.spec_in, [*SIZED.ops[:3], ops.Dali("gaussian_blur", sigma=1.5)])
 
 
 @pytest.mark.parametrize(
     ("device", "executor", "decode", "graph", "expected"),
     [
-        # device, executor=, decode=: the executor, where images are decoded, and the places of the ops on the host
+        # device, executor=, decode=: the executor, where images are decoded, and the places of the
+        # ops on the host
         ("cpu", "auto", "auto", SIZED, ("array", "host", 4)),
         ("cpu", "auto", "host", SIZED, ("array", "host", 4)),
         ("cpu", "array", "host", SIZED, ("array", "host", 4)),
@@ -173,7 +185,9 @@ LATE_DALI = compile_ops(IMAGES.spec_in, [*SIZED.ops[:3], ops.Dali("gaussian_blur
         ("gpu:0", "array", "device", ROWS, ("array", "", 0)),
     ],
 )
-def test_each_combination_is_right_or_refused(device, executor, decode, graph, expected, monkeypatch):
+def test_each_combination_is_right_or_refused(
+    device, executor, decode, graph, expected, monkeypatch
+):
     monkeypatch.setattr(choose, "_has_dali", lambda: True)
     monkeypatch.setattr(choose, "codec", lambda: "nvimgcodec")
     request = ExecutorRequest(executor, decode)
@@ -196,11 +210,16 @@ def test_each_combination_is_right_or_refused(device, executor, decode, graph, e
     ("chain", "remedy"),
     [
         ([ops.Cast("bfloat16")], "leave the op out, and cast in the training step"),
-        ([ops.Dali("flip"), ops.Python(np.flipud, out={"dtype": "uint8"})], "put Python before Dali"),
+        (
+            [ops.Dali("flip"), ops.Python(np.flipud, out={"dtype": "uint8"})],
+            "put Python before Dali",
+        ),
     ],
     ids=["a dtype", "a function behind DALI"],
 )
-def test_no_place_to_decode_is_the_remedy_for_an_op_that_no_place_helps(chain, remedy, decode, monkeypatch):
+def test_no_place_to_decode_is_the_remedy_for_an_op_that_no_place_helps(
+    chain, remedy, decode, monkeypatch
+):
     monkeypatch.setattr(choose, "_has_dali", lambda: True)
     graph = compile_ops(IMAGES.spec_in, [*SIZED.ops[:2], *chain])
 
@@ -214,14 +233,20 @@ def test_dali_behind_the_host_is_refused_by_the_op_that_leaves_it_nothing(monkey
     monkeypatch.setattr(choose, "_has_dali", lambda: True)
     graph = compile_ops(IMAGES.spec_in, [*SIZED.ops[:3], ops.ColorJitter(0.4), ops.Normalize(9, 3)])
 
-    with pytest.raises(SpecError, match=r"executor='dali' for ColorJitter[\s\S]*Normalize") as caught:
+    with pytest.raises(
+        SpecError, match=r"executor='dali' for ColorJitter[\s\S]*Normalize"
+    ) as caught:
         choose.choose(graph, "gpu:0", ExecutorRequest("dali", "host"))
 
     assert caught.value.cause.startswith("ColorJitter(")
-    assert choose.choose(graph, "gpu:0", ExecutorRequest(decode="host")).executor == "array"  # as its remedy says
+    assert (
+        choose.choose(graph, "gpu:0", ExecutorRequest(decode="host")).executor == "array"
+    )  # as its remedy says
 
 
-@pytest.mark.parametrize(("num_cores", "endings", "place"), [(2, "", "device"), (16, "", "host"), (2, ".png", "host")])
+@pytest.mark.parametrize(
+    ("num_cores", "endings", "place"), [(2, "", "device"), (16, "", "host"), (2, ".png", "host")]
+)
 def test_auto_on_a_gpu_decodes_by_the_rule_and_says_why(num_cores, endings, place, monkeypatch):
     monkeypatch.setattr(choose, "_has_dali", lambda: True)
     monkeypatch.setattr(choose, "codec", lambda: "nvimgcodec")
@@ -245,7 +270,11 @@ def test_without_dali_auto_on_a_gpu_decodes_on_the_host(monkeypatch):
 
 def test_a_decoder_of_the_gpu_that_doctor_found_bad_is_left(monkeypatch):
     failure = trials.Failure("dali", "gpu", "JPEG", False, "other pixels")
-    monkeypatch.setattr(trials, "load", lambda name, device: (failure,) if (name, device) == ("dali", "gpu:0") else ())
+    monkeypatch.setattr(
+        trials,
+        "load",
+        lambda name, device: (failure,) if (name, device) == ("dali", "gpu:0") else (),
+    )
     monkeypatch.setattr(choose, "_has_dali", lambda: True)
     monkeypatch.setattr(choose, "codec", lambda: "nvimgcodec")
 
@@ -261,6 +290,9 @@ def test_what_kind_an_executor_is_is_known_before_it_is_made(name):
 
     executor = choose.make(name, ROWS, device="cpu", batch_size=4, num_threads=1)
 
-    assert (executor.name, executor.kind) == (name, "rows" if choose.runs_on_rows(name, "cpu") else "batches")
+    assert (executor.name, executor.kind) == (
+        name,
+        "rows" if choose.runs_on_rows(name, "cpu") else "batches",
+    )
     executor.close()
     assert not choose.runs_on_rows(name, "gpu:0")

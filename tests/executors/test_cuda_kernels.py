@@ -1,4 +1,5 @@
-"""Kernels of CUDA make the numbers of the array form bit for bit: walks, and resizing batches of different sizes."""
+"""Kernels of CUDA make the numbers of the array form bit for bit: walks, and resizing batches of
+different sizes."""
 
 from __future__ import annotations
 
@@ -11,11 +12,11 @@ from gpuload import ops
 from gpuload.errors import RowError, SpecError
 from gpuload.executors.array import ArrayBatchExecutor
 from gpuload.executors.checks import Checks
-from gpuload.ops import cuda, walk
-from gpuload.ops.graph import compile_ops, image_sizes
-from gpuload.ops.levels import CheckLevels
-from gpuload.ops.pixels import move
-from gpuload.ops.resampling import resize_batch
+from gpuload.graph.graph import compile_ops, image_sizes
+from gpuload.graph.levels import CheckLevels
+from gpuload.kernels import cuda, walk
+from gpuload.kernels.pixels import move
+from gpuload.kernels.resampling import resize_batch
 from gpuload.ragged import Ragged
 from gpuload.spec import Field, Spec
 from gpuload.testing.ops import array_form, assert_identical, numbers, uniform, varying
@@ -81,9 +82,14 @@ def test_a_chain_of_ops_makes_the_numbers_of_its_array_forms(chain, count):
 def test_walks_and_resizing_are_named_where_the_executor_describes_itself():
     field, chained = CHAINS["resized on the way"]
 
-    stages = ArrayBatchExecutor(compile_ops(Spec((field,)), chained), device="gpu:0").describe()["stages"]
+    stages = ArrayBatchExecutor(compile_ops(Spec((field,)), chained), device="gpu:0").describe()[
+        "stages"
+    ]
 
-    assert stages == "image: array of RandomResizedCrop; image: one kernel of RandomFlip Normalize Transpose"
+    assert (
+        stages
+        == "image: array of RandomResizedCrop; image: one kernel of RandomFlip Normalize Transpose"
+    )
 
 
 def test_a_batch_of_no_images_has_the_shape_of_others():
@@ -99,8 +105,12 @@ def test_a_batch_of_no_images_has_the_shape_of_others():
 def test_pixels_that_are_not_numbers_and_infinite_ones_stay_what_they_are():
     images = np.array([np.nan, np.inf, -np.inf, -0.0, 3e38, 1.5], np.float32).reshape(1, 2, 3, 1)
     field = uniform(np.float32, 2, 3, 1)
-    graph = compile_ops(Spec((field,)), (ops.RandomFlip(p=1), ops.Normalize(0, 1e-3, dtype="float16")))
-    draws = graph.draw(seed=0, epoch=0, records=np.arange(1), sizes={"image": np.array([[2, 3]], np.int32)})
+    graph = compile_ops(
+        Spec((field,)), (ops.RandomFlip(p=1), ops.Normalize(0, 1e-3, dtype="float16"))
+    )
+    draws = graph.draw(
+        seed=0, epoch=0, records=np.arange(1), sizes={"image": np.array([[2, 3]], np.int32)}
+    )
 
     result = on_gpu(graph, field, images, draws).get()
 
@@ -114,7 +124,11 @@ def on_gpu(graph, field, values, draws):
     if isinstance(values, Ragged):
         on_device = values.with_payload(cupy.asarray(values.flat))
     else:
-        on_device = [cupy.asarray(value) for value in values] if isinstance(values, list) else cupy.asarray(values)
+        on_device = (
+            [cupy.asarray(value) for value in values]
+            if isinstance(values, list)
+            else cupy.asarray(values)
+        )
     executor.start({field.name: on_device}, draws)
     return executor.finish()[field.name]
 
@@ -133,9 +147,14 @@ def test_images_with_levels_beyond_black_or_white_are_found(dtype):
 
     assert LEVELS.check(np, images).tolist() == [False, True, True, True, True, False, False]
     assert LEVELS.check(cupy, on_gpu).tolist() == LEVELS.check(np, images).tolist()
-    assert LEVELS.check(cupy, on_gpu.transpose(0, 3, 1, 2)).tolist() == LEVELS.check(np, images).tolist()
+    assert (
+        LEVELS.check(cupy, on_gpu.transpose(0, 3, 1, 2)).tolist()
+        == LEVELS.check(np, images).tolist()
+    )
     assert LEVELS.check(cupy, on_gpu[..., 0]).tolist() == LEVELS.check(np, images[..., 0]).tolist()
-    assert LEVELS.check(cupy, of_many_sizes).tolist() == [LEVELS.check(np, x.get()[None])[0] for x in of_many_sizes]
+    assert LEVELS.check(cupy, of_many_sizes).tolist() == [
+        LEVELS.check(np, x.get()[None])[0] for x in of_many_sizes
+    ]
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.int32, np.int64, np.uint64])
@@ -182,7 +201,9 @@ def test_an_image_of_more_numbers_than_a_kernel_counts_is_refused_before_memory_
     with pytest.raises(SpecError, match="an image of 4900000000 numbers on a GPU"):
         walk.walk_on_device(cupy, walk.begin(field, 1), image)
     with pytest.raises(SpecError, match="4900000000 numbers"):
-        resize_batch(cupy, pixel, np.array([[0, 0, 1, 1]]), np.array([[HUGE, HUGE]]), "linear", True)
+        resize_batch(
+            cupy, pixel, np.array([[0, 0, 1, 1]]), np.array([[HUGE, HUGE]]), "linear", True
+        )
     with pytest.raises(SpecError, match="4900000000 numbers"):
         move(cupy, pixel, size=np.array([[HUGE, HUGE]]))
     with pytest.raises(SpecError, match="take a batch_size of at most 255"):
@@ -191,8 +212,9 @@ def test_an_image_of_more_numbers_than_a_kernel_counts_is_refused_before_memory_
     assert cuda.blocks((1 << 32) - 1, 1) == 1 << 24
 
 
-# Height, width and channels; the window; whether it may reach outside. A thread makes 16 bytes: of rows of 16 numbers,
-# of rows that end in the midst of them, of images that begin there, and of images smaller than they are.
+# Height, width and channels; the window; whether it may reach outside. A thread makes 16 bytes: of
+# rows of 16 numbers, of rows that end in the midst of them, of images that begin there, and of
+# images smaller than they are.
 WALKS = {
     "rows of whole strips": ((24, 64, 3), (16, 32), 0),
     "rows that end in a strip": ((24, 45, 3), (20, 37), 0),
@@ -209,7 +231,10 @@ WALKS = {
     ("form", "before", "after"),
     [
         *((form, "u1", "f4") for form in WALKS),
-        *(("rows that end in a strip", *dtypes) for dtypes in (("u1", "u1"), ("u1", "f2"), ("f4", "f4"), ("f4", "f2"))),
+        *(
+            ("rows that end in a strip", *dtypes)
+            for dtypes in (("u1", "u1"), ("u1", "f2"), ("f4", "f4"), ("f4", "f2"))
+        ),
     ],
 )
 def test_a_walk_makes_the_numbers_of_the_core_wherever_its_strips_begin(form, before, after, axes):
@@ -237,11 +262,15 @@ def test_a_walk_makes_the_numbers_of_the_core_wherever_its_strips_begin(form, be
         np.testing.assert_array_equal(result.get().view(np.uint8), expected.view(np.uint8))
 
 
-@pytest.mark.parametrize("length", [1, 2, 3, 5, 7, 10, 224, 641, 65535, 65537, (1 << 20) - 1, (1 << 30) + 1])
+@pytest.mark.parametrize(
+    "length", [1, 2, 3, 5, 7, 10, 224, 641, 65535, 65537, (1 << 20) - 1, (1 << 30) + 1]
+)
 def test_a_division_by_multiplication_is_exact(length):
     factor, shift = (int(number) for number in cuda.divisor(length))
     edges = np.arange(1, 1000, dtype=np.uint64) * np.uint64(length)
-    numbers = np.concatenate([edges, edges - np.uint64(1), np.uint64((1 << 31) - 1) - np.arange(1000, dtype=np.uint64)])
+    numbers = np.concatenate(
+        [edges, edges - np.uint64(1), np.uint64((1 << 31) - 1) - np.arange(1000, dtype=np.uint64)]
+    )
     numbers = numbers[numbers < 1 << 31]
 
     assert factor < 1 << 32
@@ -249,9 +278,15 @@ def test_a_division_by_multiplication_is_exact(length):
 
 
 EDITED = {
-    "chains, then a policy, or the other way round": ops.Shuffle([ops.AugMix(10), ops.RandAugment(2, 20)]),
-    "chains that do nothing, and no edits at all": ops.Sometimes(0.6, [ops.AugMix(1, 1, 1), ops.Sharpness(0.5, 1.5)]),
-    "tiles beside levels": ops.OneOf([ops.CLAHE(p=1.0), ops.Equalize(p=1.0), ops.ColorJitter(0.4, 0.4, 0.4, 0.1)]),
+    "chains, then a policy, or the other way round": ops.Shuffle(
+        [ops.AugMix(10), ops.RandAugment(2, 20)]
+    ),
+    "chains that do nothing, and no edits at all": ops.Sometimes(
+        0.6, [ops.AugMix(1, 1, 1), ops.Sharpness(0.5, 1.5)]
+    ),
+    "tiles beside levels": ops.OneOf(
+        [ops.CLAHE(p=1.0), ops.Equalize(p=1.0), ops.ColorJitter(0.4, 0.4, 0.4, 0.1)]
+    ),
 }
 
 
@@ -259,11 +294,20 @@ EDITED = {
 @pytest.mark.parametrize("name", EDITED)
 def test_edits_make_the_numbers_of_the_core_where_levels_are_counted_by_several_blocks(name, form):
     op, random, count, xp = EDITED[name].of("image"), np.random.default_rng(2), 12, devices.cupy()
-    sizes = [(130, 140)] * count if form == "one size" else [(100 + 9 * i, 150 - 7 * i) for i in range(count)]
-    images = [random.integers(i, 256 - 9 * i, (*size, 3)).astype(np.uint8) for i, size in enumerate(sizes)]
+    sizes = (
+        [(130, 140)] * count
+        if form == "one size"
+        else [(100 + 9 * i, 150 - 7 * i) for i in range(count)]
+    )
+    images = [
+        random.integers(i, 256 - 9 * i, (*size, 3)).astype(np.uint8) for i, size in enumerate(sizes)
+    ]
     u = random.random((count, op.num_uniforms))
     draw = op.draw(u, np.array(sizes, np.int32))
-    expected = [op.array(np, image, {key: rows[i] for key, rows in draw.items()}) for i, image in enumerate(images)]
+    expected = [
+        op.array(np, image, {key: rows[i] for key, rows in draw.items()})
+        for i, image in enumerate(images)
+    ]
 
     on_device = [xp.asarray(image) for image in images]
     result = op.array_batch(xp, xp.stack(on_device) if form == "one size" else on_device, draw)
@@ -274,7 +318,9 @@ def test_edits_make_the_numbers_of_the_core_where_levels_are_counted_by_several_
 
 def test_a_list_of_images_that_lie_in_one_memory_says_where_each_lies():
     xp = devices.cupy()
-    images = ops.Cast("float32").array_batch(xp, [xp.zeros((3 + i, 4, 2), np.uint8) for i in range(3)], {})
+    images = ops.Cast("float32").array_batch(
+        xp, [xp.zeros((3 + i, 4, 2), np.uint8) for i in range(3)], {}
+    )
 
     assert isinstance(images, devices.Views)
     np.testing.assert_array_equal(images.table, walk.tabulate(list(images)))

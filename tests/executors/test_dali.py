@@ -20,16 +20,22 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from gpuload import device as devices
-from gpuload.errors import ClosedError, DeviceError, MissingPackageError, SpecError, UnknownFieldError
+from gpuload.errors import (
+    ClosedError,
+    DeviceError,
+    MissingPackageError,
+    SpecError,
+    UnknownFieldError,
+)
 from gpuload.executors.dali import DaliExecutor
 from gpuload.executors.dali.executor import load
 from gpuload.executors.dali.program import DALI_DTYPES
+from gpuload.graph.graph import Graph, compile_ops
 from gpuload.ops.base import Draw, Op, RowError, Sizes
-from gpuload.ops.decode import Decode
-from gpuload.ops.flip import RandomFlip
-from gpuload.ops.graph import Graph, compile_ops
-from gpuload.ops.normalize import Normalize
-from gpuload.ops.resize import RandomResizedCrop
+from gpuload.ops.crop.resize import RandomResizedCrop
+from gpuload.ops.geometry.flip import RandomFlip
+from gpuload.ops.value.decode import Decode
+from gpuload.ops.value.normalize import Normalize
 from gpuload.ragged import Ragged
 from gpuload.spec import Field, Spec
 from tests import forkserver
@@ -57,7 +63,9 @@ class Window(Op):
         top, left = draw["start"]
         return x[top : top + self.side, left : left + self.side]
 
-    def lower(self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str) -> Any:
+    def lower(
+        self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str
+    ) -> Any:
         return dali.fn.slice(x, start=draw["start"], shape=[self.side, self.side], axes=[0, 1])
 
 
@@ -76,7 +84,9 @@ class Scale(Op):
     def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         return x.astype(np.float32) * draw["factor"]
 
-    def lower(self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str) -> Any:
+    def lower(
+        self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str
+    ) -> Any:
         return dali.fn.cast(x, dtype=dali.types.FLOAT) * draw["factor"]
 
 
@@ -98,7 +108,9 @@ class Same(Op):
     def complaint(self, value: Any) -> RowError:
         return RowError(0, f"it is negative: {value}")
 
-    def lower(self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str) -> Any:
+    def lower(
+        self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str
+    ) -> Any:
         return x
 
 
@@ -110,7 +122,9 @@ def photograph(number: int) -> NDArray[np.uint8]:
     """A smooth image with some texture, of a size of its own."""
     height, width = 60 + number % 7 * 5, 80 + number % 5 * 3
     y, x = np.mgrid[:height, :width]
-    waves = [np.sin(x / (3 + number % 4 + c)) * 60 + np.cos(y / (5 + c)) * 50 + 128 for c in range(3)]
+    waves = [
+        np.sin(x / (3 + number % 4 + c)) * 60 + np.cos(y / (5 + c)) * 50 + 128 for c in range(3)
+    ]
     return np.stack(waves, axis=2).astype(np.uint8)
 
 
@@ -154,7 +168,9 @@ def epoch(graph: Graph, batch_size: int, num_threads: int) -> Any:
     """The images of all records, in batches of a size, the last one shorter."""
     executor = DaliExecutor(graph, batch_size=batch_size, num_threads=num_threads)
     starts = range(0, NUM_IMAGES, batch_size)
-    parts = [images(executor, range(start, min(start + batch_size, NUM_IMAGES))) for start in starts]
+    parts = [
+        images(executor, range(start, min(start + batch_size, NUM_IMAGES))) for start in starts
+    ]
     executor.close()
     return np.concatenate(parts)
 
@@ -226,9 +242,13 @@ class TestPixels:
         np.testing.assert_array_equal(epoch(graph, 7, 4), alone)
         np.testing.assert_array_equal(epoch(graph, 64, 2), alone)
         # One level of 255: where a value lies halfway, DALI rounds one way or the other.
-        np.testing.assert_allclose(alone, expected(graph, range(NUM_IMAGES)), rtol=0, atol=1.001 / std)
+        np.testing.assert_allclose(
+            alone, expected(graph, range(NUM_IMAGES)), rtol=0, atol=1.001 / std
+        )
 
-    def test_they_do_not_depend_on_the_neighbours(self, executor: DaliExecutor, reference: Any) -> None:
+    def test_they_do_not_depend_on_the_neighbours(
+        self, executor: DaliExecutor, reference: Any
+    ) -> None:
         order = np.random.default_rng(0).permutation(NUM_IMAGES)[:16]
 
         np.testing.assert_array_equal(images(executor, order), reference[order])
@@ -323,7 +343,9 @@ class TestArrays:
         rows = [np.arange(3 * n, dtype=np.float32).reshape(n, 3) for n in (1, 4, 0, 2)]
         executor = of_arrays(Field("x", np.dtype(np.float32), (None, 3)), Scale())
         draws = draws_of(executor.graph, range(4))
-        executor.start({"x": Ragged.of(rows, np.dtype(np.float32)) if form == "ragged" else rows}, draws)
+        executor.start(
+            {"x": Ragged.of(rows, np.dtype(np.float32)) if form == "ragged" else rows}, draws
+        )
 
         result = executor.finish()["x"]
 
@@ -350,12 +372,19 @@ class TestArrays:
         for row, values in enumerate(result):
             np.testing.assert_array_equal(values, rows[row] * draws[0]["factor"][row])
 
-    def test_encoded_images_come_as_ragged_too(self, executor: DaliExecutor, reference: Any) -> None:
-        executor.start({"image": Ragged.of(FILES[:5], np.dtype(np.uint8))}, draws_of(executor.graph, range(5)))
+    def test_encoded_images_come_as_ragged_too(
+        self, executor: DaliExecutor, reference: Any
+    ) -> None:
+        executor.start(
+            {"image": Ragged.of(FILES[:5], np.dtype(np.uint8))}, draws_of(executor.graph, range(5))
+        )
         np.testing.assert_array_equal(executor.finish()["image"], reference[:5])
 
     def test_one_draw_serves_all_the_fields_of_an_op(self) -> None:
-        fields = Field("a", np.dtype(np.uint8), (9, 9, 3), axes="HWC"), Field("b", np.dtype(np.float32), (9, 9, 1))
+        fields = (
+            Field("a", np.dtype(np.uint8), (9, 9, 3), axes="HWC"),
+            Field("b", np.dtype(np.float32), (9, 9, 1)),
+        )
         graph = compile_ops(Spec(fields), [Window(4, on=("a", "b"))])
         executor = DaliExecutor(graph, batch_size=5, num_threads=1)
         a = np.random.default_rng(0).integers(0, 255, (5, 9, 9, 3), np.uint8)
@@ -403,7 +432,9 @@ class TestArrays:
 
 class TestDamage:
     @pytest.mark.parametrize("kind", DAMAGED)
-    def test_a_damaged_image_raises_its_row(self, kind: str, executor: DaliExecutor, reference: Any) -> None:
+    def test_a_damaged_image_raises_its_row(
+        self, kind: str, executor: DaliExecutor, reference: Any
+    ) -> None:
         begin(executor, range(10), {6: DAMAGED[kind]})
 
         with pytest.raises(RowError, match="the image cannot be decoded") as caught:
@@ -430,19 +461,27 @@ class TestDamage:
             executor.finish()
         assert caught.value.row == row
 
-    def test_few_pipelines_are_built_to_find_the_row(self, executor: DaliExecutor, monkeypatch: Any) -> None:
+    def test_few_pipelines_are_built_to_find_the_row(
+        self, executor: DaliExecutor, monkeypatch: Any
+    ) -> None:
         built: list[int] = []
         build = executor._program.build
-        monkeypatch.setattr(executor._program, "build", lambda size, *rest: built.append(size) or build(size, *rest))
+        monkeypatch.setattr(
+            executor._program, "build", lambda size, *rest: built.append(size) or build(size, *rest)
+        )
         begin(executor, range(10), {9: DAMAGED["no image"]})
 
         with pytest.raises(RowError) as caught:
             executor.finish()
 
         assert caught.value.row == 9
-        assert built == [5]  # the first half's pipeline finds the row in each later half, where it is the last
+        assert built == [
+            5
+        ]  # the first half's pipeline finds the row in each later half, where it is the last
 
-    def test_only_the_damaged_batches_raise_of_several_in_flight(self, executor: DaliExecutor, reference: Any) -> None:
+    def test_only_the_damaged_batches_raise_of_several_in_flight(
+        self, executor: DaliExecutor, reference: Any
+    ) -> None:
         damaged = {1: {3: DAMAGED["no image"]}, 3: {0: DAMAGED["ends early"], 9: DAMAGED["empty"]}}
         for step in range(5):
             begin(executor, range(step * 10, step * 10 + 10), damaged.get(step))
@@ -453,7 +492,9 @@ class TestDamage:
                     executor.finish()
                 assert caught.value.row == min(damaged[step])
             else:
-                np.testing.assert_array_equal(executor.finish()["image"], reference[step * 10 : step * 10 + 10])
+                np.testing.assert_array_equal(
+                    executor.finish()["image"], reference[step * 10 : step * 10 + 10]
+                )
 
     def test_an_error_that_is_kept_keeps_no_threads(self, executor: DaliExecutor) -> None:
         before = num_threads()
@@ -461,7 +502,9 @@ class TestDamage:
         with pytest.raises(RowError) as caught:
             executor.finish()
         images(executor, range(4))
-        assert until(lambda: num_threads() <= before), caught  # threads of other tests may end meanwhile
+        assert until(lambda: num_threads() <= before), (
+            caught
+        )  # threads of other tests may end meanwhile
 
     def test_a_value_that_an_op_cannot_take_raises_its_row(self) -> None:
         executor = of_arrays(Field("x", np.dtype(np.int32), ()), Same(), Scale())
@@ -469,11 +512,15 @@ class TestDamage:
         for values in ([1, 2, 3], [4, -5, -6], [7, 8, 9]):
             executor.start({"x": np.array(values, np.int32)}, draws)
 
-        np.testing.assert_array_equal(executor.finish()["x"], np.array([1, 2, 3], np.float32) * draws[1]["factor"])
+        np.testing.assert_array_equal(
+            executor.finish()["x"], np.array([1, 2, 3], np.float32) * draws[1]["factor"]
+        )
         with pytest.raises(RowError, match="it is negative") as caught:
             executor.finish()
         assert caught.value.row == 1
-        np.testing.assert_array_equal(executor.finish()["x"], np.array([7, 8, 9], np.float32) * draws[1]["factor"])
+        np.testing.assert_array_equal(
+            executor.finish()["x"], np.array([7, 8, 9], np.float32) * draws[1]["factor"]
+        )
 
     def test_a_value_that_was_made_on_the_way_raises_its_row_too(self) -> None:
         executor = of_arrays(Field("x", np.dtype(np.int32), ()), Scale(), Same())
@@ -501,7 +548,9 @@ class TestDamage:
 
 class TestRefusals:
     @pytest.mark.parametrize("dtype", ["complex64", "S5", "U5", "datetime64[s]", "longdouble"])
-    def test_a_dtype_that_dali_has_not_is_refused_when_the_executor_is_made(self, dtype: str) -> None:
+    def test_a_dtype_that_dali_has_not_is_refused_when_the_executor_is_made(
+        self, dtype: str
+    ) -> None:
         with pytest.raises(SpecError, match="'x'"):
             of_arrays(Field("x", np.dtype(dtype), (3,)), Same())
 
@@ -512,7 +561,9 @@ class TestRefusals:
     def test_an_op_that_dali_cannot_build_is_refused_when_the_executor_is_made(self) -> None:
         @dataclass(frozen=True)
         class Wrong(Same):
-            def lower(self, dali: ModuleType, x: Any, draw: Any, *, field: Field, device: str) -> Any:
+            def lower(
+                self, dali: ModuleType, x: Any, draw: Any, *, field: Field, device: str
+            ) -> Any:
                 return dali.fn.resize(x, no_such_argument=1)
 
         with pytest.raises(SpecError, match="no_such_argument"):
@@ -538,7 +589,9 @@ class TestRefusals:
             pytest.param(np.zeros((4, 6, 1), np.float32), id="other rank"),
             pytest.param(np.zeros((0, 6), np.float32), id="no rows"),
             pytest.param(np.zeros((9, 6), np.float32), id="too many rows"),
-            pytest.param([np.zeros(6, np.float32), np.zeros(7, np.float32)], id="rows of two shapes"),
+            pytest.param(
+                [np.zeros(6, np.float32), np.zeros(7, np.float32)], id="rows of two shapes"
+            ),
         ],
     )
     def test_a_batch_that_does_not_fit_is_refused_and_the_next_one_runs(self, values: Any) -> None:
@@ -550,7 +603,9 @@ class TestRefusals:
         executor.start({"x": np.ones((8, 6), np.float32)}, [{}])
         np.testing.assert_array_equal(executor.finish()["x"], np.ones((8, 6)))
 
-    def test_a_draw_of_another_length_than_the_batch_is_refused(self, executor: DaliExecutor) -> None:
+    def test_a_draw_of_another_length_than_the_batch_is_refused(
+        self, executor: DaliExecutor
+    ) -> None:
         with pytest.raises(SpecError, match="one length"):
             executor.start({"image": FILES[:4]}, draws_of(executor.graph, range(5)))
 
@@ -563,16 +618,27 @@ class TestRefusals:
         with pytest.raises(MissingPackageError, match=r'pip install "gpuload\[cpu\]"'):
             DaliExecutor(training(), batch_size=4, num_threads=1)
 
-    def test_a_dali_that_makes_other_pixels_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_dali_that_makes_other_pixels_is_refused(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr(importlib.import_module("nvidia.dali"), "__version__", "1.53.0")
-        with pytest.raises(MissingPackageError, match=r"nvidia-dali 1\.53\.0[\s\S]*install nvidia-dali 2\.4 or later"):
+        with pytest.raises(
+            MissingPackageError,
+            match=r"nvidia-dali 1\.53\.0[\s\S]*install nvidia-dali 2\.4 or later",
+        ):
             DaliExecutor(training(), batch_size=4, num_threads=1)
 
-    def test_a_driver_that_is_not_for_this_dali_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_driver_that_is_not_for_this_dali_is_named(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         def fail() -> int:
-            raise RuntimeError("CUDA runtime API error cudaErrorInsufficientDriver (35):\nthe driver is too old")
+            raise RuntimeError(
+                "CUDA runtime API error cudaErrorInsufficientDriver (35):\nthe driver is too old"
+            )
 
-        monkeypatch.setattr(importlib.import_module("nvidia.dali").backend, "GetCUDADeviceCount", fail)
+        monkeypatch.setattr(
+            importlib.import_module("nvidia.dali").backend, "GetCUDADeviceCount", fail
+        )
 
         with pytest.raises(DeviceError, match=r"DALI on gpu:0\n.*too old\n.*executor='array'"):
             load("gpu:0")
@@ -663,7 +729,8 @@ def test_a_child_of_fork_is_told_so_works_with_arrays_and_ends_as_it_should(when
 
 @pytest.mark.gpu
 class TestGpu:
-    # nvJPEG's inverse DCT and chroma upsampling round in other places than libjpeg-turbo's: some pixels differ by more.
+    # nvJPEG's inverse DCT and chroma upsampling round in other places than libjpeg-turbo's: some
+    # pixels differ by more.
     MEAN_LEVELS = 1.0
 
     def on_gpu(self, graph: Graph, batch_size: int = 16) -> DaliExecutor:
@@ -684,7 +751,10 @@ class TestGpu:
         whole = images(self.on_gpu(training(), NUM_IMAGES), range(NUM_IMAGES))
         executor = self.on_gpu(training(), batch_size)
 
-        parts = [images(executor, range(a, min(a + batch_size, NUM_IMAGES))) for a in range(0, NUM_IMAGES, batch_size)]
+        parts = [
+            images(executor, range(a, min(a + batch_size, NUM_IMAGES)))
+            for a in range(0, NUM_IMAGES, batch_size)
+        ]
 
         cupy.testing.assert_array_equal(cupy.concatenate(parts), whole)
 
@@ -699,16 +769,22 @@ class TestGpu:
 
         for _ in range(3):
             result = executor.finish()["x"]
-            np.testing.assert_array_equal(devices.cupy().asnumpy(result), values * draws[0]["factor"][:, None])
+            np.testing.assert_array_equal(
+                devices.cupy().asnumpy(result), values * draws[0]["factor"][:, None]
+            )
 
     def test_ragged_fields_are_lists_on_the_gpu_too(self) -> None:
         rows = [np.arange(3 * n, dtype=np.float32).reshape(n, 3) for n in (1, 4, 2)]
-        executor = self.on_gpu(compile_ops(Spec((Field("x", np.dtype(np.float32), (None, 3)),)), [Scale()]))
+        executor = self.on_gpu(
+            compile_ops(Spec((Field("x", np.dtype(np.float32), (None, 3)),)), [Scale()])
+        )
         draws = draws_of(executor.graph, range(3))
         executor.start({"x": rows}, draws)
 
         for row, values in enumerate(executor.finish()["x"]):
-            np.testing.assert_array_equal(devices.cupy().asnumpy(values), rows[row] * draws[0]["factor"][row])
+            np.testing.assert_array_equal(
+                devices.cupy().asnumpy(values), rows[row] * draws[0]["factor"][row]
+            )
 
     def test_held_batches_stay_what_they_were(self) -> None:
         executor = self.of_arrays(Same())
@@ -718,7 +794,11 @@ class TestGpu:
             batches.append(executor.finish()["x"])
         executor.close()
 
-        assert [float(batch.min()) for batch in batches] == [float(batch.max()) for batch in batches] == list(range(50))
+        assert (
+            [float(batch.min()) for batch in batches]
+            == [float(batch.max()) for batch in batches]
+            == list(range(50))
+        )
 
     @pytest.mark.parametrize("kind", DAMAGED)
     def test_a_damaged_image_raises_its_row(self, kind: str) -> None:
@@ -752,7 +832,8 @@ next(kept)
 
 @pytest.mark.parametrize("num_scripts", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_a_script_that_ends_in_mid_epoch_ends_in_silence(tmp_path: Path, num_scripts: int) -> None:
-    """DALI shuts down its pipelines at the end, and complains of those that somebody makes meanwhile."""
+    """DALI shuts down its pipelines at the end, and complains of those that somebody makes
+    meanwhile."""
     for number in range(12):
         Image.fromarray(np.full((40, 50, 3), number, np.uint8)).save(tmp_path / f"{number}.jpg")
     for _ in range(num_scripts):

@@ -1,4 +1,5 @@
-"""What DALI's pipelines are made of: few passes over the pixels, settings under which pixels depend on no neighbour."""
+"""What DALI's pipelines are made of: few passes over the pixels, settings under which pixels depend
+on no neighbour."""
 
 from __future__ import annotations
 
@@ -10,9 +11,9 @@ import pytest
 from gpuload import core, ops
 from gpuload.errors import SpecError
 from gpuload.executors.array import ArrayRowExecutor
-from gpuload.ops.decode import decoder_on_gpu
-from gpuload.ops.graph import compile_ops, image_sizes
-from gpuload.ops.normalize import FUSED
+from gpuload.graph.graph import compile_ops, image_sizes
+from gpuload.ops.value.decode import decoder_on_gpu
+from gpuload.ops.value.normalize import FUSED
 from gpuload.ragged import Ragged
 from gpuload.spec import Field, Spec
 from gpuload.testing.ops import dali_form, numbers
@@ -35,7 +36,9 @@ def nodes(graph, device_id=None):
     compiled = program.Program(dali, graph, device_id)
     pipeline = dali.pipeline.Pipeline(1, 1, device_id, exec_dynamic=True, prefetch_queue_depth=1)
     with pipeline:
-        left = list(compiled.nodes({source.name: source.node(dali) for source in compiled.inputs}).values())
+        left = list(
+            compiled.nodes({source.name: source.node(dali) for source in compiled.inputs}).values()
+        )
     operators = {}
     while left:
         operator = left.pop().source
@@ -57,7 +60,9 @@ def test_a_flip_before_a_normalisation_is_no_pass_of_its_own(dtype):
     assert {0, 1} == set(draws[0]["horizontal"].tolist())
     assert "Flip" not in nodes(graph, 0)
     assert "CropMirrorNormalize" in nodes(graph, 0)
-    np.testing.assert_array_equal(actual, ArrayRowExecutor(graph).run({"image": values}, draws, {})["image"])
+    np.testing.assert_array_equal(
+        actual, ArrayRowExecutor(graph).run({"image": values}, draws, {})["image"]
+    )
 
 
 def test_a_mask_that_is_flipped_alone_is_flipped_in_a_pass_and_its_image_with_it():
@@ -65,11 +70,15 @@ def test_a_mask_that_is_flipped_alone_is_flipped_in_a_pass_and_its_image_with_it
 
     assert "Flip" in nodes(compile_ops(Spec((field("uint8"), field("uint8", "mask"))), chain))
     assert "Flip" not in nodes(
-        compile_ops(Spec((field("uint8"), field("uint8", "mask"))), [chain[0], ops.Normalize(1, 2, on=BOTH)])
+        compile_ops(
+            Spec((field("uint8"), field("uint8", "mask"))), [chain[0], ops.Normalize(1, 2, on=BOTH)]
+        )
     )
 
 
-@pytest.mark.parametrize("flip", [ops.RandomFlip(vertical=True), ops.RandomFlip(horizontal=False, vertical=True)])
+@pytest.mark.parametrize(
+    "flip", [ops.RandomFlip(vertical=True), ops.RandomFlip(horizontal=False, vertical=True)]
+)
 def test_images_that_are_mirrored_top_to_bottom_are_flipped_in_a_pass(flip):
     assert "Flip" in nodes(compile_ops(Spec((field("uint8"),)), [flip, ops.Normalize(1, 2)]))
 
@@ -117,15 +126,20 @@ def test_the_heads_of_jpegs_that_were_read_to_draw_are_not_read_again(monkeypatc
     sizes = {"image": image_sizes(FILES["image"], files, 4)}
     draws = graph.draw(seed=0, epoch=0, records=np.arange(4), sizes=sizes)
     sizes = []
-    monkeypatch.setattr(program.head, "foreign_to_dali", lambda file, **words: sizes.append(file.size) or "")
+    monkeypatch.setattr(
+        program.head, "foreign_to_dali", lambda file, **words: sizes.append(file.size) or ""
+    )
 
     program.Program(dali, graph, None).check({"image": files}, draws, 4)
 
-    assert sizes == ([png.size] if core.native is not None else [data.size, data.size, png.size, data.size])
+    assert sizes == (
+        [png.size] if core.native is not None else [data.size, data.size, png.size, data.size]
+    )
 
 
 def copies_to_host(graph, monkeypatch):
-    """Return the operators whose results go from a GPU to the host where TensorFlow's plugin feeds a pipeline."""
+    """Return the operators whose results go from a GPU to the host where TensorFlow's plugin feeds
+    a pipeline."""
     monkeypatch.setattr(feed_module, "load", lambda device: dali)
     feed = feed_module.Feed(graph, graph.spec_out.names, device="gpu:0", batch_size=4)
     pipeline = dali.pipeline.Pipeline(4, 1, 0, exec_dynamic=True, prefetch_queue_depth=1)
@@ -156,4 +170,7 @@ def test_what_the_plugin_has_on_a_gpu_and_dali_wants_on_the_host_comes_back_at_o
 
     assert copies_to_host(compile_ops(both, chain), monkeypatch) == {"packed"}
     assert len(copies_to_host(compile_ops(Spec((field("uint8"),)), chain[2:]), monkeypatch)) == 1
-    assert copies_to_host(compile_ops(Spec((field("uint8"),)), [ops.Normalize(1, 2)]), monkeypatch) == set()
+    assert (
+        copies_to_host(compile_ops(Spec((field("uint8"),)), [ops.Normalize(1, 2)]), monkeypatch)
+        == set()
+    )

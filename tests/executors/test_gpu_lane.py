@@ -1,4 +1,5 @@
-"""Executors of whole batches on a GPU, simulated: all is queued on one stream, and the host waits for checks alone."""
+"""Executors of whole batches on a GPU, simulated: all is queued on one stream, and the host waits
+for checks alone."""
 
 from __future__ import annotations
 
@@ -9,8 +10,8 @@ from gpuload import device as devices
 from gpuload import ops
 from gpuload.executors.array import ArrayBatchExecutor, ArrayRowExecutor
 from gpuload.executors.dali import chain
+from gpuload.graph.graph import compile_ops
 from gpuload.ops.base import RowError
-from gpuload.ops.graph import compile_ops
 from gpuload.ragged import Ragged
 from gpuload.spec import Field, Spec
 from gpuload.testing.ops import numbers, uniform
@@ -38,7 +39,10 @@ def batch(graph, seed=0):
     """Return host values and draws of a batch of 6."""
     rng = np.random.default_rng(seed)
     fields = {"image": numbers(IMAGES, 6), "label": rng.integers(0, 5, 6).astype(np.int32)}
-    sizes = {"image": np.broadcast_to(np.array([12, 14], np.int32), (6, 2)), "label": np.zeros((6, 2), np.int32)}
+    sizes = {
+        "image": np.broadcast_to(np.array([12, 14], np.int32), (6, 2)),
+        "label": np.zeros((6, 2), np.int32),
+    }
     return fields, graph.draw(seed=seed, epoch=0, records=np.arange(6), sizes=sizes)
 
 
@@ -59,7 +63,10 @@ def on_host(lane, array):
 
 def test_batches_are_queued_ahead_and_have_the_pixels_of_the_cpu(sim):
     graph, lane = compile_ops(Spec((IMAGES, LABELS)), CHAIN), devices.Lane("gpu:0")
-    executor, on_cpu = ArrayBatchExecutor(graph, device="gpu:0"), ArrayBatchExecutor(graph, device="cpu")
+    executor, on_cpu = (
+        ArrayBatchExecutor(graph, device="gpu:0"),
+        ArrayBatchExecutor(graph, device="cpu"),
+    )
     batches = [batch(graph, seed) for seed in range(3)]
     for fields, draws in batches:
         started(executor, lane, fields, draws)
@@ -90,7 +97,10 @@ COLOURS = (
 
 def test_colours_and_windows_on_the_device_have_the_pixels_of_the_cpu(sim):
     graph, lane = compile_ops(Spec((IMAGES,)), COLOURS), devices.Lane("gpu:0")
-    executor, on_cpu = ArrayBatchExecutor(graph, device="gpu:0"), ArrayBatchExecutor(graph, device="cpu")
+    executor, on_cpu = (
+        ArrayBatchExecutor(graph, device="gpu:0"),
+        ArrayBatchExecutor(graph, device="cpu"),
+    )
     fields, draws = batch(graph)
     del fields["label"]
     started(executor, lane, fields, draws)
@@ -133,7 +143,10 @@ def test_a_value_that_an_op_cannot_take_is_told_when_its_batch_is_finished(sim):
 
 def test_ragged_fields_keep_their_payload_on_the_device(sim):
     spec = Spec((Field("x", np.dtype(np.int16), (None,)),))
-    graph, lane = compile_ops(spec, [ops.Cast("float32"), ops.Normalize(3, 2)]), devices.Lane("gpu:0")
+    graph, lane = (
+        compile_ops(spec, [ops.Cast("float32"), ops.Normalize(3, 2)]),
+        devices.Lane("gpu:0"),
+    )
     executor = ArrayBatchExecutor(graph, device="gpu:0")
     values = Ragged(np.arange(9, dtype=np.int16), np.array([0, 4, 4, 9]))
     with lane:

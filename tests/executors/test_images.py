@@ -1,4 +1,5 @@
-"""Files that become images in one call of the core: the same pixels, and the same errors, as by the forms in Python."""
+"""Files that become images in one call of the core: the same pixels, and the same errors, as by the
+forms in Python."""
 
 from __future__ import annotations
 
@@ -15,9 +16,9 @@ import gpuload as gl
 from gpuload import core
 from gpuload.errors import RecordError, RowError
 from gpuload.executors.array import ArrayRowExecutor, stages
+from gpuload.graph.graph import compile_ops, image_sizes
 from gpuload.images import head as heads
 from gpuload.images import native
-from gpuload.ops.graph import compile_ops, image_sizes
 from gpuload.ragged import Ragged
 from gpuload.spec import Field, Spec
 from tests import forkserver, imagefiles
@@ -197,7 +198,9 @@ def outcome(executor, values, draws, row):
     rows = slice(row, row + 1)
     try:
         return executor.run(
-            {"image": values[rows]}, [{key: numbers[rows] for key, numbers in draw.items()} for draw in draws], {}
+            {"image": values[rows]},
+            [{key: numbers[rows] for key, numbers in draw.items()} for draw in draws],
+            {},
         )
     except RowError as error:
         return error.row, str(error)
@@ -208,11 +211,14 @@ def by_python(monkeypatch):
 
 
 def array_forms(graph, values, draws, row):
-    """Return what the ops mean: the image of a row after their array forms, or what is said about it."""
+    """Return what the ops mean: the image of a row after their array forms, or what is said about
+    it."""
     image = values[row]
     try:
         for place, draw in enumerate(draws):
-            image = graph.op_on(place, "image").array(np, image, {name: column[row] for name, column in draw.items()})
+            image = graph.op_on(place, "image").array(
+                np, image, {name: column[row] for name, column in draw.items()}
+            )
     except RowError as error:
         return error.row, str(error)
     return {"image": image[None]}
@@ -237,7 +243,9 @@ def singles(monkeypatch):
     """Return a list that takes the bytes of each file that goes the way of the forms in Python."""
     files, single = [], stages.ImageStage._single
     monkeypatch.setattr(
-        stages.ImageStage, "_single", lambda stage, file, draws: files.append(bytes(file)) or single(stage, file, draws)
+        stages.ImageStage,
+        "_single",
+        lambda stage, file, draws: files.append(bytes(file)) or single(stage, file, draws),
     )
     return files
 
@@ -257,14 +265,21 @@ def test_ops_from_files_to_images_of_one_size_are_one_call(name):
     ],
 )
 def test_what_the_core_does_not_make_goes_op_by_op(chain):
-    assert ": array of Decode" in ArrayRowExecutor(compile_ops(Spec((FILES,)), chain)).describe()["stages"]
+    assert (
+        ": array of Decode"
+        in ArrayRowExecutor(compile_ops(Spec((FILES,)), chain)).describe()["stages"]
+    )
 
 
 def test_images_of_sizes_of_their_own_are_decoded_some_in_one_call(monkeypatch):
-    graph, values, draws = batch([array(imagefiles.jpeg(40 + n, 50)) for n in range(11)], [gl.ops.Decode()])
+    graph, values, draws = batch(
+        [array(imagefiles.jpeg(40 + n, 50)) for n in range(11)], [gl.ops.Decode()]
+    )
     executor, runs, run = ArrayRowExecutor(graph), [], stages.ImageStage.run
     monkeypatch.setattr(
-        stages.ImageStage, "run", lambda stage, x, *arguments: runs.append(len(x)) or run(stage, x, *arguments)
+        stages.ImageStage,
+        "run",
+        lambda stage, x, *arguments: runs.append(len(x)) or run(stage, x, *arguments),
     )
 
     images = executor.run({"image": values}, draws, {})["image"]
@@ -272,7 +287,9 @@ def test_images_of_sizes_of_their_own_are_decoded_some_in_one_call(monkeypatch):
     assert executor.describe()["stages"] == "image: image of Decode"
     assert runs == [8, 3]
     assert [image.shape for image in images] == [(40 + n, 50, 3) for n in range(11)]
-    assert all(image.base is None for image in images)  # to hold one of them does not hold the others
+    assert all(
+        image.base is None for image in images
+    )  # to hold one of them does not hold the others
 
 
 BOTH = ("image", "mask")
@@ -303,8 +320,14 @@ def test_image_and_mask_go_the_same_way_each_in_one_visit(ops, names):
         gl.ops.Decode(on="image"), gl.ops.Decode("LABELS", on="mask"), *ops, gl.ops.Normalize(MEAN, STD, on="image"),
     ]  # fmt: skip
     graph = compile_ops(Spec((FILES, MASK)), chain)
-    fields = {"image": Ragged.of(photos, np.dtype(np.uint8)), "mask": Ragged.of(masks, np.dtype(np.uint8))}
-    before = {name: image_sizes(graph.spec_in[name], values, len(sizes)) for name, values in fields.items()}
+    fields = {
+        "image": Ragged.of(photos, np.dtype(np.uint8)),
+        "mask": Ragged.of(masks, np.dtype(np.uint8)),
+    }
+    before = {
+        name: image_sizes(graph.spec_in[name], values, len(sizes))
+        for name, values in fields.items()
+    }
     draws = graph.draw(seed=5, epoch=0, records=np.arange(len(sizes)), sizes=before)
     executor = ArrayRowExecutor(graph)
 
@@ -323,7 +346,9 @@ def test_image_and_mask_go_the_same_way_each_in_one_visit(ops, names):
 
 
 def test_images_of_sizes_of_their_own_are_decoded_into_memory_that_the_caller_gives():
-    graph, values, draws = batch([array(imagefiles.jpeg(40 + n, 50)) for n in range(11)], [gl.ops.Decode()])
+    graph, values, draws = batch(
+        [array(imagefiles.jpeg(40 + n, 50)) for n in range(11)], [gl.ops.Decode()]
+    )
     executor, pieces = ArrayRowExecutor(graph), []
 
     def memory(shape, dtype):
@@ -333,7 +358,9 @@ def test_images_of_sizes_of_their_own_are_decoded_into_memory_that_the_caller_gi
     images = executor.run({"image": values}, draws, {}, memory=memory)["image"]
 
     assert [image.ctypes.data for image in images] == [piece.ctypes.data for piece in pieces]
-    for image, right in zip(images, executor.run({"image": values}, draws, {})["image"], strict=True):
+    for image, right in zip(
+        images, executor.run({"image": values}, draws, {})["image"], strict=True
+    ):
         np.testing.assert_array_equal(image, right)
 
 
@@ -354,8 +381,12 @@ def test_views_of_images_that_the_core_decodes_are_those_of_python(monkeypatch):
         np.testing.assert_array_equal(by_core[name], reference[name])
 
 
-@pytest.mark.parametrize("names", [("large", "small"), ("plain", "large"), ("image", "large"), ("plain", "turned")])
-def test_memory_of_images_that_become_views_is_used_again_and_no_result_lies_in_it(names, monkeypatch):
+@pytest.mark.parametrize(
+    "names", [("large", "small"), ("plain", "large"), ("image", "large"), ("plain", "turned")]
+)
+def test_memory_of_images_that_become_views_is_used_again_and_no_result_lies_in_it(
+    names, monkeypatch
+):
     files = readable([*JPEGS.values(), imagefiles.png(40, 50)] * 3)
     views = [
         gl.ops.Decode(), gl.ops.Copy("image", to=("large", "small", "plain", "turned")),
@@ -373,7 +404,9 @@ def test_memory_of_images_that_become_views_is_used_again_and_no_result_lies_in_
     assert len(files) > 32  # more than are in memory at a time
     assert results.keys() == again.keys() == set(names)
     for name in names:
-        assert all(np.array_equal(*pair) for pair in zip(results[name], reference[name], strict=True)), name
+        assert all(
+            np.array_equal(*pair) for pair in zip(results[name], reference[name], strict=True)
+        ), name
 
 
 def test_it_is_said_whether_the_core_decodes():
@@ -394,8 +427,12 @@ def test_it_is_said_whether_the_core_decodes():
 
 @pytest.mark.parametrize("name", CHAINS)
 def test_real_files_of_all_formats_become_the_same_images(name, monkeypatch):
-    files = [data for path in sorted(GOLDEN.rglob("*")) if path.is_file() and (data := path.read_bytes())]
-    files = [data for data in readable([*files, *JPEGS.values(), *corpus()]) if smallest_side(data) >= 8]
+    files = [
+        data for path in sorted(GOLDEN.rglob("*")) if path.is_file() and (data := path.read_bytes())
+    ]
+    files = [
+        data for data in readable([*files, *JPEGS.values(), *corpus()]) if smallest_side(data) >= 8
+    ]
     graph, values, draws = batch(files, CHAINS[name])
 
     assert_same(ArrayRowExecutor(graph), values, draws, monkeypatch)
@@ -410,7 +447,9 @@ def test_regions_of_every_kind_of_jpeg_are_the_same(seed, monkeypatch):
 
 
 def test_no_plain_jpeg_goes_through_python(singles):
-    files = readable([data for name, data in JPEGS.items() if "CMYK" not in name and "YCCK" not in name])
+    files = readable(
+        [data for name, data in JPEGS.items() if "CMYK" not in name and "YCCK" not in name]
+    )
     graph, values, draws = batch(files, CHAINS["training"])
 
     ArrayRowExecutor(graph).run({"image": values}, draws, {})
@@ -424,13 +463,18 @@ def damaged():
     """Return files whose heads are sound and whose data are not, or may not be."""
     rng, files = np.random.default_rng(11), []
     plain = [
-        data for data in (*JPEGS.values(), imagefiles.jpeg(90, 120, restart_marker_blocks=4)) if len(data) < 40_000
+        data
+        for data in (*JPEGS.values(), imagefiles.jpeg(90, 120, restart_marker_blocks=4))
+        if len(data) < 40_000
     ]
     while len(files) < NUM_DAMAGED:
         data = plain[int(rng.integers(len(plain)))]
         begin = data.find(b"\xff\xda") + 14
         cut = int(rng.integers(begin, len(data)))
-        changed = [data[:cut] + b"\xff\xd9", data[:begin] + mutated(data[begin:-2], rng, most=3) + data[-2:]]
+        changed = [
+            data[:cut] + b"\xff\xd9",
+            data[:begin] + mutated(data[begin:-2], rng, most=3) + data[-2:],
+        ]
         files += readable([*changed, *lost(data, rng)][: 2 + 60 * (len(files) == 0)])
     return files
 
@@ -445,7 +489,11 @@ def test_hundreds_of_damaged_files_become_the_same_images_or_the_same_errors(ops
 
 
 def test_files_that_the_core_declines_stand_between_those_that_it_makes(singles, monkeypatch):
-    jpeg, png, ink = imagefiles.jpeg(40, 50), imagefiles.png(40, 50), imagefiles.jpeg(40, 50, "CMYK")
+    jpeg, png, ink = (
+        imagefiles.jpeg(40, 50),
+        imagefiles.png(40, 50),
+        imagefiles.jpeg(40, 50, "CMYK"),
+    )
     files = [array(data) for data in (jpeg, png, jpeg, ink, jpeg, png)]
     graph, values, draws = batch(files, CHAINS["training"])
     out = np.empty((6, 24, 20, 3), np.float32)
@@ -455,7 +503,9 @@ def test_files_that_the_core_declines_stand_between_those_that_it_makes(singles,
     assert rows is out
     assert singles == [png, ink, png]
     by_python(monkeypatch)
-    np.testing.assert_array_equal(rows, ArrayRowExecutor(graph).run({"image": values}, draws, {})["image"])
+    np.testing.assert_array_equal(
+        rows, ArrayRowExecutor(graph).run({"image": values}, draws, {})["image"]
+    )
 
 
 def test_a_list_of_files_is_a_batch_too():
@@ -469,16 +519,23 @@ def test_a_list_of_files_is_a_batch_too():
 
 
 def test_draws_without_heads_do():
-    graph, values, draws = batch([array(imagefiles.jpeg(40, 50)), array(imagefiles.png(40, 50))], CHAINS["training"])
+    graph, values, draws = batch(
+        [array(imagefiles.jpeg(40, 50)), array(imagefiles.png(40, 50))], CHAINS["training"]
+    )
     plain = [{key: values for key, values in draw.items() if key != "heads"} for draw in draws]
     executor = ArrayRowExecutor(graph)
 
     assert "heads" in draws[0]
-    np.testing.assert_array_equal(*(executor.run({"image": values}, some, {})["image"] for some in (draws, plain)))
+    np.testing.assert_array_equal(
+        *(executor.run({"image": values}, some, {})["image"] for some in (draws, plain))
+    )
 
 
 def test_files_whose_heads_were_not_read_to_draw_are_within_the_limits_too():
-    files, resize = [array(imagefiles.jpeg(8, 8)), array(imagefiles.jpeg(40, 50))], gl.ops.Resize(9, 9)
+    files, resize = (
+        [array(imagefiles.jpeg(8, 8)), array(imagefiles.jpeg(40, 50))],
+        gl.ops.Resize(9, 9),
+    )
     _, values, (_, drawn) = batch(files, [gl.ops.Decode(), resize])
     small = compile_ops(Spec((FILES,)), [gl.ops.Decode(max_pixels=1999), resize])
 
@@ -489,12 +546,16 @@ def test_files_whose_heads_were_not_read_to_draw_are_within_the_limits_too():
 
 
 def test_a_part_of_a_batch_is_the_batch_cut():
-    graph, values, draws = batch([array(imagefiles.jpeg(30 + row, 50)) for row in range(9)], CHAINS["validation"])
+    graph, values, draws = batch(
+        [array(imagefiles.jpeg(30 + row, 50)) for row in range(9)], CHAINS["validation"]
+    )
     executor, rows = ArrayRowExecutor(graph), slice(4, 8)
 
     whole = executor.run({"image": values}, draws, {})["image"]
     part = executor.run(
-        {"image": values[rows]}, [{key: numbers[rows] for key, numbers in draw.items()} for draw in draws], {}
+        {"image": values[rows]},
+        [{key: numbers[rows] for key, numbers in draw.items()} for draw in draws],
+        {},
     )
 
     np.testing.assert_array_equal(part["image"], whole[rows])
@@ -519,7 +580,9 @@ def test_heads_of_other_files_make_no_pixels(ops):
     graph, _, draws = batch([large, large], [gl.ops.Decode(), *ops])
 
     with pytest.raises(RowError):
-        ArrayRowExecutor(graph).run({"image": Ragged.of([large, small], np.dtype(np.uint8))}, draws, {})
+        ArrayRowExecutor(graph).run(
+            {"image": Ragged.of([large, small], np.dtype(np.uint8))}, draws, {}
+        )
 
 
 def test_arrays_that_do_not_fit_the_files_are_refused_or_nothing_is_written_to_them():
@@ -527,8 +590,12 @@ def test_arrays_that_do_not_fit_the_files_are_refused_or_nothing_is_written_to_t
     begins, ends, none = np.array([0]), np.array([len(file)]), np.empty((0, 4), np.int32)
     head, declined = heads.read_heads(Ragged.of([file], np.dtype(np.uint8))), np.zeros(1, np.int8)
 
-    def decode(images, begins=begins, ends=ends, head=head, declined=declined, regions=none, visit=(1, 3)):
-        native.codec().make_rows(file, begins, ends, head, regions, core.native.Visit(*visit), images, declined)
+    def decode(
+        images, begins=begins, ends=ends, head=head, declined=declined, regions=none, visit=(1, 3)
+    ):
+        native.codec().make_rows(
+            file, begins, ends, head, regions, core.native.Visit(*visit), images, declined
+        )
         return declined[0]
 
     image = np.empty((8, 9, 3), np.uint8)
@@ -604,8 +671,12 @@ def total():
 @pytest.fixture
 def folder(tmp_path):
     for number in range(12):
-        data = imagefiles.png(40, 50 + number) if number % 5 == 2 else imagefiles.jpeg(40 + number, 60)
-        (tmp_path / f"{number:02}").with_suffix(".png" if number % 5 == 2 else ".jpg").write_bytes(data)
+        data = (
+            imagefiles.png(40, 50 + number) if number % 5 == 2 else imagefiles.jpeg(40 + number, 60)
+        )
+        (tmp_path / f"{number:02}").with_suffix(".png" if number % 5 == 2 else ".jpg").write_bytes(
+            data
+        )
     return tmp_path
 
 
@@ -614,9 +685,17 @@ def run(program, folder, **settings):
         result = forkserver.run(PROGRAM + program, folder)
     else:
         command = [sys.executable, "-c", PROGRAM + program, str(folder)]
-        environment = {name: value for name, value in os.environ.items() if name != core.SWITCH} | settings
+        environment = {
+            name: value for name, value in os.environ.items() if name != core.SWITCH
+        } | settings
         result = subprocess.run(
-            command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=100, check=False
+            command,
+            capture_output=True,
+            text=True,
+            cwd=ROOT,
+            env=environment,
+            timeout=100,
+            check=False,
         )
     assert result.returncode == 0, result.stderr
     return result.stdout.split()
@@ -662,9 +741,19 @@ def test_damaged_files_are_replaced_or_skipped(folder, on_error, monkeypatch):
     chain = [gl.ops.Decode(), gl.ops.Resize(20, 20), gl.ops.Normalize(MEAN, STD)]
 
     def batches(**changes):
-        settings = {"batch_size": 4, "seed": 3, "ops": chain, "device": "cpu", "executor": "array", **changes}
+        settings = {
+            "batch_size": 4,
+            "seed": 3,
+            "ops": chain,
+            "device": "cpu",
+            "executor": "array",
+            **changes,
+        }
         with gl.images(folder, labels=None) as source, gl.Loader(source, **settings) as loader:
-            return [(batch.records.tolist(), batch.valid.tolist(), np.array(batch["image"])) for batch in loader]
+            return [
+                (batch.records.tolist(), batch.valid.tolist(), np.array(batch["image"]))
+                for batch in loader
+            ]
 
     by_core = batches(on_error=on_error, max_bad=0.5)
     with pytest.raises(RecordError, match=r"04\.jpg"):

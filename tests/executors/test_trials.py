@@ -1,4 +1,5 @@
-"""What gpuload doctor found is heeded by executor="auto" and by the decoding of regions, and is named."""
+"""What gpuload doctor found is heeded by executor="auto" and by the decoding of regions, and is
+named."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ import pytest
 import gpuload as gl
 from gpuload.executors import choose, trials
 from gpuload.executors.trials import Failure
-from gpuload.ops.graph import compile_ops
+from gpuload.graph.graph import compile_ops
 from gpuload.storage import derivedfiles
 from tests.codeblocks import ROOT
 
@@ -87,7 +88,9 @@ def test_a_file_that_is_damaged_or_that_others_may_write_is_not_believed(damage,
     if damage == "of others":
         path.chmod(0o666)
     else:
-        path.write_bytes(content[:-9] if damage == "short" else content.replace(b"SIGSEGV", b"SIGSEGX"))
+        path.write_bytes(
+            content[:-9] if damage == "short" else content.replace(b"SIGSEGV", b"SIGSEGX")
+        )
 
     assert trials.load("array", "cpu") == ()
 
@@ -179,7 +182,9 @@ def test_where_both_fail_auto_is_as_ever_and_names_the_failure(photos):
 def test_loaders_without_images_and_those_that_are_told_so_heed_nothing(photos, monkeypatch):
     trials.save([WHOLE, REGION])
 
-    with gl.Loader(gl.arrays(x=np.zeros((4, 8, 8, 3), np.uint8)), 2, ops=[gl.ops.RandomFlip(on="x")]) as loader:
+    with gl.Loader(
+        gl.arrays(x=np.zeros((4, 8, 8, 3), np.uint8)), 2, ops=[gl.ops.RandomFlip(on="x")]
+    ) as loader:
         assert "doctor" not in loader.describe()
     monkeypatch.setenv(trials.SWITCH, "0")
     with loader_of(photos) as loader:

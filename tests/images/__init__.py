@@ -9,10 +9,14 @@ import pytest
 
 
 def by_dali(data, region=None, mode="RGB", dtype="UINT8"):
-    """Return the pixels that DALI decodes a file to, or a region of it; None where it refuses the file."""
+    """Return the pixels that DALI decodes a file to, or a region of it; None where it refuses the
+    file."""
     fields = {"data": [np.frombuffer(data, np.uint8)]}
     if region is not None:
-        fields |= {"start": [np.array(region[:2], np.int32)], "shape": [np.array(region[2:], np.int32)]}
+        fields |= {
+            "start": [np.array(region[:2], np.int32)],
+            "shape": [np.array(region[2:], np.int32)],
+        }
     try:
         (images,) = _pipeline(region is not None, mode, dtype).run(**fields)
     except RuntimeError:
@@ -30,14 +34,21 @@ def _pipeline(has_region, mode, dtype):
     def decode():
         data = dali.fn.external_source(name="data")
         if has_region:
-            start, shape = dali.fn.external_source(name="start"), dali.fn.external_source(name="shape")
+            start, shape = (
+                dali.fn.external_source(name="start"),
+                dali.fn.external_source(name="shape"),
+            )
             window = {"axis_names": "HW", "normalized_anchor": False, "normalized_shape": False}
-            rgb = dali.fn.decoders.image_slice(data, start, shape, output_type=dali.types.RGB, dtype=depth, **window)
+            rgb = dali.fn.decoders.image_slice(
+                data, start, shape, output_type=dali.types.RGB, dtype=depth, **window
+            )
         else:
             rgb = dali.fn.decoders.image(data, output_type=dali.types.RGB, dtype=depth)
         if mode == "RGB":
             return rgb
-        return dali.fn.color_space_conversion(rgb, image_type=dali.types.RGB, output_type=dali.types.GRAY)
+        return dali.fn.color_space_conversion(
+            rgb, image_type=dali.types.RGB, output_type=dali.types.GRAY
+        )
 
     pipeline = decode()
     pipeline.build()

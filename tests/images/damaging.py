@@ -1,4 +1,5 @@
-"""A process of its own that changes image files at random and lets all decoders read them: it must not die.
+"""A process of its own that changes image files at random and lets all decoders read them: it must
+not die.
 
 python -m tests.images.damaging COUNT KIND...
 """

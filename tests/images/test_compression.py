@@ -18,7 +18,9 @@ from gpuload.images.heads.base import HeadError
 def compressed(raw, compression):
     """Return bytes as libtiff compresses them, of one row of gray."""
     file = io.BytesIO()
-    Image.frombytes("L", (len(raw), 1), raw).save(file, "TIFF", compression=compression, strip_size=10**9)
+    Image.frombytes("L", (len(raw), 1), raw).save(
+        file, "TIFF", compression=compression, strip_size=10**9
+    )
     with Image.open(file) as image:
         (begin,), (size,) = image.tag_v2[273], image.tag_v2[279]
     return file.getvalue()[begin : begin + size]
@@ -49,10 +51,14 @@ class TestWhole:
         assert lzw_bytes(memoryview(compressed(raw, "tiff_lzw")), len(raw) + 1) == len(raw)
 
     def test_deflate(self, raw):
-        assert compression.deflate_bytes(memoryview(compressed(raw, "tiff_adobe_deflate")), len(raw)) >= len(raw)
+        assert compression.deflate_bytes(
+            memoryview(compressed(raw, "tiff_adobe_deflate")), len(raw)
+        ) >= len(raw)
 
     def test_packbits(self, raw):
-        assert compression.packbits_bytes(memoryview(compressed(raw, "packbits")), len(raw) + 1, len(raw)) == len(raw)
+        assert compression.packbits_bytes(
+            memoryview(compressed(raw, "packbits")), len(raw) + 1, len(raw)
+        ) == len(raw)
 
     def test_a_part_is_shorter(self, lzw_bytes, raw):
         if len(raw) < 300:
@@ -62,14 +68,18 @@ class TestWhole:
 
         assert lzw_bytes(half, len(raw)) < len(raw)
         packed_bytes = compressed(raw, "packbits")
-        assert compression.packbits_bytes(memoryview(packed_bytes[: len(packed_bytes) // 2]), len(raw), len(raw)) < len(
-            raw
-        )
+        assert compression.packbits_bytes(
+            memoryview(packed_bytes[: len(packed_bytes) // 2]), len(raw), len(raw)
+        ) < len(raw)
         with pytest.raises(HeadError, match="do not end"):
-            compression.deflate_bytes(memoryview(compressed(raw, "tiff_adobe_deflate")[:-6]), len(raw) + 1)
+            compression.deflate_bytes(
+                memoryview(compressed(raw, "tiff_adobe_deflate")[:-6]), len(raw) + 1
+            )
 
 
-@pytest.mark.parametrize("data", [b"", b"\0", b"\x80", b"\0\1\2\3", b"\x80\x7f\xff\xff", b"\x80\x60\x00"])
+@pytest.mark.parametrize(
+    "data", [b"", b"\0", b"\x80", b"\0\1\2\3", b"\x80\x7f\xff\xff", b"\x80\x60\x00"]
+)
 def test_no_lzw_is_refused_or_short(lzw_bytes, data):
     try:
         count = lzw_bytes(memoryview(data), 100)
@@ -78,7 +88,11 @@ def test_no_lzw_is_refused_or_short(lzw_bytes, data):
     assert count < 100
 
 
-@given(st.sampled_from(RAW[5:]), st.lists(st.tuples(st.integers(0, 2**16), st.integers(0, 255)), max_size=4), st.data())
+@given(
+    st.sampled_from(RAW[5:]),
+    st.lists(st.tuples(st.integers(0, 2**16), st.integers(0, 255)), max_size=4),
+    st.data(),
+)
 def test_the_core_says_what_numpy_says(raw, changes, data):
     if core.native is None:
         pytest.skip(core.problem)
@@ -93,6 +107,6 @@ def test_the_core_says_what_numpy_says(raw, changes, data):
         except HeadError as error:
             return str(error)
 
-    assert message_for(lambda array, limit: compression.lzw_bytes(array.data, limit)) == message_for(
-        compression._lzw_bytes
-    )
+    assert message_for(
+        lambda array, limit: compression.lzw_bytes(array.data, limit)
+    ) == message_for(compression._lzw_bytes)

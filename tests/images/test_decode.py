@@ -38,7 +38,9 @@ def codec_name(request, monkeypatch):
 
 def use(monkeypatch, name):
     monkeypatch.setattr(
-        decoding, "_process_codec", decoding._nvimagecodec if name == "nvimgcodec" else decoding._pillow
+        decoding,
+        "_process_codec",
+        decoding._nvimagecodec if name == "nvimgcodec" else decoding._pillow,
     )
 
 
@@ -59,9 +61,15 @@ def decoded(data, mode="RGB", region=None):
 
 
 def photograph(height, width, mode="RGB"):
-    """Return an image with edges and gradients, so that neighbouring pixels of a JPEG depend on one another."""
+    """Return an image with edges and gradients, so that neighbouring pixels of a JPEG depend on one
+    another."""
     y, x = np.mgrid[:height, :width]
-    planes = [(y * 5 + x * 3) % 256, (x * x // 7 + y) % 256, 255 * ((x // 5 + y // 4) % 2), (x + y) % 200]
+    planes = [
+        (y * 5 + x * 3) % 256,
+        (x * x // 7 + y) % 256,
+        255 * ((x // 5 + y // 4) % 2),
+        (x + y) % 200,
+    ]
     bands = np.stack(planes[: len(mode)], axis=2).astype(np.uint8)
     return Image.fromarray(bands.squeeze(axis=2) if mode == "L" else bands, mode)
 
@@ -83,9 +91,14 @@ def as_ycck(data, transform=2):
 
 
 def sampled(data, *factors):
-    """Return a file of other sampling factors, with data for more blocks than it had; what is left over is ignored."""
+    """Return a file of other sampling factors, with data for more blocks than it had; what is left
+    over is ignored."""
     frame, scan = parts.find_segment(data, (0xC0,)), parts.find_segment(data, (0xDA,))
-    data = data[:-2] + 4 * data[scan + 2 + int.from_bytes(data[scan + 2 : scan + 4], "big") : -2] + data[-2:]
+    data = (
+        data[:-2]
+        + 4 * data[scan + 2 + int.from_bytes(data[scan + 2 : scan + 4], "big") : -2]
+        + data[-2:]
+    )
     for channel, factor in enumerate(factors):
         data = parts.replaced(data, frame + 11 + 3 * channel, factor)
     return data
@@ -122,9 +135,17 @@ def png(colour, bits, *chunks, interlace=0):
     rows = []
     for y, x, down, right in pngs.ADAM7 if interlace else ((0, 0, 1, 1),):
         row_bytes = -(-len(range(x, 21, right)) * pngs.SAMPLES[colour] * bits // 8)
-        rows += [bytes([y % 5]) + rng.bytes(row_bytes) for y in range(len(range(y, 13, down))) if row_bytes]
+        rows += [
+            bytes([y % 5]) + rng.bytes(row_bytes)
+            for y in range(len(range(y, 13, down)))
+            if row_bytes
+        ]
     palette = parts.chunk(b"PLTE", rng.bytes(3 * 2**bits)) if colour == parts.PALETTE else b""
-    head = b"\x89PNG\r\n\x1a\n" + parts.png_header(13, 21, colour, bits, bytes([0, 0, interlace])) + palette
+    head = (
+        b"\x89PNG\r\n\x1a\n"
+        + parts.png_header(13, 21, colour, bits, bytes([0, 0, interlace]))
+        + palette
+    )
     return head + b"".join(chunks) + coded(b"".join(rows), 3) + parts.chunk(b"IEND")
 
 
@@ -175,7 +196,9 @@ class TestPixels:
     def test_gray_is_that_of_the_colours(self, codec_name, data):
         np.testing.assert_array_equal(decoded(data, "GRAY"), by_dali(data, mode="GRAY"))
 
-    @pytest.mark.parametrize("factors", [(0x11, 0x22, 0x11, 0x11), (0x22, 0x11, 0x11, 0x22), (0x41, 0x11, 0x11, 0x11)])
+    @pytest.mark.parametrize(
+        "factors", [(0x11, 0x22, 0x11, 0x11), (0x22, 0x11, 0x11, 0x22), (0x41, 0x11, 0x11, 0x11)]
+    )
     def test_cmyk_may_be_sampled_in_any_way(self, codec_name, factors):
         data = sampled(jpeg(48, 5, "CMYK"), *factors)
 
@@ -193,16 +216,27 @@ class TestPixels:
     @pytest.mark.parametrize("colour", [parts.GRAY, parts.RGB, parts.GRAY_ALPHA, parts.RGBA])
     def test_each_value_of_16_bits_becomes_the_nearest_of_8(self, codec_name, colour):
         values = np.arange(65536, dtype=">u2").reshape(256, 256)
-        samples = np.repeat(values[..., None], pngs.SAMPLES[colour], axis=2).reshape(256, -1).view(np.uint8)
+        samples = (
+            np.repeat(values[..., None], pngs.SAMPLES[colour], axis=2)
+            .reshape(256, -1)
+            .view(np.uint8)
+        )
         rows = np.concatenate([np.zeros((256, 1), np.uint8), samples], axis=1)
         data = b"\x89PNG\r\n\x1a\n" + parts.png_header(256, 256, colour, 16) + coded(rows.tobytes())
 
         nearest = np.rint(values / 257).astype(np.uint8)
 
-        np.testing.assert_array_equal(decoded(data + parts.chunk(b"IEND")), np.dstack([nearest] * 3))
+        np.testing.assert_array_equal(
+            decoded(data + parts.chunk(b"IEND")), np.dstack([nearest] * 3)
+        )
 
     def test_the_pixels_lie_row_after_row_and_may_be_written(self, codec_name):
-        for data in (JPEGS["4:2:0"], JPEGS["turned 6"], PNGS["turned"], PNGS["colour type 3, 2 bits"]):
+        for data in (
+            JPEGS["4:2:0"],
+            JPEGS["turned 6"],
+            PNGS["turned"],
+            PNGS["colour type 3, 2 bits"],
+        ):
             for region in (None, (3, 2, 5, 4)):
                 pixels = decoded(data, region=region)
                 assert pixels.dtype == np.uint8
@@ -215,7 +249,9 @@ class TestPixels:
         [(parts.GRAY, 16), (parts.RGB, 16), (parts.RGBA, 16), (parts.GRAY_ALPHA, 16), (parts.RGBA, 8),
          (parts.PALETTE, 8), (parts.GRAY, 1)],
     )  # fmt: skip
-    def test_little_memory_but_the_pixels_is_taken(self, codec_name, monkeypatch, colour, bits, mode):
+    def test_little_memory_but_the_pixels_is_taken(
+        self, codec_name, monkeypatch, colour, bits, mode
+    ):
         monkeypatch.setattr(decoding, "BLOCK_VALUES", 1 << 14, raising=False)
         data = parts.png(1200, 1300, colour, bits)
         expected = 3 * 1200 * 1300 + (1200 * 1300 if mode == "GRAY" else 0)
@@ -230,8 +266,12 @@ class TestPixels:
 
         assert most < expected + 500_000
 
-    @pytest.mark.parametrize("data", [PNGS["turned"], PNGS["colour type 3, 8 bits"], JPEGS["CMYK turned 5"]])
-    def test_the_rows_that_are_converted_at_a_time_do_not_matter(self, codec_name, monkeypatch, data):
+    @pytest.mark.parametrize(
+        "data", [PNGS["turned"], PNGS["colour type 3, 8 bits"], JPEGS["CMYK turned 5"]]
+    )
+    def test_the_rows_that_are_converted_at_a_time_do_not_matter(
+        self, codec_name, monkeypatch, data
+    ):
         whole = decoded(data), decoded(data, "GRAY")
 
         monkeypatch.setattr(decoding, "BLOCK_VALUES", 200)
@@ -262,7 +302,8 @@ REGIONS = [(0, 0, None, None), (0, 0, 1, 1), (-1, -1, 1, 1), (1, 1, 1, 1), (3, 5
 
 
 def regions_of(head):
-    """Return the regions for an image, counted from its end where they are negative; None is all of it."""
+    """Return the regions for an image, counted from its end where they are negative; None is all of
+    it."""
     for region in REGIONS:
         sides = (head.height, head.width) * 2
         top, left, height, width = (
@@ -287,7 +328,9 @@ class TestRegions:
         for name in ("4:2:0", "gray", "turned 6"):
             whole = decoded(JPEGS[name], "GRAY")
 
-            np.testing.assert_array_equal(decoded(JPEGS[name], "GRAY", (3, 5, 7, 9)), whole[3:10, 5:14])
+            np.testing.assert_array_equal(
+                decoded(JPEGS[name], "GRAY", (3, 5, 7, 9)), whole[3:10, 5:14]
+            )
 
     @pytest.mark.parametrize(
         "region",
@@ -341,16 +384,22 @@ class TestDamage:
 
     @pytest.mark.parametrize("turn", range(1, 9))
     @pytest.mark.parametrize("missing", range(1, 7))
-    def test_data_that_end_a_few_bytes_early_are_refused_or_make_what_dali_makes(self, codec_name, turn, missing):
+    def test_data_that_end_a_few_bytes_early_are_refused_or_make_what_dali_makes(
+        self, codec_name, turn, missing
+    ):
         file = io.BytesIO()
-        Image.new("RGB", (83, 57), (5, 5, 5)).save(file, "JPEG", optimize=True)  # zeros are blocks, too
+        Image.new("RGB", (83, 57), (5, 5, 5)).save(
+            file, "JPEG", optimize=True
+        )  # zeros are blocks, too
         whole = parts.inserted(file.getvalue(), parts.exif_segment(parts.exif(parts.turned(turn))))
         data = whole[: -2 - missing] + whole[-2:]
 
         for top, left, height, width in regions_of(heads.read(data)):
             with contextlib.suppress(ImageError):
                 pixels = decoded(data, region=(top, left, height, width))
-                np.testing.assert_array_equal(pixels, by_dali(data)[top : top + height, left : left + width])
+                np.testing.assert_array_equal(
+                    pixels, by_dali(data)[top : top + height, left : left + width]
+                )
 
     def test_bytes_that_are_no_image_any_more_are_refused(self, codec_name):
         for data in (b"", b"x", bytes(1000), JPEGS["4:2:0"][:100]):
@@ -393,7 +442,8 @@ class TestDamage:
 
 
 def run(program, files=()):
-    """Run a program in a new process, where ``files`` is a list of bytes; return what it wrote to stdout and stderr."""
+    """Run a program in a new process, where ``files`` is a list of bytes; return what it wrote to
+    stdout and stderr."""
     program = f"import os, sys\nimport numpy as np\nfiles = {[*files]!r}\n" + program
     process = forkserver.run(program, timeout=60)
     assert process.returncode == 0, process.stderr
@@ -433,7 +483,9 @@ class TestChoice:
             decoded(JPEGS["4:2:0"])
 
     def test_no_codec_is_imported_before_an_image_is_decoded(self):
-        out, _ = run("import gpuload.images.decode\nprint('PIL' in sys.modules, 'nvidia' in sys.modules)")
+        out, _ = run(
+            "import gpuload.images.decode\nprint('PIL' in sys.modules, 'nvidia' in sys.modules)"
+        )
 
         assert out == "False False"
 
@@ -444,7 +496,10 @@ class TestChoice:
         program = f"os.environ.pop({name!r}, None)\n"
         program += f"os.environ[{name!r}] = {verbosity!r}\n" if verbosity else ""
 
-        out, _ = run(program + f"from gpuload.images.decode import codec\ncodec()\nprint(os.environ.get({name!r}))")
+        out, _ = run(
+            program
+            + f"from gpuload.images.decode import codec\ncodec()\nprint(os.environ.get({name!r}))"
+        )
 
         assert out == str(verbosity)
 

@@ -65,7 +65,8 @@ def decoded(data, mode="RGB", region=None, dtype="uint8"):
 
 
 def as_dali(data, *options, **extra):
-    """Return the pixels, or None where Pillow refuses the file because it reads it in another way than DALI."""
+    """Return the pixels, or None where Pillow refuses the file because it reads it in another way
+    than DALI."""
     try:
         return decoded(data, *options, **extra)
     except ImageError as error:
@@ -89,7 +90,12 @@ def saved(image, kind, **options):
 
 def photograph(height=30, width=41, channels=3):
     y, x = np.mgrid[:height, :width]
-    planes = [(y * 5 + x * 3) % 256, (x * x // 7 + y) % 256, 255 * ((x // 5 + y // 4) % 2), (x + y) % 200]
+    planes = [
+        (y * 5 + x * 3) % 256,
+        (x * x // 7 + y) % 256,
+        255 * ((x // 5 + y // 4) % 2),
+        (x + y) % 200,
+    ]
     bands = np.stack(planes[:channels], axis=2).astype(np.uint8)
     return Image.fromarray(bands.squeeze(axis=2) if channels == 1 else bands)
 
@@ -113,7 +119,9 @@ class TestFilesOfOtherProjects:
         pixels = as_dali(data)
 
         if codec_name == "nvimgcodec" or pixels is not None:
-            np.testing.assert_array_equal(pixels, by_dali(data) if heads.FORMATS[kind].in_dali else by_pillow(data))
+            np.testing.assert_array_equal(
+                pixels, by_dali(data) if heads.FORMATS[kind].in_dali else by_pillow(data)
+            )
 
     def test_they_are_those_of_pillow_where_it_reads_the_same(self, path):
         data = path.read_bytes()
@@ -155,7 +163,9 @@ class TestFilesOfOtherProjects:
             return
 
         three = decoded(data).astype(np.int64)
-        weighted = (9798 * three[..., 0] + 19235 * three[..., 1] + 3735 * three[..., 2] + (1 << 14)) >> 15
+        weighted = (
+            9798 * three[..., 0] + 19235 * three[..., 1] + 3735 * three[..., 2] + (1 << 14)
+        ) >> 15
         np.testing.assert_array_equal(item[..., 0], weighted)
 
 
@@ -205,29 +215,42 @@ class TestTiff:
         values = levels((13, 21, channels), bits)
         raw = values.astype(order + "u2").tobytes() if bits == 16 else packed(values, bits)
 
-        pixels = decoders_of(imagefiles.tiff(13, 21, channels, bits, order=order, pieces=[raw]), "uint16")
+        pixels = decoders_of(
+            imagefiles.tiff(13, 21, channels, bits, order=order, pieces=[raw]), "uint16"
+        )
 
         wide = values * 257 if bits == 8 else values << (16 - bits)
-        np.testing.assert_array_equal(pixels, np.repeat(wide, 3, 2) if channels == 1 else wide[..., :3])
+        np.testing.assert_array_equal(
+            pixels, np.repeat(wide, 3, 2) if channels == 1 else wide[..., :3]
+        )
 
     @pytest.mark.parametrize("bits", [1, 8])
     @pytest.mark.parametrize("white_is_0", [False, True])
     def test_white_may_be_0(self, codec_name, bits, white_is_0):
         values = levels((13, 21, 1), bits)
         data = imagefiles.tiff(
-            13, 21, 1, bits, pieces=[packed(values, bits)], tags={262: (3, [0 if white_is_0 else 1])}
+            13,
+            21,
+            1,
+            bits,
+            pieces=[packed(values, bits)],
+            tags={262: (3, [0 if white_is_0 else 1])},
         )
 
         gray = values * (255 // (2**bits - 1))
 
-        np.testing.assert_array_equal(decoded(data), np.repeat(255 - gray if white_is_0 else gray, 3, 2))
+        np.testing.assert_array_equal(
+            decoded(data), np.repeat(255 - gray if white_is_0 else gray, 3, 2)
+        )
 
     @pytest.mark.parametrize("bits", [1, 2, 4, 8])
     def test_a_palette_has_colours_of_16_bits(self, bits):
         values, colours = levels((13, 21, 1), bits), levels((3, 2**bits), 16)
         tags = {262: (3, [3]), 320: (3, colours.ravel().tolist())}
 
-        pixels = decoders_of(imagefiles.tiff(13, 21, 1, bits, pieces=[packed(values, bits)], tags=tags), "uint16")
+        pixels = decoders_of(
+            imagefiles.tiff(13, 21, 1, bits, pieces=[packed(values, bits)], tags=tags), "uint16"
+        )
 
         np.testing.assert_array_equal(pixels, colours.T[values[..., 0]])
 
@@ -235,15 +258,21 @@ class TestTiff:
     def test_a_fourth_channel_is_dropped(self, extra):
         values = levels((13, 21, 4), 8).astype(np.uint8)
 
-        pixels = decoders_of(imagefiles.tiff(13, 21, 4, pieces=[values.tobytes()], tags={338: (3, [extra])}))
+        pixels = decoders_of(
+            imagefiles.tiff(13, 21, 4, pieces=[values.tobytes()], tags={338: (3, [extra])})
+        )
 
         np.testing.assert_array_equal(pixels, values[..., :3])
 
     def test_cmyk_is_that_of_a_jpeg(self, codec_name):
         values = levels((13, 21, 4), 8)
-        data = imagefiles.tiff(13, 21, 4, pieces=[values.astype(np.uint8).tobytes()], tags={262: (3, [5])})
+        data = imagefiles.tiff(
+            13, 21, 4, pieces=[values.astype(np.uint8).tobytes()], tags={262: (3, [5])}
+        )
 
-        np.testing.assert_array_equal(decoded(data), (255 - values[..., :3]) * (255 - values[..., 3:]) // 255)
+        np.testing.assert_array_equal(
+            decoded(data), (255 - values[..., :3]) * (255 - values[..., 3:]) // 255
+        )
 
     @pytest.mark.parametrize("turn", range(1, 9))
     @pytest.mark.parametrize("bits", [8, 16])
@@ -256,7 +285,9 @@ class TestTiff:
         np.testing.assert_array_equal(decoded(data), upright)
 
     @pytest.mark.parametrize(
-        "options", [{"rows": 4}, {"rows": 5, "planar": True}, {"big": True}, {"order": ">"}], ids=str
+        "options",
+        [{"rows": 4}, {"rows": 5, "planar": True}, {"big": True}, {"order": ">"}],
+        ids=str,
     )
     def test_strips_planes_and_forms(self, codec_name, options):
         data = imagefiles.tiff(**options)
@@ -277,7 +308,8 @@ class TestTiff:
         raw = bytes(range(10, 42)) + bytes(8)
         ends = np.cumsum(lengths).tolist()
         runs = b"".join(
-            bytes([length - 1]) + raw[end - length : end] for length, end in zip(lengths, ends, strict=True)
+            bytes([length - 1]) + raw[end - length : end]
+            for length, end in zip(lengths, ends, strict=True)
         )
 
         with pytest.raises(HeadError, match="PackBits data reaches across rows, of 8 bytes"):
@@ -286,7 +318,10 @@ class TestTiff:
     @pytest.mark.parametrize("tail", [b"", b"\x80", b"\7" + bytes(8)])
     def test_packbits_runs_within_rows_are_read(self, codec_name, tail):
         rows = np.arange(10, 42, dtype=np.uint8).reshape(4, 8)
-        runs = b"".join(b"\3" + row[:4].tobytes() + b"\x80\3" + row[4:].tobytes() for row in rows) + tail
+        runs = (
+            b"".join(b"\3" + row[:4].tobytes() + b"\x80\3" + row[4:].tobytes() for row in rows)
+            + tail
+        )
         data = imagefiles.tiff(4, 8, 1, pieces=[runs], tags={259: (3, [32773])})
 
         assert decoded(data)[..., 0].tolist() == rows.tolist()
@@ -294,18 +329,30 @@ class TestTiff:
     def test_packbits_runs_across_rows_of_a_tile_are_read(self, codec_name):
         rows = imagefiles.pixels(16, 16, 1)
         runs = b"".join(b"\x7f" + rows.tobytes()[begin : begin + 128] for begin in (0, 128))
-        tiles = {322: (3, [16]), 323: (3, [16]), 324: (4, [0]), 325: (4, [len(runs)]), 273: None, 278: None, 279: None}
+        tiles = {
+            322: (3, [16]),
+            323: (3, [16]),
+            324: (4, [0]),
+            325: (4, [len(runs)]),
+            273: None,
+            278: None,
+            279: None,
+        }
         data = imagefiles.tiff(16, 16, 1, pieces=[runs], tags={259: (3, [32773]), **tiles})
 
         np.testing.assert_array_equal(decoded(data)[..., 0], rows[..., 0])
 
     def test_bits_that_no_tag_gives_are_one(self, codec_name):
         data = imagefiles.tiff(8, 8, 1, 1, pieces=[bytes(range(1, 9))], tags={258: None})
-        content = saved(Image.fromarray((np.indices((8, 8)).sum(0) % 2 * 255).astype("u1")).convert("1"), "TIFF")
+        content = saved(
+            Image.fromarray((np.indices((8, 8)).sum(0) % 2 * 255).astype("u1")).convert("1"), "TIFF"
+        )
 
         for file in (data, content):
             np.testing.assert_array_equal(decoded(file), by_pillow(file))
-            assert heads.foreign_to_dali(np.frombuffer(file, np.uint8)) == "TIFF without BitsPerSample"
+            assert (
+                heads.foreign_to_dali(np.frombuffer(file, np.uint8)) == "TIFF without BitsPerSample"
+            )
 
     @pytest.mark.parametrize("compression", ["group3", "group4", "tiff_ccitt"])
     def test_faxes(self, codec_name, compression):
@@ -318,7 +365,11 @@ class TestTiff:
         whole = saved(photograph(200, 300), "TIFF", compression=compression, strip_size=10**9)
         with Image.open(io.BytesIO(whole)) as image:
             (begin,), (size,) = image.tag_v2[273], image.tag_v2[279]
-        short = {"tiff_lzw": saved(photograph(100, 300), "TIFF", compression="tiff_lzw", strip_size=10**9)}
+        short = {
+            "tiff_lzw": saved(
+                photograph(100, 300), "TIFF", compression="tiff_lzw", strip_size=10**9
+            )
+        }
         less = struct.pack("<I", size // 2)
         place = whole.index(struct.pack("<HHII", 279, 4, 1, size)) + 8
 
@@ -330,7 +381,10 @@ class TestTiff:
                 (start,), (length,) = image.tag_v2[273], image.tag_v2[279]
             with pytest.raises(HeadError, match="damaged"):
                 heads.read(
-                    whole[:begin] + second[start : start + length] + bytes(size - length) + whole[begin + size :]
+                    whole[:begin]
+                    + second[start : start + length]
+                    + bytes(size - length)
+                    + whole[begin + size :]
                 )
 
     @pytest.mark.parametrize("compression", ["tiff_lzw", "tiff_adobe_deflate"])
@@ -400,7 +454,9 @@ class TestBmp:
         np.testing.assert_array_equal(decoded(data), by_pillow(data))
 
     @pytest.mark.parametrize("top_down", [False, True])
-    @pytest.mark.parametrize("options", [{"bits": 32}, {"bits": 8, "colours": 100}, {"bits": 4, "colours": 7}], ids=str)
+    @pytest.mark.parametrize(
+        "options", [{"bits": 32}, {"bits": 8, "colours": 100}, {"bits": 4, "colours": 7}], ids=str
+    )
     def test_rows_palettes_and_a_fourth_byte(self, codec_name, options, top_down):
         data = imagefiles.bmp(top_down=top_down, **options)
 
@@ -412,13 +468,20 @@ class TestBmp:
         values = levels((13, 21), 32).astype(np.uint32)
         masks = tuple(0 if number is None else MASKS[number] for number in order)
 
-        pixels = decoders_of(imagefiles.bmp(13, 21, 32, 3, header=header, masks=masks, content=values.tobytes()))
+        pixels = decoders_of(
+            imagefiles.bmp(13, 21, 32, 3, header=header, masks=masks, content=values.tobytes())
+        )
 
-        expected = np.stack([values >> np.uint32(8 * number) & np.uint32(255) for number in order[:3]], axis=2)
+        expected = np.stack(
+            [values >> np.uint32(8 * number) & np.uint32(255) for number in order[:3]], axis=2
+        )
         np.testing.assert_array_equal(pixels, expected[::-1])
 
     def test_runs(self, codec_name):
-        runs = b"".join(b"\x10" + bytes([row]) + b"\0\5abcde\0\0\0" for row in range(12)) + b"\x15\7\0\1"
+        runs = (
+            b"".join(b"\x10" + bytes([row]) + b"\0\5abcde\0\0\0" for row in range(12))
+            + b"\x15\7\0\1"
+        )
         data = imagefiles.bmp(bits=8, compression=1, content=runs)
 
         np.testing.assert_array_equal(decoded(data), by_pillow(data))
@@ -428,27 +491,42 @@ class TestBmp:
         data = (GOLDEN / name).read_bytes()
 
         np.testing.assert_array_equal(decoded(data), by_pillow(data))
-        assert heads.foreign_to_dali(np.frombuffer(data, np.uint8)) == "BMP (of 16 bits for a pixel)"
+        assert (
+            heads.foreign_to_dali(np.frombuffer(data, np.uint8)) == "BMP (of 16 bits for a pixel)"
+        )
 
     @pytest.mark.parametrize("masks", [(), (0x7C00, 0x3E0, 0x1F), (0xF800, 0x7E0, 0x1F)])
     @pytest.mark.parametrize("header", [40, 108])
     def test_16_bits_written_byte_by_byte(self, masks, header):
         values = levels((13, 22), 16).astype(np.uint16)
         data = imagefiles.bmp(
-            13, 22, 16, 3 if masks else 0, header=header, masks=masks, content=values.tobytes(), top_down=True
+            13,
+            22,
+            16,
+            3 if masks else 0,
+            header=header,
+            masks=masks,
+            content=values.tobytes(),
+            top_down=True,
         )
 
         masks = masks or (0x7C00, 0x3E0, 0x1F)
-        expected = np.stack([(values & mask).astype(np.int64) * 255 // mask for mask in masks], axis=2)
+        expected = np.stack(
+            [(values & mask).astype(np.int64) * 255 // mask for mask in masks], axis=2
+        )
         np.testing.assert_array_equal(decoded(data), expected)
 
     def test_16_bits_with_alpha_are_refused(self):
         masks = (0x7C00, 0x3E0, 0x1F, 0x8000)
         with pytest.raises(UnsupportedError, match="masks 0x7c00, 0x3e0, 0x1f, 0x8000") as error:
             heads.read(imagefiles.bmp(bits=16, compression=3, header=108, masks=masks))
-        assert "imagecodecs.imread(path)" in heads.row_error(0, error.value).remedy  # Pillow drops the alpha
+        assert (
+            "imagecodecs.imread(path)" in heads.row_error(0, error.value).remedy
+        )  # Pillow drops the alpha
 
-    @pytest.mark.parametrize("runs", [b"\x15\1\0\0" * 5 + b"\0\1", b"\x14\1\0\0" * 13, b"\0\2\5\5\0\1"])
+    @pytest.mark.parametrize(
+        "runs", [b"\x15\1\0\0" * 5 + b"\0\1", b"\x14\1\0\0" * 13, b"\0\2\5\5\0\1"]
+    )
     def test_runs_that_leave_out_pixels_are_no_damage(self, runs):
         with pytest.raises(UnsupportedError, match="decoders fill") as error:
             heads.read(imagefiles.bmp(bits=8, compression=1, content=runs))
@@ -483,7 +561,10 @@ class TestBmp:
 
 def pam(*lines, content=b"\1\2"):
     """Return a PAM of 1 x 2 pixels to 255."""
-    return "\n".join(["P7", "WIDTH 2", "HEIGHT 1", "MAXVAL 255", *lines, "ENDHDR", ""]).encode() + content
+    return (
+        "\n".join(["P7", "WIDTH 2", "HEIGHT 1", "MAXVAL 255", *lines, "ENDHDR", ""]).encode()
+        + content
+    )
 
 
 class TestPnm:
@@ -494,13 +575,17 @@ class TestPnm:
         values = levels((13, 21, 3 if kind in (3, 6) else 1), 16) % (limit + 1)
         data = imagefiles.pnm(kind, most=limit, values=values, comment=b"# made by hand 12\n")
         if codec_name == "Pillow" and kind in (3, 6) and limit > 255:
-            with pytest.raises(ImageError, match="Pillow does not decode colours of more than 8 bits"):
+            with pytest.raises(
+                ImageError, match="Pillow does not decode colours of more than 8 bits"
+            ):
                 decoded(data)
             return
 
         wide = 65535 * (1 - values) if limit == 1 else values * (65535 // limit)
 
-        np.testing.assert_array_equal(decoded(data, dtype="uint16"), np.repeat(wide, 3 // wide.shape[2], 2))
+        np.testing.assert_array_equal(
+            decoded(data, dtype="uint16"), np.repeat(wide, 3 // wide.shape[2], 2)
+        )
 
     @pytest.mark.parametrize("content", [b"#@\n8", b"1\n 2", b"\t\n#@", b"    "])
     def test_bits_that_look_like_text_are_bits(self, codec_name, content):
@@ -510,14 +595,18 @@ class TestPnm:
         np.testing.assert_array_equal(decoded(data)[..., 0], 255 * (1 - bits))
         assert heads.foreign_to_dali(np.frombuffer(data, np.uint8)).startswith("PNM (")
 
-    @pytest.mark.parametrize("data", [b"P3 1 1 255 1 2 30", b"P2 3 1 9 0 5 9", b"P1 3 2 101010", b"P2 1 1 65535 65000"])
+    @pytest.mark.parametrize(
+        "data", [b"P3 1 1 255 1 2 30", b"P2 3 1 9 0 5 9", b"P1 3 2 101010", b"P2 1 1 65535 65000"]
+    )
     def test_the_last_number_may_end_with_the_file(self, codec_name, data):
         with Image.open(io.BytesIO(data)) as image:
             deep = image.mode.startswith("I")
             expected = np.asarray(image if deep else image.convert("RGB"))
 
         pixels = decoded(data, dtype="uint16" if deep else "uint8")
-        np.testing.assert_array_equal(pixels, np.repeat(expected[..., None], 3, axis=2) if deep else expected)
+        np.testing.assert_array_equal(
+            pixels, np.repeat(expected[..., None], 3, axis=2) if deep else expected
+        )
 
     @pytest.mark.parametrize(
         ("data", "match"),
@@ -546,11 +635,16 @@ class TestPnm:
 
 
 class TestWebp:
-    lossy, lossless = saved(photograph(), "WEBP", quality=80), saved(photograph(), "WEBP", lossless=True)
+    lossy, lossless = (
+        saved(photograph(), "WEBP", quality=80),
+        saved(photograph(), "WEBP", lossless=True),
+    )
     exif = imagefiles.exif(imagefiles.turned(6))
 
     def extended(self, flags, *extra, data=None):
-        return imagefiles.webp(imagefiles.canvas(30, 41, flags), imagefiles.webp_chunk(data or self.lossy), *extra)
+        return imagefiles.webp(
+            imagefiles.canvas(30, 41, flags), imagefiles.webp_chunk(data or self.lossy), *extra
+        )
 
     @pytest.mark.parametrize("turn", range(1, 9))
     def test_it_is_turned_as_its_exif_block_says(self, codec_name, turn):
@@ -564,18 +658,24 @@ class TestWebp:
         data = self.extended(8, (b"EXIF", b"Exif\0\0" + imagefiles.exif(imagefiles.turned(turn))))
 
         np.testing.assert_array_equal(decoded(data), by_pillow(data))
-        np.testing.assert_array_equal(decoded(data, region=(3, 5, 7, 9)), by_pillow(data)[3:10, 5:14])
+        np.testing.assert_array_equal(
+            decoded(data, region=(3, 5, 7, 9)), by_pillow(data)[3:10, 5:14]
+        )
         assert heads.foreign_to_dali(np.frombuffer(data, np.uint8)) == ("" if turn == 1 else
             "WebP (with EXIF data in a place or form that DALI does not read)")  # fmt: skip
 
     @pytest.mark.parametrize("turn", [1, 6])
     @pytest.mark.parametrize("width", range(5, 15))
-    def test_a_chunk_of_an_odd_number_of_bytes_may_stand_before_others(self, codec_name, width, turn):
+    def test_a_chunk_of_an_odd_number_of_bytes_may_stand_before_others(
+        self, codec_name, width, turn
+    ):
         image, exif = Image.fromarray(imagefiles.pixels(5, width)), Image.Exif()
         exif[0x112] = turn
         data = saved(image, "WEBP", lossless=True, exif=exif)
 
-        expected = np.rot90(np.asarray(image), -1) if turn == 6 else np.asarray(image)  # a quarter turn clockwise
+        expected = (
+            np.rot90(np.asarray(image), -1) if turn == 6 else np.asarray(image)
+        )  # a quarter turn clockwise
 
         np.testing.assert_array_equal(decoded(data), expected)
 
@@ -594,16 +694,30 @@ class TestWebp:
 
         image = photograph(channels=channels)
         still = saved(image, "WEBP", lossless=True, exact=True)
-        frame = three(2) + three(1) + three(40) + three(29) + three(100) + b"\2" + still[still.index(b"VP8L") :]
+        frame = (
+            three(2)
+            + three(1)
+            + three(40)
+            + three(29)
+            + three(100)
+            + b"\2"
+            + still[still.index(b"VP8L") :]
+        )
         background = b"\x63\xc7\xff\xff\0\0"
-        chunks = imagefiles.canvas(40, 50, 2 | 16 * (channels == 4)), (b"ANIM", background), (b"ANMF", frame)
+        chunks = (
+            imagefiles.canvas(40, 50, 2 | 16 * (channels == 4)),
+            (b"ANIM", background),
+            (b"ANMF", frame),
+        )
         data = imagefiles.webp(*chunks)
 
         expected = np.zeros((40, 50, 4), np.uint8)
         expected[..., 3] = 0 if channels == 4 else 255
         expected[2:32, 4:45, :channels] = np.asarray(image)
         with Image.open(io.BytesIO(data)) as animation:
-            np.testing.assert_array_equal(np.asarray(animation.convert("RGBA"))[..., 3], expected[..., 3])
+            np.testing.assert_array_equal(
+                np.asarray(animation.convert("RGBA"))[..., 3], expected[..., 3]
+            )
         np.testing.assert_array_equal(decoded(data, "RGBA")[..., 3], expected[..., 3])
         visible = expected[..., 3:] > 0
         np.testing.assert_array_equal(decoded(data) * visible, expected[..., :3] * visible)
@@ -654,7 +768,9 @@ class TestJpeg2000:
         values = levels((30, 41), 16).astype(np.uint16)
         data = saved(Image.fromarray(values), "JPEG2000")
 
-        np.testing.assert_array_equal(decoded(data, dtype="uint16"), np.repeat(values[..., None], 3, 2))
+        np.testing.assert_array_equal(
+            decoded(data, dtype="uint16"), np.repeat(values[..., None], 3, 2)
+        )
 
     @pytest.mark.parametrize("size", range(4, 52, 3))
     def test_a_file_that_ends_inside_its_size_is_damaged(self, size):
@@ -699,7 +815,9 @@ class TestJpeg2000:
         with pytest.raises(HeadError, match="its header says"):
             heads.read(imagefiles.replaced(self.whole, place, 15))
 
-    @pytest.mark.parametrize(("width", "match"), [(65536, "has 65536 tiles; there"), (65535, "has 1 of 65535 tiles")])
+    @pytest.mark.parametrize(
+        ("width", "match"), [(65536, "has 65536 tiles; there"), (65535, "has 1 of 65535 tiles")]
+    )
     def test_more_tiles_than_can_be_numbered_are_refused(self, width, match):
         place = self.raw.index(b"\xff\x51") + 6
         sizes = struct.pack(">8I", width, 1, 0, 0, 1, 1, 0, 0)
@@ -709,7 +827,9 @@ class TestJpeg2000:
 
     @pytest.mark.parametrize("form", [0x00, 0x10, 0x20, 0x40, 0x50, 0x60])
     def test_a_list_of_the_lengths_of_tiles_is_passed_over(self, form):
-        assert heads.read(self.with_tile_lengths(form, b"\xff" * 2 * self.entry_bytes(form))) == heads.read(self.raw)
+        assert heads.read(
+            self.with_tile_lengths(form, b"\xff" * 2 * self.entry_bytes(form))
+        ) == heads.read(self.raw)
 
     @pytest.mark.parametrize("form", [0x01, 0x0C, 0x30, 0x70, 0x80])
     def test_a_list_of_the_lengths_of_tiles_in_no_form_is_refused(self, form):
@@ -723,7 +843,8 @@ class TestJpeg2000:
 
     @staticmethod
     def entry_bytes(form):
-        """ISO/IEC 15444-1, A.7.1: the number of a tile in 0, 1 or 2 bytes, and its length in 2 or 4."""
+        """ISO/IEC 15444-1, A.7.1: the number of a tile in 0, 1 or 2 bytes, and its length in 2 or
+        4."""
         return (form >> 4 & 3) + (4 if form & 0x40 else 2)
 
     def with_tile_lengths(self, form, entries):
@@ -755,7 +876,9 @@ class TestFormatsOfPillow:
         monkeypatch.setattr(decoding, "_pillow", absent)
         path = next(path for path in READ if path.suffix == f".{missing}")
 
-        with pytest.raises(MissingPackageError, match=f"{missing.upper()} files needs the package 'pillow'"):
+        with pytest.raises(
+            MissingPackageError, match=f"{missing.upper()} files needs the package 'pillow'"
+        ):
             decoded(path.read_bytes())
 
     def test_of_a_gif_the_first_frame_is_the_image(self):
@@ -786,7 +909,9 @@ class TestFormatsOfPillow:
 
     @pytest.mark.parametrize("turn", range(1, 9))
     def test_an_avif_is_turned(self, turn):
-        data = saved(photograph(), "AVIF", exif=b"Exif\0\0" + imagefiles.exif(imagefiles.turned(turn)))
+        data = saved(
+            photograph(), "AVIF", exif=b"Exif\0\0" + imagefiles.exif(imagefiles.turned(turn))
+        )
 
         np.testing.assert_array_equal(decoded(data), by_pillow(data))
         assert heads.read(data).orientation == turn
@@ -834,8 +959,12 @@ BOMBS = {
     ),
     "tiff of rows": imagefiles.tiff(2**20, 1, 1, rows=1, pieces=[b"x"], tags={279: (4, [1])}),
     "jp2": TestJpeg2000.raw.replace(struct.pack(">II", 41, 30), struct.pack(">II", 2**31, 2**31)),
-    "gif": saved(photograph().quantize(16), "GIF").replace(struct.pack("<HH", 41, 30), b"\xff\xff\xff\xff"),
-    "avif": saved(photograph(), "AVIF").replace(struct.pack(">II", 41, 30), struct.pack(">II", 2**31, 2**31)),
+    "gif": saved(photograph().quantize(16), "GIF").replace(
+        struct.pack("<HH", 41, 30), b"\xff\xff\xff\xff"
+    ),
+    "avif": saved(photograph(), "AVIF").replace(
+        struct.pack(">II", 41, 30), struct.pack(">II", 2**31, 2**31)
+    ),
     "png of text": b"P3 9000 9000 255\n" + b"1 " * 100_000,
 }
 
@@ -858,7 +987,19 @@ def test_a_file_that_promises_too_much_is_refused_in_little_time_and_memory(data
 def test_damaged_files_end_no_process_and_are_seen_alike_by_all_decoders():
     pytest.importorskip("nvidia.dali")
     process = subprocess.run(
-        [sys.executable, "-m", "tests.images.damaging", "80", "bmp", "pnm", "webp", "tiff", "jp2", "gif", "avif"],
+        [
+            sys.executable,
+            "-m",
+            "tests.images.damaging",
+            "80",
+            "bmp",
+            "pnm",
+            "webp",
+            "tiff",
+            "jp2",
+            "gif",
+            "avif",
+        ],
         capture_output=True,
         text=True,
         timeout=100,

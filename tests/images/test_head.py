@@ -36,7 +36,16 @@ DAMAGED = {  # with what must be said about each
     "zune-image/030.png": "animated PNG .* not its first frame",  # Pillow shows it red, DALI yellow
 }
 SOF = tuple(range(0xC0, 0xC4))
-DISPLAYED = {1: (16, 24), 2: (16, 24), 3: (16, 24), 4: (16, 24), 5: (24, 16), 6: (24, 16), 7: (24, 16), 8: (24, 16)}
+DISPLAYED = {
+    1: (16, 24),
+    2: (16, 24),
+    3: (16, 24),
+    4: (16, 24),
+    5: (24, 16),
+    6: (24, 16),
+    7: (24, 16),
+    8: (24, 16),
+}
 
 
 def name_of(path):
@@ -77,7 +86,9 @@ def test_files_of_fuzzers_are_refused(path):
 
 
 @pytest.mark.parametrize("mode", ["RGB", "L", "CMYK"])
-@pytest.mark.parametrize("options", [{}, {"progressive": True}, {"restart_marker_blocks": 1}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"progressive": True}, {"restart_marker_blocks": 1}], ids=str
+)
 def test_a_jpeg_says_its_size_and_channels(mode, options):
     head = heads.read(imagefiles.jpeg(17, 31, mode, **options))
 
@@ -86,9 +97,17 @@ def test_a_jpeg_says_its_size_and_channels(mode, options):
 
 @pytest.mark.parametrize(
     ("colour", "channels", "depths"),
-    [(0, 1, (1, 2, 4, 8, 16)), (2, 3, (8, 16)), (3, 3, (1, 2, 4, 8)), (4, 2, (8, 16)), (6, 4, (8, 16))],
+    [
+        (0, 1, (1, 2, 4, 8, 16)),
+        (2, 3, (8, 16)),
+        (3, 3, (1, 2, 4, 8)),
+        (4, 2, (8, 16)),
+        (6, 4, (8, 16)),
+    ],
 )
-def test_a_png_says_its_size_channels_and_bits_and_other_depths_are_refused(colour, channels, depths):
+def test_a_png_says_its_size_channels_and_bits_and_other_depths_are_refused(
+    colour, channels, depths
+):
     for bits in range(20):
         data = imagefiles.png(17, 31, colour, bits)
         if bits in depths:
@@ -103,7 +122,9 @@ def test_the_bytes_may_come_in_any_form(data):
     array = np.frombuffer(data, np.uint8)
     strided = np.repeat(array, 2)[::2]
 
-    results = [heads.read(form) for form in (data, bytearray(data), memoryview(data), array, strided)]
+    results = [
+        heads.read(form) for form in (data, bytearray(data), memoryview(data), array, strided)
+    ]
 
     assert len(set(results)) == 1
 
@@ -130,11 +151,15 @@ class TestScans:
     scan = b"\xff\xda"
 
     @pytest.mark.parametrize(("mode", "scans"), [("L", 6), ("RGB", 10), ("CMYK", 18)])
-    def test_a_progressive_jpeg_has_those_that_libjpeg_writes(self, mode, scans):  # jpeg_simple_progression
+    def test_a_progressive_jpeg_has_those_that_libjpeg_writes(
+        self, mode, scans
+    ):  # jpeg_simple_progression
         assert heads.read(imagefiles.jpeg(40, 50, mode, progressive=True)).scans == scans
 
     @pytest.mark.parametrize(
-        "data", [imagefiles.jpeg(), imagefiles.jpeg(mode="L"), imagefiles.png()], ids=["RGB", "L", "png"]
+        "data",
+        [imagefiles.jpeg(), imagefiles.jpeg(mode="L"), imagefiles.png()],
+        ids=["RGB", "L", "png"],
     )
     def test_what_is_decoded_in_one_pass_has_one(self, data):
         assert heads.read(data).scans == 1
@@ -142,7 +167,10 @@ class TestScans:
     def test_channels_may_have_a_scan_each(self):
         whole = imagefiles.jpeg()
         header = whole[: imagefiles.find_segment(whole, (0xDA,))]
-        scans = [imagefiles.segment(0xDA, bytes([1, channel, 0, 0, 63, 0])) + b"data" * 10 for channel in (1, 2, 3)]
+        scans = [
+            imagefiles.segment(0xDA, bytes([1, channel, 0, 0, 63, 0])) + b"data" * 10
+            for channel in (1, 2, 3)
+        ]
 
         assert heads.read(header + b"".join(scans) + b"\xff\xd9").scans == 3
 
@@ -192,12 +220,16 @@ def test_the_end_of_a_jpeg_is_found_wherever_the_parts_begin(extra):
 
 
 @pytest.mark.parametrize("data", [imagefiles.jpeg(), imagefiles.png()], ids=["jpeg", "png"])
-@pytest.mark.parametrize("extra", [b"\0", b"garbage" * 100, imagefiles.jpeg()], ids=["zero", "garbage", "jpeg"])
+@pytest.mark.parametrize(
+    "extra", [b"\0", b"garbage" * 100, imagefiles.jpeg()], ids=["zero", "garbage", "jpeg"]
+)
 def test_what_follows_the_end_of_an_image_does_not_matter(data, extra):
     assert heads.read(data + extra) == heads.read(data)
 
 
-@pytest.mark.parametrize("data", [b"", b"\xff", b"\xff\xd8", b"GIF89a", b"BM", b"\x89PNG", bytes(100)])
+@pytest.mark.parametrize(
+    "data", [b"", b"\xff", b"\xff\xd8", b"GIF89a", b"BM", b"\x89PNG", bytes(100)]
+)
 def test_other_bytes_are_no_image(data):
     with pytest.raises(HeadError):
         heads.read(data)
@@ -207,7 +239,9 @@ def test_other_bytes_are_no_image(data):
 def test_a_damaged_file_gives_a_head_or_a_head_error(path, data):
     content = bytearray(path.read_bytes())
     for _ in range(data.draw(st.integers(1, 8))):
-        place = data.draw(st.one_of(st.integers(0, min(200, len(content) - 1)), st.integers(0, len(content) - 1)))
+        place = data.draw(
+            st.one_of(st.integers(0, min(200, len(content) - 1)), st.integers(0, len(content) - 1))
+        )
         content[place] = data.draw(st.integers(0, 255))
     del content[data.draw(st.integers(len(content) // 2, 2 * len(content))) :]
 
@@ -220,7 +254,9 @@ def test_a_damaged_file_gives_a_head_or_a_head_error(path, data):
 
 
 @given(
-    st.sampled_from([b"", b"\xff\xd8\xff", b"\xff\xd8\xff\xe1\x00\x40Exif\0\0II*\0", imagefiles.png()[:33]]),
+    st.sampled_from(
+        [b"", b"\xff\xd8\xff", b"\xff\xd8\xff\xe1\x00\x40Exif\0\0II*\0", imagefiles.png()[:33]]
+    ),
     st.binary(),
 )
 def test_random_bytes_are_refused(begin, rest):
@@ -251,7 +287,9 @@ class TestJpegStructure:
 
     @pytest.mark.parametrize("marker", [0x01, 0x02, 0xC8, 0xD0, 0xD7, 0xD8, 0xDF, 0xF0, 0xFD])
     def test_markers_that_do_not_belong_into_a_header_are_refused(self, marker):
-        self.refused(imagefiles.inserted(self.whole, imagefiles.segment(marker, b"abcd")), f"{marker:#04x}")
+        self.refused(
+            imagefiles.inserted(self.whole, imagefiles.segment(marker, b"abcd")), f"{marker:#04x}"
+        )
 
     def test_an_end_before_the_image_is_refused(self):
         self.refused(imagefiles.inserted(self.whole, b"\xff\xd9"), "end-of-image")
@@ -261,10 +299,15 @@ class TestJpegStructure:
 
     @pytest.mark.parametrize("length", [0, 1])
     def test_a_segment_shorter_than_its_length_is_refused(self, length):
-        self.refused(imagefiles.inserted(self.whole, imagefiles.segment(0xE2, b"", length)), "shorter")
+        self.refused(
+            imagefiles.inserted(self.whole, imagefiles.segment(0xE2, b"", length)), "shorter"
+        )
 
     def test_a_segment_that_reaches_beyond_the_file_is_refused(self):
-        self.refused(imagefiles.inserted(self.whole, imagefiles.segment(0xE2, b"", 65535)), "ends inside segment 0xe2")
+        self.refused(
+            imagefiles.inserted(self.whole, imagefiles.segment(0xE2, b"", 65535)),
+            "ends inside segment 0xe2",
+        )
 
     @pytest.mark.parametrize("marker", [0xC3, 0xCB])
     def test_a_lossless_jpeg_is_refused(self, marker):
@@ -284,11 +327,17 @@ class TestJpegStructure:
 
     @pytest.mark.parametrize("channels", [0, 1, 2, 4, 5, 255])
     def test_a_wrong_number_of_channels_is_refused(self, channels):
-        self.refused(imagefiles.replaced(self.whole, self.frame + 9, channels), f"{channels} channels")
+        self.refused(
+            imagefiles.replaced(self.whole, self.frame + 9, channels), f"{channels} channels"
+        )
 
     def test_two_channels_are_refused(self):
         frame = struct.pack(">BHHB", 8, 16, 24, 2) + bytes([1, 0x11, 0, 2, 0x11, 0])
-        data = self.whole[: self.frame] + imagefiles.segment(0xC0, frame) + self.whole[self.frame + 19 :]
+        data = (
+            self.whole[: self.frame]
+            + imagefiles.segment(0xC0, frame)
+            + self.whole[self.frame + 19 :]
+        )
 
         self.refused(data, "2 channels")
 
@@ -300,7 +349,9 @@ class TestJpegStructure:
 
     @pytest.mark.parametrize("side", [5, 7])
     def test_a_side_above_the_limit_of_libjpeg_is_refused(self, side):
-        self.refused(imagefiles.replaced(self.whole, self.frame + side, *(65501).to_bytes(2, "big")), "65501")
+        self.refused(
+            imagefiles.replaced(self.whole, self.frame + side, *(65501).to_bytes(2, "big")), "65501"
+        )
 
     def test_a_frame_header_that_is_cut_short_is_refused(self):
         self.refused(imagefiles.replaced(self.whole, self.frame + 2, 0, 7), "frame header")
@@ -314,7 +365,9 @@ class TestJpegStructure:
         self.refused(self.whole[: self.frame] + self.whole[self.frame + 19 :], "no size")
 
     def test_a_thumbnail_does_not_count_as_the_end_of_the_image(self):
-        data = imagefiles.inserted(self.whole, imagefiles.exif_segment(imagefiles.exif() + imagefiles.jpeg(8, 8)))
+        data = imagefiles.inserted(
+            self.whole, imagefiles.exif_segment(imagefiles.exif() + imagefiles.jpeg(8, 8))
+        )
 
         assert heads.read(data).height == 16
         self.refused(data[:-2], "end-of-image")
@@ -344,10 +397,15 @@ class TestPngStructure:
         return self.whole[:8] + header + self.whole[33:]
 
     def test_the_header_comes_first(self):
-        self.refused(self.whole[:8] + imagefiles.chunk(b"gAMA", bytes(4)) + self.whole[8:], "gAMA of 4 bytes")
+        self.refused(
+            self.whole[:8] + imagefiles.chunk(b"gAMA", bytes(4)) + self.whole[8:], "gAMA of 4 bytes"
+        )
 
     def test_a_header_of_another_length_is_refused(self):
-        self.refused(self.with_header(imagefiles.chunk(b"IHDR", self.whole[16:29] + b"\0")), "IHDR of 14 bytes")
+        self.refused(
+            self.with_header(imagefiles.chunk(b"IHDR", self.whole[16:29] + b"\0")),
+            "IHDR of 14 bytes",
+        )
 
     def test_a_wrong_checksum_of_the_header_is_refused(self):
         self.refused(imagefiles.replaced(self.whole, 19, 25), "checksum")
@@ -361,7 +419,10 @@ class TestPngStructure:
         self.refused(self.with_header(imagefiles.png_header(16, 24, methods=methods)), "methods")
 
     def test_interlacing_is_known(self):
-        assert heads.read(self.with_header(imagefiles.png_header(16, 24, methods=b"\0\0\1"))).height == 16
+        assert (
+            heads.read(self.with_header(imagefiles.png_header(16, 24, methods=b"\0\0\1"))).height
+            == 16
+        )
 
     def test_a_file_without_pixels_is_refused(self):
         self.refused(self.whole[:33] + imagefiles.chunk(b"IEND"), "IDAT")
@@ -389,18 +450,27 @@ class TestPngStructure:
 
     @pytest.mark.parametrize("name", [b"aaaa", b"te t", b"t\xe9Xt", b"1234"])
     def test_a_name_that_no_chunk_has_is_refused(self, name):
-        self.refused(imagefiles.png(16, 24, 2, 8, imagefiles.chunk(name)), "name that PNG does not have")
+        self.refused(
+            imagefiles.png(16, 24, 2, 8, imagefiles.chunk(name)), "name that PNG does not have"
+        )
 
     @pytest.mark.parametrize("name", [b"IHDR", b"ABCD", b"IDXT"])
     def test_a_necessary_chunk_that_is_unknown_or_a_second_header_is_refused(self, name):
-        self.refused(imagefiles.png(16, 24, 2, 8, imagefiles.chunk(name, bytes(13))), "unknown and necessary")
+        self.refused(
+            imagefiles.png(16, 24, 2, 8, imagefiles.chunk(name, bytes(13))), "unknown and necessary"
+        )
 
     def test_a_chunk_that_is_unknown_and_not_necessary_does_not_matter(self):
-        assert heads.read(imagefiles.png(16, 24, 2, 8, imagefiles.chunk(b"abCd", b"x"))).height == 16
+        assert (
+            heads.read(imagefiles.png(16, 24, 2, 8, imagefiles.chunk(b"abCd", b"x"))).height == 16
+        )
 
     @pytest.mark.parametrize("length", [0, 3, 5])
     def test_a_background_colour_of_another_length_is_refused(self, length):
-        self.refused(imagefiles.png(16, 24, 2, 8, imagefiles.chunk(b"bKGD", bytes(length))), f"bKGD is {length} bytes")
+        self.refused(
+            imagefiles.png(16, 24, 2, 8, imagefiles.chunk(b"bKGD", bytes(length))),
+            f"bKGD is {length} bytes",
+        )
 
     @pytest.mark.parametrize("length", [0, 2, 769, 771])
     def test_a_damaged_palette_is_refused(self, length):
@@ -408,11 +478,15 @@ class TestPngStructure:
         rest = imagefiles.png_pixels(16, 24, imagefiles.PALETTE) + imagefiles.chunk(b"IEND")
 
         self.refused(
-            self.whole[:8] + header + imagefiles.chunk(b"PLTE", bytes(length)) + rest, f"palette is {length} bytes"
+            self.whole[:8] + header + imagefiles.chunk(b"PLTE", bytes(length)) + rest,
+            f"palette is {length} bytes",
         )
 
     def test_a_palette_that_is_missing_late_or_double_is_refused(self):
-        header, palette = imagefiles.png_header(16, 24, imagefiles.PALETTE, 8), imagefiles.chunk(b"PLTE", bytes(768))
+        header, palette = (
+            imagefiles.png_header(16, 24, imagefiles.PALETTE, 8),
+            imagefiles.chunk(b"PLTE", bytes(768)),
+        )
         pixels, end = imagefiles.png_pixels(16, 24, imagefiles.PALETTE), imagefiles.chunk(b"IEND")
 
         self.refused(self.whole[:8] + header + pixels + end, "no palette")
@@ -426,39 +500,61 @@ class TestPngStructure:
 
     def test_a_wrong_checksum_of_the_exif_chunk_is_refused(self):
         self.refused(
-            imagefiles.png(16, 24, 2, 8, imagefiles.chunk(b"eXIf", imagefiles.exif(imagefiles.turned(6)), crc=1)),
+            imagefiles.png(
+                16,
+                24,
+                2,
+                8,
+                imagefiles.chunk(b"eXIf", imagefiles.exif(imagefiles.turned(6)), crc=1),
+            ),
             "checksum",
         )
 
     def test_a_wrong_checksum_of_a_text_does_not_matter(self):
-        assert heads.read(imagefiles.png(16, 24, 2, 8, imagefiles.chunk(b"tEXt", b"a\0b", crc=1))).height == 16
+        assert (
+            heads.read(
+                imagefiles.png(16, 24, 2, 8, imagefiles.chunk(b"tEXt", b"a\0b", crc=1))
+            ).height
+            == 16
+        )
 
     def test_an_exif_chunk_behind_the_pixels_counts(self):
-        data = self.whole[:-12] + imagefiles.chunk(b"eXIf", imagefiles.exif(imagefiles.turned(6))) + self.whole[-12:]
+        data = (
+            self.whole[:-12]
+            + imagefiles.chunk(b"eXIf", imagefiles.exif(imagefiles.turned(6)))
+            + self.whole[-12:]
+        )
 
         assert heads.read(data).orientation == 6
 
 
 def control(width=24, height=16, left=0, top=0, dispose=0, blend=0):
     """Return the control chunk of one frame of an animation."""
-    return imagefiles.chunk(b"fcTL", struct.pack(">IIIIIHHBB", 0, width, height, left, top, 1, 10, dispose, blend))
+    return imagefiles.chunk(
+        b"fcTL", struct.pack(">IIIIIHHBB", 0, width, height, left, top, 1, 10, dispose, blend)
+    )
 
 
 def animated(*chunks, num_frames=2, second=None, pixels=None):
-    """Return an animated PNG: the chunks in front of the first frame, its pixels, and what follows them."""
+    """Return an animated PNG: the chunks in front of the first frame, its pixels, and what follows
+    them."""
     start = imagefiles.chunk(b"acTL", struct.pack(">II", num_frames, 0))
     pixels = imagefiles.png_pixels(16, 24) if pixels is None else pixels
     frame = imagefiles.chunk(b"fdAT", struct.pack(">I", 2) + imagefiles.png_pixels(16, 24)[8:-4])
     second = control() + frame if second is None else second
     head = imagefiles.png(16, 24)[:33]
-    return head + start + b"".join(chunks or [control()]) + pixels + second + imagefiles.chunk(b"IEND")
+    return (
+        head + start + b"".join(chunks or [control()]) + pixels + second + imagefiles.chunk(b"IEND")
+    )
 
 
 def coded(raw, num_parts=1):
     """Return compressed pixels, in chunks."""
     data = zlib.compress(raw)
     cuts = [len(data) * part // num_parts for part in range(num_parts + 1)]
-    return b"".join(imagefiles.chunk(b"IDAT", data[begin:end]) for begin, end in itertools.pairwise(cuts))
+    return b"".join(
+        imagefiles.chunk(b"IDAT", data[begin:end]) for begin, end in itertools.pairwise(cuts)
+    )
 
 
 class TestAnimation:
@@ -479,15 +575,26 @@ class TestAnimation:
         assert heads.read(animated(num_frames=1, second=text)).height == 16
 
     def test_the_pixels_of_the_first_frame_may_stand_in_many_chunks(self):
-        assert heads.read(animated(pixels=coded((b"\4" + bytes(72)) * 16, num_parts=9))).height == 16
+        assert (
+            heads.read(animated(pixels=coded((b"\4" + bytes(72)) * 16, num_parts=9))).height == 16
+        )
 
     @pytest.mark.parametrize(
-        "colour", [imagefiles.GRAY, imagefiles.RGB, imagefiles.PALETTE, imagefiles.GRAY_ALPHA, imagefiles.RGBA]
+        "colour",
+        [
+            imagefiles.GRAY,
+            imagefiles.RGB,
+            imagefiles.PALETTE,
+            imagefiles.GRAY_ALPHA,
+            imagefiles.RGBA,
+        ],
     )
     def test_the_rows_of_interlaced_animations_are_those_of_their_passes(self, colour):
-        # Of 3 x 3 pixels passes 1 and 4 have one, 2 and 3 none, 5 one row of 2, 6 two rows of 1, 7 one row of 3
-        # (PNG 3rd edition, section 8.1).
-        rows = [b"\4" + bytes(imagefiles.SAMPLES[colour] * columns) for columns in (1, 1, 2, 1, 1, 3)]
+        # Of 3 x 3 pixels passes 1 and 4 have one, 2 and 3 none, 5 one row of 2, 6 two rows of 1, 7
+        # one row of 3 (PNG 3rd edition, section 8.1).
+        rows = [
+            b"\4" + bytes(imagefiles.SAMPLES[colour] * columns) for columns in (1, 1, 2, 1, 1, 3)
+        ]
         palette = imagefiles.chunk(b"PLTE", bytes(768)) if colour == imagefiles.PALETTE else b""
         head = b"\x89PNG\r\n\x1a\n" + imagefiles.png_header(3, 3, colour, 8, b"\0\0\1") + palette
         start = head + imagefiles.chunk(b"acTL", struct.pack(">II", 2, 0)) + control(3, 3)
@@ -517,12 +624,21 @@ class TestAnimation:
 
     @pytest.mark.parametrize(
         "frame",
-        [control(23), control(24, 15), control(left=1), control(top=2**32 - 1), control(dispose=3), control(blend=2)],
+        [
+            control(23),
+            control(24, 15),
+            control(left=1),
+            control(top=2**32 - 1),
+            control(dispose=3),
+            control(blend=2),
+        ],
     )
     def test_a_first_frame_that_is_not_the_image_is_refused(self, frame):
         self.refused(animated(frame), "does not fit")
 
-    @pytest.mark.parametrize("frame", [control(1, 1, 24), control(25), control(1, 17), control(dispose=3)])
+    @pytest.mark.parametrize(
+        "frame", [control(1, 1, 24), control(25), control(1, 17), control(dispose=3)]
+    )
     def test_a_second_frame_that_does_not_fit_is_refused(self, frame):
         self.refused(animated(second=frame), "does not fit")
 
@@ -536,7 +652,9 @@ class TestAnimation:
 
     @pytest.mark.parametrize("name", [b"tEXt", b"fdAT", b"acTL"])
     def test_other_chunks_between_the_first_two_frames_are_refused(self, name):
-        self.refused(animated(second=imagefiles.chunk(name, bytes(8)) + control()), f"{name.decode()} ")
+        self.refused(
+            animated(second=imagefiles.chunk(name, bytes(8)) + control()), f"{name.decode()} "
+        )
 
     @pytest.mark.parametrize("name", [b"acTL", b"fcTL", b"IDAT"])
     def test_a_wrong_checksum_in_the_first_frame_is_refused(self, name):
@@ -544,7 +662,10 @@ class TestAnimation:
         place = data.index(name)
         checksum = place + 4 + int.from_bytes(data[place - 4 : place], "big")
 
-        self.refused(imagefiles.replaced(data, checksum, data[checksum] ^ 1), f"checksum of its chunk {name.decode()}")
+        self.refused(
+            imagefiles.replaced(data, checksum, data[checksum] ^ 1),
+            f"checksum of its chunk {name.decode()}",
+        )
 
     @pytest.mark.parametrize(
         ("raw", "match"),
@@ -558,13 +679,25 @@ class TestAnimation:
     def test_pixels_that_are_damaged_or_do_not_end_are_refused(self):
         data = zlib.compress(bytes(73 * 16))
 
-        for broken in (data[:-1], data[:-5], data[:-4] + bytes(4), b"x" + data, b"", data[:5] + b"\xff" * 10):
-            self.refused(animated(pixels=imagefiles.chunk(b"IDAT", broken)), "do not end|are damaged")
+        for broken in (
+            data[:-1],
+            data[:-5],
+            data[:-4] + bytes(4),
+            b"x" + data,
+            b"",
+            data[:5] + b"\xff" * 10,
+        ):
+            self.refused(
+                animated(pixels=imagefiles.chunk(b"IDAT", broken)), "do not end|are damaged"
+            )
 
     def test_what_follows_the_pixels_in_their_chunk_does_not_matter(self):
         data = zlib.compress(bytes(73 * 16))
 
-        assert heads.read(animated(pixels=imagefiles.chunk(b"IDAT", data + bytes(100_000)))).height == 16
+        assert (
+            heads.read(animated(pixels=imagefiles.chunk(b"IDAT", data + bytes(100_000)))).height
+            == 16
+        )
 
     def test_a_large_first_frame_is_checked_in_small_parts(self):
         raw = bytearray((1 + 3 * 4000) * 3000)
@@ -584,7 +717,9 @@ class TestAnimation:
 
 
 def in_jpeg(*blocks):
-    return imagefiles.inserted(imagefiles.jpeg(), *(imagefiles.exif_segment(block) for block in blocks))
+    return imagefiles.inserted(
+        imagefiles.jpeg(), *(imagefiles.exif_segment(block) for block in blocks)
+    )
 
 
 def in_png(block):
@@ -609,9 +744,18 @@ class TestOrientation:
         assert heads.read(put(imagefiles.exif(imagefiles.turned(6), start=9))).orientation == 6
 
     def test_the_first_of_two_entries_counts(self, put):
-        assert heads.read(put(imagefiles.exif(imagefiles.turned(6), imagefiles.turned(1)))).orientation == 6
-        assert heads.read(put(imagefiles.exif(imagefiles.turned(1), imagefiles.turned(6)))).orientation == 1
-        assert heads.read(put(imagefiles.exif(imagefiles.turned(0), imagefiles.turned(6)))).orientation == 1
+        assert (
+            heads.read(put(imagefiles.exif(imagefiles.turned(6), imagefiles.turned(1)))).orientation
+            == 6
+        )
+        assert (
+            heads.read(put(imagefiles.exif(imagefiles.turned(1), imagefiles.turned(6)))).orientation
+            == 1
+        )
+        assert (
+            heads.read(put(imagefiles.exif(imagefiles.turned(0), imagefiles.turned(6)))).orientation
+            == 1
+        )
 
     @pytest.mark.parametrize(
         "block",
@@ -630,7 +774,9 @@ class TestOrientation:
 
         assert heads.read(put(imagefiles.exif(maker, imagefiles.turned(6)))).orientation == 1
 
-    @pytest.mark.parametrize("tag", [0x10E, 0x110, 0x11A, 0x11B, 0x131, 0x132, 0x13E, 0x13F, 0x211, 0x214, 0x8298])
+    @pytest.mark.parametrize(
+        "tag", [0x10E, 0x110, 0x11A, 0x11B, 0x131, 0x132, 0x13E, 0x13F, 0x211, 0x214, 0x8298]
+    )
     def test_a_turn_in_a_damaged_block_is_refused_because_decoders_disagree(self, put, tag):
         outside = imagefiles.entry(tag, struct.pack("<I", 5000), kind=5, count=100)
 
@@ -649,7 +795,10 @@ class TestOrientation:
 
         assert heads.read(put(imagefiles.exif(unknown, imagefiles.turned(6)))).orientation == 6
 
-    @given(block=st.binary(max_size=80), order=st.sampled_from([b"II*\0\x08\0\0\0", b"MM\0*\0\0\0\x08", b""]))
+    @given(
+        block=st.binary(max_size=80),
+        order=st.sampled_from([b"II*\0\x08\0\0\0", b"MM\0*\0\0\0\x08", b""]),
+    )
     def test_any_block_gives_an_orientation_or_a_head_error(self, put, block, order):
         try:
             head = heads.read(put(order + block))
@@ -675,7 +824,12 @@ def test_two_exif_segments_may_agree_but_not_differ():
 def test_xmp_beside_exif_does_not_matter():
     xmp = imagefiles.segment(0xE1, b"http://ns.adobe.com/xap/1.0/\0<x:xmpmeta/>")
 
-    assert heads.read(imagefiles.inserted(in_jpeg(imagefiles.exif(imagefiles.turned(6))), xmp)).orientation == 6
+    assert (
+        heads.read(
+            imagefiles.inserted(in_jpeg(imagefiles.exif(imagefiles.turned(6))), xmp)
+        ).orientation
+        == 6
+    )
 
 
 def test_an_exif_segment_shorter_than_its_name_is_refused():

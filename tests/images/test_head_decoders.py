@@ -1,4 +1,5 @@
-"""Heads of encoded images beside the decoders: DALI and both codecs make of an accepted file what its head says."""
+"""Heads of encoded images beside the decoders: DALI and both codecs make of an accepted file what
+its head says."""
 
 from __future__ import annotations
 
@@ -51,9 +52,13 @@ def broken_in_the_pixels(data, place):
     return data[:place] + bytes(10) + data[place + 10 :]
 
 
-@pytest.mark.parametrize("options", [{}, {"progressive": True}, {"restart_marker_blocks": 2}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"progressive": True}, {"restart_marker_blocks": 2}], ids=str
+)
 @pytest.mark.parametrize("mode", ["RGB", "L", "CMYK"])
-def test_damaged_scans_are_refused_by_the_head_or_by_dali_or_because_they_are_short_or_by_none(mode, options):
+def test_damaged_scans_are_refused_by_the_head_or_by_dali_or_because_they_are_short_or_by_none(
+    mode, options
+):
     whole = imagefiles.jpeg(48, 64, mode, **options)
     middle = len(whole) * 3 // 4
     while 0xFF in whole[middle - 1 : middle + 1]:
@@ -83,7 +88,9 @@ def test_damaged_headers_are_refused_by_all_decoders_or_by_the_head():
 
 def test_animations_that_are_accepted_are_decoded():
     choose = random.Random(3)
-    whole = animated(pixels=coded(b"".join(bytes([y % 5]) + bytes(range(y, y + 72)) for y in range(16)), 3))
+    whole = animated(
+        pixels=coded(b"".join(bytes([y % 5]) + bytes(range(y, y + 72)) for y in range(16)), 3)
+    )
     accepted = check(whole)
     for _ in range(300):
         data = bytearray(whole)
@@ -105,7 +112,10 @@ def test_orientations_are_those_of_dali(orientation, order):
 
 def test_random_exif_blocks_are_read_as_dali_reads_them():
     choose = random.Random(2)
-    tags, values = [0x112, 0x112, 0x10F, 0x11A, 0x131, 0x211, 0x8769], [0, 1, 3, 6, 8, 26, 60, 5000, 2**32 - 8]
+    tags, values = (
+        [0x112, 0x112, 0x10F, 0x11A, 0x131, 0x211, 0x8769],
+        [0, 1, 3, 6, 8, 26, 60, 5000, 2**32 - 8],
+    )
     accepted = 0
     for _ in range(60):
         order = choose.choice("<>")
@@ -116,9 +126,13 @@ def test_random_exif_blocks_are_read_as_dali_reads_them():
                                   order=order, count=choose.choice([0, 1, 4, 5, 1000]))
             for tag in choose.choices(tags, k=choose.randrange(1, 5))
         ]  # fmt: skip
-        block = imagefiles.exif(*entries, order=order, count=len(entries) + choose.choice([0, 0, 0, 1, 300]))
+        block = imagefiles.exif(
+            *entries, order=order, count=len(entries) + choose.choice([0, 0, 0, 1, 300])
+        )
         block = block[: len(block) - choose.choice([0, 0, 3, 9])]
-        accepted += check(imagefiles.inserted(imagefiles.jpeg(8, 40), imagefiles.exif_segment(block)))
+        accepted += check(
+            imagefiles.inserted(imagefiles.jpeg(8, 40), imagefiles.exif_segment(block))
+        )
         accepted += check(imagefiles.png(6, 50, 2, 8, imagefiles.chunk(b"eXIf", block)))
 
     assert accepted > 40

@@ -1,4 +1,5 @@
-"""RGBA, ANY and pixels as they are stored, of every kind of file; beside the libraries that wrote it."""
+"""RGBA, ANY and pixels as they are stored, of every kind of file; beside the libraries that wrote
+it."""
 
 from __future__ import annotations
 
@@ -30,7 +31,10 @@ def test_files_of_other_libraries_are_read_as_these_read_them(name):
     if name == "tifffile":
         pytest.importorskip("tifffile", reason="tifffile is in the extra tiff")
 
-    outcomes = [formats.check(formats.MAKERS[name](np.random.default_rng(seed))) for seed in range(NUM_FILES)]
+    outcomes = [
+        formats.check(formats.MAKERS[name](np.random.default_rng(seed)))
+        for seed in range(NUM_FILES)
+    ]
 
     assert outcomes.count("read") == NUM_FILES, set(outcomes)
 
@@ -39,30 +43,48 @@ class TestMeasurements:
     @pytest.mark.parametrize(
         ("mode", "dtype"), [("F", "float32"), ("I", "int32"), ("I;16", "uint16"), ("L", "uint8")]
     )  # fmt: skip
-    @pytest.mark.parametrize("compression", ["raw", "tiff_lzw", "tiff_adobe_deflate", "zstd", "lzma", "packbits"])
+    @pytest.mark.parametrize(
+        "compression", ["raw", "tiff_lzw", "tiff_adobe_deflate", "zstd", "lzma", "packbits"]
+    )
     def test_the_numbers_of_a_tiff_are_those_that_were_written(self, mode, dtype, compression):
-        numbers = np.random.default_rng(0).integers(-1000 if mode in "FI" else 0, 255, (13, 21)).astype(dtype)
+        numbers = (
+            np.random.default_rng(0)
+            .integers(-1000 if mode in "FI" else 0, 255, (13, 21))
+            .astype(dtype)
+        )
 
-        pixels = decoded(saved(Image.fromarray(numbers), "TIFF", compression=compression), "ANY", dtype)
+        pixels = decoded(
+            saved(Image.fromarray(numbers), "TIFF", compression=compression), "ANY", dtype
+        )
 
         np.testing.assert_array_equal(pixels[..., 0], numbers)
         assert pixels.dtype == dtype
 
     @pytest.mark.parametrize(
         ("bits", "sample", "dtype"),
-        [(16, 2, "int16"), (32, 2, "int32"), (32, 1, "uint32"), (32, 3, "float32"), (16, 1, "uint16")],
+        [
+            (16, 2, "int16"),
+            (32, 2, "int32"),
+            (32, 1, "uint32"),
+            (32, 3, "float32"),
+            (16, 1, "uint16"),
+        ],
     )
     def test_a_tiff_written_byte_by_byte(self, bits, sample, dtype):
         numbers = np.arange(-100, 173).reshape(13, 21).astype(dtype)
 
-        data = imagefiles.tiff(channels=1, bits=bits, tags={339: (3, [sample])}, pieces=[numbers.tobytes()])
+        data = imagefiles.tiff(
+            channels=1, bits=bits, tags={339: (3, [sample])}, pieces=[numbers.tobytes()]
+        )
 
         np.testing.assert_array_equal(decoded(data, "ANY", dtype)[..., 0], numbers)
 
     def test_a_dtype_that_holds_all_values_is_as_good_and_another_is_refused_with_the_form(self):
         data = saved(Image.fromarray(np.float32([[0.5, -1e30]])), "TIFF")
 
-        np.testing.assert_array_equal(decoded(data, "ANY", "float64")[..., 0], np.float64(np.float32([[0.5, -1e30]])))
+        np.testing.assert_array_equal(
+            decoded(data, "ANY", "float64")[..., 0], np.float64(np.float32([[0.5, -1e30]]))
+        )
         with pytest.raises(UnsupportedError, match="values of float32 as uint16") as error:
             decoded(data, "ANY", "uint16")
         assert error.value.remedy == "gl.ops.Decode('ANY', dtype='float32')"
@@ -75,9 +97,13 @@ class TestMeasurements:
     @pytest.mark.parametrize("scale", [b"-1.0", b"1.0", b"-0.5"])
     @pytest.mark.parametrize("kind", [b"Pf", b"PF"])
     def test_pfm(self, kind, scale):
-        numbers = np.arange(5 * 3 * (3 if kind == b"PF" else 1), dtype=np.float32).reshape(5, 3, -1) - 7
+        numbers = (
+            np.arange(5 * 3 * (3 if kind == b"PF" else 1), dtype=np.float32).reshape(5, 3, -1) - 7
+        )
         order = "<f4" if scale.startswith(b"-") else ">f4"
-        data = kind + b"\n3 5\n" + scale + b"\n" + numbers[::-1].astype(order).tobytes()  # the lowest row is the first
+        data = (
+            kind + b"\n3 5\n" + scale + b"\n" + numbers[::-1].astype(order).tobytes()
+        )  # the lowest row is the first
 
         np.testing.assert_array_equal(decoded(data, "ANY", "float32"), numbers)
         with pytest.raises(UnsupportedError, match="a PFM"):
@@ -96,7 +122,9 @@ class TestMeasurements:
         data = saved(image, "AVIF", subsampling="4:0:0", quality=100)
 
         assert decoded(data, "ANY").shape == (16, 24, 1)
-        np.testing.assert_array_equal(np.repeat(decoded(data, "ANY"), 3, axis=2), decoded(data, "RGB"))
+        np.testing.assert_array_equal(
+            np.repeat(decoded(data, "ANY"), 3, axis=2), decoded(data, "RGB")
+        )
 
     @pytest.mark.parametrize("depth", [9, 10, 12, 15])
     @pytest.mark.parametrize("form", ["jp2", "j2k"])
@@ -105,7 +133,9 @@ class TestMeasurements:
         library = pytest.importorskip("imagecodecs", reason="imagecodecs is in the extra tiff")
         if channels > 1:
             pytest.importorskip("nvidia.nvimgcodec", reason="Pillow keeps 8 bits of colours")
-        numbers = np.random.default_rng(0).integers(0, 2**depth, (64, 48, channels)).astype(np.uint16)
+        numbers = (
+            np.random.default_rng(0).integers(0, 2**depth, (64, 48, channels)).astype(np.uint16)
+        )
         numbers[0, 0] = 2**depth - 1
         options = {"codecformat": form, "bitspersample": depth, "reversible": True}
         data = library.jpeg2k_encode(numbers.squeeze(), level=0, **options)
@@ -122,7 +152,11 @@ class TestMeasurements:
     def test_signed_gray_of_jpeg_2000_is_numbers_and_no_colours(self, depth, form):
         library = pytest.importorskip("imagecodecs", reason="imagecodecs is in the extra tiff")
         dtype = "int8" if depth == 8 else "int16"
-        numbers = np.random.default_rng(0).integers(-(2 ** (depth - 1)), 2 ** (depth - 1), (64, 48)).astype(dtype)
+        numbers = (
+            np.random.default_rng(0)
+            .integers(-(2 ** (depth - 1)), 2 ** (depth - 1), (64, 48))
+            .astype(dtype)
+        )
         options = {"codecformat": form, "bitspersample": depth, "reversible": True}
         data = library.jpeg2k_encode(numbers, level=0, **options)
 
@@ -134,20 +168,30 @@ class TestMeasurements:
     def test_avif_of_10_and_12_bits_is_rounded_to_8_and_refused_for_16(self, depth):
         library = pytest.importorskip("imagecodecs", reason="imagecodecs is in the extra tiff")
         y, x = np.mgrid[:32, :48]
-        numbers = np.repeat(((x + y) * (2**depth - 1) // 78)[..., None], 3, axis=2).astype(np.uint16)
+        numbers = np.repeat(((x + y) * (2**depth - 1) // 78)[..., None], 3, axis=2).astype(
+            np.uint16
+        )
         data = library.avif_encode(numbers, level=100, bitspersample=depth)
 
         nearest = np.rint(library.avif_decode(data) * (255 / (2**depth - 1)))
-        assert np.abs(decoded(data, "RGB") - nearest).max() <= 1  # libavif rounds on the way from YUV
+        assert (
+            np.abs(decoded(data, "RGB") - nearest).max() <= 1
+        )  # libavif rounds on the way from YUV
         with pytest.raises(UnsupportedError, match=f"an AVIF of {depth} bits"):
             decoded(data, "RGB", "uint16")
 
     def test_numbers_of_fewer_than_8_bits_are_not_scaled(self):
         image = Image.fromarray(np.uint8([[0, 255, 255]])).convert("1")
 
-        for data in (saved(image, "PNG"), saved(image, "TIFF"), saved(image, "TIFF", compression="group4")):
+        for data in (
+            saved(image, "PNG"),
+            saved(image, "TIFF"),
+            saved(image, "TIFF", compression="group4"),
+        ):
             assert decoded(data, "ANY").tolist() == [[[0], [1], [1]]]
-        assert decoded(saved(image, "PPM"), "ANY").tolist() == [[[1], [0], [0]]]  # 1 is black in a PBM
+        assert decoded(saved(image, "PPM"), "ANY").tolist() == [
+            [[1], [0], [0]]
+        ]  # 1 is black in a PBM
 
     def test_a_missing_package_is_named_with_its_extra(self, monkeypatch):
         def refuse(name):
@@ -172,15 +216,25 @@ class TestMeasurements:
         pixels = decoded(data, "ANY", heads.read(data).dtype)
         np.testing.assert_array_equal(pixels, numbers.reshape(pixels.shape))
 
-    @pytest.mark.parametrize("options", [{"compression": "zstd"}, {"compression": "zlib", "predictor": 2}, {}], ids=str)
+    @pytest.mark.parametrize(
+        "options", [{"compression": "zstd"}, {"compression": "zlib", "predictor": 2}, {}], ids=str
+    )
     def test_the_colours_of_a_palette_are_looked_up(self, options):
         library = pytest.importorskip("tifffile", reason="tifffile is in the extra tiff")
         if options:
             pytest.importorskip("imagecodecs", reason="imagecodecs is in the extra tiff")
         rng, file = np.random.default_rng(0), io.BytesIO()
-        numbers, colours = rng.integers(0, 256, (13, 21), np.uint8), rng.integers(0, 65536, (3, 256), np.uint16)
+        numbers, colours = (
+            rng.integers(0, 256, (13, 21), np.uint8),
+            rng.integers(0, 65536, (3, 256), np.uint16),
+        )
         library.imwrite(
-            file, numbers, photometric="palette", colormap=colours, extratags=[(274, 3, 1, 6, True)], **options
+            file,
+            numbers,
+            photometric="palette",
+            colormap=colours,
+            extratags=[(274, 3, 1, 6, True)],
+            **options,
         )
 
         upright = np.rot90(colours.T[numbers], -1)
@@ -215,10 +269,14 @@ class TestPam:
 
     def test_samples_that_no_tuple_type_calls_colours_are_numbers_alone(self):
         for kind in ("", "TUPLTYPE depth map\n"):  # without a type, OpenCV writes blue, green, red
-            data = f"P7\nWIDTH 1\nHEIGHT 1\nDEPTH 3\nMAXVAL 300\n{kind}ENDHDR\n".encode() + bytes([1, 44, 0, 7, 0, 9])
+            data = f"P7\nWIDTH 1\nHEIGHT 1\nDEPTH 3\nMAXVAL 300\n{kind}ENDHDR\n".encode() + bytes(
+                [1, 44, 0, 7, 0, 9]
+            )
 
             assert decoded(data, "ANY", "uint16").tolist() == [[[300, 7, 9]]]
-            with pytest.raises(UnsupportedError, match=r"a PAM of 3 channels of type (unknown|depth map)"):
+            with pytest.raises(
+                UnsupportedError, match=r"a PAM of 3 channels of type (unknown|depth map)"
+            ):
                 decoded(data, "RGB")
 
 
@@ -227,16 +285,28 @@ class TestTransparency:
     def test_alpha_is_scaled_as_the_colours_are(self, bits):
         library = pytest.importorskip("tifffile", reason="tifffile is in the extra tiff")
         pytest.importorskip("imagecodecs", reason="imagecodecs is in the extra tiff")
-        numbers, file = np.random.default_rng(0).integers(0, 2**bits, (2, 13, 21), np.uint16), io.BytesIO()
-        options = {"planarconfig": "separate", "extrasamples": ["unassalpha"], "bitspersample": bits}
+        numbers, file = (
+            np.random.default_rng(0).integers(0, 2**bits, (2, 13, 21), np.uint16),
+            io.BytesIO(),
+        )
+        options = {
+            "planarconfig": "separate",
+            "extrasamples": ["unassalpha"],
+            "bitspersample": bits,
+        }
         stored = numbers > 0 if bits == 1 else numbers.astype(np.uint8 if bits < 8 else np.uint16)
         library.imwrite(
-            file, stored, photometric="minisblack", **options if bits > 1 else options | {"bitspersample": None}
+            file,
+            stored,
+            photometric="minisblack",
+            **options if bits > 1 else options | {"bitspersample": None},
         )
 
         alpha = decoded(file.getvalue(), "RGBA", "uint16")[..., 3]
 
-        np.testing.assert_array_equal(alpha, numbers[1] * (65535 // (2**bits - 1)) if bits < 8 else numbers[1] << 4)
+        np.testing.assert_array_equal(
+            alpha, numbers[1] * (65535 // (2**bits - 1)) if bits < 8 else numbers[1] << 4
+        )
 
     def test_the_colours_are_those_of_rgb_with_the_alpha_of_the_file(self, codec_name):
         pixels = imagefiles.pixels(13, 21, 4)
@@ -247,7 +317,9 @@ class TestTransparency:
             np.testing.assert_array_equal(result[..., :3], decoded(data, "RGB"))
             if data[:4] != b"\x89PNG":
                 np.testing.assert_array_equal(result, pixels)
-            np.testing.assert_array_equal(decoded(data, "RGBA", region=(3, 5, 7, 9)), result[3:10, 5:14])
+            np.testing.assert_array_equal(
+                decoded(data, "RGBA", region=(3, 5, 7, 9)), result[3:10, 5:14]
+            )
 
     def test_an_image_without_it_is_opaque(self, codec_name):
         data = saved(Image.fromarray(imagefiles.pixels(5, 6)), "JPEG", quality=100)
@@ -281,48 +353,70 @@ class TestTransparency:
             decoded(data, "RGBA")
 
     def test_a_tiff_with_alpha_that_is_turned_is_not_left_to_dali(self):
-        """DALI multiplies its colours by the alpha (2.4), which it does not do where it is upright."""
+        """DALI multiplies its colours by the alpha (2.4), which it does not do where it is
+        upright."""
         image, exif = Image.fromarray(imagefiles.pixels(5, 6, 4)), Image.Exif()
         exif[0x112] = 6
         data = saved(image, "TIFF", exif=exif)
 
         np.testing.assert_array_equal(decoded(data, "RGBA"), np.rot90(np.asarray(image), -1))
-        np.testing.assert_array_equal(decoded(data, "RGB"), np.rot90(np.asarray(image), -1)[..., :3])
-        assert heads.foreign_to_dali(np.frombuffer(data, np.uint8)).startswith("TIFF (of 4 channels")
+        np.testing.assert_array_equal(
+            decoded(data, "RGB"), np.rot90(np.asarray(image), -1)[..., :3]
+        )
+        assert heads.foreign_to_dali(np.frombuffer(data, np.uint8)).startswith(
+            "TIFF (of 4 channels"
+        )
 
 
 class TestAsStored:
     @pytest.mark.parametrize("turn", range(1, 9))
     @pytest.mark.parametrize("form", ["PNG", "TIFF", "WEBP", "JPEG", "AVIF"])
-    def test_the_pixels_of_every_format_are_those_without_an_orientation(self, codec_name, form, turn):
+    def test_the_pixels_of_every_format_are_those_without_an_orientation(
+        self, codec_name, form, turn
+    ):
         image, exif = Image.fromarray(imagefiles.pixels(16, 24)), Image.Exif()
         exif[0x112] = turn
-        options = {"WEBP": {"lossless": True}, "JPEG": {"quality": 90}, "AVIF": {"quality": 90}}.get(form, {})
+        options = {
+            "WEBP": {"lossless": True},
+            "JPEG": {"quality": 90},
+            "AVIF": {"quality": 90},
+        }.get(form, {})
         array = np.frombuffer(saved(image, form, exif=exif, **options), np.uint8)
 
         head = heads.without_turn(heads.read(array))
 
         upright = decoded(saved(image, form, **options), "RGB")
         np.testing.assert_array_equal(decode(array, head, "RGB", orient=False), upright)
-        np.testing.assert_array_equal(decode(array, head, "RGB", (3, 5, 7, 9), orient=False), upright[3:10, 5:14])
+        np.testing.assert_array_equal(
+            decode(array, head, "RGB", (3, 5, 7, 9), orient=False), upright[3:10, 5:14]
+        )
         np.testing.assert_array_equal(decode(array, head, "RGBA", orient=False)[..., :3], upright)
 
 
 TILE = {324: (4, [0]), 325: (4, [512]), 273: None, 278: None, 279: None}  # one, and no strips
 TURNED_TIFFS = {
-    "palette": {"channels": 1, "tags": {262: (3, [3]), 320: (3, list(range(0, 65536, 86))[:762] + [7] * 6)}},
+    "palette": {
+        "channels": 1,
+        "tags": {262: (3, [3]), 320: (3, list(range(0, 65536, 86))[:762] + [7] * 6)},
+    },
     "CMYK": {"channels": 4, "tags": {262: (3, [5])}},
     "12 bits": {"channels": 1, "bits": 12},
     "planes": {"planar": True},
     "white is 0": {"channels": 1, "tags": {262: (3, [0])}},
-    "tiles": {"height": 16, "width": 32, "channels": 1, "tags": {322: (3, [32]), 323: (3, [16]), **TILE}},
+    "tiles": {
+        "height": 16,
+        "width": 32,
+        "channels": 1,
+        "tags": {322: (3, [32]), 323: (3, [16]), **TILE},
+    },
 }
 
 
 @pytest.mark.parametrize("turn", [2, 6])
 @pytest.mark.parametrize("kind", TURNED_TIFFS)
 def test_tiffs_that_opencv_turns_in_its_own_way_are_turned_here(kind, turn):
-    """Where it was told not to turn them, OpenCV 4.13 in nvImageCodec 0.9 writes beyond the pixels: processes ended."""
+    """Where it was told not to turn them, OpenCV 4.13 in nvImageCodec 0.9 writes beyond the pixels:
+    processes ended."""
     options = TURNED_TIFFS[kind]
     upright = decoded(imagefiles.tiff(**options), "RGB", "uint16")
     data = imagefiles.tiff(**options | {"tags": {**options.get("tags", {}), 274: (3, [turn])}})
@@ -340,7 +434,9 @@ def test_tiffs_that_opencv_turns_in_its_own_way_are_turned_here(kind, turn):
 def test_a_small_file_that_claims_samples_of_gigabytes_is_refused():
     """The data of ZSTD are not gone through before they are decoded."""
     with pytest.raises(heads.HeadError, match="its samples would take 2576800000000 bytes"):
-        heads.read(imagefiles.tiff(10_000, 10_000, 6442, 32, tags={259: (3, [50000])}, pieces=[b"x"]))
+        heads.read(
+            imagefiles.tiff(10_000, 10_000, 6442, 32, tags={259: (3, [50000])}, pieces=[b"x"])
+        )
 
 
 class TestPages:
@@ -357,7 +453,9 @@ class TestPages:
         assert heads.read(file(2, 0, 2)).pages == 4
         assert heads.read(file(1, 4, 5)).pages == 1
 
-    @pytest.mark.parametrize("options", [{"imagej": True}, {"imagej": True, "truncate": True}, {"truncate": True}, {}])
+    @pytest.mark.parametrize(
+        "options", [{"imagej": True}, {"imagej": True, "truncate": True}, {"truncate": True}, {}]
+    )
     def test_planes_behind_one_page_are_counted(self, options):
         library = pytest.importorskip("tifffile", reason="tifffile is in the extra tiff")
         file, numbers = io.BytesIO(), np.arange(5 * 16 * 24, dtype=np.uint16).reshape(5, 16, 24)
@@ -371,7 +469,9 @@ class TestPages:
         (loss,) = losses(head, "ANY", "uint16")
         assert "a TIFF of 5 pages, of which the first alone is decoded" in loss[1]
 
-    @pytest.mark.parametrize("text", [b"ImageJ=1.53\nimages=5\nslices=5\n\0", b'{"shape": [5, 13, 21, 3]}\0'])
+    @pytest.mark.parametrize(
+        "text", [b"ImageJ=1.53\nimages=5\nslices=5\n\0", b'{"shape": [5, 13, 21, 3]}\0']
+    )
     def test_a_text_about_planes_that_are_not_there_counts_nothing(self, text):
         data = imagefiles.tiff(tags={270: (2, list(text))})
 
@@ -416,7 +516,10 @@ class TestJpegStrayBytes:
         place = imagefiles.find_segment(whole, (0xDB,))
         data = np.frombuffer(whole[:place] + b"abc" + whole[place:], np.uint8)
 
-        assert heads.foreign_to_dali(data, may_be_jpeg=False) == "JPEG (with stray bytes in front of a marker)"
+        assert (
+            heads.foreign_to_dali(data, may_be_jpeg=False)
+            == "JPEG (with stray bytes in front of a marker)"
+        )
 
 
 @pytest.mark.parametrize(
@@ -438,12 +541,18 @@ def test_other_formats_are_named(beginning, name):
     [
         (b"\xff\xd8\xff\xde\0\x0b\x08\0\1\0\1\1\1\x11\0", "a hierarchical JPEG"),
         (b"\xff\xd8\xff\xf7\0\x0b\x08\0\1\0\1\1\1\x11\0", "a JPEG-LS image"),
-        (imagefiles.tiff(tags={259: (3, [32773]), 317: (3, [2])}), "predictor beside PackBits and 8 bits"),
+        (
+            imagefiles.tiff(tags={259: (3, [32773]), 317: (3, [2])}),
+            "predictor beside PackBits and 8 bits",
+        ),
         (
             imagefiles.tiff(channels=1, bits=1, tags={259: (3, [8]), 317: (3, [2])}),
             "predictor beside Deflate and 1 bits",
         ),
-        (imagefiles.tiff(channels=4, tags={259: (3, [7])}), "a TIFF of RGB, 4 channels, compressed by JPEG"),
+        (
+            imagefiles.tiff(channels=4, tags={259: (3, [7])}),
+            "a TIFF of RGB, 4 channels, compressed by JPEG",
+        ),
     ],
 )
 def test_sound_files_that_are_not_decoded_are_named(data, kind):
@@ -490,7 +599,10 @@ def test_what_is_no_image_is_named(data, what):
 
 @pytest.mark.parametrize("form", ["GIF", "WEBP", "PNG"])
 def test_further_frames_are_told_and_a_single_one_is_not(form):
-    image, frames = Image.fromarray(imagefiles.pixels(16, 24)), [Image.fromarray(imagefiles.pixels(16, 24)[::-1])]
+    image, frames = (
+        Image.fromarray(imagefiles.pixels(16, 24)),
+        [Image.fromarray(imagefiles.pixels(16, 24)[::-1])],
+    )
 
     animation = heads.read(saved(image, form, save_all=True, append_images=frames))
     single = heads.read(saved(image, form, save_all=form != "WEBP"))

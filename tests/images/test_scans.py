@@ -1,4 +1,5 @@
-"""Damaged scans of a JPEG: what the bytes show is refused with every codec, what runs out of data by the codecs."""
+"""Damaged scans of a JPEG: what the bytes show is refused with every codec, what runs out of data
+by the codecs."""
 
 from __future__ import annotations
 
@@ -31,7 +32,9 @@ PHOTOGRAPHS = {  # with enough data that a cut leaves much of the image out
     "gray": jpeg(170, 190, "L"),
     "CMYK": jpeg(170, 190, "CMYK"),
     "restart markers": jpeg(170, 190, restart_marker_rows=1),
-    "turned": imagefiles.inserted(jpeg(170, 190), imagefiles.exif_segment(imagefiles.exif(imagefiles.turned(6)))),
+    "turned": imagefiles.inserted(
+        jpeg(170, 190), imagefiles.exif_segment(imagefiles.exif(imagefiles.turned(6)))
+    ),
 }
 
 
@@ -42,7 +45,8 @@ def data_begin(data):
 
 
 def put(data, part, *, instead=0):
-    """Return a file with bytes in the middle of the data of its only scan, instead of some of them."""
+    """Return a file with bytes in the middle of the data of its only scan, instead of some of
+    them."""
     middle = (data_begin(data) + len(data)) // 2
     while 0xFF in data[middle - 1 : middle + 1]:
         middle += 1
@@ -61,7 +65,8 @@ class TestMarkers:
         refused(CORRUPT.read_bytes(), "marker 0xae at byte 569 has no place")
 
     @pytest.mark.parametrize(
-        "marker", [0x01, 0x02, 0xAE, 0xBF, 0xC0, 0xC2, 0xC3, 0xC8, 0xCF, 0xD8, 0xDE, 0xDF, 0xF0, 0xFD]
+        "marker",
+        [0x01, 0x02, 0xAE, 0xBF, 0xC0, 0xC2, 0xC3, 0xC8, 0xCF, 0xD8, 0xDE, 0xDF, 0xF0, 0xFD],
     )
     def test_a_marker_that_has_no_place_in_a_scan_is_refused(self, marker):
         refused(put(self.whole, bytes([0xFF, marker])), f"marker {marker:#04x} at byte")
@@ -73,11 +78,16 @@ class TestMarkers:
     @pytest.mark.parametrize("marker", [0xC4, 0xDB, 0xE5, 0xFE])
     def test_a_segment_that_does_not_end_before_another_marker_is_refused(self, marker):
         refused(put(self.whole, bytes([0xFF, marker, 0, 9])), "where a marker must begin")
-        refused(put(self.whole, bytes([0xFF, marker, 0, 1])), f"segment {marker:#04x} behind a scan")
-        refused(put(self.whole, bytes([0xFF, marker, 255, 255])), f"segment {marker:#04x} behind a scan")
+        refused(
+            put(self.whole, bytes([0xFF, marker, 0, 1])), f"segment {marker:#04x} behind a scan"
+        )
+        refused(
+            put(self.whole, bytes([0xFF, marker, 255, 255])), f"segment {marker:#04x} behind a scan"
+        )
 
     @pytest.mark.parametrize(
-        "extra", [b"\xff" * 50, imagefiles.segment(0xFE, b"a comment"), imagefiles.segment(0xE2, END)]
+        "extra",
+        [b"\xff" * 50, imagefiles.segment(0xFE, b"a comment"), imagefiles.segment(0xE2, END)],
     )
     def test_fill_bytes_and_segments_may_stand_in_front_of_the_end(self, extra):
         assert heads.read(self.whole[:-2] + extra + END) == heads.read(self.whole)
@@ -90,10 +100,15 @@ class TestMarkers:
     def test_the_header_of_a_scan_that_is_none_is_refused(self):
         place = imagefiles.find_segment(self.whole, (0xDA,))
 
-        refused(imagefiles.replaced(self.whole, place + 3, 13), "header of a scan at byte .* is 13 bytes long")
+        refused(
+            imagefiles.replaced(self.whole, place + 3, 13),
+            "header of a scan at byte .* is 13 bytes long",
+        )
         refused(imagefiles.replaced(self.whole, place + 5, 9), r"of channels \[9, 2, 3\]")
 
-    @pytest.mark.parametrize("options", [{}, {"progressive": True}, {"restart_marker_blocks": 1}], ids=str)
+    @pytest.mark.parametrize(
+        "options", [{}, {"progressive": True}, {"restart_marker_blocks": 1}], ids=str
+    )
     def test_data_are_looked_at_in_parts_of_any_size(self, options, monkeypatch):
         data = imagefiles.jpeg(60, 70, **options)
         expected = heads.read(data)
@@ -106,14 +121,19 @@ class TestMarkers:
 
 
 def in_scans(channels, *scans):
-    """Return a baseline file of 17 x 31 pixels, 4:2:0, an interval of 1 unit: a scan for each list of channels."""
+    """Return a baseline file of 17 x 31 pixels, 4:2:0, an interval of 1 unit: a scan for each list
+    of channels."""
     whole = imagefiles.jpeg(17, 31, subsampling="4:2:0")
     header = whole[: imagefiles.find_segment(whole, (0xDA,))] + imagefiles.segment(0xDD, b"\0\1")
     parts = []
     for chosen_channels, num_restarts in zip(channels, scans, strict=True):
         selected = b"".join(bytes([channel, 0]) for channel in chosen_channels)
-        parts.append(imagefiles.segment(0xDA, bytes([len(chosen_channels)]) + selected + bytes([0, 63, 0])))
-        parts += [b"data" + bytes([0xFF, 0xD0 + number % 8]) for number in range(num_restarts)] + [b"data"]
+        parts.append(
+            imagefiles.segment(0xDA, bytes([len(chosen_channels)]) + selected + bytes([0, 63, 0]))
+        )
+        parts += [b"data" + bytes([0xFF, 0xD0 + number % 8]) for number in range(num_restarts)] + [
+            b"data"
+        ]
     return header + b"".join(parts) + END
 
 
@@ -130,7 +150,8 @@ class TestRestartMarkers:
         assert len(places) == 17
         for first, second in ((0, 1), (8, 9), (15, 16)):
             refused(
-                self.whole[: places[first]] + self.whole[places[second] :], "16 restart markers; its header makes it 17"
+                self.whole[: places[first]] + self.whole[places[second] :],
+                "16 restart markers; its header makes it 17",
             )
         refused(self.whole[: places[3]] + END, "3 restart markers; its header makes it 17")
 
@@ -138,7 +159,8 @@ class TestRestartMarkers:
         place = self.places()[9]
 
         refused(
-            imagefiles.replaced(self.whole, place + 1, 0xD4), "restart marker at byte .* number 4, where 1 comes next"
+            imagefiles.replaced(self.whole, place + 1, 0xD4),
+            "restart marker at byte .* number 4, where 1 comes next",
         )
 
     def test_without_an_interval_there_are_none(self):
@@ -152,14 +174,22 @@ class TestRestartMarkers:
     @pytest.mark.parametrize("sampling", ["4:4:4", "4:2:2", "4:2:0"])
     @pytest.mark.parametrize("size", [(1, 1), (8, 8), (9, 17), (64, 33)])
     def test_those_that_libjpeg_writes_are_right(self, sampling, size):
-        for options in ({"restart_marker_blocks": 1}, {"restart_marker_blocks": 5}, {"restart_marker_rows": 1}):
+        for options in (
+            {"restart_marker_blocks": 1},
+            {"restart_marker_blocks": 5},
+            {"restart_marker_rows": 1},
+        ):
             for progressive in (False, True):
                 assert (
-                    heads.read(jpeg(*size, subsampling=sampling, progressive=progressive, **options)).width == size[1]
+                    heads.read(
+                        jpeg(*size, subsampling=sampling, progressive=progressive, **options)
+                    ).width
+                    == size[1]
                 )
 
     def test_a_scan_of_one_channel_has_its_own_units(self):
-        # 31 x 17 pixels: 4 x 3 blocks; of the halved channels, 16 x 9 samples, 2 x 2; together 2 x 2 units (T.81, A.2).
+        # 31 x 17 pixels: 4 x 3 blocks; of the halved channels, 16 x 9 samples, 2 x 2; together 2 x
+        # 2 units (T.81, A.2).
         assert heads.read(in_scans([[1], [2], [3]], 11, 3, 3)).scans == 3
         assert heads.read(in_scans([[1], [2, 3]], 11, 3)).scans == 2
         assert heads.read(in_scans([[1, 2, 3]], 3)).scans == 1
@@ -182,7 +212,10 @@ class TestChannels:
         second = whole.index(b"\xff\xc4", first)
 
         assert heads.read(whole[:second] + END).scans == 1
-        refused(imagefiles.replaced(whole[:second] + END, first + 11, 1, 5), "3 of its 3 channels have no scan")
+        refused(
+            imagefiles.replaced(whole[:second] + END, first + 11, 1, 5),
+            "3 of its 3 channels have no scan",
+        )
 
 
 class TestZeros:
@@ -227,11 +260,15 @@ class TestShortData:
         for part in (0.2, 0.5, 0.8, 0.97):
             piece = data[: begin + int(part * (len(data) - begin))].rstrip(b"\xff") + END
             assert by_dali(piece).shape == decoded(data).shape  # DALI makes the rest gray
-            with pytest.raises(ImageError, match="the data of its scan ends before the image is complete"):
+            with pytest.raises(
+                ImageError, match="the data of its scan ends before the image is complete"
+            ):
                 decoded(piece)
 
     @pytest.mark.parametrize("name", [name for name in PHOTOGRAPHS if name != "restart markers"])
-    def test_a_region_is_refused_if_it_reaches_what_is_missing_and_right_if_it_does_not(self, monkeypatch, name):
+    def test_a_region_is_refused_if_it_reaches_what_is_missing_and_right_if_it_does_not(
+        self, monkeypatch, name
+    ):
         monkeypatch.setattr(decoding, "_process_codec", decoding._nvimagecodec)
         data = PHOTOGRAPHS[name]
         whole = decoded(data)
@@ -239,15 +276,23 @@ class TestShortData:
         piece = data[: (begin + len(data)) // 2].rstrip(b"\xff") + END
         height, width = whole.shape[:2]
 
-        for region in ((height - 40, width - 40, 40, 40), (height - 40, width - 40, 20, 20), (0, 0, height, width)):
-            with pytest.raises(ImageError, match="the data of its scan ends before the image is complete"):
+        for region in (
+            (height - 40, width - 40, 40, 40),
+            (height - 40, width - 40, 20, 20),
+            (0, 0, height, width),
+        ):
+            with pytest.raises(
+                ImageError, match="the data of its scan ends before the image is complete"
+            ):
                 decoded(piece, region=region)
         if name != "turned":  # of a turned image all is decoded
             np.testing.assert_array_equal(decoded(piece, region=(8, 8, 40, 50)), whole[8:48, 8:58])
 
     @pytest.mark.parametrize("mode", ["L", "RGB", "CMYK"])
     @pytest.mark.parametrize(
-        "options", [{}, {"optimize": True}, {"progressive": True}, {"restart_marker_rows": 1}], ids=str
+        "options",
+        [{}, {"optimize": True}, {"progressive": True}, {"restart_marker_rows": 1}],
+        ids=str,
     )
     def test_what_is_really_gray_is_decoded(self, codec_name, mode, options):
         file = io.BytesIO()
@@ -277,7 +322,9 @@ class TestShortData:
 
 
 @pytest.mark.parametrize("executor", ["array", "dali"])
-@pytest.mark.parametrize("ops", [[gl.ops.Decode()], [gl.ops.Decode(), gl.ops.RandomCrop(8)]], ids=["whole", "region"])
+@pytest.mark.parametrize(
+    "ops", [[gl.ops.Decode()], [gl.ops.Decode(), gl.ops.RandomCrop(8)]], ids=["whole", "region"]
+)
 def test_a_damaged_scan_is_an_error_that_names_the_file(tmp_path, executor, ops):
     pytest.importorskip("nvidia.dali")
     (tmp_path / "a.jpg").write_bytes(JPEGS["4:2:0"])

@@ -2,7 +2,8 @@
 
     python tests/launchers/dying.py MARK RANK BATCH program.py arguments...
 
-The rank is killed as it takes that batch, counted from 1, unless the file MARK is there, which it writes before.
+The rank is killed as it takes that batch, counted from 1, unless the file MARK is there, which it
+writes before.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from gpuload.pipeline.epoch import Epoch
 
 
 def before_batch(number: int, action: Callable[[], object]) -> None:
-    """Have this process do something as it takes a batch, counted from 1 over all loaders and epochs."""
+    """Have this process do something as it takes a batch, counted from 1 over all loaders and
+    epochs."""
     take, num_batches = Epoch.__next__, 0
 
     def take_after_action(batches: Epoch) -> Any:

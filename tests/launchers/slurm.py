@@ -1,6 +1,8 @@
-"""A Slurm of this machine alone, with all that it writes in one folder: one node that pretends to have NUM_CPUS cores.
+"""A Slurm of this machine alone, with all that it writes in one folder: one node that pretends to
+have NUM_CPUS cores.
 
-Debian, Ubuntu: ``apt install slurmctld slurmd slurm-client munge``. Its daemons run here only as root.
+Debian, Ubuntu: ``apt install slurmctld slurmd slurm-client munge``. Its daemons run here only as
+root.
 """
 
 from __future__ import annotations
@@ -68,7 +70,13 @@ def running(folder: Path, ports: list[int]) -> Iterator[dict[str, str]]:
     key.touch(0o400)
     key.write_bytes(secrets.token_bytes(128))
     host = socket.gethostname().partition(".")[0]
-    names = {"host": host, "folder": folder, "controller_port": ports[0], "node_port": ports[1], "num_cpus": NUM_CPUS}
+    names = {
+        "host": host,
+        "folder": folder,
+        "controller_port": ports[0],
+        "node_port": ports[1],
+        "num_cpus": NUM_CPUS,
+    }
     (folder / "slurm.conf").write_text(CONFIGURATION.format(**names))
     variables = {"SLURM_CONF": str(folder / "slurm.conf")}
     munged = [
@@ -82,10 +90,18 @@ def running(folder: Path, ports: list[int]) -> Iterator[dict[str, str]]:
         }.items()
     ]
     with ExitStack() as stack:
-        for command in (["munged", "--foreground", "--force", *munged], ["slurmctld", "-D"], ["slurmd", "-D"]):
+        for command in (
+            ["munged", "--foreground", "--force", *munged],
+            ["slurmctld", "-D"],
+            ["slurmd", "-D"],
+        ):
             log = stack.enter_context((folder / f"{command[0]}.out").open("w"))
             process = subprocess.Popen(
-                command, stdout=log, stderr=subprocess.STDOUT, env={**os.environ, **variables}, cwd=folder
+                command,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **variables},
+                cwd=folder,
             )
             stack.callback(_end, process)
         _wait_for_node(folder, {**os.environ, **variables})
@@ -96,7 +112,11 @@ def _wait_for_node(folder: Path, environment: dict[str, str]) -> None:
     end_s = time.monotonic() + START_S
     while True:
         answer = subprocess.run(
-            ["sinfo", "-h", "-o", "%T"], env=environment, capture_output=True, text=True, check=False
+            ["sinfo", "-h", "-o", "%T"],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         if answer.stdout.strip() == "idle":
             return

@@ -1,7 +1,9 @@
-"""The example programs under their launchers: a rank is killed, and each record of each epoch was trained on once.
+"""The example programs under their launchers: a rank is killed, and each record of each epoch was
+trained on once.
 
-The programs count how often a record was trained on in the checkpoint that holds the model, so that steps that are lost
-with the model do not count. ``make test-launchers`` brings torch and two kinds of mpirun.
+The programs count how often a record was trained on in the checkpoint that holds the model, so that
+steps that are lost with the model do not count. ``make test-launchers`` brings torch and two kinds
+of mpirun.
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ Command = tuple[list[str], dict[str, str]]  # and its variables
 
 
 def needs(name: str) -> pytest.MarkDecorator:
-    return pytest.mark.skipif(not find_spec(name), reason=f"{name} is not installed; make test-launchers brings it")
+    return pytest.mark.skipif(
+        not find_spec(name), reason=f"{name} is not installed; make test-launchers brings it"
+    )
 
 
 def free_ports(count: int) -> list[int]:
@@ -53,12 +57,21 @@ def free_ports(count: int) -> list[int]:
 
 
 def program(name: str, folder: Path, mark: str, rank: int, batch: int) -> list[str]:
-    """Return a program and its arguments; the rank is killed as it takes that batch, unless the mark is there."""
-    return [str(DYING), str(folder / mark), str(rank), str(batch), str(EXAMPLES / name), str(folder / "run")]
+    """Return a program and its arguments; the rank is killed as it takes that batch, unless the
+    mark is there."""
+    return [
+        str(DYING),
+        str(folder / mark),
+        str(rank),
+        str(batch),
+        str(EXAMPLES / name),
+        str(folder / "run"),
+    ]
 
 
 def run(commands: Sequence[Command], folder: Path) -> tuple[bool, str]:
-    """Run processes side by side; if one of them fails, the others are killed, as a job manager does it.
+    """Run processes side by side; if one of them fails, the others are killed, as a job manager
+    does it.
 
     Returns:
         Whether all came to their ends, and what they printed.
@@ -70,7 +83,9 @@ def run(commands: Sequence[Command], folder: Path) -> tuple[bool, str]:
             with log.open("w") as out:
                 environment = {**ENVIRONMENT, **variables}
                 children.append(
-                    subprocess.Popen(command, cwd=ROOT, env=environment, stdout=out, stderr=subprocess.STDOUT)
+                    subprocess.Popen(
+                        command, cwd=ROOT, env=environment, stdout=out, stderr=subprocess.STDOUT
+                    )
                 )
         waiting = {os.pidfd_open(child.pid): child for child in children}
         while waiting:
@@ -83,7 +98,9 @@ def run(commands: Sequence[Command], folder: Path) -> tuple[bool, str]:
         for child in children:
             child.kill()
             child.wait()
-    return all(child.returncode == 0 for child in children), "".join(log.read_text() for log in logs)
+    return all(child.returncode == 0 for child in children), "".join(
+        log.read_text() for log in logs
+    )
 
 
 def check(outcome: tuple[bool, str], num_ranks: int) -> None:
@@ -94,9 +111,17 @@ def check(outcome: tuple[bool, str], num_ranks: int) -> None:
 
 
 def torchrun(folder: Path, num_ranks: int, num_restarts: int, mark: str, batch: int) -> Command:
-    options = ["--standalone", "--nproc-per-node", str(num_ranks), "--max-restarts", str(num_restarts)]
+    options = [
+        "--standalone",
+        "--nproc-per-node",
+        str(num_ranks),
+        "--max-restarts",
+        str(num_restarts),
+    ]
     command = [sys.executable, "-m", "torch.distributed.run", *options]
-    variables = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}  # https://github.com/pytorch/pytorch/issues/135712
+    variables = {
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"
+    }  # https://github.com/pytorch/pytorch/issues/135712
     return [*command, *program("launch_torch.py", folder, mark, num_ranks - 1, batch)], variables
 
 
@@ -104,7 +129,9 @@ def torchrun(folder: Path, num_ranks: int, num_restarts: int, mark: str, batch: 
 class TestTorchrun:
     pytestmark = slow
 
-    def test_starts_a_killed_rank_again_and_another_number_of_ranks_goes_on(self, tmp_path: Path) -> None:
+    def test_starts_a_killed_rank_again_and_another_number_of_ranks_goes_on(
+        self, tmp_path: Path
+    ) -> None:
         has_ended, output = run([torchrun(tmp_path, 2, 0, "first", 18)], tmp_path)
         assert not has_ended
         assert "SIGKILL" in output
@@ -123,8 +150,19 @@ class TestTorchrun:
             "    with contextlib.suppress(OSError):  # it has ended just now\n"
             "        print(open(f'/proc/self/task/{thread}/comm').read())\n"
         )
-        ranks = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_ports(1)[0])}
-        command = [sys.executable, "-c", text, str(EXAMPLES / "launch_torch.py"), str(tmp_path / "run")]
+        ranks = {
+            "RANK": "0",
+            "WORLD_SIZE": "1",
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(free_ports(1)[0]),
+        }
+        command = [
+            sys.executable,
+            "-c",
+            text,
+            str(EXAMPLES / "launch_torch.py"),
+            str(tmp_path / "run"),
+        ]
 
         has_ended, output = run([(command, ranks)], tmp_path)
 
@@ -162,7 +200,10 @@ class TestJax:
         def commands(count: int) -> list[Command]:
             address = f"127.0.0.1:{free_ports(1)[0]}"
             ranked = program("launch_jax.py", tmp_path, "mark", 1, 18)
-            return [([sys.executable, *ranked, address, str(count), str(rank)], {}) for rank in range(count)]
+            return [
+                ([sys.executable, *ranked, address, str(count), str(rank)], {})
+                for rank in range(count)
+            ]
 
         has_ended, output = run(commands(2), tmp_path)
         assert not has_ended
@@ -179,7 +220,8 @@ class TestMultiWorkerMirroredStrategy:
         def commands(count: int) -> list[Command]:
             workers = [f"127.0.0.1:{port}" for port in free_ports(count)]
             configs = [
-                {"cluster": {"worker": workers}, "task": {"type": "worker", "index": rank}} for rank in range(count)
+                {"cluster": {"worker": workers}, "task": {"type": "worker", "index": rank}}
+                for rank in range(count)
             ]
             command = [sys.executable, *program("launch_mwms.py", tmp_path, "mark", 1, 18)]
             return [(command, {"TF_CONFIG": json.dumps(config)}) for config in configs]
@@ -205,12 +247,16 @@ class TestSlurm:
 
     def test_each_task_of_srun_has_its_shard(self, slurm: dict[str, str], tmp_path: Path) -> None:
         text = "import gpuload as gl; print(gl.shard('slurm'), gl.shard() == gl.shard('slurm'))"
-        has_ended, output = run([(["srun", "-n", "3", sys.executable, "-c", text], slurm)], tmp_path)
+        has_ended, output = run(
+            [(["srun", "-n", "3", sys.executable, "-c", text], slurm)], tmp_path
+        )
         assert has_ended, output
         expected = [f"{{'shard_id': {rank}, 'num_shards': 3}} True" for rank in range(3)]
         assert sorted(output.splitlines()) == expected
 
-    def test_a_batch_script_by_itself_is_no_rank(self, slurm: dict[str, str], tmp_path: Path) -> None:
+    def test_a_batch_script_by_itself_is_no_rank(
+        self, slurm: dict[str, str], tmp_path: Path
+    ) -> None:
         script = tmp_path / "job.sh"
         ask = "import gpuload as gl; gl.shard('slurm')"
         script.write_text(f'#!/bin/bash\n#SBATCH --ntasks=2\n{sys.executable} -c "{ask}"\n')
@@ -222,7 +268,8 @@ class TestSlurm:
     def test_a_killed_rank_ends_the_job_and_another_number_of_ranks_goes_on(
         self, slurm: dict[str, str], tmp_path: Path
     ) -> None:
-        """The script of the example, in which the program is killed by what Python imports at its start."""
+        """The script of the example, in which the program is killed by what Python imports at its
+        start."""
         dying = tmp_path / "dying"
         dying.mkdir()
         (dying / "sitecustomize.py").write_text(
@@ -238,15 +285,20 @@ class TestSlurm:
             "PYTHONPATH": f"{dying}{os.pathsep}{ENVIRONMENT['PYTHONPATH']}",
         }
         script = [EXAMPLES / "launch_slurm.sh", tmp_path / "run"]
-        has_ended, output = sbatch(variables, tmp_path, *script, options=["--nodes=1", "--ntasks-per-node=2"])
+        has_ended, output = sbatch(
+            variables, tmp_path, *script, options=["--nodes=1", "--ntasks-per-node=2"]
+        )
         assert not has_ended, output
         assert (tmp_path / "mark").exists(), output
 
         check(sbatch(variables, tmp_path, *script, options=["--nodes=1", "--ntasks-per-node=3"]), 3)
 
 
-def sbatch(variables: dict[str, str], folder: Path, *script: Path, options: Sequence[str] = ()) -> tuple[bool, str]:
-    """Run a batch script and wait for its end; return whether it came to it, and what it printed."""
+def sbatch(
+    variables: dict[str, str], folder: Path, *script: Path, options: Sequence[str] = ()
+) -> tuple[bool, str]:
+    """Run a batch script and wait for its end; return whether it came to it, and what it
+    printed."""
     log = folder / "job.log"
     log.unlink(missing_ok=True)
     words = ["sbatch", "--wait", f"--output={log}", *options, *map(str, script)]
@@ -293,9 +345,18 @@ def test_the_batch_script_of_slurm_starts_the_program_with_a_place_to_meet(tmp_p
     }.items():
         (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
         (tmp_path / name).chmod(0o755)
-    variables = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_NODELIST": "n", "SLURM_JOB_ID": "1234567"}
+    variables = {
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        "SLURM_JOB_NODELIST": "n",
+        "SLURM_JOB_ID": "1234567",
+    }
 
-    has_ended, output = run([([str(EXAMPLES / "launch_slurm.sh"), "/shared/run"], variables)], tmp_path)
+    has_ended, output = run(
+        [([str(EXAMPLES / "launch_slurm.sh"), "/shared/run"], variables)], tmp_path
+    )
 
     assert has_ended, output
-    assert output.splitlines() == ["srun --kill-on-bad-exit=1 python examples/launch_torch.py /shared/run", "n-0 24567"]
+    assert output.splitlines() == [
+        "srun --kill-on-bad-exit=1 python examples/launch_torch.py /shared/run",
+        "n-0 24567",
+    ]

@@ -20,13 +20,17 @@ def warnings_of(caplog, chain, images=IMAGES, output=None, **fields):
     """Return the lines that a loader logs, and its first batch."""
     caplog.clear()
     with caplog.at_level(logging.WARNING, logger="gpuload"):
-        loader = gl.Loader(gl.arrays(image=images, **fields), 2, ops=chain, output=output, device="cpu")
+        loader = gl.Loader(
+            gl.arrays(image=images, **fields), 2, ops=chain, output=output, device="cpu"
+        )
         batch = loader.batch_at(0)
     return [record.getMessage() for record in caplog.records], batch
 
 
 def test_views_that_one_op_made_equal_are_told_of_with_the_way_to_different_ones(caplog):
-    (line,), batch = warnings_of(caplog, [ops.Copy(to=VIEWS), CROP, ops.RandomFlip(on=VIEWS)], output=VIEWS)
+    (line,), batch = warnings_of(
+        caplog, [ops.Copy(to=VIEWS), CROP, ops.RandomFlip(on=VIEWS)], output=VIEWS
+    )
 
     assert (batch["g0"] == batch["g1"]).all()
     assert "['g0', 'g1']" in line
@@ -52,10 +56,17 @@ def test_views_that_differ_or_are_not_random_are_not_told_of(caplog, chain):
 
 
 def test_an_image_and_its_copy_that_share_every_draw_are_told_of(caplog):
-    (line,), batch = warnings_of(caplog, [ops.Copy(to="view"), ops.RandomFlip(on=("image", "view"))])
+    (line,), batch = warnings_of(
+        caplog, [ops.Copy(to="view"), ops.RandomFlip(on=("image", "view"))]
+    )
     assert (batch["image"] == batch["view"]).all()
     assert "['image', 'view']" in line
-    assert warnings_of(caplog, [ops.Copy(to="view"), ops.RandomFlip(on=("image", "view"))], output="view")[0] == []
+    assert (
+        warnings_of(
+            caplog, [ops.Copy(to="view"), ops.RandomFlip(on=("image", "view"))], output="view"
+        )[0]
+        == []
+    )
 
 
 def test_an_image_and_its_mask_share_draws_without_a_word(caplog):
@@ -71,7 +82,9 @@ def test_an_image_and_its_mask_share_draws_without_a_word(caplog):
         (IMAGES[..., :1].astype(np.uint16), (0.5, 0.5), "mean=(32767.5), std=(32767.5)"),
     ],
 )
-def test_statistics_of_images_from_0_to_1_are_told_of_beside_whole_numbers(caplog, images, numbers, remedy):
+def test_statistics_of_images_from_0_to_1_are_told_of_beside_whole_numbers(
+    caplog, images, numbers, remedy
+):
     (line,), _ = warnings_of(caplog, [ops.Normalize(*numbers)], images)
     assert remedy in line
 
@@ -107,11 +120,24 @@ CENTRED = ops.Normalize(127.5, 60.0)
     [
         (
             [CENTRED, ops.ColorJitter(0.4)],
-            ["ColorJitter(", "takes 0 for black and 1 for white", "put ColorJitter before Normalize"],
+            [
+                "ColorJitter(",
+                "takes 0 for black and 1 for white",
+                "put ColorJitter before Normalize",
+            ],
         ),
-        ([CENTRED, ops.RandomFlip(), ops.Sometimes(0.5, [ops.Brightness(0.5, 1)])], ["put Sometimes before Normalize"]),
-        ([ops.PerImageStandardization(), ops.GaussianNoise(0.1)], ["before PerImageStandardization"]),
-        ([CENTRED, ops.Copy(to="view"), ops.Gamma(1, 2, on="view")], ["field 'view'", "put Gamma before"]),
+        (
+            [CENTRED, ops.RandomFlip(), ops.Sometimes(0.5, [ops.Brightness(0.5, 1)])],
+            ["put Sometimes before Normalize"],
+        ),
+        (
+            [ops.PerImageStandardization(), ops.GaussianNoise(0.1)],
+            ["before PerImageStandardization"],
+        ),
+        (
+            [CENTRED, ops.Copy(to="view"), ops.Gamma(1, 2, on="view")],
+            ["field 'view'", "put Gamma before"],
+        ),
         ([CENTRED, CENTRED], ["normalises a second time", "leave one of them out"]),
         ([CENTRED, ops.Cast("uint8")], ["makes uint8 of it", "put Cast before Normalize"]),
     ],
@@ -126,7 +152,13 @@ def test_an_op_for_images_behind_one_that_normalises_is_told_of(caplog, chain, p
     [
         [ops.ColorJitter(0.4), CENTRED, ops.RandomFlip(), ops.Erasing(1.0), ops.GaussianBlur(3)],
         [ops.Normalize(0, 255), ops.ColorJitter(0.4), CENTRED],
-        [CENTRED, ops.GaussianNoise(0.1, clip=False), ops.Grayscale(), ops.ChannelShuffle(), ops.Cast("float16")],
+        [
+            CENTRED,
+            ops.GaussianNoise(0.1, clip=False),
+            ops.Grayscale(),
+            ops.ChannelShuffle(),
+            ops.Cast("float16"),
+        ],
         [ops.Copy(to="view"), CENTRED, ops.Gamma(1, 2, on="view")],
     ],
 )
@@ -137,7 +169,9 @@ def test_other_orders_are_taken_without_a_word(caplog, chain):
 def test_a_threshold_for_images_from_0_to_1_is_told_of_beside_bytes(caplog):
     (line,), _ = warnings_of(caplog, [ops.Solarize(0.5)])
     assert "remedy: gl.ops.Solarize(128)" in line
-    assert warnings_of(caplog, [ops.Solarize(128), ops.Normalize(0, 255), ops.Solarize(0.5)])[0] == []
+    assert (
+        warnings_of(caplog, [ops.Solarize(128), ops.Normalize(0, 255), ops.Solarize(0.5)])[0] == []
+    )
 
 
 @pytest.mark.parametrize(
@@ -154,9 +188,17 @@ def test_what_an_op_advises_is_told_of_inside_of_other_ops(caplog, op):
 
 
 def test_an_op_inside_of_others_advises_on_the_field_that_it_gets(caplog):
-    parts = [[ops.Cast("float32"), ops.Normalize(0, 255), ops.Solarize(0.5)], [ops.Normalize(0, 255)]]
+    parts = [
+        [ops.Cast("float32"), ops.Normalize(0, 255), ops.Solarize(0.5)],
+        [ops.Normalize(0, 255)],
+    ]
     assert warnings_of(caplog, [ops.OneOf(parts)])[0] == []
-    assert warnings_of(caplog, [ops.OneHot(5), ops.OneOf([ops.MixUp(0.2), ops.CutMix()])], label=np.arange(4))[0] == []
+    assert (
+        warnings_of(
+            caplog, [ops.OneHot(5), ops.OneOf([ops.MixUp(0.2), ops.CutMix()])], label=np.arange(4)
+        )[0]
+        == []
+    )
 
 
 def test_parts_of_the_area_above_1_are_told_of(caplog):
@@ -177,13 +219,27 @@ def test_an_array_of_three_axes_that_is_moved_as_an_image_of_many_channels_is_to
 @pytest.mark.parametrize(
     ("dtype", "op", "remedy"),
     [
-        (np.uint8, ops.ColorJitter(0.4), "leave Cast out, or write gl.ops.Normalize(0, 255, on='image') in its place"),
-        (np.uint16, ops.SaltAndPepper(0.1), "remedy: write gl.ops.Normalize(0, 65535, on='image') in its place"),
-        (np.int16, ops.Sometimes(0.5, [ops.Gamma(1, 2)]), "gl.ops.Normalize(-32768, 65535, on='image')"),
+        (
+            np.uint8,
+            ops.ColorJitter(0.4),
+            "leave Cast out, or write gl.ops.Normalize(0, 255, on='image') in its place",
+        ),
+        (
+            np.uint16,
+            ops.SaltAndPepper(0.1),
+            "remedy: write gl.ops.Normalize(0, 65535, on='image') in its place",
+        ),
+        (
+            np.int16,
+            ops.Sometimes(0.5, [ops.Gamma(1, 2)]),
+            "gl.ops.Normalize(-32768, 65535, on='image')",
+        ),
     ],
 )
 def test_levels_that_an_op_takes_for_parts_of_white_are_told_of(caplog, dtype, op, remedy):
-    (line,), _ = warnings_of(caplog, [ops.Cast("float32"), ops.RandomFlip(), op], IMAGES.astype(dtype))
+    (line,), _ = warnings_of(
+        caplog, [ops.Cast("float32"), ops.RandomFlip(), op], IMAGES.astype(dtype)
+    )
     assert remedy in line
 
 

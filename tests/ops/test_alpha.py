@@ -1,4 +1,5 @@
-"""Alpha is no colour: ops that would change it as one are refused, and what their errors say to type works."""
+"""Alpha is no colour: ops that would change it as one are refused, and what their errors say to
+type works."""
 
 from __future__ import annotations
 
@@ -56,7 +57,11 @@ def test_what_the_error_says_to_type_keeps_alpha(source):
         ops.Python(lambda x: x[..., :3], on="image"),
         ops.Python(lambda x: x[..., 3:], on="alpha"),
     ]
-    for text in ("gl.ops.Copy('image', to='alpha')", "lambda x: x[..., :3], on='image'", "x[..., 3:], on='alpha'"):
+    for text in (
+        "gl.ops.Copy('image', to='alpha')",
+        "lambda x: x[..., :3], on='image'",
+        "x[..., 3:], on='alpha'",
+    ):
         assert text in caught.value.remedy
     flip = ops.RandomFlip(p=1.0, on=("image", "alpha"))
 

@@ -9,8 +9,8 @@ import pytest
 
 import gpuload as gl
 from gpuload.errors import SpecError
+from gpuload.graph.graph import compile_ops
 from gpuload.ops import RandomFlip, Reshape, Transpose
-from gpuload.ops.graph import compile_ops
 from gpuload.spec import Spec
 from gpuload.testing.ops import OpContract, uniform, varying
 
@@ -65,7 +65,9 @@ def test_transpose_moves_the_channels():
 
 
 def test_the_spec_says_what_the_axes_are_afterwards():
-    graph = compile_ops(Spec((uniform(np.uint8, 3, 32, 40),)), [Transpose("HWC"), RandomFlip(), Transpose("CHW")])
+    graph = compile_ops(
+        Spec((uniform(np.uint8, 3, 32, 40),)), [Transpose("HWC"), RandomFlip(), Transpose("CHW")]
+    )
 
     assert [spec["image"].axes for spec in graph.specs] == ["HWC", "HWC", "CHW"]
     assert [spec["image"].shape for spec in graph.specs] == [(32, 40, 3), (32, 40, 3), (3, 32, 40)]
@@ -80,15 +82,23 @@ def test_a_transpose_by_numbers_keeps_the_names_of_the_axes():
 @pytest.mark.parametrize(
     ("shape", "remedy"),
     [
-        ((32, 32, 3), r"leave Transpose out; of a recipe .* images='HWC'; .* Transpose\(\(1, 2, 0\)\)"),
+        (
+            (32, 32, 3),
+            r"leave Transpose out; of a recipe .* images='HWC'; .* Transpose\(\(1, 2, 0\)\)",
+        ),
         ((28, 28, 1), "leave Transpose out"),
-        ((28, 28), r"put gl.ops.Reshape\(\(28, 28, 1\)\) in its place, or Reshape\(\(1, 28, 28\)\) before it"),
+        (
+            (28, 28),
+            r"put gl.ops.Reshape\(\(28, 28, 1\)\) in its place, or Reshape\(\(1, 28, 28\)\) before it",
+        ),
         ((784,), "gl.ops.Reshape before it"),
     ],
 )
 def test_a_recipe_for_images_in_another_form_names_the_way(shape, remedy):
     source = gl.arrays(image=np.zeros((4, *shape), np.uint8), label=np.arange(4))
-    with pytest.raises(SpecError, match=f"Transpose(.|\n)*shape {re.escape(str(shape))}(.|\n)*{remedy}"):
+    with pytest.raises(
+        SpecError, match=f"Transpose(.|\n)*shape {re.escape(str(shape))}(.|\n)*{remedy}"
+    ):
         gl.Loader(source, 2, ops=gl.recipes.cifar10(), device="cpu")
 
 

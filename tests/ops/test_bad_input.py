@@ -1,8 +1,9 @@
-"""Every op with every kind of field, record and annotation that does not suit it: a result that fits, or our error.
+"""Every op with every kind of field, record and annotation that does not suit it: a result that
+fits, or our error.
 
-The ops are the examples of their docstrings. What an op makes is what the loader's spec says; what it refuses is a
-GpuloadError with cause and remedy: when the loader is made, or naming the record. `test_arguments.py` has wrong
-arguments, `docs/ops.md` the dtypes that each op takes.
+The ops are the examples of their docstrings. What an op makes is what the loader's spec says; what
+it refuses is a GpuloadError with cause and remedy: when the loader is made, or naming the record.
+`test_arguments.py` has wrong arguments, `docs/ops.md` the dtypes that each op takes.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ import pytest
 
 import gpuload as gl
 from gpuload.errors import GpuloadError, RowError
+from gpuload.graph.graph import compile_ops
 from gpuload.ops import boxes
-from gpuload.ops.graph import compile_ops
 from tests.opexamples import DTYPES, ELSE, NAMES, PAGE, example, example_arguments
 from tests.ops.test_arguments import BOXES, CASES, FILES, IMAGES
 
@@ -50,7 +51,11 @@ def varying(dtype: Any, *shapes: tuple[int, ...]) -> gl.Source:
 
 def beside(name: str, dtype: Any, shape: tuple[int | None, ...], values: list[Any]) -> gl.Source:
     """Return a source of one field that holds these values."""
-    return gl.records(len(values), lambda numbers: {name: [values[n] for n in numbers]}, fields={name: (dtype, shape)})
+    return gl.records(
+        len(values),
+        lambda numbers: {name: [values[n] for n in numbers]},
+        fields={name: (dtype, shape)},
+    )
 
 
 def texts(kind: str) -> gl.Source:
@@ -60,9 +65,15 @@ def texts(kind: str) -> gl.Source:
 
 
 FIELDS = {
-    **{f"{dtype} images": (lambda dtype=dtype: uniform(dtype, SIDE, SIDE, 3)) for dtype in (*DTYPES, "complex64")},
+    **{
+        f"{dtype} images": (lambda dtype=dtype: uniform(dtype, SIDE, SIDE, 3))
+        for dtype in (*DTYPES, "complex64")
+    },
     **{f"{n} channels": (lambda n=n: uniform("u1", SIDE, SIDE, n)) for n in (0, 1, 2, 4, 5)},
-    **{f"{dtype} numbers": (lambda dtype=dtype: uniform(dtype)) for dtype in ("?", "u1", "i8", "f4", "c8", "M8[s]")},
+    **{
+        f"{dtype} numbers": (lambda dtype=dtype: uniform(dtype))
+        for dtype in ("?", "u1", "i8", "f4", "c8", "M8[s]")
+    },
     "texts of one length": lambda: uniform("S3"),
     "texts": lambda: texts("str"),
     "bytes": lambda: texts("bytes"),
@@ -90,11 +101,16 @@ FIELDS = {
 def on_x(name: str) -> Any:
     """Return the example of an op as it acts on the field x."""
     op = example(name)
-    return gl.ops.Dali(op.fn, on="x", **op.settings) if name == "Dali" else dataclasses.replace(op, on="x")
+    return (
+        gl.ops.Dali(op.fn, on="x", **op.settings)
+        if name == "Dali"
+        else dataclasses.replace(op, on="x")
+    )
 
 
 def run(source: gl.Source, op: Any) -> Any:
-    """Return the batch of all records behind an op; their values are what the loader's spec says."""
+    """Return the batch of all records behind an op; their values are what the loader's spec
+    says."""
     with gl.Loader(source, len(source), ops=[op], device="cpu", num_threads=1) as loader:
         batch = loader.batch_at(0)
         for field in loader.graph.spec_out:
@@ -102,12 +118,15 @@ def run(source: gl.Source, op: Any) -> Any:
                 if not field.text and field.shape is not None:
                     assert value.dtype == field.dtype or field.dtype.kind in "SU"
                     assert len(value.shape) == len(field.shape)
-                    assert all(n in (None, m) for n, m in zip(field.shape, value.shape, strict=True))
+                    assert all(
+                        n in (None, m) for n, m in zip(field.shape, value.shape, strict=True)
+                    )
         return batch
 
 
 def refusal(call: Any) -> Any:
-    """Return the error that a call raises, which has a cause and a remedy; None if it raises none."""
+    """Return the error that a call raises, which has a cause and a remedy; None if it raises
+    none."""
     try:
         call()
     except (GpuloadError, RowError) as caught:
@@ -133,17 +152,31 @@ def test_a_field_is_taken_or_refused_when_the_loader_is_made_or_with_its_record(
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in ELSE])
 def test_the_dtypes_that_the_page_names_are_those_that_the_op_takes(name):
-    row = next(line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith(f"| `{name}("))
+    row = next(
+        line
+        for line in PAGE.read_text(encoding="utf-8").splitlines()
+        if line.startswith(f"| `{name}(")
+    )
     # As images have them: floats are from 0 to 1 where an op takes 1 for white.
     images = {dtype: noise(dtype, (COUNT, SIDE, SIDE, 3)) for dtype in DTYPES}
-    images |= {dtype: np.clip(image, 0, 1) for dtype, image in images.items() if image.dtype.kind == "f"}
+    images |= {
+        dtype: np.clip(image, 0, 1) for dtype, image in images.items() if image.dtype.kind == "f"
+    }
     sources = {dtype: gl.arrays(x=image) for dtype, image in images.items()}
 
-    dtypes = [dtype for dtype in DTYPES if refusal(lambda dtype=dtype: run(sources[dtype], on_x(name))) is None]
+    dtypes = [
+        dtype
+        for dtype in DTYPES
+        if refusal(lambda dtype=dtype: run(sources[dtype], on_x(name))) is None
+    ]
 
     text = row.split(" | ")[2].strip(" |")
     refused = text.removeprefix("all").removeprefix(" but ")
-    assert dtypes == ([dtype for dtype in DTYPES if dtype != refused] if text.startswith("all") else text.split(", "))
+    assert dtypes == (
+        [dtype for dtype in DTYPES if dtype != refused]
+        if text.startswith("all")
+        else text.split(", ")
+    )
 
 
 @pytest.mark.parametrize(("name", "argument"), CASES, ids=["-".join(case) for case in CASES])
@@ -154,12 +187,21 @@ def test_a_large_argument_is_refused_or_drawn_with(name, argument):
 
         def draw(value: Any = value) -> None:
             op = getattr(gl.ops, name)(**{**example_arguments(name), argument: value})
-            graph = compile_ops(FILES if name == "Decode" else BOXES if op.reads_marks else IMAGES, [op])
+            graph = compile_ops(
+                FILES if name == "Decode" else BOXES if op.reads_marks else IMAGES, [op]
+            )
             sizes = {field: np.full((3, 2), SIDE, np.int32) for field in graph.touched}
             boxes = {field: [GOOD] * 3 for field in graph.fields_to_draw}
             if name != "Decode":  # which reads headers of files
                 partners = np.zeros((3, graph.group - 1 or 1), np.int32)
-                graph.draw(seed=0, epoch=0, records=np.arange(3), sizes=sizes, partners=partners, values=boxes)
+                graph.draw(
+                    seed=0,
+                    epoch=0,
+                    records=np.arange(3),
+                    sizes=sizes,
+                    partners=partners,
+                    values=boxes,
+                )
 
         refusal(draw)
 
@@ -185,7 +227,10 @@ def test_a_result_with_a_side_that_float32_does_not_count_names_the_record(op, s
     long = op if type(op) in (gl.ops.RandomResize, gl.ops.Resize) else None
 
     error = refusal(
-        lambda: run(varying("u1", (SIDE, 128, 3), (SIDE, 127, 3)) if long else uniform("u1", SIDE, SIDE, 3), op)
+        lambda: run(
+            varying("u1", (SIDE, 128, 3), (SIDE, 127, 3)) if long else uniform("u1", SIDE, SIDE, 3),
+            op,
+        )
     )
 
     assert error is not None
@@ -195,7 +240,9 @@ def test_a_result_with_a_side_that_float32_does_not_count_names_the_record(op, s
 
 # Beside an image
 
-MOVERS = [name for name in NAMES if getattr(gl.ops, name).moves_pixels and example(name).moves_points]
+MOVERS = [
+    name for name in NAMES if getattr(gl.ops, name).moves_pixels and example(name).moves_points
+]
 PHOTOS = noise("u1", (COUNT, SIDE, SIDE, 3))
 
 
@@ -206,7 +253,9 @@ def with_boxes(bad: Any, mark: str = "xyxy", dtype: str = "float32") -> gl.Sourc
     return gl.zip(gl.arrays(image=PHOTOS), beside("boxes", dtype, (None, 4), rows)).mark(boxes=mark)
 
 
-def with_field(name: str, mark: str, shape: tuple[int | None, ...], good: Any, bad: Any) -> gl.Source:
+def with_field(
+    name: str, mark: str, shape: tuple[int | None, ...], good: Any, bad: Any
+) -> gl.Source:
     """Return images with boxes and a further field, of which the last record is bad."""
     boxes = beside("boxes", "float32", (None, 4), [GOOD] * COUNT)
     values = beside(name, good.dtype, shape, [good] * (COUNT - 1) + [bad])
@@ -231,7 +280,9 @@ BAD = {
     "it holds inf": lambda: points(INF, 3),
     "holds inf": lambda: points(-INF, -INF),
     "must have the same size": lambda: with_field("mask", "mask", (None, None, 1), MASK, MASK[2:]),
-    "same size": lambda: with_field("masks", "masks with boxes", (None, None, None), MASKS, MASKS[:, 2:]),
+    "same size": lambda: with_field(
+        "masks", "masks with boxes", (None, None, None), MASKS, MASKS[:, 2:]
+    ),
 }
 
 
@@ -269,7 +320,10 @@ def test_a_point_of_nan_is_a_point_that_is_not_there(name):
 
 
 def test_flips_and_rotations_are_shuffled_beside_a_mask_of_images_of_many_sizes():
-    source = gl.zip(varying("u1", (30, 40, 3), (20, 30, 3)), varying("u1", (30, 40, 1), (20, 30, 1)).rename(x="mask"))
+    source = gl.zip(
+        varying("u1", (30, 40, 3), (20, 30, 3)),
+        varying("u1", (30, 40, 1), (20, 30, 1)).rename(x="mask"),
+    )
     source = source.rename(x="image").mark(mask="mask")
 
     batch = run(source, gl.ops.Shuffle([gl.ops.RandomFlip(p=1), gl.ops.Rotate(10)]))
@@ -294,7 +348,9 @@ def test_noise_for_bytes_is_a_part_of_white():
 
     assert error is not None
     assert "25 / 255" in error.remedy
-    assert run(uniform("f4", SIDE, SIDE, 3), gl.ops.GaussianNoise(25, on="x", clip=False)) is not None
+    assert (
+        run(uniform("f4", SIDE, SIDE, 3), gl.ops.GaussianNoise(25, on="x", clip=False)) is not None
+    )
 
 
 def test_a_batch_does_not_print_the_array_that_it_is_indexed_by():
@@ -310,9 +366,15 @@ def test_a_batch_does_not_print_the_array_that_it_is_indexed_by():
 @pytest.mark.parametrize("name", ["Brightness", "Hue", "SaltAndPepper"])
 def test_the_remedy_for_whole_numbers_makes_parts_of_white_where_an_op_takes_these(name, dtype):
     info = np.iinfo(dtype)
-    values = np.linspace(info.min, info.max, COUNT * SIDE * SIDE * 3).astype(dtype).reshape(COUNT, SIDE, SIDE, 3)
+    values = (
+        np.linspace(info.min, info.max, COUNT * SIDE * SIDE * 3)
+        .astype(dtype)
+        .reshape(COUNT, SIDE, SIDE, 3)
+    )
     source, op = gl.arrays(x=values), on_x(name)
-    error = refusal(lambda: run(source, op)) if (name, dtype) != ("SaltAndPepper", "uint16") else None
+    error = (
+        refusal(lambda: run(source, op)) if (name, dtype) != ("SaltAndPepper", "uint16") else None
+    )
     if error is None:
         return
     first = eval(error.remedy.removeprefix("put ").partition(" before")[0], {"gl": gl})

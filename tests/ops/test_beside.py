@@ -11,12 +11,16 @@ import pytest
 import gpuload as gl
 from gpuload import ops
 from gpuload.errors import SpecError
-from gpuload.ops.advice import advice
-from gpuload.ops.graph import compile_ops
+from gpuload.graph.advice import advice
+from gpuload.graph.graph import compile_ops
 from gpuload.spec import Field, Spec
 
 IMAGES = np.zeros((4, 8, 9, 3), np.uint8)
-MASKS = {"with channels": IMAGES[..., :1], "without": IMAGES[..., 0], "wide": IMAGES.astype(np.int64)[..., 0]}
+MASKS = {
+    "with channels": IMAGES[..., :1],
+    "without": IMAGES[..., 0],
+    "wide": IMAGES.astype(np.int64)[..., 0],
+}
 MOVES = [ops.RandomFlip(), ops.RandomCrop(4), ops.CenterCrop(4), ops.Pad(20), ops.Resize(4, 4),
          ops.RandomResizedCrop(4)]  # fmt: skip
 
@@ -28,7 +32,13 @@ def warning(graph, names):
 def warnings_of(caplog, chain, mask=MASKS["with channels"], **arguments):
     caplog.clear()
     with caplog.at_level(logging.WARNING, logger="gpuload"):
-        gl.Loader(gl.arrays(image=IMAGES, mask=mask, x=np.zeros((4, 9))), 2, ops=chain, device="cpu", **arguments)
+        gl.Loader(
+            gl.arrays(image=IMAGES, mask=mask, x=np.zeros((4, 9))),
+            2,
+            ops=chain,
+            device="cpu",
+            **arguments,
+        )
     return [record.getMessage() for record in caplog.records]
 
 
@@ -91,8 +101,12 @@ PLACES = {
 
 @pytest.mark.parametrize("dtype", [np.int16, np.uint8])
 @pytest.mark.parametrize("shape", PLACES, ids=str)
-def test_numbers_that_are_places_or_masks_of_the_image_are_told_of_by_any_name(caplog, shape, dtype):
-    lines, _ = lines_of(caplog, [ops.RandomFlip()], image=IMAGES, anything=np.zeros((4, *shape), dtype))
+def test_numbers_that_are_places_or_masks_of_the_image_are_told_of_by_any_name(
+    caplog, shape, dtype
+):
+    lines, _ = lines_of(
+        caplog, [ops.RandomFlip()], image=IMAGES, anything=np.zeros((4, *shape), dtype)
+    )
 
     assert [f"source.mark(anything={PLACES[shape]!r})" in line for line in lines] == [True]
 
@@ -100,7 +114,14 @@ def test_numbers_that_are_places_or_masks_of_the_image_are_told_of_by_any_name(c
 @pytest.mark.parametrize(
     "op",
     [
-        *(*MOVES, ops.Rotate(10), ops.Affine(10), ops.Perspective(), ops.Elastic(1, 0.5), ops.Rotate90()),
+        *(
+            *MOVES,
+            ops.Rotate(10),
+            ops.Affine(10),
+            ops.Perspective(),
+            ops.Elastic(1, 0.5),
+            ops.Rotate90(),
+        ),
         *(ops.Sometimes(0.5, [ops.RandomFlip()]), ops.RandAugment()),
     ],
     ids=lambda op: type(op).__name__,
@@ -111,7 +132,12 @@ def test_points_beside_any_op_that_moves_pixels_are_told_of(caplog, op):
 
 
 def test_all_that_stays_is_in_one_line_with_a_form_for_each(caplog):
-    fields = {"eyes": np.ones((4, 2, 2), np.float32), "face": np.ones((4, 4)), "right": IMAGES, "seg": IMAGES[..., :1]}
+    fields = {
+        "eyes": np.ones((4, 2, 2), np.float32),
+        "face": np.ones((4, 4)),
+        "right": IMAGES,
+        "seg": IMAGES[..., :1],
+    }
 
     (line,), _ = lines_of(caplog, [ops.RandomFlip()], image=IMAGES, **fields)
 
@@ -125,13 +151,22 @@ def test_all_that_stays_is_in_one_line_with_a_form_for_each(caplog):
 @pytest.mark.parametrize(
     "fields",
     [
-        {"label": np.arange(4), "id": np.arange(4), "weight": np.ones(4), "width": np.full(4, 9, np.int32)},
+        {
+            "label": np.arange(4),
+            "id": np.arange(4),
+            "weight": np.ones(4),
+            "width": np.full(4, 9, np.int32),
+        },
         {
             "embedding": np.zeros((4, 512), np.float32),
             "tokens": np.zeros((4, 77), np.int64),
             "name": np.array(list("abcd")),
         },
-        {"label": np.eye(4, dtype=np.float32), "camera": np.zeros((4, 3, 3)), "pose": np.zeros((4, 4, 4))},
+        {
+            "label": np.eye(4, dtype=np.float32),
+            "camera": np.zeros((4, 3, 3)),
+            "pose": np.zeros((4, 4, 4)),
+        },
         {"small": np.zeros((4, 4, 5, 3), np.uint8), "flags": np.zeros((4, 4), bool)},
     ],
     ids=["numbers", "vectors", "matrices", "another size"],
@@ -154,7 +189,12 @@ def test_boxes_that_only_gpuload_pads_stay_and_those_that_a_function_moves_do_no
 
 
 def test_a_label_of_two_classes_is_no_point(caplog):
-    assert lines_of(caplog, [ops.OneHot(2, on="cls"), ops.RandomFlip()], image=IMAGES, cls=np.zeros(4, int))[0] == []
+    assert (
+        lines_of(
+            caplog, [ops.OneHot(2, on="cls"), ops.RandomFlip()], image=IMAGES, cls=np.zeros(4, int)
+        )[0]
+        == []
+    )
 
 
 def test_on_of_an_image_by_another_name_does_not_say_what_is_beside_it(caplog):
@@ -165,7 +205,9 @@ def test_on_of_an_image_by_another_name_does_not_say_what_is_beside_it(caplog):
     assert "output=" in line
     (line,), _ = lines_of(caplog, [ops.MixUp(on="jpg")], output=("jpg", "cls"), **fields)
     assert "on=('jpg', 'cls')" in line
-    assert lines_of(caplog, [ops.MixUp(on=("jpg", "cls"))], output=("jpg", "cls"), **fields)[0] == []
+    assert (
+        lines_of(caplog, [ops.MixUp(on=("jpg", "cls"))], output=("jpg", "cls"), **fields)[0] == []
+    )
 
 
 def test_points_beside_fields_that_on_names_are_told_of(caplog):
@@ -204,7 +246,10 @@ def test_numbers_of_pixels_that_an_op_blends_are_told_of(caplog, op):
 def test_labels_of_pixels_by_decode_are_told_of_where_they_are_blended():
     files = Field("image", np.dtype("u1"), (None,), encoded=True)
     decode = [ops.Decode(), ops.Decode("LABELS", on="seg")]
-    graph = compile_ops(Spec((files, files.with_(name="seg"))), [*decode, ops.Resize(8, 8), ops.Resize(8, 8, on="seg")])
+    graph = compile_ops(
+        Spec((files, files.with_(name="seg"))),
+        [*decode, ops.Resize(8, 8), ops.Resize(8, 8, on="seg")],
+    )
     assert "source.mark(seg='mask')" in (warning(graph, ("image", "seg")) or "")
 
 
@@ -214,9 +259,16 @@ def test_labels_of_pixels_alone_are_told_of_where_they_are_blended():
     line = warning(compile_ops(Spec((files,)), [*decode, ops.Resize(8, 8)]), ("image",))
     assert "interpolation='nearest' for one alone" in (line or "")
     assert (
-        warning(compile_ops(Spec((files,)), [*decode, ops.Resize(8, 8, interpolation="nearest")]), ("image",)) is None
+        warning(
+            compile_ops(Spec((files,)), [*decode, ops.Resize(8, 8, interpolation="nearest")]),
+            ("image",),
+        )
+        is None
     )
-    assert warning(compile_ops(Spec((files,)), [ops.Decode("GRAY"), ops.Resize(8, 8)]), ("image",)) is None
+    assert (
+        warning(compile_ops(Spec((files,)), [ops.Decode("GRAY"), ops.Resize(8, 8)]), ("image",))
+        is None
+    )
 
 
 LEVELS = np.stack([np.full((8, 9, 3), level, np.uint8) for level in (0, 250, 0, 250)])
@@ -225,37 +277,67 @@ LEVELS = np.stack([np.full((8, 9, 3), level, np.uint8) for level in (0, 250, 0, 
 @pytest.mark.parametrize("name", ["cls", "fine_label", "target"])
 @pytest.mark.parametrize(
     "op",
-    [ops.MixUp(1.0), ops.OneOf([ops.MixUp(1.0), ops.MixUp(0.5)]), ops.Sometimes(1.0, [ops.MixUp()])],
+    [
+        ops.MixUp(1.0),
+        ops.OneOf([ops.MixUp(1.0), ops.MixUp(0.5)]),
+        ops.Sometimes(1.0, [ops.MixUp()]),
+    ],
     ids=lambda op: type(op).__name__,
 )
 def test_labels_of_any_name_are_mixed_as_their_images_are(caplog, name, op):
-    lines, batch = lines_of(caplog, [ops.OneHot(2, on=name), op], image=LEVELS, **{name: np.array([0, 1, 0, 1])})
+    lines, batch = lines_of(
+        caplog, [ops.OneHot(2, on=name), op], image=LEVELS, **{name: np.array([0, 1, 0, 1])}
+    )
 
     assert lines == []
-    share = batch["image"][:, 0, 0, 0] / 250  # of the image that is 250 everywhere, and so of class 1
+    share = (
+        batch["image"][:, 0, 0, 0] / 250
+    )  # of the image that is 250 everywhere, and so of class 1
     assert ((share > 0.02) & (share < 0.98)).all()
-    np.testing.assert_allclose(batch[name], np.stack([1 - share, share], axis=1), atol=0.5 / 250 + 1e-6)
+    np.testing.assert_allclose(
+        batch[name], np.stack([1 - share, share], axis=1), atol=0.5 / 250 + 1e-6
+    )
 
 
 def test_labels_of_cutmix_are_mixed_by_the_area(caplog):
     chain = [ops.OneHot(2, on="cls"), ops.OneHot(3, on="coarse"), ops.CutMix(1.0)]
 
-    lines, batch = lines_of(caplog, chain, image=LEVELS, cls=np.array([0, 1, 0, 1]), coarse=np.array([2, 0, 2, 0]))
+    lines, batch = lines_of(
+        caplog, chain, image=LEVELS, cls=np.array([0, 1, 0, 1]), coarse=np.array([2, 0, 2, 0])
+    )
 
     share = (batch["image"] == 250).mean(axis=(1, 2, 3))
     assert lines == []
     np.testing.assert_allclose(batch["cls"], np.stack([1 - share, share], axis=1), atol=1e-6)
-    np.testing.assert_allclose(batch["coarse"], np.stack([share, 0 * share, 1 - share], axis=1), atol=1e-6)
+    np.testing.assert_allclose(
+        batch["coarse"], np.stack([share, 0 * share, 1 - share], axis=1), atol=1e-6
+    )
 
 
 @pytest.mark.parametrize(
     ("op", "fields", "forms"),
     [
-        (ops.MixUp(), {"cls": np.arange(4)}, ["gl.ops.OneHot(10, on='cls')", "on='image'", "output="]),
-        (ops.CutMix(), {"soft": np.ones((4, 7), np.float32)}, ["on=('image', 'soft')", "on='image'"]),
+        (
+            ops.MixUp(),
+            {"cls": np.arange(4)},
+            ["gl.ops.OneHot(10, on='cls')", "on='image'", "output="],
+        ),
+        (
+            ops.CutMix(),
+            {"soft": np.ones((4, 7), np.float32)},
+            ["on=('image', 'soft')", "on='image'"],
+        ),
         (ops.Mosaic(16), {"cls": np.arange(4)}, ["on='image'", "output="]),
-        (ops.OneOf([ops.MixUp(), ops.CutMix()]), {"boxes": np.ones((4, 3, 4))}, ["['boxes'] beside it", "output="]),
-        (ops.MixUp(), {"tags": np.ones((4, 20), bool)}, ["gl.ops.Cast('float32', on='tags') and on=('image', 'tags')"]),
+        (
+            ops.OneOf([ops.MixUp(), ops.CutMix()]),
+            {"boxes": np.ones((4, 3, 4))},
+            ["['boxes'] beside it", "output="],
+        ),
+        (
+            ops.MixUp(),
+            {"tags": np.ones((4, 20), bool)},
+            ["gl.ops.Cast('float32', on='tags') and on=('image', 'tags')"],
+        ),
         (ops.CutMix(), {"age": np.ones(4), "seg": LEVELS[..., :1]}, ["on=('image', 'age', 'seg')"]),
         (ops.MixUp(), {"age": np.ones(4), "seg": LEVELS[..., :1]}, ["on=('image', 'age') "]),
     ],
@@ -288,7 +370,9 @@ def test_what_stays_beside_exchanged_sides_is_told_of_and_the_remedy_is_that_ima
     turned = [ops.Rotate90((1,)), ops.RandomFlip(p=1.0, horizontal=False, vertical=True)]
     marks = {"boxes": "xyxy"}
 
-    (line,), batch = lines_of(caplog, [ops.Transpose((1, 0, 2))], marks=marks, image=IMAGES, boxes=boxes)
+    (line,), batch = lines_of(
+        caplog, [ops.Transpose((1, 0, 2))], marks=marks, image=IMAGES, boxes=boxes
+    )
     lines, again = lines_of(caplog, turned, marks=marks, image=IMAGES, boxes=boxes)
 
     assert "Rotate90((1,)) and gl.ops.RandomFlip(p=1.0, horizontal=False, vertical=True)" in line
@@ -319,11 +403,21 @@ def test_a_text_that_may_be_the_label_of_mixed_images_is_told_of(caplog):
 
 def test_what_belongs_to_an_image_of_which_moved_copies_are_handed_out_is_told_of(caplog):
     boxes = np.tile(np.array([1, 2, 5, 4], np.float32), (4, 1, 1))
-    views = [ops.Copy("image", to=("first", "second")), *ops.repeat([ops.RandomFlip()], on=("first", "second"))]
-    fields = {"image": IMAGES, "boxes": boxes, "eyes": np.ones((4, 5, 2), np.float32), "label": np.arange(4)}
+    views = [
+        ops.Copy("image", to=("first", "second")),
+        *ops.repeat([ops.RandomFlip()], on=("first", "second")),
+    ]
+    fields = {
+        "image": IMAGES,
+        "boxes": boxes,
+        "eyes": np.ones((4, 5, 2), np.float32),
+        "label": np.arange(4),
+    }
 
     for marks in ({"boxes": "xyxy", "eyes": "xy"}, {"boxes": "xyxy"}, {}):
-        (line,), _ = lines_of(caplog, views, output=("first", "second", "boxes", "eyes"), marks=marks, **fields)
+        (line,), _ = lines_of(
+            caplog, views, output=("first", "second", "boxes", "eyes"), marks=marks, **fields
+        )
         assert "moves the pixels of ['first'], and ['boxes', 'eyes'] beside it stay" in line
 
     assert lines_of(caplog, views, output=("first", "second", "label"), **fields)[0] == []
@@ -349,7 +443,10 @@ def test_a_label_beside_an_image_that_is_mixed_alone_is_told_of(caplog, op):
         (line,), _ = lines_of(caplog, apart, image=LEVELS, cls=numbers)
         assert "['cls'] beside it stay those of one" in line
     copied = [hot[0], ops.Copy("cls", to="target"), op]
-    assert "['target']" in lines_of(caplog, copied, output=("image", "target"), image=LEVELS, cls=numbers)[0][0]
+    assert (
+        "['target']"
+        in lines_of(caplog, copied, output=("image", "target"), image=LEVELS, cls=numbers)[0][0]
+    )
     (line,), _ = lines_of(caplog, [op], image=LEVELS, label=numbers)
     assert "gl.ops.OneHot(10, on='label')" in line
     assert lines_of(caplog, [op], output="image", image=LEVELS, label=numbers)[0] == []
@@ -366,7 +463,9 @@ COLOURS = [
 def test_classes_of_a_mask_that_are_changed_as_colours_are_told_of(caplog, op, mark):
     fields, marks = {"image": IMAGES, "seg": IMAGES[..., :1]}, {"seg": mark} if mark else {}
 
-    lines, batch = lines_of(caplog, [dataclasses.replace(op, on=("image", "seg"))], marks=marks, **fields)
+    lines, batch = lines_of(
+        caplog, [dataclasses.replace(op, on=("image", "seg"))], marks=marks, **fields
+    )
 
     if batch["seg"].dtype == np.float32 and not mark:  # which no loss takes for classes
         assert lines == []
@@ -374,8 +473,16 @@ def test_classes_of_a_mask_that_are_changed_as_colours_are_told_of(caplog, op, m
     (line,) = lines
     assert "of field 'seg'" in line
     assert ("source.mark(seg='HWC')" in line) == (not mark)
-    assert lines_of(caplog, [dataclasses.replace(op, on=("image", "seg"))], marks={"seg": "HWC"}, **fields)[0] == []
-    assert lines_of(caplog, [dataclasses.replace(op, on="seg")], marks={"seg": "mask"}, **fields)[0] == []
+    assert (
+        lines_of(
+            caplog, [dataclasses.replace(op, on=("image", "seg"))], marks={"seg": "HWC"}, **fields
+        )[0]
+        == []
+    )
+    assert (
+        lines_of(caplog, [dataclasses.replace(op, on="seg")], marks={"seg": "mask"}, **fields)[0]
+        == []
+    )
 
 
 def test_colours_within_a_choice_leave_a_marked_mask_and_nothing_is_told(caplog):
@@ -391,9 +498,14 @@ def test_boxes_with_their_classes_in_a_fifth_column_are_told_of(shape):
     line = warning(compile_ops(Spec(fields), [ops.RandomFlip()]), ["image", "targets"])
     assert "rows[..., :4] and rows[..., 4]" in (line or "")
     assert "source.mark(boxes='xyxy', classes='with boxes')" in (line or "")
-    assert warning(compile_ops(Spec(fields), [ops.RandomFlip(on="image")]), ["image", "targets"]) is None
+    assert (
+        warning(compile_ops(Spec(fields), [ops.RandomFlip(on="image")]), ["image", "targets"])
+        is None
+    )
     table = Field("row", np.dtype("f4"), (5,))
-    assert warning(compile_ops(Spec((fields[0], table)), [ops.RandomFlip()]), ["image", "row"]) is None
+    assert (
+        warning(compile_ops(Spec((fields[0], table)), [ops.RandomFlip()]), ["image", "row"]) is None
+    )
 
 
 def test_labels_of_records_behind_ops_are_mixed(caplog):
@@ -402,7 +514,9 @@ def test_labels_of_records_behind_ops_are_mixed(caplog):
     caplog.clear()
     batch = gl.Loader(hot, 2, ops=[ops.MixUp()], device="cpu", seed=3).batch_at(0)
     share = batch["image"][:, 0, 0, 0] / 250
-    np.testing.assert_allclose(batch["cls"], np.stack([1 - share, share], axis=1), atol=0.5 / 250 + 1e-6)
+    np.testing.assert_allclose(
+        batch["cls"], np.stack([1 - share, share], axis=1), atol=0.5 / 250 + 1e-6
+    )
     assert not caplog.records
 
 
@@ -424,7 +538,10 @@ def both(image, boxes):
     ids=str,
 )  # fmt: skip
 def test_functions_that_are_known_to_move_an_image_alone_are_told_of(op, is_told):
-    image, boxes = Field("image", np.dtype("u1"), (8, 9, 3)), Field("boxes", np.dtype("f4"), (None, 4))
+    image, boxes = (
+        Field("image", np.dtype("u1"), (8, 9, 3)),
+        Field("boxes", np.dtype("f4"), (None, 4)),
+    )
     for kind in ("", "xyxy"):
         spec = Spec((image, boxes.with_(kind=kind), Field("label", np.dtype("i8"), ())))
         line = warning(compile_ops(spec, [op]), ["image", "boxes", "label"])
@@ -438,14 +555,17 @@ def test_functions_that_are_known_to_move_an_image_alone_are_told_of(op, is_told
 
 
 def line_beside(image, dtype, shape, op=None):
-    """Return the warning about a field of a dtype and a shape beside an image of 32 x 48, or of a shape."""
+    """Return the warning about a field of a dtype and a shape beside an image of 32 x 48, or of a
+    shape."""
     fields = Field("image", np.dtype("u1"), image), Field("x", np.dtype(dtype), shape)
     return warning(compile_ops(Spec(fields), [op or ops.RandomFlip()]), ["image", "x"])
 
 
 @pytest.mark.parametrize("number", [None, 2, 40])
 @pytest.mark.parametrize("dtype", ["f4", "f8", "i4", "i2"])
-@pytest.mark.parametrize(("rows", "mark"), [((17, 3), "xy"), ((3, 4), "xyxy"), ((17, 2), "xy"), ((32, 48), "masks")])
+@pytest.mark.parametrize(
+    ("rows", "mark"), [((17, 3), "xy"), ((3, 4), "xyxy"), ((17, 2), "xy"), ((32, 48), "masks")]
+)
 def test_rows_of_objects_are_told_of_however_many_they_are(number, dtype, rows, mark):
     if number == 2 and mark == "masks" and dtype in ("f4", "f8"):
         mark = "HWC"  # an image of two channels
@@ -475,7 +595,10 @@ def test_maps_and_images_of_another_size_are_told_of(dtype, shape, form):
 
 
 def test_a_mask_of_the_image_s_size_can_be_marked_as_the_line_about_a_smaller_one_says(caplog):
-    fields = {"image": np.zeros((4, 32, 32, 3), np.uint8), "seg": np.zeros((4, 16, 16, 1), np.uint8)}
+    fields = {
+        "image": np.zeros((4, 32, 32, 3), np.uint8),
+        "seg": np.zeros((4, 16, 16, 1), np.uint8),
+    }
     assert len(lines_of(caplog, [ops.RandomFlip()], **fields)[0]) == 1
     fields["seg"] = fields["seg"].repeat(2, axis=1).repeat(2, axis=2)
     assert lines_of(caplog, [ops.RandomFlip()], marks={"seg": "mask"}, **fields)[0] == []

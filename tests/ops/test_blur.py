@@ -10,7 +10,8 @@ import pytest
 
 from gpuload import core
 from gpuload.errors import RowError, SpecError
-from gpuload.ops import GaussianBlur, blur
+from gpuload.ops import GaussianBlur
+from gpuload.ops.colour import blur
 from gpuload.testing.ops import OpContract, uniform, varying
 
 GOLDEN = dict(np.load(Path(__file__).parents[1] / "golden" / "augment" / "blur.npz"))
@@ -41,7 +42,9 @@ class TestGaussianBlur(OpContract):
 def test_it_equals_torchvision_but_for_one_level(name):
     _, image, kernel_x, kernel_y, sigma = name.split("/")
     image, expected = GOLDEN[f"images/{image}"], GOLDEN[name]
-    down, across = (blur.weights(np.array([float(sigma)]), int(side))[0] for side in (kernel_y, kernel_x))
+    down, across = (
+        blur.weights(np.array([float(sigma)]), int(side))[0] for side in (kernel_y, kernel_x)
+    )
 
     result = GaussianBlur(3).array(np, image, {"down": down, "across": across})
 
@@ -80,7 +83,10 @@ def test_the_core_equals_numpy():
         for kernel in ((1, 1), (3, 7), (15, 5)):
             op = GaussianBlur(kernel)
             image = rng.integers(0, 256, (17, 23, 3)).astype(dtype)
-            draw = {name: values[0] for name, values in op.draw(rng.random((1, 2)), np.array([[17, 23]])).items()}
+            draw = {
+                name: values[0]
+                for name, values in op.draw(rng.random((1, 2)), np.array([[17, 23]])).items()
+            }
             result = np.empty_like(image)
 
             op.row_form(uniform(dtype, 17, 23, 3))(image, draw, result)
@@ -97,7 +103,15 @@ def test_an_image_that_is_too_small_is_named():
 
 
 @pytest.mark.parametrize(
-    "arguments", [{"kernel": 4}, {"kernel": (3, 0)}, {"kernel": (3, 3, 3)}, {"sigma": 0}, {"sigma": (2, 1)}, {"p": 2}]
+    "arguments",
+    [
+        {"kernel": 4},
+        {"kernel": (3, 0)},
+        {"kernel": (3, 3, 3)},
+        {"sigma": 0},
+        {"sigma": (2, 1)},
+        {"p": 2},
+    ],
 )
 def test_wrong_arguments_are_refused(arguments):
     with pytest.raises(SpecError, match="GaussianBlur"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpuload.ops import blur_pillow
+from gpuload.kernels import blur_pillow
 
 SIGMAS = (0.0, 0.1, 0.3, 0.57735, 0.9, 1.0, 1.3, 1.99, 2.0, 3.7, 10.0)
 
@@ -13,7 +13,10 @@ SIGMAS = (0.0, 0.1, 0.3, 0.57735, 0.9, 1.0, 1.3, 1.99, 2.0, 3.7, 10.0)
 @pytest.mark.parametrize("size", [(27, 34, 3), (5, 40, 1), (1, 1, 3), (2, 3, 3), (64, 9, 1)])
 @pytest.mark.parametrize("sigma", SIGMAS)
 def test_each_value_is_pillows(sigma, size):
-    image_module, image_filter = pytest.importorskip("PIL.Image"), pytest.importorskip("PIL.ImageFilter")
+    image_module, image_filter = (
+        pytest.importorskip("PIL.Image"),
+        pytest.importorskip("PIL.ImageFilter"),
+    )
     rng = np.random.default_rng(3)
     image = np.where(rng.random(size) < 0.5, rng.integers(0, 256, size), 255).astype(np.uint8)
     photo = image_module.fromarray(image if size[2] == 3 else image[..., 0])

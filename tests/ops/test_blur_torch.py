@@ -1,4 +1,5 @@
-"""Ten thousand draws of GaussianBlur, Elastic and Erasing beside torchvision's functions on tensors."""
+"""Ten thousand draws of GaussianBlur, Elastic and Erasing beside torchvision's functions on
+tensors."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ import numpy as np
 import pytest
 
 from gpuload import core
-from gpuload.ops import Elastic, Erasing, GaussianBlur, noise
+from gpuload.ops import Elastic, Erasing, GaussianBlur
+from gpuload.ops.colour import noise
 from gpuload.testing.ops import uniform
 from tests.oracle_torchvision import functional, torch, torchvision
 
@@ -25,11 +27,14 @@ def tensor_of(image):
 
 def rows_of(op, u, size):
     """Return what an op draws for one image."""
-    return {name: values[0] for name, values in op.draw(u[None], np.array([size], np.int32)).items()}
+    return {
+        name: values[0] for name, values in op.draw(u[None], np.array([size], np.int32)).items()
+    }
 
 
 def result_of(op, image, draw):
-    """Return an image behind the compiled form of an op, which tests of the op compare with the array form."""
+    """Return an image behind the compiled form of an op, which tests of the op compare with the
+    array form."""
     form = op.row_form(uniform(image.dtype, *image.shape)) if core.native is not None else None
     if form is None:
         return op.array(np, image, draw)
@@ -41,7 +46,9 @@ def result_of(op, image, draw):
 def check_differences(differences, share):
     """At most one level, on at most a share of all values."""
     assert max(np.abs(difference).max() for difference in differences) <= 1
-    assert sum((difference != 0).sum() for difference in differences) <= share * sum(map(np.size, differences))
+    assert sum((difference != 0).sum() for difference in differences) <= share * sum(
+        map(np.size, differences)
+    )
 
 
 def test_blur_is_torchvisions_but_for_one_level():
@@ -55,17 +62,26 @@ def test_blur_is_torchvisions_but_for_one_level():
 
         sides = list(kernel) if isinstance(kernel, tuple) else [kernel, kernel]
         sigma = float(0.1 + u[1] * 3.9)
-        expected = functional.gaussian_blur(tensor_of(image), sides, [sigma, sigma]).numpy().transpose(1, 2, 0)
+        expected = (
+            functional.gaussian_blur(tensor_of(image), sides, [sigma, sigma])
+            .numpy()
+            .transpose(1, 2, 0)
+        )
         differences.append(result.astype(np.int16) - expected)
     check_differences(differences, 1e-3)
 
 
 @pytest.mark.parametrize("interpolation", ["nearest", "linear"])
 def test_elastic_is_torchvisions_for_the_same_noise(interpolation):
-    """As `ElasticTransform.make_params` makes a displacement of two planes of noise from -1 to 1."""
+    """As `ElasticTransform.make_params` makes a displacement of two planes of noise from -1 to
+    1."""
     rng, differences = np.random.default_rng(6), []
     for number in range(COUNT):
-        size, alpha, sigma = SIZES[number % len(SIZES)], float(rng.uniform(0, 60)), float(rng.uniform(0.3, 0.9))
+        size, alpha, sigma = (
+            SIZES[number % len(SIZES)],
+            float(rng.uniform(0, 60)),
+            float(rng.uniform(0.3, 0.9)),
+        )
         op, u = Elastic(alpha, sigma, interpolation=interpolation, fill=7), rng.random(4)
         image, draw = rng.integers(0, 256, (*size, 3), np.uint8), rows_of(op, u, size)
 
@@ -74,8 +90,12 @@ def test_elastic_is_torchvisions_for_the_same_noise(interpolation):
         count, side = size[0] * size[1], int(8 * sigma + 1)
         side += 1 - side % 2
         words = noise.words(np, draw["key"][None], count).view(np.uint32)[0, : 2 * count]
-        numbers = torch.from_numpy(((words >> 8) * 2.0**-23 - 1).astype(np.float32).reshape(2, 1, 1, *size))
-        planes = [functional.gaussian_blur(plane, [side, side], [sigma, sigma]) for plane in numbers]
+        numbers = torch.from_numpy(
+            ((words >> 8) * 2.0**-23 - 1).astype(np.float32).reshape(2, 1, 1, *size)
+        )
+        planes = [
+            functional.gaussian_blur(plane, [side, side], [sigma, sigma]) for plane in numbers
+        ]
         dx, dy = planes[0] * alpha / size[1], planes[1] * alpha / size[0]
         displacement = torch.cat([dx, dy], 1).permute([0, 2, 3, 1])
         mode = {"linear": "bilinear"}.get(interpolation, interpolation)
@@ -84,11 +104,14 @@ def test_elastic_is_torchvisions_for_the_same_noise(interpolation):
     if interpolation == "linear":
         check_differences(differences, 1e-3)
     else:  # a place between two pixels may be rounded to the other one, which is any other colour
-        assert sum((difference != 0).sum() for difference in differences) <= 1e-3 * sum(map(np.size, differences))
+        assert sum((difference != 0).sum() for difference in differences) <= 1e-3 * sum(
+            map(np.size, differences)
+        )
 
 
 class OurNumbers:
-    """In place of torch in `RandomErasing.make_params`: its generator gives the numbers that our draw had."""
+    """In place of torch in `RandomErasing.make_params`: its generator gives the numbers that our
+    draw had."""
 
     def __init__(self, tries, places):
         self._tries, self._places = iter(tries), iter(places)
@@ -123,6 +146,10 @@ def test_erasing_covers_the_boxes_that_torchvision_would_for_the_same_numbers(mo
         none += box["v"] is None
         expected = tensor_of(image)
         if box["v"] is not None:
-            expected = functional.erase(expected, box["i"], box["j"], box["h"], box["w"], box["v"].to(torch.uint8))
-        np.testing.assert_array_equal(result, expected.numpy().transpose(1, 2, 0), err_msg=f"{number} {box}")
+            expected = functional.erase(
+                expected, box["i"], box["j"], box["h"], box["w"], box["v"].to(torch.uint8)
+            )
+        np.testing.assert_array_equal(
+            result, expected.numpy().transpose(1, 2, 0), err_msg=f"{number} {box}"
+        )
     assert 0 < none < COUNT / 10

@@ -1,4 +1,5 @@
-"""Ten thousand draws of each geometric op: where boxes and keypoints go, beside torchvision's functions."""
+"""Ten thousand draws of each geometric op: where boxes and keypoints go, beside torchvision's
+functions."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ def random_boxes(rng, size):
 
 
 def check(op_of, function, tolerance, points=True):
-    """Compare with ``function(tensor, draw, u, size)`` for random numbers ``u``; pixels of tolerance are of float32."""
+    """Compare with ``function(tensor, draw, u, size)`` for random numbers ``u``; pixels of
+    tolerance are of float32."""
     rng = np.random.default_rng(5)
     for number in range(COUNT):
         size, form = SIZES[number % len(SIZES)], FORMS[number // 3 % len(FORMS)]
@@ -52,13 +54,19 @@ def check(op_of, function, tolerance, points=True):
         moved = op.move_boxes(boxes.to_corners(values, form, sizes), draw, np.array(size, np.int32))
         result = boxes.clip(moved, np.broadcast_to(after, (4, 2)))
 
-        tensor = tv_tensors.BoundingBoxes(torch.from_numpy(values), format=form.upper(), canvas_size=size)
+        tensor = tv_tensors.BoundingBoxes(
+            torch.from_numpy(values), format=form.upper(), canvas_size=size
+        )
         expected = functional.clamp_bounding_boxes(function(tensor, draw, u, size))
         assert expected.canvas_size == tuple(after[0].tolist())
         expected = functional.convert_bounding_box_format(expected, new_format="XYXY").numpy()
-        np.testing.assert_allclose(result, expected, rtol=0, atol=tolerance, err_msg=f"{op} {number}")
+        np.testing.assert_allclose(
+            result, expected, rtol=0, atol=tolerance, err_msg=f"{op} {number}"
+        )
         if points:
-            moved = op.move_keypoints(corners[:, :2].astype(np.float64), draw, np.array(size, np.int32))
+            moved = op.move_keypoints(
+                corners[:, :2].astype(np.float64), draw, np.array(size, np.int32)
+            )
             tensor = tv_tensors.KeyPoints(torch.from_numpy(corners[:, :2].copy()), canvas_size=size)
             expected = function(tensor, draw, u, size).numpy()
             inside = ((expected > 0) & (expected < after[0][::-1] - 1)).all(
@@ -110,10 +118,11 @@ def test_rotations():
 
 
 def test_rotations_that_expand():
-    """Torchvision counts from the corner of the box about the turned image, of which the canvas holds the middle.
+    """Torchvision counts from the corner of the box about the turned image, of which the canvas
+    holds the middle.
 
-    Its canvas of boxes has a pixel more or less than that of its image for two of three angles; ours is the image's,
-    which test_warp_torch.py compares.
+    Its canvas of boxes has a pixel more or less than that of its image for two of three angles;
+    ours is the image's, which test_warp_torch.py compares.
     """
     rng, op = np.random.default_rng(6), Rotate(180, expand=True)
     for number in range(COUNT):
@@ -128,11 +137,15 @@ def test_rotations_that_expand():
         points = op.move_keypoints(corners[:, :2].astype(np.float64), draw, size) - beside
 
         canvas = {"canvas_size": tuple(size.tolist())}
-        tensor = tv_tensors.BoundingBoxes(torch.from_numpy(corners), format="XYXY", clamping_mode=None, **canvas)
+        tensor = tv_tensors.BoundingBoxes(
+            torch.from_numpy(corners), format="XYXY", clamping_mode=None, **canvas
+        )
         expected = functional.rotate(tensor, angle, expand=True)
         assert np.abs(np.array(expected.canvas_size) - draw["size"]).max() <= 1
         assert np.abs(beside).max() < 1
-        np.testing.assert_allclose(moved, expected.numpy(), rtol=0, atol=2e-3, err_msg=f"{angle} {size}")
+        np.testing.assert_allclose(
+            moved, expected.numpy(), rtol=0, atol=2e-3, err_msg=f"{angle} {size}"
+        )
         tensor = tv_tensors.KeyPoints(torch.from_numpy(corners[:, :2].copy()), **canvas)
         expected = functional.rotate(tensor, angle, expand=True).numpy()
         np.testing.assert_allclose(points, expected, rtol=0, atol=2e-3, err_msg=f"{angle} {size}")

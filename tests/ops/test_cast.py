@@ -9,8 +9,9 @@ import pytest
 
 import gpuload as gl
 from gpuload.errors import DeviceError, RecordError, RowError, SpecError
-from gpuload.ops import Cast, Normalize, cast
-from gpuload.ops.cast import exact_cast
+from gpuload.ops import Cast, Normalize
+from gpuload.ops.value import cast
+from gpuload.ops.value.cast import exact_cast
 from gpuload.ragged import Ragged
 from gpuload.spec import Field
 from gpuload.testing.ops import OpContract, numbers, uniform, varying
@@ -19,8 +20,37 @@ from tests import simdevice
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 FLOATS = ("float16", "float32", "float64")
 HARD = (
-    *(np.nan, np.inf, -np.inf, 0.0, -0.0, 0.5, -0.5, 1.5, 2.5, -1.5, -2.5, 0.49999997, -0.49999997, 127.5, 128.5),
-    *(255.5, 254.5, -128.5, -129, 32767.5, 65535.5, 2.0**31, 2.0**31 - 128, -(2.0**31), 2.0**32, 2.0**63, 2.0**64),
+    *(
+        np.nan,
+        np.inf,
+        -np.inf,
+        0.0,
+        -0.0,
+        0.5,
+        -0.5,
+        1.5,
+        2.5,
+        -1.5,
+        -2.5,
+        0.49999997,
+        -0.49999997,
+        127.5,
+        128.5,
+    ),
+    *(
+        255.5,
+        254.5,
+        -128.5,
+        -129,
+        32767.5,
+        65535.5,
+        2.0**31,
+        2.0**31 - 128,
+        -(2.0**31),
+        2.0**32,
+        2.0**63,
+        2.0**64,
+    ),
     *(-(2.0**63), 3e38, -3e38, 8388607.5, 4194304.5, 1e-40, 65504, 65519.9, 65520, 3e-8),
 )
 
@@ -99,7 +129,11 @@ def test_integers_are_bounded():
 
 
 def test_too_large_for_float16_is_infinite():
-    assert Cast("float16").array(np, np.float32([65504, 65519, 65520]), {}).tolist() == [65504, 65504, np.inf]
+    assert Cast("float16").array(np, np.float32([65504, 65519, 65520]), {}).tolist() == [
+        65504,
+        65504,
+        np.inf,
+    ]
 
 
 @pytest.mark.parametrize("dtype", ["bool", "complex64", "U3", "float128", "nonsense", None, 3])
@@ -108,7 +142,9 @@ def test_other_dtypes_are_refused(dtype):
         Cast(dtype)
 
 
-@pytest.mark.parametrize("dtype", ["float", "int", "uint", "double", "half", "f", float, int, np.floating])
+@pytest.mark.parametrize(
+    "dtype", ["float", "int", "uint", "double", "half", "f", float, int, np.floating]
+)
 def test_a_name_that_leaves_the_width_open_is_refused_with_one_that_does_not(dtype):
     with pytest.raises(SpecError, match="says how many bits it has") as caught:
         Cast(dtype)
@@ -118,7 +154,8 @@ def test_a_name_that_leaves_the_width_open_is_refused_with_one_that_does_not(dty
 
 
 BFLOAT16 = np.dtype(pytest.importorskip("ml_dtypes").bfloat16)
-# Of float32, the upper 16 bits; rounded to nearest, halves to even: 1 + 2**-8 lies in the middle of two.
+# Of float32, the upper 16 bits; rounded to nearest, halves to even: 1 + 2**-8 lies in the middle of
+# two.
 HALVES = [1.0, 1 + 2**-8, 1 + 3 * 2**-8, 1 + 2**-8 + 2**-20, 3e38, -2.5, 0.1, np.inf]
 BITS = [0x3F80, 0x3F80, 0x3F82, 0x3F81, 0x7F62, 0xC020, 0x3DCD, 0x7F80]
 
@@ -135,31 +172,41 @@ def test_to_bfloat16_is_the_nearest(dtype):
 
 @pytest.mark.parametrize("executor", ["auto", "dali"])
 @pytest.mark.parametrize(
-    ("dtype", "behind"), [("float32", []), ("float64", []), ("int32", []), ("float32", [Cast("f2")])]
+    ("dtype", "behind"),
+    [("float32", []), ("float64", []), ("int32", []), ("float32", [Cast("f2")])],
 )
 def test_from_bfloat16_it_is_exact(dtype, behind, executor):
     if executor == "dali":
         pytest.importorskip("nvidia.dali")
     numbers = np.array([[1, -2.5, 0.10009765625], [3, 100, 0]], BFLOAT16)
 
-    load = gl.Loader(gl.arrays(x=numbers), 2, ops=[Cast(dtype), *behind], device="cpu", executor=executor)
+    load = gl.Loader(
+        gl.arrays(x=numbers), 2, ops=[Cast(dtype), *behind], device="cpu", executor=executor
+    )
 
     with load:
         values = load.batch_at(0)["x"]
     expected = np.array([[1, -2.5, 0.10009765625], [3, 100, 0]], np.float64)
     assert values.dtype == (behind[0].dtype if behind else dtype)
-    assert values.tolist() == (expected if dtype != "int32" else np.array([[1, -3, 0], [3, 100, 0]])).tolist()
+    assert (
+        values.tolist()
+        == (expected if dtype != "int32" else np.array([[1, -3, 0], [3, 100, 0]])).tolist()
+    )
 
 
 def test_on_a_gpu_it_comes_from_the_host_and_does_not_go_back(monkeypatch):
     simdevice.install(monkeypatch, seed=2)
     source = gl.arrays(x=np.array([[1, -2.5], [3, 100]], BFLOAT16))
 
-    with gl.Loader(source, 2, ops=[Cast("f4"), Normalize(1, 2)], device="gpu", executor="array") as load:
+    with gl.Loader(
+        source, 2, ops=[Cast("f4"), Normalize(1, 2)], device="gpu", executor="array"
+    ) as load:
         assert np.asarray(load.batch_at(0)["x"].get()).tolist() == [[0, -1.75], [1, 49.5]]
     floats = gl.arrays(x=np.zeros((2, 2), np.float32))
     with pytest.raises(DeviceError, match="would stay on the host") as caught:
-        gl.Loader(floats, 2, ops=[Normalize(1, 2), Cast("bfloat16")], device="gpu", executor="array")
+        gl.Loader(
+            floats, 2, ops=[Normalize(1, 2), Cast("bfloat16")], device="gpu", executor="array"
+        )
 
     assert "tf.cast(images, tf.bfloat16)" in caught.value.remedy
 
@@ -188,8 +235,9 @@ def test_a_kernel_bounds_integers_and_no_booleans():
     def kernel(before, after):
         return cast._kernel(np.dtype(before), np.dtype(after))
 
-    assert "to[channel] = (Out)(value < (In)0ULL ? (In)0ULL : value > (In)255ULL ? (In)255ULL : value);" in kernel(
-        "i2", "u1"
+    assert (
+        "to[channel] = (Out)(value < (In)0ULL ? (In)0ULL : value > (In)255ULL ? (In)255ULL : value);"
+        in kernel("i2", "u1")
     )
     assert "to[channel] = (Out)value;" in kernel("?", "i4")
 
@@ -235,7 +283,12 @@ def test_dates_become_numbers_of_units_since_1970(values, unit, expected):
         (np.array([2**62], "M8[W]"), "s", 0, "is too far away"),
         (np.array([2**62], "M8[Y]"), "D", 0, "is too far away"),
         (np.array([["2020", "2021"], ["2020", "NaT"]], "M8[D]"), "s", 1, "is missing"),
-        (Ragged.of([np.array(["2020"], "M8[D]"), np.array(["2020", "NaT"], "M8[D]")], "M8[D]"), "s", 1, "is missing"),
+        (
+            Ragged.of([np.array(["2020"], "M8[D]"), np.array(["2020", "NaT"], "M8[D]")], "M8[D]"),
+            "s",
+            1,
+            "is missing",
+        ),
     ],
 )
 def test_a_date_that_no_number_stands_for_is_refused_with_its_row(values, unit, row, cause):
@@ -273,7 +326,9 @@ def test_a_date_beyond_a_unit_is_answered_by_the_unit_that_holds_it():
 
 
 def test_a_loader_names_the_record_of_a_missing_date():
-    source = gl.arrays(day=np.array(["2020-01-01", "2020-01-02", "NaT", "2020-01-04"], "M8[D]"), x=np.arange(4))
+    source = gl.arrays(
+        day=np.array(["2020-01-01", "2020-01-02", "NaT", "2020-01-04"], "M8[D]"), x=np.arange(4)
+    )
 
     with gl.Loader(source, 2, ops=[Cast("int64", unit="h", on="day")], device="cpu") as loader:
         assert np.asarray(loader.batch_at(0)["day"]).tolist() == [438288, 438312]
@@ -299,7 +354,9 @@ def test_text_that_is_named_is_said_to_be_text():
 
 
 @pytest.mark.parametrize(
-    ("text", "number", "value"), [("a;b\n2,5;1\n", 0, 2.5), ('a,b\n"1,000",1\n', 1, 1000)], ids=["decimal", "thousands"]
+    ("text", "number", "value"),
+    [("a;b\n2,5;1\n", 0, 2.5), ('a,b\n"1,000",1\n', 1, 1000)],
+    ids=["decimal", "thousands"],
 )
 def test_the_csv_calls_in_the_remedy_for_text_read_its_numbers(tmp_path, text, number, value):
     path = tmp_path / "a.csv"
@@ -308,6 +365,8 @@ def test_the_csv_calls_in_the_remedy_for_text_read_its_numbers(tmp_path, text, n
         Cast("float32", on="a").field_after(Field("a", np.dtype("U5"), ()))
     call = re.findall(r"gl\.csv\([^)]*\)", caught.value.remedy)[number]
 
-    loader = gl.Loader(eval(call, {"gl": gl, "path": path}), batch_size=1, ops=[Cast("float32", on="a")])
+    loader = gl.Loader(
+        eval(call, {"gl": gl, "path": path}), batch_size=1, ops=[Cast("float32", on="a")]
+    )
 
     assert [batch["a"].tolist() for batch in loader] == [[value]]

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from gpuload.errors import SpecError
+from gpuload.graph.graph import compile_ops
 from gpuload.ops import CenterCrop, Decode
 from gpuload.ops.base import RowError
-from gpuload.ops.graph import compile_ops
 from gpuload.spec import Field, Spec
 from gpuload.testing.ops import OpContract, uniform, varying
 
@@ -60,7 +60,9 @@ def test_only_its_region_is_decoded():
     files = Field("image", np.dtype(np.uint8), (None,), encoded=True)
     graph = compile_ops(Spec((files,)), [Decode(), CenterCrop(8)])
 
-    region, rest = graph.draw(seed=1, epoch=0, records=np.arange(1), sizes={"image": np.array([[20, 31]], np.int32)})
+    region, rest = graph.draw(
+        seed=1, epoch=0, records=np.arange(1), sizes={"image": np.array([[20, 31]], np.int32)}
+    )
 
     assert (region["start"].tolist(), region["shape"].tolist()) == ([[6, 11]], [[8, 8]])
     assert rest["start"].tolist() == [[0, 0]]
@@ -73,7 +75,8 @@ def test_wrong_arguments_are_refused(arguments):
 
 
 def test_half_of_an_odd_rest_is_rounded_to_even_as_torchvision_does():
-    """torchvision: ``int(round((size - crop) / 2.0))``, and Python rounds halves to even; worked by hand."""
+    """torchvision: ``int(round((size - crop) / 2.0))``, and Python rounds halves to even; worked by
+    hand."""
     sizes = np.array([[10, 11], [12, 13], [14, 9]], np.int32)
 
     down = CenterCrop(8, 8).draw(np.empty((3, 0)), sizes)["start"]

@@ -10,7 +10,8 @@ import pytest
 
 import gpuload as gl
 from gpuload.errors import SpecError
-from gpuload.ops import CLAHE, lab
+from gpuload.kernels import lab
+from gpuload.ops import CLAHE
 from gpuload.testing.ops import OpContract, uniform, varying
 
 GOLDEN = dict(np.load(Path(__file__).parents[1] / "golden" / "augment" / "clahe.npz"))
@@ -37,7 +38,9 @@ class TestCLAHE(OpContract):
 
 
 def equalize(image, limit, rows, columns):
-    return CLAHE(limit, (rows, columns)).array(np, image, {"apply": np.int32(1), "clip_limit": np.float32(limit)})
+    return CLAHE(limit, (rows, columns)).array(
+        np, image, {"apply": np.int32(1), "clip_limit": np.float32(limit)}
+    )
 
 
 @pytest.mark.parametrize("name", RESULTS)
@@ -74,7 +77,9 @@ def test_each_of_a_million_colours_is_opencvs_in_lab_and_back():
 def test_random_images_sizes_limits_and_tiles_are_opencvs(number):
     rng = np.random.default_rng(number)
     height, width, rows, columns = (int(rng.integers(1, top)) for top in (90, 90, 12, 12))
-    image = (rng.normal(rng.integers(256), rng.integers(1, 90), (height, width)).clip(0, 255)).astype(np.uint8)
+    image = (
+        rng.normal(rng.integers(256), rng.integers(1, 90), (height, width)).clip(0, 255)
+    ).astype(np.uint8)
     limit = float(np.float32(10 ** rng.uniform(-1, 3)))
 
     result = equalize(image[..., None], limit, rows, columns)[..., 0]
@@ -85,7 +90,8 @@ def test_random_images_sizes_limits_and_tiles_are_opencvs(number):
 def test_a_flat_image_within_a_limit_stays_nearly_flat_and_without_one_becomes_white():
     image = np.full((16, 16, 1), 100, np.uint8)
 
-    # Of the 256 pixels level 100 keeps one, and levels 0 to 254 get one each: so 102 values are at most 100.
+    # Of the 256 pixels level 100 keeps one, and levels 0 to 254 get one each: so 102 values are at
+    # most 100.
     within = equalize(image, 1.0, 1, 1)
     beyond = equalize(image, 256.0, 1, 1)
 
@@ -119,7 +125,14 @@ def test_three_channels_of_16_bits_are_refused_and_the_remedy_works():
 
 @pytest.mark.parametrize(
     "arguments",
-    [{"clip_limit": 0}, {"clip_limit": (2, 1)}, {"clip_limit": (1, 2, 3)}, {"grid": 0}, {"grid": (8, 8, 8)}, {"p": 2}],
+    [
+        {"clip_limit": 0},
+        {"clip_limit": (2, 1)},
+        {"clip_limit": (1, 2, 3)},
+        {"grid": 0},
+        {"grid": (8, 8, 8)},
+        {"p": 2},
+    ],
 )
 def test_wrong_arguments_are_refused(arguments):
     with pytest.raises(SpecError, match="CLAHE"):

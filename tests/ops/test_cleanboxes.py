@@ -12,13 +12,21 @@ import pytest
 import gpuload as gl
 from gpuload import ops
 from gpuload.errors import RecordError, SpecError
-from gpuload.ops.graph import compile_ops
+from gpuload.graph.graph import compile_ops
 from gpuload.spec import Field, Spec
 
-GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "augment" / "boxes.json").read_text(encoding="utf-8"))
+GOLDEN = json.loads(
+    (Path(__file__).parents[1] / "golden" / "augment" / "boxes.json").read_text(encoding="utf-8")
+)
 IMAGES = np.random.default_rng(1).integers(0, 256, (6, 60, 80, 3), np.uint8)
-BOXES = [np.array([[2, 4, 30 + n, 20], [0, 0, 3, 3], [60, 40, 79, 59]][: n % 4], "f4").reshape(-1, 4) for n in range(6)]
-IMAGE, BOX = Field("image", np.dtype("u1"), (60, 80, 3)), Field("boxes", np.dtype("f4"), (None, 4), kind="xyxy")
+BOXES = [
+    np.array([[2, 4, 30 + n, 20], [0, 0, 3, 3], [60, 40, 79, 59]][: n % 4], "f4").reshape(-1, 4)
+    for n in range(6)
+]
+IMAGE, BOX = (
+    Field("image", np.dtype("u1"), (60, 80, 3)),
+    Field("boxes", np.dtype("f4"), (None, 4), kind="xyxy"),
+)
 
 
 def read(numbers):
@@ -36,7 +44,9 @@ WITH = {"labels": "with boxes", "words": "with boxes", "points": "xy with boxes"
 
 
 def source_of(read=read, **marks):
-    return gl.zip(gl.arrays(image=IMAGES), gl.records(6, read, fields=FIELDS)).mark(boxes="xyxy", **(marks or WITH))
+    return gl.zip(gl.arrays(image=IMAGES), gl.records(6, read, fields=FIELDS)).mark(
+        boxes="xyxy", **(marks or WITH)
+    )
 
 
 def boxes_behind(case, least, form):
@@ -44,7 +54,9 @@ def boxes_behind(case, least, form):
     size = case["size"][:2] if case["name"] not in ("resize", "resized_crop") else case["size"]
     graph = compile_ops(Spec((IMAGE, BOX.with_(kind=form))), [ops.CleanBoxes(*least)])
     values = {"boxes": [np.array(case["boxes"][form], np.float32)]}
-    return graph.ops[0].array_fields(np, values, {"size": np.array([size], np.int32)}, graph.spec_out.only(["boxes"]))
+    return graph.ops[0].array_fields(
+        np, values, {"size": np.array([size], np.int32)}, graph.spec_out.only(["boxes"])
+    )
 
 
 @pytest.mark.parametrize("form", ["xyxy", "xywh", "cxcywh"])
@@ -60,7 +72,10 @@ def test_the_boxes_that_torchvision_keeps_are_kept(case, form):
 def test_rows_that_go_with_boxes_are_dropped_with_them(executor):
     if executor == "dali":
         pytest.importorskip("nvidia.dali")
-    chain = [ops.CenterCrop(40, 50), ops.CleanBoxes(min_size=4)]  # of the 60 x 80 pixels from (15, 10) on
+    chain = [
+        ops.CenterCrop(40, 50),
+        ops.CleanBoxes(min_size=4),
+    ]  # of the 60 x 80 pixels from (15, 10) on
 
     with gl.Loader(source_of(), 6, ops=chain, device="cpu", executor=executor) as load:
         batch = next(iter(load))
@@ -137,14 +152,21 @@ def test_boxes_stay_where_no_other_op_acts_on_their_image(output):
 
 def test_images_of_unknown_size_beside_boxes_are_refused_early():
     def read(numbers):
-        return {**read_boxes(numbers), "image": [np.zeros((32 + n, 32, 3), np.uint8) for n in numbers]}
+        return {
+            **read_boxes(numbers),
+            "image": [np.zeros((32 + n, 32, 3), np.uint8) for n in numbers],
+        }
 
     fields = {"boxes": ("float32", (None, 4)), "image": ("uint8", (None, None, 3))}
     source = gl.records(4, read, fields=fields).mark(boxes="xyxy")
 
-    with pytest.raises(gl.GpuloadError, match=r"ops\[0\]: CleanBoxes.*the size of the images 'image' is not known"):
+    with pytest.raises(
+        gl.GpuloadError, match=r"ops\[0\]: CleanBoxes.*the size of the images 'image' is not known"
+    ):
         gl.Loader(source, 2, ops=[gl.ops.CleanBoxes()], device="cpu")
-    loader = gl.Loader(source, 2, ops=[gl.ops.Brightness(0.9, 1.1), gl.ops.CleanBoxes(min_size=4)], device="cpu")
+    loader = gl.Loader(
+        source, 2, ops=[gl.ops.Brightness(0.9, 1.1), gl.ops.CleanBoxes(min_size=4)], device="cpu"
+    )
     assert loader.batch_at(0)["boxes"].lengths.tolist() == [1, 1]
 
 
@@ -153,10 +175,19 @@ def rows_of(boxes, numbers):
 
 
 @pytest.mark.parametrize("form", ["xyxy", "cxcywh"])
-def test_boxes_in_parts_that_are_marked_as_pixels_are_told_of_once_where_all_are_dropped(caplog, form):
+def test_boxes_in_parts_that_are_marked_as_pixels_are_told_of_once_where_all_are_dropped(
+    caplog, form
+):
     parts = [np.array([[0.2, 0.3, 0.3, 0.4], [0.5, 0.5, 0.6, 0.9]], "f4"), np.zeros((0, 4), "f4")]
-    small = [np.array([[0.2, 0.3, 0.4, 0.5], [9, 9, 9.5, 9.5], [2, 2, 8, 8]], "f4"), np.array([[0, 0, 0.5, 0.5]], "f4")]
-    for boxes, mark, is_told in ((parts, form, True), (parts, f"normalized {form}", False), (small, form, False)):
+    small = [
+        np.array([[0.2, 0.3, 0.4, 0.5], [9, 9, 9.5, 9.5], [2, 2, 8, 8]], "f4"),
+        np.array([[0, 0, 0.5, 0.5]], "f4"),
+    ]
+    for boxes, mark, is_told in (
+        (parts, form, True),
+        (parts, f"normalized {form}", False),
+        (small, form, False),
+    ):
         caplog.clear()
         # Two for each record; of records in one batch and in the next.
         values = gl.records(4, functools.partial(rows_of, boxes), fields={"boxes": FIELDS["boxes"]})
@@ -165,5 +196,7 @@ def test_boxes_in_parts_that_are_marked_as_pixels_are_told_of_once_where_all_are
             lengths = [len(rows) for step in range(2) for rows in loader.batch_at(step)["boxes"]]
 
         lines = [record.getMessage() for record in caplog.records]
-        assert [f"source.mark(boxes='normalized {form}')" in line for line in lines] == [True] * is_told
+        assert [f"source.mark(boxes='normalized {form}')" in line for line in lines] == [
+            True
+        ] * is_told
         assert (sum(lengths) == 0) == is_told

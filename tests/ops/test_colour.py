@@ -1,4 +1,5 @@
-"""The colour functions beside torchvision's and Pillow's results, kept in tests/golden/augment/colour.npz."""
+"""The colour functions beside torchvision's and Pillow's results, kept in
+tests/golden/augment/colour.npz."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageOps
 
-from gpuload.ops import colour
+from gpuload.kernels import colour
 from tests.codeblocks import ROOT
 
 RESULTS = dict(np.load(ROOT / "tests" / "golden" / "augment" / "colour.npz"))
@@ -67,7 +68,12 @@ def test_images_of_a_batch_are_those_that_are_changed_alone(name):
             else FUNCTIONS[name](np, images, numbers)
         )
 
-        alone = np.stack([FUNCTIONS[name](np, image, number) for image, number in zip(images, numbers, strict=True)])
+        alone = np.stack(
+            [
+                FUNCTIONS[name](np, image, number)
+                for image, number in zip(images, numbers, strict=True)
+            ]
+        )
         assert batch.dtype == dtype
         np.testing.assert_array_equal(batch, alone)
 
@@ -118,7 +124,9 @@ def test_a_gain_of_gamma_is_bounded():
 
 
 def test_equalize_counts_only_the_values_below_the_largest_as_pillow_does():
-    image = np.minimum(np.arange(32 * 48, dtype=np.int32).reshape(32, 48, 1) // 6, 100).astype(np.uint8)
+    image = np.minimum(np.arange(32 * 48, dtype=np.int32).reshape(32, 48, 1) // 6, 100).astype(
+        np.uint8
+    )
     image = np.repeat(image, 3, axis=2)  # more than half of its pixels have the largest value
 
     expected = np.asarray(ImageOps.equalize(Image.fromarray(image)))
@@ -127,7 +135,9 @@ def test_equalize_counts_only_the_values_below_the_largest_as_pillow_does():
 
 
 @pytest.mark.parametrize(
-    "values", [(-53.3, 0.0), (1.7, 1.0), (np.nan, 0.0), (-np.inf, 0.0), (np.inf, 1.0), (300.0, 1.0)], ids=str
+    "values",
+    [(-53.3, 0.0), (1.7, 1.0), (np.nan, 0.0), (-np.inf, 0.0), (np.inf, 1.0), (300.0, 1.0)],
+    ids=str,
 )
 def test_floats_beyond_black_and_white_count_as_these_where_they_become_bytes(values):
     value, bound = np.float32(values)
@@ -135,12 +145,17 @@ def test_floats_beyond_black_and_white_count_as_these_where_they_become_bytes(va
     image, bounded = ramp.copy(), ramp.copy()
     image[1, 3:7], bounded[1, 3:7] = value, bound
 
-    assert colour.to_dtype(np, image, np.dtype(np.uint8)).tolist() == (bounded * 255.999).astype(np.uint8).tolist()
+    assert (
+        colour.to_dtype(np, image, np.dtype(np.uint8)).tolist()
+        == (bounded * 255.999).astype(np.uint8).tolist()
+    )
     np.testing.assert_array_equal(colour.equalize(np, image), colour.equalize(np, bounded))
 
 
 def test_a_hue_of_floats_below_black_is_turned_without_a_warning():
-    image = np.array([[[0, -1, -0.5], [1, 0, 0]]], np.float32)  # the first is not gray, and its largest level is 0
+    image = np.array(
+        [[[0, -1, -0.5], [1, 0, 0]]], np.float32
+    )  # the first is not gray, and its largest level is 0
 
     turned = colour.hue(np, image, np.float32(0.25))
 

@@ -9,6 +9,8 @@ import gpuload as gl
 from gpuload import core
 from gpuload.errors import SpecError
 from gpuload.executors.array import ArrayBatchExecutor, ArrayRowExecutor
+from gpuload.graph.graph import compile_ops
+from gpuload.kernels import colour
 from gpuload.ops import (
     AutoContrast,
     Brightness,
@@ -25,14 +27,16 @@ from gpuload.ops import (
     Saturation,
     Sharpness,
     Solarize,
-    colour,
 )
-from gpuload.ops.graph import compile_ops
 from gpuload.spec import Spec
 from gpuload.testing.ops import OpContract, array_form, assert_identical, numbers, uniform, varying
 from tests import simdevice
 
-WRONG_FIELDS = (uniform(np.uint8, 3, 32, 32), uniform(np.uint16, 9, 8, 3), uniform(np.float64, 9, 8, 3))
+WRONG_FIELDS = (
+    uniform(np.uint8, 3, 32, 32),
+    uniform(np.uint16, 9, 8, 3),
+    uniform(np.float64, 9, 8, 3),
+)
 NO_COLOUR = uniform(np.uint8, 9, 8, 4, axes="HWC")
 
 
@@ -43,7 +47,11 @@ class ColourContract(OpContract):
         values = super().values(field, count)
         if field.dtype != np.float32:
             return values
-        return values / 255 if isinstance(values, np.ndarray) else [value / np.float32(255) for value in values]
+        return (
+            values / 255
+            if isinstance(values, np.ndarray)
+            else [value / np.float32(255) for value in values]
+        )
 
 
 class TestBrightness(ColourContract):
@@ -54,7 +62,10 @@ class TestBrightness(ColourContract):
         (Brightness(2, 2), varying(np.float32, 3)),
         (Brightness(0.5, 1.5), NO_COLOUR),
     )
-    neutral = ((Brightness(1, 1), uniform(np.uint8, 9, 8, 3)), (Brightness(1, 1), varying(np.uint8, 3)))
+    neutral = (
+        (Brightness(1, 1), uniform(np.uint8, 9, 8, 3)),
+        (Brightness(1, 1), varying(np.uint8, 3)),
+    )
     refused = tuple((Brightness(0.5, 1.5), field) for field in WRONG_FIELDS)
 
 
@@ -77,7 +88,10 @@ class TestContrastAboutACenter(ColourContract):
         (Contrast(2, 2, 128), varying(np.float32, 3)),
         (Contrast(2, 2, 128), NO_COLOUR),
     )
-    neutral = ((Contrast(1, 1, 128), uniform(np.uint8, 9, 8, 3)), (Contrast(1, 1, 0), varying(np.float32, 3)))
+    neutral = (
+        (Contrast(1, 1, 128), uniform(np.uint8, 9, 8, 3)),
+        (Contrast(1, 1, 0), varying(np.float32, 3)),
+    )
     refused = tuple((Contrast(0.5, 1.5, 128), field) for field in WRONG_FIELDS)
 
 
@@ -88,7 +102,10 @@ class TestSaturation(ColourContract):
         (Saturation(0, 3), uniform(np.uint8, 9, 8, 1)),
         (Saturation(0.9, 1.1), varying(np.uint8, 3)),
     )
-    neutral = ((Saturation(1, 1), uniform(np.uint8, 9, 8, 3)), (Saturation(0, 2), varying(np.uint8, 1)))
+    neutral = (
+        (Saturation(1, 1), uniform(np.uint8, 9, 8, 3)),
+        (Saturation(0, 2), varying(np.uint8, 1)),
+    )
     refused = tuple((Saturation(0.5, 1.5), field) for field in (*WRONG_FIELDS, NO_COLOUR))
 
 
@@ -99,7 +116,10 @@ class TestSharpness(ColourContract):
         (Sharpness(0, 3), uniform(np.uint8, 2, 8, 3)),
         (Sharpness(0, 2, p=0.5), varying(np.uint8, 3)),
     )
-    neutral = ((Sharpness(1, 1), uniform(np.uint8, 9, 8, 3)), (Sharpness(0, 0, p=0), varying(np.uint8, 1)))
+    neutral = (
+        (Sharpness(1, 1), uniform(np.uint8, 9, 8, 3)),
+        (Sharpness(0, 0, p=0), varying(np.uint8, 1)),
+    )
     refused = tuple((Sharpness(0.5, 1.5), field) for field in (*WRONG_FIELDS, NO_COLOUR))
 
 
@@ -165,7 +185,10 @@ class TestChannelShuffle(ColourContract):
         (ChannelShuffle(), varying(np.uint8, 3)),
     )
     neutral = ((ChannelShuffle(), uniform(np.uint8, 9, 8, 1)),)
-    refused = tuple((ChannelShuffle(), field) for field in (*WRONG_FIELDS, uniform(np.uint8, 9, 8, 17, axes="HWC")))
+    refused = tuple(
+        (ChannelShuffle(), field)
+        for field in (*WRONG_FIELDS, uniform(np.uint8, 9, 8, 17, axes="HWC"))
+    )
 
 
 class TestColorSpace(ColourContract):
@@ -178,7 +201,10 @@ class TestColorSpace(ColourContract):
         (ColorSpace("HSV"), varying(np.uint8, 3)),
     )
     refused = (
-        *((ColorSpace("BGR"), field) for field in (*WRONG_FIELDS, NO_COLOUR, uniform(np.uint8, 9, 8, 1))),
+        *(
+            (ColorSpace("BGR"), field)
+            for field in (*WRONG_FIELDS, NO_COLOUR, uniform(np.uint8, 9, 8, 1))
+        ),
         (ColorSpace("HSV"), uniform(np.float32, 9, 8, 3)),
     )
 
@@ -188,12 +214,18 @@ def test_all_orders_of_channels_are_as_likely_and_that_of_torchvision():
     keys = np.random.default_rng(0).random((6000, 16))
     draw = ChannelShuffle().draw(keys, np.zeros((6000, 2), np.int32))
 
-    orders = ChannelShuffle().array_batch(np, np.broadcast_to(image, (6000, 1, 1, 3)), draw).reshape(-1, 3)
+    orders = (
+        ChannelShuffle()
+        .array_batch(np, np.broadcast_to(image, (6000, 1, 1, 3)), draw)
+        .reshape(-1, 3)
+    )
 
     _, counts = np.unique(orders, axis=0, return_counts=True)
     assert len(counts) == 6
     assert 900 < counts.min() <= counts.max() < 1100
-    assert orders[0].tolist() == keys[0, :3].argsort().tolist()  # image[permutation], as torchvision
+    assert (
+        orders[0].tolist() == keys[0, :3].argsort().tolist()
+    )  # image[permutation], as torchvision
 
 
 def test_all_orders_of_steps_are_as_likely_and_numbers_go_from_low_to_high():
@@ -209,12 +241,19 @@ def test_all_orders_of_steps_are_as_likely_and_numbers_go_from_low_to_high():
 
 def test_steps_that_are_left_out_change_nothing():
     image = numbers(uniform(np.uint8, 9, 8, 3), 1)[0]
-    draw = {"order": np.array([3, 0, 2, 1], np.int32), "amount": np.array([0.7, 1, 1, 0.3], np.float32)}
+    draw = {
+        "order": np.array([3, 0, 2, 1], np.int32),
+        "amount": np.array([0.7, 1, 1, 0.3], np.float32),
+    }
 
     result = ColorJitter(brightness=0.3, hue=0.5).array(np, image, draw)
 
-    np.testing.assert_array_equal(result, colour.brightness(np, colour.hue(np, image, 0.3), np.float32(0.7)))
-    assert ColorJitter(brightness=0.3) == ColorJitter(brightness=(0.7, 1.3), contrast=None, saturation=(1, 1))
+    np.testing.assert_array_equal(
+        result, colour.brightness(np, colour.hue(np, image, 0.3), np.float32(0.7))
+    )
+    assert ColorJitter(brightness=0.3) == ColorJitter(
+        brightness=(0.7, 1.3), contrast=None, saturation=(1, 1)
+    )
 
 
 class ToneContract(ColourContract):
@@ -278,7 +317,10 @@ def test_on_the_device_nothing_waits_and_the_pixels_are_those_of_the_cpu(op, mon
     sim = simdevice.install(monkeypatch)
     field = uniform(np.uint8, 6, 7, 3)
     graph, lane = compile_ops(Spec((field,)), [op]), gl.device.Lane("gpu:0")
-    executor, on_cpu = ArrayBatchExecutor(graph, device="gpu:0"), ArrayBatchExecutor(graph, device="cpu")
+    executor, on_cpu = (
+        ArrayBatchExecutor(graph, device="gpu:0"),
+        ArrayBatchExecutor(graph, device="cpu"),
+    )
     images = numbers(field, 8)
     sizes = {"image": np.broadcast_to(np.array([6, 7], np.int32), (8, 2))}
     draws = graph.draw(seed=0, epoch=0, records=np.arange(8), sizes=sizes)
@@ -295,7 +337,9 @@ def test_on_the_device_nothing_waits_and_the_pixels_are_those_of_the_cpu(op, mon
     sim.finish()
 
 
-@pytest.mark.parametrize("field", [uniform(np.uint8, 6, 7, 3), uniform(np.uint8, 300, 290, 3), varying(np.uint8, 1)])
+@pytest.mark.parametrize(
+    "field", [uniform(np.uint8, 6, 7, 3), uniform(np.uint8, 300, 290, 3), varying(np.uint8, 1)]
+)
 def test_ops_on_bytes_that_follow_one_another_are_done_together(field):
     chain = [Brightness(0.5, 1.5), Invert(p=0.5), Contrast(0.5, 1.5, center=99), Posterize(5, p=0.5), Gamma(0.5, 2),
              Solarize(99, p=0.5), gl.ops.RandomFlip(), Brightness(0.9, 1.1), Equalize()]  # fmt: skip
@@ -309,7 +353,9 @@ def test_ops_on_bytes_that_follow_one_another_are_done_together(field):
 
     assert_identical(result, array_form(graph, images, draws))
     if core.native is not None:
-        together = "Brightness Invert Contrast Posterize Gamma Solarize RandomFlip Brightness Equalize"
+        together = (
+            "Brightness Invert Contrast Posterize Gamma Solarize RandomFlip Brightness Equalize"
+        )
         assert executor.describe()["stages"] == f"image: image of {together}"
 
 
@@ -319,24 +365,45 @@ def changed(op, values, factor):
 
 
 def test_bytes_are_multiplied_cut_off_and_bounded():
-    assert changed(Brightness(0, 9), np.array([0, 1, 3, 5, 100, 200], np.uint8), 1.5) == [0, 1, 4, 7, 150, 255]
-    assert changed(Brightness(0, 9), np.array([-1, 0.2, 0.7], np.float32), 2) == [0, np.float32(0.4), 1]
+    assert changed(Brightness(0, 9), np.array([0, 1, 3, 5, 100, 200], np.uint8), 1.5) == [
+        0,
+        1,
+        4,
+        7,
+        150,
+        255,
+    ]
+    assert changed(Brightness(0, 9), np.array([-1, 0.2, 0.7], np.float32), 2) == [
+        0,
+        np.float32(0.4),
+        1,
+    ]
 
 
 def test_about_a_center_bytes_are_rounded_and_floats_not_bounded():
-    assert changed(Contrast(0, 9, 128), np.array([0, 64, 128, 129, 192], np.uint8), 2) == [0, 0, 128, 130, 255]
+    assert changed(Contrast(0, 9, 128), np.array([0, 64, 128, 129, 192], np.uint8), 2) == [
+        0,
+        0,
+        128,
+        130,
+        255,
+    ]
     assert changed(Contrast(0, 9, 128), np.array([127, 129, 130], np.uint8), 0.5) == [128, 129, 129]
     assert changed(Contrast(0, 9, center=0.5), np.array([0, 0.5, 1], np.float32), 3) == [-1, 0.5, 2]
 
 
 def test_the_factor_goes_from_low_to_high():
-    draw = Brightness(0.5, 2.5).draw(np.array([[0.0], [0.5], [1 - 1e-12]]), np.zeros((3, 2), np.int32))
+    draw = Brightness(0.5, 2.5).draw(
+        np.array([[0.0], [0.5], [1 - 1e-12]]), np.zeros((3, 2), np.int32)
+    )
 
     assert draw["factor"].tolist() == [0.5, 1.5, 2.5]
 
 
 def test_an_image_that_is_not_sharpened_has_factor_one():
-    draw = Sharpness(2, 2, p=0.25).draw(np.array([[0.5, 0.24], [0.5, 0.25]]), np.zeros((2, 2), np.int32))
+    draw = Sharpness(2, 2, p=0.25).draw(
+        np.array([[0.5, 0.24], [0.5, 0.25]]), np.zeros((2, 2), np.int32)
+    )
 
     assert draw["factor"].tolist() == [2, 1]
 
@@ -344,7 +411,9 @@ def test_an_image_that_is_not_sharpened_has_factor_one():
 def test_a_share_of_p_of_the_images_is_changed():
     images = np.zeros((1000, 2, 2, 3), np.uint8)
 
-    batch = gl.Loader(gl.arrays(image=images), batch_size=1000, ops=[Invert(p=0.3)], device="cpu").batch_at(0)
+    batch = gl.Loader(
+        gl.arrays(image=images), batch_size=1000, ops=[Invert(p=0.3)], device="cpu"
+    ).batch_at(0)
 
     assert 250 < (batch["image"] == 255).all(axis=(1, 2, 3)).sum() < 350
 
@@ -355,7 +424,9 @@ def test_an_op_is_random_if_some_images_are_changed_and_others_not(op):
 
 
 def test_images_of_different_sizes_may_share_a_factor():
-    views = Spec((uniform(np.uint8, 9, 8, 3, name="left"), uniform(np.uint8, 5, 4, 3, name="right")))
+    views = Spec(
+        (uniform(np.uint8, 9, 8, 3, name="left"), uniform(np.uint8, 5, 4, 3, name="right"))
+    )
     graph = compile_ops(views, [Brightness(0.5, 1.5, on=("left", "right"))])
     sizes = {"left": np.array([[9, 8]] * 2, np.int32), "right": np.array([[5, 4]] * 2, np.int32)}
 
@@ -365,7 +436,9 @@ def test_images_of_different_sizes_may_share_a_factor():
 
 
 @pytest.mark.parametrize("op", [Brightness, Contrast, Saturation, Sharpness, Gamma])
-@pytest.mark.parametrize("arguments", [(-0.1, 1), (2, 1), ("a", 1), (1, None), (1, float("inf")), (True, 1)])
+@pytest.mark.parametrize(
+    "arguments", [(-0.1, 1), (2, 1), ("a", 1), (1, None), (1, float("inf")), (True, 1)]
+)
 def test_wrong_factors_are_refused(op, arguments):
     with pytest.raises(SpecError, match=op.__name__):
         op(*arguments)

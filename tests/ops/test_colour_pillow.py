@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageEnhance, ImageOps
 
-from gpuload.ops import colour_pillow
+from gpuload.kernels import colour_pillow
 
 ENHANCERS = {
     "brightness": ImageEnhance.Brightness,
@@ -29,7 +29,10 @@ def images(shape, count):
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("name", ENHANCERS)
 def test_every_value_is_that_of_the_enhancer(name, shape):
-    function, factors = getattr(colour_pillow, name), [0, 1, *np.random.default_rng(0).uniform(0, 2.5, 60)]
+    function, factors = (
+        getattr(colour_pillow, name),
+        [0, 1, *np.random.default_rng(0).uniform(0, 2.5, 60)],
+    )
     for factor, (image, pillows) in zip(factors, images(shape, len(factors)), strict=True):
         expected = np.asarray(ENHANCERS[name](pillows).enhance(factor)).reshape(shape)
 
@@ -47,7 +50,9 @@ def test_every_value_is_that_of_autocontrast(shape):
 @pytest.mark.parametrize("space", ["YCbCr", "HSV"])
 def test_every_colour_is_that_of_the_colour_space(space):
     rng = np.random.default_rng(5)
-    for image in (rng.integers(0, high, (700, 700, 3)).astype(np.uint8) for high in (256, 256, 40, 4)):
+    for image in (
+        rng.integers(0, high, (700, 700, 3)).astype(np.uint8) for high in (256, 256, 40, 4)
+    ):
         expected = np.asarray(Image.fromarray(image).convert(space))
 
         np.testing.assert_array_equal(getattr(colour_pillow, space.lower())(np, image), expected)

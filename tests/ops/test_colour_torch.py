@@ -1,4 +1,5 @@
-"""Ten thousand draws of each colour op beside torchvision's functions on tensors: every value of uint8."""
+"""Ten thousand draws of each colour op beside torchvision's functions on tensors: every value of
+uint8."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ from gpuload import ops
 from tests.oracle_torchvision import functional, torch
 
 COUNT = 10_000
-# torch rounds the last elements of a tensor twice where pixels are no multiple of 32, two vectors (see ops/colour.py).
+# torch rounds the last elements of a tensor twice where pixels are no multiple of 32, two vectors
+# (see kernels/colour.py).
 SHAPES = ((8, 12, 3), (16, 6, 3), (4, 24, 3), (8, 8, 1))
 ODD_SHAPES = ((5, 6, 3), (12, 11, 3), (3, 17, 3), (8, 9, 1))
 NO_SIZE = np.zeros((COUNT, 2), np.int32)
@@ -29,16 +31,24 @@ def tensors(batch):
 
 
 def check(op, function, share=0.0, shapes=SHAPES):
-    """Compare an op with what ``function(tensor, draw)`` makes of images: a share of values may differ by 1 level."""
+    """Compare an op with what ``function(tensor, draw)`` makes of images: a share of values may
+    differ by 1 level."""
     draws = op.draw(np.random.default_rng(1).random((COUNT, op.num_uniforms)), NO_SIZE)
     begin = 0
     for batch in images(2, shapes):
-        rows = [{name: values[begin + row] for name, values in draws.items()} for row in range(len(batch))]
+        rows = [
+            {name: values[begin + row] for name, values in draws.items()}
+            for row in range(len(batch))
+        ]
         begin += len(batch)
 
-        result = np.stack([op.array(np, image, draw) for image, draw in zip(batch, rows, strict=True)])
+        result = np.stack(
+            [op.array(np, image, draw) for image, draw in zip(batch, rows, strict=True)]
+        )
 
-        expected = [function(tensor, draw) for tensor, draw in zip(tensors(batch), rows, strict=True)]
+        expected = [
+            function(tensor, draw) for tensor, draw in zip(tensors(batch), rows, strict=True)
+        ]
         difference = result.astype(int) - torch.stack(expected).numpy().transpose(0, 2, 3, 1)
         assert np.abs(difference).max() <= 1 if share else not difference.any()
         assert (difference != 0).mean() <= share
@@ -59,7 +69,9 @@ FACTORS = {
 def test_each_value_is_torchvisions_for_a_random_factor(name):
     function = getattr(functional, name)
 
-    share = 2e-5 if name == "adjust_sharpness" else 0  # torch goes by rows without the edge, no whole vectors
+    share = (
+        2e-5 if name == "adjust_sharpness" else 0
+    )  # torch goes by rows without the edge, no whole vectors
 
     check(FACTORS[name], lambda tensor, draw: function(tensor, float(draw["factor"])), share)
 
@@ -68,11 +80,18 @@ def test_each_value_is_torchvisions_for_a_random_factor(name):
 def test_one_of_ten_thousand_values_may_differ_where_torch_rounds_twice(name):
     function = getattr(functional, name)
 
-    check(FACTORS[name], lambda tensor, draw: function(tensor, float(draw["factor"])), 1e-4, ODD_SHAPES)
+    check(
+        FACTORS[name],
+        lambda tensor, draw: function(tensor, float(draw["factor"])),
+        1e-4,
+        ODD_SHAPES,
+    )
 
 
 def test_each_value_is_torchvisions_for_a_random_hue():
-    check(ops.Hue(-0.5, 0.5), lambda tensor, draw: functional.adjust_hue(tensor, float(draw["shift"])))
+    check(
+        ops.Hue(-0.5, 0.5), lambda tensor, draw: functional.adjust_hue(tensor, float(draw["shift"]))
+    )
 
 
 def test_each_value_is_torchvisions_for_steps_in_a_random_order():

@@ -66,7 +66,9 @@ def test_it_equals_a_crop_of_numpy_s_padded_array():
     image = np.random.default_rng(0).integers(0, 256, (6, 7, 3), dtype=np.uint8)
     padded = np.pad(image, ((2, 2), (2, 2), (0, 0)), constant_values=5)
 
-    window = RandomCrop(5, 4, pad=2, fill=5).array(np, image, {"start": np.array([-2, 3], np.int32)})
+    window = RandomCrop(5, 4, pad=2, fill=5).array(
+        np, image, {"start": np.array([-2, 3], np.int32)}
+    )
 
     np.testing.assert_array_equal(window, padded[0:5, 5:9])
 
@@ -81,7 +83,13 @@ def test_an_image_smaller_than_the_window_is_named_with_its_row():
 
 @pytest.mark.parametrize(
     "arguments",
-    [{"height": 0}, {"height": 2.5}, {"height": 3, "width": -1}, {"height": 3, "pad": -1}, {"height": True}],
+    [
+        {"height": 0},
+        {"height": 2.5},
+        {"height": 3, "width": -1},
+        {"height": 3, "pad": -1},
+        {"height": True},
+    ],
 )
 def test_wrong_arguments_are_refused(arguments):
     with pytest.raises(SpecError, match="RandomCrop"):

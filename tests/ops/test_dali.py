@@ -1,4 +1,5 @@
-"""Dali: any operator of DALI. It has no array form, so it has no contract with one; expected values are OpenCV's."""
+"""Dali: any operator of DALI. It has no array form, so it has no contract with one; expected values
+are OpenCV's."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ dali = pytest.importorskip("nvidia.dali")
 fn, types = dali.fn, dali.types
 
 IMAGES = cv2.blur(
-    np.random.default_rng(0).integers(0, 256, (10, 40, 50, 3), dtype=np.uint8).reshape(400, 50, 3), (5, 5)
+    np.random.default_rng(0).integers(0, 256, (10, 40, 50, 3), dtype=np.uint8).reshape(400, 50, 3),
+    (5, 5),
 )
 IMAGES = IMAGES.reshape(10, 40, 50, 3)
 
@@ -46,7 +48,9 @@ def test_an_operator_stands_between_other_ops(op):
     # DALI blurs in float32 as OpenCV does; bytes may differ by 1 where a value lies near a half.
     result = first(loader_of(op, ops.CenterCrop(20, 30)))
 
-    blurred = np.stack([cv2.GaussianBlur(image.astype(np.float32), (9, 9), 1.5) for image in IMAGES[:4]])
+    blurred = np.stack(
+        [cv2.GaussianBlur(image.astype(np.float32), (9, 9), 1.5) for image in IMAGES[:4]]
+    )
     assert np.abs(result - blurred[:, 10:30, 10:40]).max() <= 0.51
 
 
@@ -55,7 +59,9 @@ def test_its_result_is_what_out_says():
 
     result = first(loader_of(op))
 
-    expected = np.stack([cv2.GaussianBlur(image.astype(np.float32), (9, 9), 1.5) for image in IMAGES[:4]])
+    expected = np.stack(
+        [cv2.GaussianBlur(image.astype(np.float32), (9, 9), 1.5) for image in IMAGES[:4]]
+    )
     assert result.dtype == np.float32
     np.testing.assert_allclose(result, expected, rtol=0, atol=1e-3)
 
@@ -81,7 +87,9 @@ def test_a_dtype_is_told_by_name_however_it_is_given():
         np.testing.assert_array_equal(result, IMAGES[:4].astype(np.float32))
 
 
-@pytest.mark.parametrize("name", ["noise.gaussian", "random.uniform", "random_resized_crop", "jitter", "readers.file"])
+@pytest.mark.parametrize(
+    "name", ["noise.gaussian", "random.uniform", "random_resized_crop", "jitter", "readers.file"]
+)
 def test_random_operators_are_refused_by_name(name):
     with pytest.raises(SpecError, match=rf"{name} of DALI draws random numbers") as caught:
         Dali(name)
@@ -177,7 +185,9 @@ def test_bytes_of_a_file_need_both_dtype_and_shape_in_out():
     assert (op.field_after(file).encoded, op.field_after(file).shape) == (False, (None, None, 3))
 
 
-@pytest.mark.parametrize("arguments", [{"fn": 3}, {"fn": ""}, {"fn": None}, {"fn": "flip", "out": "float"}])
+@pytest.mark.parametrize(
+    "arguments", [{"fn": 3}, {"fn": ""}, {"fn": None}, {"fn": "flip", "out": "float"}]
+)
 def test_wrong_arguments_are_refused(arguments):
     with pytest.raises(SpecError, match="Dali"):
         Dali(**arguments)
@@ -189,7 +199,9 @@ class TestArgumentsThatAreDrawn:
     pixels: ClassVar = np.random.default_rng(5).integers(0, 256, (9, 16, 20, 3), np.uint8)
 
     def loader(self, op, **arguments):
-        return gl.Loader(gl.arrays(image=self.pixels), 4, ops=[op], device="cpu", drawn=True, seed=3, **arguments)
+        return gl.Loader(
+            gl.arrays(image=self.pixels), 4, ops=[op], device="cpu", drawn=True, seed=3, **arguments
+        )
 
     def test_are_what_the_operator_gets(self):
         op = gl.ops.Dali("flip", horizontal=gl.draw.coin_flip(0.5), vertical=gl.draw.coin_flip(0.5))
@@ -197,8 +209,12 @@ class TestArgumentsThatAreDrawn:
             for batch in loader.epoch(1):
                 draw = batch.drawn["Dali/0"]
                 for row, record in enumerate(batch.records):
-                    down, across = (-1 if draw[name][row] else 1 for name in ("vertical", "horizontal"))
-                    np.testing.assert_array_equal(batch["image"][row], self.pixels[record][::down, ::across])
+                    down, across = (
+                        -1 if draw[name][row] else 1 for name in ("vertical", "horizontal")
+                    )
+                    np.testing.assert_array_equal(
+                        batch["image"][row], self.pixels[record][::down, ::across]
+                    )
 
     def test_do_not_depend_on_the_batch(self):
         op = gl.ops.Dali("rotate", angle=gl.draw.uniform(-90, 90), keep_size=True, fill_value=0)

@@ -1,4 +1,5 @@
-"""Decode, whole files and regions of them; what the codec makes of them, `tests/images` looks at."""
+"""Decode, whole files and regions of them; what the codec makes of them, `tests/images` looks
+at."""
 
 from __future__ import annotations
 
@@ -13,13 +14,20 @@ from PIL import Image, ImageOps
 
 import gpuload as gl
 from gpuload.errors import DeviceError, RecordError, SpecError
+from gpuload.graph.graph import compile_ops, image_sizes
 from gpuload.images import decode, head
 from gpuload.ops import Decode, Resize
 from gpuload.ops.base import RowError
-from gpuload.ops.graph import compile_ops, image_sizes
 from gpuload.ragged import Ragged
 from gpuload.spec import Field, Spec
-from gpuload.testing.ops import Identity, OpContract, array_form, assert_identical, dali_form, uniform
+from gpuload.testing.ops import (
+    Identity,
+    OpContract,
+    array_form,
+    assert_identical,
+    dali_form,
+    uniform,
+)
 
 FILES = Field("image", np.dtype(np.uint8), (None,), encoded=True)
 
@@ -35,7 +43,9 @@ def picture(height=37, width=45, seed=0):
 def saved(image, kind="JPEG", **options):
     """Return an image as the bytes of a file, written by Pillow."""
     file = io.BytesIO()
-    (image if isinstance(image, Image.Image) else Image.fromarray(image)).save(file, kind, **options)
+    (image if isinstance(image, Image.Image) else Image.fromarray(image)).save(
+        file, kind, **options
+    )
     return np.frombuffer(file.getvalue(), np.uint8)
 
 
@@ -80,7 +90,11 @@ MANY = {
 
 
 class TestDecode(OpContract):
-    cases = tuple((Decode(mode, dtype=dtype), FILES) for mode in ("RGB", "GRAY") for dtype in ("uint8", "uint16"))
+    cases = tuple(
+        (Decode(mode, dtype=dtype), FILES)
+        for mode in ("RGB", "GRAY")
+        for dtype in ("uint8", "uint16")
+    )
     refused = (
         (Decode(), uniform(np.uint8, 8, 8, 3)),
         (Decode(), Field("image", np.dtype(np.uint8), (None,))),
@@ -90,12 +104,15 @@ class TestDecode(OpContract):
         return Ragged.of(list(MANY.values())[:count], np.dtype(np.uint8))
 
     def compare_gpu(self, actual, expected):
-        """The GPU's nvJPEG rounds otherwise: DALI's own tests bound the mean difference, with fancy upsampling at 1."""
+        """The GPU's nvJPEG rounds otherwise: DALI's own tests bound the mean difference, with fancy
+        upsampling at 1."""
         for image, other in zip(actual, expected, strict=True):
             levels = 1 if image.dtype == np.uint8 else 257
             assert np.abs(image.astype(np.float64) - other).mean() <= levels
             error = (image.astype(np.float64) - other) ** 2
-            assert 10 * np.log10(float(np.iinfo(image.dtype).max) ** 2 / max(error.mean(), 1e-9)) > 35
+            assert (
+                10 * np.log10(float(np.iinfo(image.dtype).max) ** 2 / max(error.mean(), 1e-9)) > 35
+            )
 
 
 def decoded(data, mode="RGB"):
@@ -113,7 +130,18 @@ def test_the_codec_gives_dali_s_pixels(name, mode):
 
 
 @pytest.mark.parametrize(
-    "name", ["420", "422", "444", "progressive", "gray jpeg", "rgb png", "gray png", "palette png", "1 bit png"]
+    "name",
+    [
+        "420",
+        "422",
+        "444",
+        "progressive",
+        "gray jpeg",
+        "rgb png",
+        "gray png",
+        "palette png",
+        "1 bit png",
+    ],
 )
 def test_pixels_are_pillow_s(name):
     expected = np.asarray(Image.open(io.BytesIO(MANY[name])).convert("RGB"))
@@ -145,7 +173,9 @@ def test_16_bits_stay_16_bits_where_they_are_asked_for():
     np.testing.assert_array_equal(pixels, PIXELS16[..., ::-1])
 
 
-@pytest.mark.parametrize("name", ["420", "cmyk with adobe", "gray png", "1 bit png", "palette png", "jpeg 6"])
+@pytest.mark.parametrize(
+    "name", ["420", "cmyk with adobe", "gray png", "1 bit png", "palette png", "jpeg 6"]
+)
 def test_8_bits_are_multiplied_so_that_white_is_white(name):
     graph = compile_ops(Spec((FILES,)), [Decode(dtype="uint16")])
 
@@ -160,7 +190,9 @@ def test_gray_of_16_bits_is_weighted_as_that_of_8():
 
     (pixels,) = array_form(graph, [MANY["16 bit rgb"]], [{}])
 
-    np.testing.assert_array_equal(pixels[..., 0], (9798 * red + 19235 * green + 3735 * blue + (1 << 14)) >> 15)
+    np.testing.assert_array_equal(
+        pixels[..., 0], (9798 * red + 19235 * green + 3735 * blue + (1 << 14)) >> 15
+    )
 
 
 @pytest.mark.parametrize("dtype", ["int16", "float32", "uint32", 8, None])
@@ -192,7 +224,8 @@ def test_the_gray_of_a_gray_image_is_itself():
 
 
 def damaged_scan():
-    """Return a JPEG with some bytes of its scan turned over: what libjpeg-turbo decodes with a warning."""
+    """Return a JPEG with some bytes of its scan turned over: what libjpeg-turbo decodes with a
+    warning."""
     data = MANY["420"].copy()
     data[-200:-150] ^= 0x55
     return data
@@ -256,7 +289,9 @@ BEYOND = {
 
 
 @pytest.mark.parametrize("name", BEYOND)
-def test_a_file_beyond_a_limit_is_refused_before_it_is_decoded_and_the_option_is_named(name, monkeypatch):
+def test_a_file_beyond_a_limit_is_refused_before_it_is_decoded_and_the_option_is_named(
+    name, monkeypatch
+):
     data, limit, enough, has = BEYOND[name]
     monkeypatch.setattr(decode, "decode", None)
 
@@ -294,7 +329,9 @@ def test_a_limit_holds_whatever_op_comes_first():
     graph = compile_ops(Spec((FILES,)), [Identity(), Decode(max_scans=limit)])
 
     with pytest.raises(RowError, match="it has 10 scans"):
-        graph.draw(seed=0, epoch=0, records=np.arange(1), sizes={"image": image_sizes(FILES, [data], 1)})
+        graph.draw(
+            seed=0, epoch=0, records=np.arange(1), sizes={"image": image_sizes(FILES, [data], 1)}
+        )
 
 
 def test_fields_of_one_draw_may_have_different_scans():
@@ -349,7 +386,9 @@ def test_images_of_one_size_come_as_one_array_where_the_size_is_named(tmp_path, 
     single = [Decode(dtype=dtype), gl.ops.RandomFlip()]
 
     def load(ops):
-        return gl.Loader(gl.images(tmp_path, labels=None), 3, ops=ops, device="cpu", executor=executor)
+        return gl.Loader(
+            gl.images(tmp_path, labels=None), 3, ops=ops, device="cpu", executor=executor
+        )
 
     with load(ops) as one_size, load(single) as any_size:
         for batch, other in zip(one_size, any_size, strict=True):
@@ -360,7 +399,9 @@ def test_images_of_one_size_come_as_one_array_where_the_size_is_named(tmp_path, 
 
 
 @pytest.mark.parametrize("executor", ["array", "dali"])
-def test_an_image_of_another_size_than_the_named_is_an_error_that_names_the_file(tmp_path, executor):
+def test_an_image_of_another_size_than_the_named_is_an_error_that_names_the_file(
+    tmp_path, executor
+):
     pytest.importorskip("nvidia.dali")
     for row, width in enumerate((45, 45, 44)):
         (tmp_path / f"{row}.jpg").write_bytes(saved(picture(width=width)).tobytes())

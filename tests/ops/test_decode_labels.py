@@ -88,8 +88,12 @@ def filtered(rows, pixel_bytes, filters):
         predictions = []
         for x in range(length):
             left, above, corner = wide[y + 1, x], wide[y, x + pixel_bytes], wide[y, x]
-            predictions.append([0, left, above, (left + above) // 2, paeth(left, above, corner)][kind])
-        result += bytes([kind]) + ((rows[y] - np.array(predictions)) % 256).astype(np.uint8).tobytes()
+            predictions.append(
+                [0, left, above, (left + above) // 2, paeth(left, above, corner)][kind]
+            )
+        result += (
+            bytes([kind]) + ((rows[y] - np.array(predictions)) % 256).astype(np.uint8).tobytes()
+        )
     return result
 
 
@@ -97,7 +101,12 @@ def stored(rows, bits, width, data, tail=b""):
     """Return a gray PNG of rows of bytes, whose compressed data are ``data``."""
 
     def chunk(name, content):
-        return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
+        return (
+            struct.pack(">I", len(content))
+            + name
+            + content
+            + struct.pack(">I", zlib.crc32(name + content))
+        )
 
     header = struct.pack(">IIBBBBB", width, len(rows), bits, 0, 0, 0, 0)
     parts = (
@@ -114,7 +123,9 @@ def stored(rows, bits, width, data, tail=b""):
 def test_labels_of_every_filter_and_depth(bits, filters, codec):
     width = 21
     rows = RNG.integers(0, 256, (18, -(-width * bits // 8)), np.uint8)
-    values = np.unpackbits(rows, axis=1).reshape(18, -1, bits)[:, :width].astype(int) @ (1 << np.arange(bits)[::-1])
+    values = np.unpackbits(rows, axis=1).reshape(18, -1, bits)[:, :width].astype(int) @ (
+        1 << np.arange(bits)[::-1]
+    )
     data = stored(rows, bits, width, zlib.compress(filtered(rows, max(bits // 8, 1), filters)))
 
     labels = decode.decode(data, head.read(data), "LABELS", dtype="uint16")
@@ -168,7 +179,9 @@ def test_labels_are_the_numbers_that_are_stored(name, codec):
     assert labels.dtype == np.uint16
     np.testing.assert_array_equal(labels[..., 0], numbers)
     if name != "16 bits":
-        np.testing.assert_array_equal(decode.decode(data, head.read(data), "LABELS")[..., 0], numbers)
+        np.testing.assert_array_equal(
+            decode.decode(data, head.read(data), "LABELS")[..., 0], numbers
+        )
 
 
 def test_a_region_is_the_same_cut_of_all_labels(codec):
@@ -182,7 +195,10 @@ def test_a_region_is_the_same_cut_of_all_labels(codec):
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (png(Image.fromarray(RNG.integers(0, 256, (*SIZE, 3), np.uint8))), "no number for each pixel"),
+        (
+            png(Image.fromarray(RNG.integers(0, 256, (*SIZE, 3), np.uint8))),
+            "no number for each pixel",
+        ),
         (FILES["16 bits"][0], "not supported: labels of 16 bits as uint8"),
     ],
 )
@@ -194,7 +210,9 @@ def test_a_file_without_such_numbers_is_refused(data, words):
 def test_a_jpeg_stores_no_labels_and_is_named(tmp_path):
     Image.fromarray(np.zeros(SIZE, np.uint8)).save(tmp_path / "mask.jpg")
     with (
-        gl.Loader(gl.images(tmp_path, labels=None), 1, ops=[gl.ops.Decode("LABELS")], device="cpu") as loader,
+        gl.Loader(
+            gl.images(tmp_path, labels=None), 1, ops=[gl.ops.Decode("LABELS")], device="cpu"
+        ) as loader,
         pytest.raises(RecordError, match=r"mask\.jpg.*no number for each pixel"),
     ):
         loader.batch_at(0)
@@ -211,12 +229,15 @@ def test_masks_with_a_palette_go_with_their_images(tmp_path, executor):
         mask = np.full((30, 40), 255, np.uint8)
         mask[5:20, 6:30] = n
         photo = np.where(mask == n, 200, 20).astype(np.uint8)
-        Image.fromarray(np.repeat(photo[..., None], 3, axis=2)).save(tmp_path / "photos" / f"{n}.png")
+        Image.fromarray(np.repeat(photo[..., None], 3, axis=2)).save(
+            tmp_path / "photos" / f"{n}.png"
+        )
         file = with_palette(mask, RNG.integers(0, 256, (256, 3), np.uint8))
         (tmp_path / "masks" / f"{n}.png").write_bytes(file.tobytes())
         numbers.append(mask)
     source = gl.zip(
-        gl.images(tmp_path / "photos", labels=None), gl.images(tmp_path / "masks", labels=None).rename(image="mask")
+        gl.images(tmp_path / "photos", labels=None),
+        gl.images(tmp_path / "masks", labels=None).rename(image="mask"),
     )
     ops = gl.recipes.segmentation(size=24, base=24, mean=0.0, std=1.0)
 

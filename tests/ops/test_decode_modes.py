@@ -1,4 +1,5 @@
-"""Decode("RGBA"), Decode("ANY") and orient=False in loaders; what is left out of images is told once, with the form."""
+"""Decode("RGBA"), Decode("ANY") and orient=False in loaders; what is left out of images is told
+once, with the form."""
 
 from __future__ import annotations
 
@@ -86,7 +87,9 @@ class TestAny:
 
 
 def first_of_arrays(images, *ops):
-    source = gl.records(len(images), lambda numbers: {"image": [images[n][..., None] for n in numbers]})
+    source = gl.records(
+        len(images), lambda numbers: {"image": [images[n][..., None] for n in numbers]}
+    )
     return gl.Loader(source, batch_size=8, device="cpu", ops=list(ops)).batch_at(0)["image"]
 
 
@@ -117,14 +120,19 @@ class TestOrient:
 
     def test_all_ops_on_a_field_agree(self, tmp_path):
         write(tmp_path / "a.png", PIXELS[..., :3], **turned(6))
-        ops = [gl.ops.Copy("image", to=("first", "second")), Decode(on="first"), Decode(on="second", orient=False)]
+        ops = [
+            gl.ops.Copy("image", to=("first", "second")),
+            Decode(on="first"),
+            Decode(on="second", orient=False),
+        ]
 
         with pytest.raises(SpecError, match="upright and as they are stored"):
             load(tmp_path, *ops)
 
 
 class TestTold:
-    """Each loss is told once, in words that name the form which keeps it; sound everyday files get no word."""
+    """Each loss is told once, in words that name the form which keeps it; sound everyday files get
+    no word."""
 
     @pytest.fixture
     def lines(self, caplog):
@@ -178,7 +186,9 @@ class TestTold:
         form = line.rpartition("remedy: ")[2]
         np.testing.assert_array_equal(first(tmp_path, eval(form, {"gl": gl}))[0], bands)
 
-    @pytest.mark.parametrize("op", [Decode(), Decode("GRAY"), Decode("ANY")], ids=lambda op: op.mode)
+    @pytest.mark.parametrize(
+        "op", [Decode(), Decode("GRAY"), Decode("ANY")], ids=lambda op: op.mode
+    )
     def test_pages(self, tmp_path, lines, op):
         pages = [Image.fromarray(PIXELS[..., channel]) for channel in range(4)]
         self.files(tmp_path, pages[0], suffix="tif", save_all=True, append_images=pages[1:])
@@ -191,7 +201,9 @@ class TestTold:
 
     def test_nothing_is_told_of_what_nothing_is_lost_of(self, tmp_path, lines):
         opaque = PIXELS | np.uint8([0, 0, 0, 255])
-        self.files(tmp_path, opaque, *[PIXELS[..., :3]] * 2, Image.fromarray(PIXELS[..., :3]).quantize(20))
+        self.files(
+            tmp_path, opaque, *[PIXELS[..., :3]] * 2, Image.fromarray(PIXELS[..., :3]).quantize(20)
+        )
         self.files(tmp_path, PIXELS[..., :3], suffix="jpg")
         self.files(tmp_path, opaque, suffix="tif")
         self.files(tmp_path, Image.fromarray(PIXELS[..., :3]).quantize(20), suffix="gif")
@@ -228,7 +240,9 @@ class TestUnsupported:
         imagecodecs = pytest.importorskip("imagecodecs", reason="imagecodecs is in the extra tiff")
         image = Image.fromarray(PIXELS[..., :3])
         file = io.BytesIO()
-        image.save(file, "PNG", save_all=True, append_images=[image.rotate(180)], default_image=True)
+        image.save(
+            file, "PNG", save_all=True, append_images=[image.rotate(180)], default_image=True
+        )
 
         error = self.error_of(tmp_path, "a.png", file.getvalue())
 
@@ -251,12 +265,20 @@ class TestUnsupported:
         assert f"{library}.imread(path)" in self.error_of(tmp_path, name, data).remedy
 
     def test_each_of_them_says_so(self):
-        for kind in (heads.UnsupportedError("a lossless JPEG"), heads.UnsupportedError("x", "gl.ops.Decode()")):
-            assert heads.row_error(3, kind).cause == "the file may be sound, but gpuload does not decode this kind"
+        for kind in (
+            heads.UnsupportedError("a lossless JPEG"),
+            heads.UnsupportedError("x", "gl.ops.Decode()"),
+        ):
+            assert (
+                heads.row_error(3, kind).cause
+                == "the file may be sound, but gpuload does not decode this kind"
+            )
         assert heads.row_error(3, heads.HeadError("its scan ends")).cause == ""
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # Pillow closes a GIF when it is dropped
+@pytest.mark.filterwarnings(
+    "ignore::pytest.PytestUnraisableExceptionWarning"
+)  # Pillow closes a GIF when it is dropped
 @pytest.mark.parametrize("suffix", ["tif", "gif", "bmp"])
 def test_the_numbers_behind_a_palette_are_read_as_the_error_says(tmp_path, suffix):
     numbers = RNG.integers(0, 4, (8, 9), np.uint8)

@@ -12,12 +12,16 @@ import pytest
 import gpuload as gl
 from gpuload import ops
 from gpuload.errors import SpecError
-from gpuload.ops.graph import compile_ops
+from gpuload.graph.graph import compile_ops
 from gpuload.spec import Field, Spec
 from gpuload.testing.ops import OpContract, uniform, varying
 from tests.ops.test_resize import ResizeContract
 
-GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "augment" / "detection.json").read_text(encoding="utf-8"))
+GOLDEN = json.loads(
+    (Path(__file__).parents[1] / "golden" / "augment" / "detection.json").read_text(
+        encoding="utf-8"
+    )
+)
 SIZE = np.array([GOLDEN["size"]], np.int32)
 IMAGES = np.random.default_rng(1).integers(0, 256, (8, 60, 80, 3), np.uint8)
 BOXES = np.array([[10, 10, 60, 50], [50, 30, 78, 58], [2, 2, 6, 6]], np.float32)
@@ -44,7 +48,8 @@ class TestRandomZoomOut(OpContract):
 
 class TestScaleJitter(OpContract):
     def compare(self, actual, expected):
-        """See ResizeContract: 1 level where DALI rounds a half otherwise; here of some hundred bytes an image."""
+        """See ResizeContract: 1 level where DALI rounds a half otherwise; here of some hundred
+        bytes an image."""
         for value, expected_value in zip(actual, expected, strict=True):
             difference = np.abs(value.astype(float) - expected_value)
             assert (value.dtype, value.shape) == (expected_value.dtype, expected_value.shape)
@@ -57,7 +62,10 @@ class TestScaleJitter(OpContract):
         (ops.ScaleJitter(20, 24), uniform(np.uint8, 30, 40, 3)),
         (ops.ScaleJitter(24, scale=(0.5, 1.5)), varying(np.uint8, channels=3)),
         (ops.ScaleJitter(24, interpolation="nearest"), varying(np.int32, channels=1)),
-        (ops.ScaleJitter(24, interpolation="cubic", antialias=False), varying(np.float32, channels=3)),
+        (
+            ops.ScaleJitter(24, interpolation="cubic", antialias=False),
+            varying(np.float32, channels=3),
+        ),
     ]
     refused: ClassVar = [
         (ops.ScaleJitter(20), uniform(np.int32, 8, 9, 3)),
@@ -69,7 +77,10 @@ class TestRandomCropOfSmallImages(OpContract):
     cases: ClassVar = [
         (ops.RandomCrop(40, 44, pad_if_needed=True, fill=9), varying(np.uint8, channels=3)),
         (ops.RandomCrop(40, 44, pad=2, pad_if_needed=True), uniform(np.float32, 30, 50, 3)),
-        (ops.RandomCrop(40, 44, pad_if_needed=True, fill=(123, 117, 104)), varying(np.uint8, channels=3)),
+        (
+            ops.RandomCrop(40, 44, pad_if_needed=True, fill=(123, 117, 104)),
+            varying(np.uint8, channels=3),
+        ),
         (ops.RandomCrop(30, 30, pad=3, fill=(1.5, 0.25, -2)), uniform(np.float32, 30, 30, 3)),
         (ops.Pad(margin=2, fill=(9, 8, 7)), uniform(np.uint8, 8, 9, 3)),
         (ops.Pad(90, 100, fill=(9, 8, 7, 6)), varying(np.uint8, channels=4)),
@@ -79,7 +90,9 @@ class TestRandomCropOfSmallImages(OpContract):
 def standard_errors(rows, mean, deviation):
     """Return by how many standard errors the means of draws differ from torchvision's."""
     rows, deviation = np.asarray(rows, float), np.maximum(deviation, 1e-9)
-    return np.abs(rows.mean(axis=0) - mean) / (deviation * np.sqrt(1 / len(rows) + 1 / GOLDEN["draws"]))
+    return np.abs(rows.mean(axis=0) - mean) / (
+        deviation * np.sqrt(1 / len(rows) + 1 / GOLDEN["draws"])
+    )
 
 
 @pytest.mark.parametrize("number", range(len(GOLDEN["boxes"])))
@@ -92,7 +105,10 @@ def test_crops_are_drawn_as_torchvision_draws_them(number):
     is_whole = (draw["shape"] == SIZE).all(axis=1, keepdims=True)
     rows = np.concatenate([draw["start"], draw["shape"], is_whole], axis=1)
     assert standard_errors(rows, *GOLDEN["crops"][number]).max() < 4.5
-    begins, sizes = rows[~is_whole[:, 0], None, 1::-1], rows[~is_whole[:, 0], None, 3:1:-1]  # x and y; width and height
+    begins, sizes = (
+        rows[~is_whole[:, 0], None, 1::-1],
+        rows[~is_whole[:, 0], None, 3:1:-1],
+    )  # x and y; width and height
     centres = (corners[:, :2] + corners[:, 2:]) / 2
     assert ((centres > begins) & (centres < begins + sizes)).all(axis=2).any(axis=1).all()
     aspects = sizes[..., 0] / sizes[..., 1]
@@ -110,7 +126,9 @@ def test_an_overlap_that_is_asked_for_is_kept():
     common = (np.minimum(left + width, 60) - np.maximum(left, 10)) * (
         np.minimum(top + height, 50) - np.maximum(top, 10)
     )
-    assert (common / (height * width + 50 * 40 - common) >= 0.5).mean() > 0.99  # those of which no round fits are whole
+    assert (
+        common / (height * width + 50 * 40 - common) >= 0.5
+    ).mean() > 0.99  # those of which no round fits are whole
 
 
 def test_paddings_are_drawn_as_torchvision_draws_them():
@@ -129,14 +147,22 @@ def test_paddings_are_drawn_as_torchvision_draws_them():
 def test_sizes_are_the_fitting_one_times_a_factor():
     op = ops.ScaleJitter(100, 200, scale=(0.5, 1.5))
 
-    draw = op.draw(np.array([[0.0], [0.5], [1.0]]), np.array([[50, 50], [50, 200], [300, 30]], np.int32))
+    draw = op.draw(
+        np.array([[0.0], [0.5], [1.0]]), np.array([[50, 50], [50, 200], [300, 30]], np.int32)
+    )
 
-    assert draw["size"].tolist() == [[50, 50], [50, 200], [150, 15]]  # factors 2 * 0.5, 1 * 1, 1/3 * 1.5
+    assert draw["size"].tolist() == [
+        [50, 50],
+        [50, 200],
+        [150, 15],
+    ]  # factors 2 * 0.5, 1 * 1, 1/3 * 1.5
 
 
 def source_of(kind="xyxy", name="boxes"):
     values = BOXES / np.tile(SIZE[0, ::-1], 2) if "normalized" in kind else BOXES
-    return gl.arrays(image=IMAGES, **{name: np.tile(values.astype("f4"), (8, 1, 1))}).mark(**{name: kind})
+    return gl.arrays(image=IMAGES, **{name: np.tile(values.astype("f4"), (8, 1, 1))}).mark(
+        **{name: kind}
+    )
 
 
 @pytest.mark.parametrize("kind", ["xyxy", "normalized xyxy"])
@@ -167,11 +193,16 @@ def test_the_image_alone_is_cut_as_beside_its_boxes():
     alone = load.replace(output=("image",))
 
     np.testing.assert_array_equal(alone.batch_at(0)[0], load.batch_at(0)["image"])
-    np.testing.assert_array_equal(load.to_source(epoch=0).read(range(8))["image"], load.batch_at(0)["image"])
+    np.testing.assert_array_equal(
+        load.to_source(epoch=0).read(range(8))["image"], load.batch_at(0)["image"]
+    )
 
 
 def test_boxes_that_are_not_there_when_they_are_needed_are_refused():
-    image, boxes = Field("image", np.dtype("u1"), (9, 9, 3)), Field("boxes", np.dtype("f4"), (None, 4), kind="xyxy")
+    image, boxes = (
+        Field("image", np.dtype("u1"), (9, 9, 3)),
+        Field("boxes", np.dtype("f4"), (None, 4), kind="xyxy"),
+    )
     with pytest.raises(SpecError, match="no field is marked as boxes") as caught:
         compile_ops(Spec((image, boxes.unmarked)), [ops.RandomIoUCrop()])
     assert "source.mark" in caught.value.remedy

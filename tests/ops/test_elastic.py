@@ -10,8 +10,8 @@ import pytest
 from gpuload import core
 from gpuload.errors import RowError, SpecError
 from gpuload.ops import Elastic
-from gpuload.ops.elastic import places
-from gpuload.ops.warp import sample
+from gpuload.ops.geometry.elastic import places
+from gpuload.ops.geometry.warp import sample
 from gpuload.testing.ops import OpContract, uniform, varying
 
 GOLDEN = dict(np.load(Path(__file__).parents[1] / "golden" / "augment" / "blur.npz"))
@@ -40,7 +40,9 @@ def test_it_equals_torchvision(interpolation):
     image, expected = GOLDEN["images/noise"], GOLDEN[f"elastic/{interpolation}"]
     columns, rows = places(np, np.moveaxis(GOLDEN["displacement"], 2, 0))
 
-    result = sample(np, image, columns, rows, {"bilinear": "linear"}.get(interpolation, interpolation), 7)
+    result = sample(
+        np, image, columns, rows, {"bilinear": "linear"}.get(interpolation, interpolation), 7
+    )
 
     difference = np.abs(result.astype(int) - expected)
     assert difference.max() <= 1
@@ -72,7 +74,9 @@ def test_points_go_where_their_pixels_go():
         moved = op.move_points(points, draw, size)
 
         columns, rows = (moved.T[:, None] - 0.5).astype(np.float32)
-        np.testing.assert_allclose(sample(np, result, columns, rows, "linear", 0)[0], points, atol=0.02)
+        np.testing.assert_allclose(
+            sample(np, result, columns, rows, "linear", 0)[0], points, atol=0.02
+        )
         assert np.abs(moved - points).max() > 0.3
 
 

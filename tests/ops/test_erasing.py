@@ -11,7 +11,11 @@ from gpuload.errors import SpecError
 from gpuload.ops import Cutout, Erasing, GridMask
 from gpuload.testing.ops import OpContract, uniform, varying
 
-NOT_IMAGES = (uniform(np.uint8, 3, 32, 32), uniform(np.uint8, 28, 28), uniform(np.complex64, 8, 8, 3))
+NOT_IMAGES = (
+    uniform(np.uint8, 3, 32, 32),
+    uniform(np.uint8, 28, 28),
+    uniform(np.complex64, 8, 8, 3),
+)
 
 
 class TestErasing(OpContract):
@@ -26,7 +30,10 @@ class TestErasing(OpContract):
     neutral = (
         (Erasing(0), varying(np.uint8, 3)),
         (Erasing(1, scale=(1, 1), ratio=(1, 1)), varying(np.uint8, 1)),
-        (Erasing(1, scale=(1, 1), ratio=(1, 1)), uniform(np.uint8, 9, 9, 1)),  # a box as large as the image
+        (
+            Erasing(1, scale=(1, 1), ratio=(1, 1)),
+            uniform(np.uint8, 9, 9, 1),
+        ),  # a box as large as the image
     )
     refused = (
         *((Erasing(), field) for field in NOT_IMAGES),
@@ -58,7 +65,9 @@ class TestGridMask(OpContract):
 def test_a_box_has_the_drawn_area_and_ratio():
     u = np.full((1, Erasing().num_uniforms), 0.5)
 
-    boxes = Erasing(1, scale=(0.1, 0.3), ratio=(0.5, 2)).draw(u, np.array([[100, 200]], np.int32))["boxes"]
+    boxes = Erasing(1, scale=(0.1, 0.3), ratio=(0.5, 2)).draw(u, np.array([[100, 200]], np.int32))[
+        "boxes"
+    ]
 
     side = math.sqrt(0.2 * 100 * 200)  # the middle of the scale, and of the ratio's logarithms: 1
     top, left, height, width = boxes[0, 0].tolist()
@@ -105,10 +114,16 @@ def test_a_cutout_may_reach_over_the_border():
 
 
 @pytest.mark.parametrize(("ratio", "num_covered"), [(0, 9), (0.5, 4), (1, 1)])
-def test_of_each_unit_of_a_grid_one_row_stays_and_one_is_covered_whatever_the_ratio(ratio, num_covered):
+def test_of_each_unit_of_a_grid_one_row_stays_and_one_is_covered_whatever_the_ratio(
+    ratio, num_covered
+):
     op = GridMask((4, 4), ratio=ratio, p=1, fill=1)
 
-    image = op.array(np, np.zeros((8, 8, 1), np.uint8), {"grid": op.draw(np.full((1, 4), 0.0), [[8, 8]])["grid"][0]})
+    image = op.array(
+        np,
+        np.zeros((8, 8, 1), np.uint8),
+        {"grid": op.draw(np.full((1, 4), 0.0), [[8, 8]])["grid"][0]},
+    )
 
     assert image.sum() == 4 * num_covered
 

@@ -1,7 +1,8 @@
-"""Every op on every executor: one loader has all of them, each on a view of its own, and makes the same on all.
+"""Every op on every executor: one loader has all of them, each on a view of its own, and makes the
+same on all.
 
-The contract of ops (`gpuload.testing.ops`) holds each to its array form, case by case. This one is made of
-`gl.ops.__all__`: no op is left out, and none disturbs another one.
+The contract of ops (`gpuload.testing.ops`) holds each to its array form, case by case. This one is
+made of `gl.ops.__all__`: no op is left out, and none disturbs another one.
 """
 
 from __future__ import annotations
@@ -24,15 +25,33 @@ from tests import simdevice
 from tests.opexamples import NAMES, beside_boxes, example
 
 COUNT, SEED = 6, 1
-PLACES = {"Decode": "file", "OneHot": "label", "RandomIoUCrop": "image", "CleanBoxes": "boxes", "PadTo": "boxes"}
+PLACES = {
+    "Decode": "file",
+    "OneHot": "label",
+    "RandomIoUCrop": "image",
+    "CleanBoxes": "boxes",
+    "PadTo": "boxes",
+}
 NO_VIEWS = ("Copy", "Dali", *PLACES)  # ops that act on no view of the image; Copy makes the views
 VIEWS = tuple(name for name in NAMES if name not in NO_VIEWS)
-SMALL = {"ScaleJitter": gl.ops.ScaleJitter(24, scale=(0.5, 1.5))}  # its example makes images of megapixels
+SMALL = {
+    "ScaleJitter": gl.ops.ScaleJitter(24, scale=(0.5, 1.5))
+}  # its example makes images of megapixels
 PHOTOS = np.concatenate([images()[: COUNT // 2], images()[-COUNT // 2 :]])  # noise and smooth ones
 
 
 LIBRARIES = ("torchvision", "Keras", "DALI", "Albumentations", "timm")
-PLAIN = ("Cast", "Copy", "Dali", "Decode", "PadTo", "PerImageStandardization", "Python", "Reshape", "Transpose")
+PLAIN = (
+    "Cast",
+    "Copy",
+    "Dali",
+    "Decode",
+    "PadTo",
+    "PerImageStandardization",
+    "Python",
+    "Reshape",
+    "Transpose",
+)
 
 
 def png(pixels: Any) -> Any:
@@ -52,7 +71,9 @@ def all_ops(*, decodes: bool = True) -> list[Any]:
 def source() -> gl.Source:
     """Return images, boxes, labels and files."""
     files = [png(photo) for photo in PHOTOS]
-    encoded = gl.records(COUNT, lambda rows: {"file": [files[n] for n in rows]}, fields={"file": ("u1", (None,))})
+    encoded = gl.records(
+        COUNT, lambda rows: {"file": [files[n] for n in rows]}, fields={"file": ("u1", (None,))}
+    )
     arrays = gl.arrays(image=PHOTOS, label=np.arange(COUNT) % 10)
     return gl.zip(beside_boxes(arrays), encoded.mark(file="encoded"))
 
@@ -60,22 +81,36 @@ def source() -> gl.Source:
 def rows(batch_size: int, *, decodes: bool = True, **settings: Any) -> dict[tuple[str, int], Any]:
     """Return each field of each record of an epoch."""
     values = {}
-    with gl.Loader(source(), batch_size, ops=all_ops(decodes=decodes), seed=SEED, shuffle=True, **settings) as loader:
+    with gl.Loader(
+        source(), batch_size, ops=all_ops(decodes=decodes), seed=SEED, shuffle=True, **settings
+    ) as loader:
         for batch in loader.epoch(1):
             for name in loader.graph.results:
                 column = to_host(batch[name])
-                values.update({(name, record): np.array(column[row]) for row, record in enumerate(batch.records)})
+                values.update(
+                    {
+                        (name, record): np.array(column[row])
+                        for row, record in enumerate(batch.records)
+                    }
+                )
     return values
 
 
-def differing(values: dict[tuple[str, int], Any], expected: dict[tuple[str, int], Any], party: str) -> list[str]:
-    """Return the fields, each named as its op, that differ from those expected by more than `gpuload parity` allows."""
+def differing(
+    values: dict[tuple[str, int], Any], expected: dict[tuple[str, int], Any], party: str
+) -> list[str]:
+    """Return the fields, each named as its op, that differ from those expected by more than
+    `gpuload parity` allows."""
     assert values.keys() == expected.keys()
     names = set()
     for (name, record), value in values.items():
         other = expected[name, record]
         has_form = (value.dtype, value.shape) == (other.dtype, other.shape)
-        distance = np.abs(value.astype(np.float64) - other.astype(np.float64)).max(initial=0) if has_form else np.inf
+        distance = (
+            np.abs(value.astype(np.float64) - other.astype(np.float64)).max(initial=0)
+            if has_form
+            else np.inf
+        )
         if distance > bound_of(f"{name}()", party).largest:
             names.add(name)
     return sorted(names)
@@ -91,7 +126,9 @@ def test_every_op_is_among_them(expected):
     assert {type(op).__name__ for op in all_ops()} | {"Dali"} == set(NAMES)
     for name in VIEWS:
         pairs = [(expected[name, record], photo) for record, photo in enumerate(PHOTOS)]
-        assert any(value.dtype != np.uint8 or not np.array_equal(value, photo) for value, photo in pairs), name
+        assert any(
+            value.dtype != np.uint8 or not np.array_equal(value, photo) for value, photo in pairs
+        ), name
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in PLAIN])
@@ -128,5 +165,6 @@ def test_on_a_simulated_gpu_they_are_the_same(expected, monkeypatch):
 
 
 def without_files(values: dict[tuple[str, int], Any]) -> dict[tuple[str, int], Any]:
-    """Return the rows of all fields but the one that `Decode` makes, for which the simulated GPU has no codec."""
+    """Return the rows of all fields but the one that `Decode` makes, for which the simulated GPU
+    has no codec."""
     return {(name, record): value for (name, record), value in values.items() if name != "file"}

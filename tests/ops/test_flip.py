@@ -22,7 +22,10 @@ class TestRandomFlip(OpContract):
         (RandomFlip(), uniform(np.float16, 4, 4, 4)),
         (RandomFlip(), uniform(np.int64, 5, 4, 7)),
     )
-    neutral = ((RandomFlip(0), uniform(np.uint8, 5, 9, 3)), (RandomFlip(0, vertical=True), varying(np.uint8, 3)))
+    neutral = (
+        (RandomFlip(0), uniform(np.uint8, 5, 9, 3)),
+        (RandomFlip(0, vertical=True), varying(np.uint8, 3)),
+    )
     refused = (
         (RandomFlip(), uniform(np.uint8, 3, 32, 32)),
         (RandomFlip(), uniform(np.uint8, 28, 28)),
@@ -69,7 +72,8 @@ def test_it_equals_pillow():
 
 
 @pytest.mark.parametrize(
-    "arguments", [{"p": 1.5}, {"p": float("nan")}, {"p": "half"}, {"horizontal": 1}, {"horizontal": False}]
+    "arguments",
+    [{"p": 1.5}, {"p": float("nan")}, {"p": "half"}, {"horizontal": 1}, {"horizontal": False}],
 )
 def test_wrong_arguments_are_refused(arguments):
     with pytest.raises(SpecError, match="RandomFlip"):

@@ -13,21 +13,26 @@ import pytest
 import gpuload as gl
 from gpuload import ops
 from gpuload.errors import RecordError, SpecError
-from gpuload.ops.advice import advice
+from gpuload.graph.advice import advice
+from gpuload.graph.graph import compile_ops
 from gpuload.ops.base import Op
 from gpuload.ops.follow import MoveAnnotations
-from gpuload.ops.graph import compile_ops
 from gpuload.spec import Field, Spec
 from tests import simdevice
 
-GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "augment" / "boxes.json").read_text(encoding="utf-8"))
+GOLDEN = json.loads(
+    (Path(__file__).parents[1] / "golden" / "augment" / "boxes.json").read_text(encoding="utf-8")
+)
 WARPED = dict(np.load(Path(__file__).parents[1] / "golden" / "augment" / "follow.npz"))
 SIZE = GOLDEN["size"]
 FORMS = ("xyxy", "xywh", "cxcywh")
 RNG = np.random.default_rng(4)
 IMAGES = RNG.integers(0, 256, (12, 60, 80, 3), np.uint8)
 MASKS = np.where(np.indices((12, 60, 80, 1)).sum(axis=0) % 31 < 15, 7, 0).astype(np.uint8)
-BOXES = [np.array([[2 + i, 4, 30 + n, 20 + i] for i in range(n % 4)], np.float32).reshape(-1, 4) for n in range(12)]
+BOXES = [
+    np.array([[2 + i, 4, 30 + n, 20 + i] for i in range(n % 4)], np.float32).reshape(-1, 4)
+    for n in range(12)
+]
 LABELS = [np.arange(len(boxes)) for boxes in BOXES]
 
 
@@ -55,16 +60,21 @@ def moved(case, kind, values):
     """Return values of one record, behind the op of a case."""
     op, draw = op_of(case)
     move = MoveAnnotations(op, "image", kind, on="boxes")
-    draw = move.complete_draw({name: np.asarray(rows) for name, rows in draw.items()}, np.array([SIZE], np.int32))
-    return move.array(np, np.asarray(values, np.float32), {name: rows[0] for name, rows in draw.items()})
+    draw = move.complete_draw(
+        {name: np.asarray(rows) for name, rows in draw.items()}, np.array([SIZE], np.int32)
+    )
+    return move.array(
+        np, np.asarray(values, np.float32), {name: rows[0] for name, rows in draw.items()}
+    )
 
 
 def warp_of(case):
-    """Return the op that does what a case of follow.npz did, its draw, and how far torchvision's boxes lie beside ours.
+    """Return the op that does what a case of follow.npz did, its draw, and how far torchvision's
+    boxes lie beside ours.
 
-    With ``expand`` torchvision begins to count at the corner of the box about the turned image, which is no whole
-    number of pixels: the image itself lies in the middle of the canvas, which ends at whole pixels. The difference is
-    less than one pixel.
+    With ``expand`` torchvision begins to count at the corner of the box about the turned image,
+    which is no whole number of pixels: the image itself lies in the middle of the canvas, which
+    ends at whole pixels. The difference is less than one pixel.
     """
     kind, *numbers = case.split("/")
     size, beside = np.array([WARPED["mask"].shape], np.int32), np.zeros(2)
@@ -77,7 +87,9 @@ def warp_of(case):
         assert (np.abs(beside) < 1).all()
     elif kind == "affine":
         angle, scale, *shear = map(float, numbers)
-        op = ops.Affine((angle, angle), scale=(scale, scale), shear=(shear[0], shear[0], shear[1], shear[1]))
+        op = ops.Affine(
+            (angle, angle), scale=(scale, scale), shear=(shear[0], shear[0], shear[1], shear[1])
+        )
     elif kind == "perspective":
         return (
             ops.Perspective(p=1, interpolation="nearest"),
@@ -86,11 +98,18 @@ def warp_of(case):
             beside,
         )
     else:
-        return ops.RandomZoomOut(), {"start": WARPED["start"][None], "shape": WARPED["shape"][None]}, size, beside
+        return (
+            ops.RandomZoomOut(),
+            {"start": WARPED["start"][None], "shape": WARPED["shape"][None]},
+            size,
+            beside,
+        )
     return op, op.draw(np.zeros((1, op.num_uniforms)), size), size, beside
 
 
-@pytest.mark.parametrize("case", [name.removesuffix("/canvas") for name in WARPED if name.endswith("/canvas")])
+@pytest.mark.parametrize(
+    "case", [name.removesuffix("/canvas") for name in WARPED if name.endswith("/canvas")]
+)
 def test_masks_boxes_and_points_go_where_torchvision_turns_and_warps_them(case):
     op, draws, size, beside = warp_of(case)
     draw = {name: values[0] for name, values in draws.items()}
@@ -101,7 +120,9 @@ def test_masks_boxes_and_points_go_where_torchvision_turns_and_warps_them(case):
 
     np.testing.assert_array_equal(op.size_after(size, draws)[0], WARPED[f"{case}/canvas"])
     np.testing.assert_array_equal(mask, WARPED[f"{case}/mask"])
-    np.testing.assert_allclose(boxes, WARPED[f"{case}/boxes"], rtol=0, atol=2e-3)  # which are float32 in torch
+    np.testing.assert_allclose(
+        boxes, WARPED[f"{case}/boxes"], rtol=0, atol=2e-3
+    )  # which are float32 in torch
     inside = (points > 0).all(axis=1) & (points < WARPED[f"{case}/canvas"][::-1]).all(axis=1)
     np.testing.assert_allclose(points[inside], WARPED[f"{case}/points"][inside], rtol=0, atol=2e-3)
 
@@ -111,7 +132,9 @@ def test_masks_boxes_and_points_go_where_torchvision_turns_and_warps_them(case):
 def test_boxes_go_where_torchvision_moves_them(case, form):
     result = moved(case, form, GOLDEN["boxes"][form])
 
-    np.testing.assert_allclose(result, case["boxes"][form], rtol=2e-6, atol=1e-5)  # of float32, by way of centres
+    np.testing.assert_allclose(
+        result, case["boxes"][form], rtol=2e-6, atol=1e-5
+    )  # of float32, by way of centres
 
 
 @pytest.mark.parametrize("case", GOLDEN["cases"], ids=lambda case: case["name"])
@@ -126,7 +149,10 @@ def test_points_go_where_torchvision_moves_keypoints(case):
 
 @pytest.mark.parametrize("case", GOLDEN["cases"], ids=lambda case: case["name"])
 def test_normalized_boxes_are_those_in_pixels_in_parts_of_the_image(case):
-    before, after = np.tile(SIZE[::-1], 2), np.tile(case["size"][1::-1] if "size" in case else SIZE[::-1], 2)
+    before, after = (
+        np.tile(SIZE[::-1], 2),
+        np.tile(case["size"][1::-1] if "size" in case else SIZE[::-1], 2),
+    )
     if case["name"].startswith("crop"):
         after = np.array([case["width"], case["height"]] * 2)
     if case["name"] == "pad":
@@ -141,7 +167,9 @@ def read_boxes(numbers):
     return {"boxes": [BOXES[n] for n in numbers], "labels": [LABELS[n] for n in numbers]}
 
 
-RECORDS = gl.records(12, read_boxes, fields={"boxes": ("float32", (None, 4)), "labels": ("int64", (None,))})
+RECORDS = gl.records(
+    12, read_boxes, fields={"boxes": ("float32", (None, 4)), "labels": ("int64", (None,))}
+)
 PLAIN = gl.zip(gl.arrays(image=IMAGES, mask=MASKS), RECORDS)
 
 
@@ -151,7 +179,11 @@ def source_of(**marks):
 
 def batch_of(chain, source=None, step=0, batch_size=12, **words):
     with gl.Loader(
-        source or source_of(), batch_size, ops=chain, seed=5, **{"device": "cpu", "executor": "array", **words}
+        source or source_of(),
+        batch_size,
+        ops=chain,
+        seed=5,
+        **{"device": "cpu", "executor": "array", **words},
     ) as load:
         return load.batch_at(step, epoch=1)
 
@@ -165,7 +197,8 @@ CHAINS = [
 
 @pytest.mark.parametrize("chain", CHAINS, ids=str)
 def test_pixels_inside_of_boxes_stay_inside(chain):
-    """Each box of each record is painted into a mask; behind the ops the bounding box of the paint is the box."""
+    """Each box of each record is painted into a mask; behind the ops the bounding box of the paint
+    is the box."""
     painted = np.zeros((12, 60, 80, 1), np.uint8)
     for n, boxes in enumerate(BOXES):
         for left, top, right, bottom in boxes[:1].astype(int):
@@ -186,7 +219,9 @@ def test_pixels_inside_of_boxes_stay_inside(chain):
 
 
 def test_masks_are_taken_by_nearest_and_filled_with_0_unless_a_dict_says_otherwise():
-    batch = batch_of([ops.Resize(31, 41), ops.RandomCrop(64, 84, pad=30, fill={"mask": 255, "image": 9})])
+    batch = batch_of(
+        [ops.Resize(31, 41), ops.RandomCrop(64, 84, pad=30, fill={"mask": 255, "image": 9})]
+    )
     plain = batch_of([ops.Pad(70, 90, fill=9)])
 
     assert set(np.unique(batch["mask"])) == {0, 7, 255}
@@ -240,12 +275,17 @@ def test_boxes_alone_are_those_beside_the_image_and_cached_ones_too():
 def test_boxes_of_fixed_length_integers_and_points_of_boxes_are_moved():
     boxes = np.tile(np.array([[10, 20, 31, 41], [0, 0, 0, 0]], np.int16), (12, 1, 1))
     points = np.tile(np.array([[[10, 20, 2], [30, 40, 1]]], np.float32), (12, 2, 1, 1))
-    source = gl.arrays(image=IMAGES, boxes=boxes, points=points).mark(boxes="xyxy", points="xy with boxes")
+    source = gl.arrays(image=IMAGES, boxes=boxes, points=points).mark(
+        boxes="xyxy", points="xy with boxes"
+    )
 
     batch = batch_of([ops.RandomFlip(p=1), ops.Resize(30, 40)], source)
 
     assert batch["boxes"].dtype == np.int32
-    assert batch["boxes"][3].tolist() == [[24, 10, 35, 20], [40, 0, 40, 0]]  # 80 - 31 = 49 / 2 = 24.5, to even
+    assert batch["boxes"][3].tolist() == [
+        [24, 10, 35, 20],
+        [40, 0, 40, 0],
+    ]  # 80 - 31 = 49 / 2 = 24.5, to even
     assert batch["points"][3, 1].tolist() == [[34.5, 10, 2], [24.5, 20, 1]]  # 80 - 1 - 10 = 69 / 2
 
 
@@ -256,7 +296,10 @@ def test_states_of_before_are_taken_where_a_mark_changes_nothing():
         return gl.Loader(source, 4, ops=chain, device="cpu").state_dict()
 
     assert state(source_of(), quiet) == state(plain, quiet)
-    assert state(source_of(labels="with boxes", boxes="xyxy"), moving)["ops"] == ["RandomFlip()", "mark(boxes='xyxy')"]
+    assert state(source_of(labels="with boxes", boxes="xyxy"), moving)["ops"] == [
+        "RandomFlip()",
+        "mark(boxes='xyxy')",
+    ]
     with pytest.raises(gl.GpuloadError, match="mark"):
         gl.Loader(source_of(), 4, ops=moving, device="cpu").load_state_dict(state(plain, moving))
 
@@ -268,7 +311,10 @@ def test_what_nobody_can_move_is_refused_when_the_loader_is_made():
         def field_after(self, field):
             return field
 
-    image, boxes = Field("photo", np.dtype("u1"), (9, 9, 3)), Field("boxes", np.dtype("f4"), (None, 4), kind="xyxy")
+    image, boxes = (
+        Field("photo", np.dtype("u1"), (9, 9, 3)),
+        Field("boxes", np.dtype("f4"), (None, 4), kind="xyxy"),
+    )
     other = Field("other", np.dtype("u1"), (9, 9, 3))
     with pytest.raises(SpecError, match="move_points"):
         compile_ops(Spec((image, boxes)), [Shuffled()])
@@ -279,7 +325,9 @@ def test_what_nobody_can_move_is_refused_when_the_loader_is_made():
         compile_ops(Spec((image, boxes)), [ops.RandomFlip(on=("photo", "boxes"))])
     fixed = Field("boxes", np.dtype("f4"), (3, 4), kind="xyxy")
     with pytest.raises(SpecError, match=r"RandomFlip.*boxes"):
-        compile_ops(Spec((image, fixed)), [ops.Reshape((-1,), on="boxes"), ops.RandomFlip(on="photo")])
+        compile_ops(
+            Spec((image, fixed)), [ops.Reshape((-1,), on="boxes"), ops.RandomFlip(on="photo")]
+        )
 
 
 @pytest.mark.parametrize(
@@ -295,13 +343,22 @@ def test_a_box_that_is_none_is_an_error_that_names_record_and_box(box, cause):
     boxes[7][2] = box
     source = gl.zip(
         gl.arrays(image=IMAGES),
-        gl.records(12, lambda ns: {"boxes": [boxes[n] for n in ns]}, fields={"boxes": ("float32", (None, 4))}),
+        gl.records(
+            12,
+            lambda ns: {"boxes": [boxes[n] for n in ns]},
+            fields={"boxes": ("float32", (None, 4))},
+        ),
     ).mark(boxes="xyxy")
 
     with pytest.raises(RecordError, match=r"record 7.*'boxes': box 2") as caught:
         batch_of([ops.RandomFlip()], source)
     assert cause in caught.value.cause
-    assert batch_of([ops.RandomFlip()], source, on_error="skip", max_bad=0.5).valid.tolist().count(False) == 1
+    assert (
+        batch_of([ops.RandomFlip()], source, on_error="skip", max_bad=0.5)
+        .valid.tolist()
+        .count(False)
+        == 1
+    )
 
 
 def test_a_mask_of_another_size_than_its_image_is_refused_early_or_names_the_record():
@@ -311,7 +368,11 @@ def test_a_mask_of_another_size_than_its_image_is_refused_early_or_names_the_rec
 
     varying = [IMAGES[n, : 50 if n == 5 else 60] for n in range(12)]
     source = gl.zip(
-        gl.records(12, lambda ns: {"image": [varying[n] for n in ns]}, fields={"image": ("uint8", (None, None, 3))}),
+        gl.records(
+            12,
+            lambda ns: {"image": [varying[n] for n in ns]},
+            fields={"image": ("uint8", (None, None, 3))},
+        ),
         gl.arrays(mask=MASKS),
     ).mark(mask="mask")
     with pytest.raises(RecordError, match="record 5") as caught:
@@ -323,7 +384,13 @@ def test_marks_survive_what_is_made_of_a_source_and_a_pickle():
     source = source_of(boxes="normalized xywh", labels="with boxes", mask="mask")
 
     renamed = source.rename(boxes="bbox", labels="classes")
-    derived = [source[2:], source.select([3, 1]), gl.concat(source, source), gl.mix({source: 1.0}), renamed]
+    derived = [
+        source[2:],
+        source.select([3, 1]),
+        gl.concat(source, source),
+        gl.mix({source: 1.0}),
+        renamed,
+    ]
 
     for other in derived[:-1]:
         assert [field.mark for field in other.spec] == ["", "mask", "normalized xywh", "with boxes"]
@@ -338,11 +405,16 @@ def test_marks_survive_what_is_made_of_a_source_and_a_pickle():
 
 @pytest.mark.parametrize("form", ["xyxy", "cxcywh"])
 def test_boxes_in_parts_that_are_marked_as_pixels_name_the_mark(form):
-    parts = np.array([[[0.2, 0.3, 0.4, 0.5], [0, 0, 0, 0]], [[30, 20, 30.5, 20.5], [0.4, 0.4, 0.5, 0.5]]], np.float32)
+    parts = np.array(
+        [[[0.2, 0.3, 0.4, 0.5], [0, 0, 0, 0]], [[30, 20, 30.5, 20.5], [0.4, 0.4, 0.5, 0.5]]],
+        np.float32,
+    )
     source = gl.arrays(image=np.zeros((2, 40, 48, 3), np.uint8), boxes=parts).mark(boxes=form)
     loader = gl.Loader(source, 1, ops=[ops.RandomFlip(p=1)], device="cpu")
 
-    with pytest.raises(RecordError, match=rf"record 0(.|\n)*write source.mark\(boxes='normalized {form}'\)"):
+    with pytest.raises(
+        RecordError, match=rf"record 0(.|\n)*write source.mark\(boxes='normalized {form}'\)"
+    ):
         loader.batch_at(0)
     loader.batch_at(1)  # the second box lies in the first pixel, and the other one does not
 
@@ -355,7 +427,9 @@ def test_a_box_of_the_whole_image_in_parts_is_no_box_in_pixels_beside_others_in_
 
 
 def test_a_box_of_the_first_pixel_is_no_part():
-    source = gl.arrays(image=IMAGES, boxes=np.tile(np.float32([0, 0, 1, 1]), (len(IMAGES), 1, 1))).mark(boxes="xyxy")
+    source = gl.arrays(
+        image=IMAGES, boxes=np.tile(np.float32([0, 0, 1, 1]), (len(IMAGES), 1, 1))
+    ).mark(boxes="xyxy")
 
     batch = gl.Loader(source, 1, ops=[ops.RandomFlip(p=1)], device="cpu").batch_at(0)
 
@@ -372,7 +446,8 @@ def test_a_box_of_the_first_pixel_is_no_part():
     ],
 )
 @pytest.mark.parametrize(
-    ("form", "box"), [("xyxy", (1, 2, 41, 32)), ("xywh", (1, 2, 40, 30)), ("cxcywh", (21, 17, 40, 30))]
+    ("form", "box"),
+    [("xyxy", (1, 2, 41, 32)), ("xywh", (1, 2, 40, 30)), ("cxcywh", (21, 17, 40, 30))],
 )
 def test_boxes_of_narrow_numbers_do_not_wrap_where_an_image_grows(form, box, dtype, wide):
     images = np.zeros((2, 48, 60, 3), np.uint8)
@@ -397,7 +472,10 @@ def test_points_of_narrow_numbers_go_beyond_the_image_and_before_it(ragged):
     batch = gl.Loader(source.mark(points="xy"), 2, ops=chain, device="cpu").batch_at(0)
 
     assert batch["points"].dtype == np.int32
-    assert batch["points"][0].tolist() == [[350, -110, 2], [-140, 260, 1]]  # 500 - 150, 30 - 140; 10 - 150, 400 - 140
+    assert batch["points"][0].tolist() == [
+        [350, -110, 2],
+        [-140, 260, 1],
+    ]  # 500 - 150, 30 - 140; 10 - 150, 400 - 140
 
 
 def test_boxes_of_narrow_numbers_are_joined_wide_by_mosaic():
@@ -411,12 +489,16 @@ def test_boxes_of_narrow_numbers_are_joined_wide_by_mosaic():
     batch = gl.Loader(source, 4, ops=[ops.Mosaic(600, center=0.5)], device="cpu").batch_at(0)
 
     # The images meet at (300, 300): left ones begin at 50, upper ones at 100.
-    corners = [[left + 10, top + 20, left + 40, top + 44] for top in (100, 300) for left in (50, 300)]
+    corners = [
+        [left + 10, top + 20, left + 40, top + 44] for top in (100, 300) for left in (50, 300)
+    ]
     assert batch["boxes"].dtype == np.int32
     assert batch["boxes"][0].tolist() == corners
 
 
-@pytest.mark.parametrize("chain", [[ops.RandomFlip(p=1)], [ops.CleanBoxes()], [ops.Mosaic(96)]], ids=str)
+@pytest.mark.parametrize(
+    "chain", [[ops.RandomFlip(p=1)], [ops.CleanBoxes()], [ops.Mosaic(96)]], ids=str
+)
 @pytest.mark.parametrize(
     ("form", "box"),
     [
@@ -428,7 +510,9 @@ def test_boxes_in_pixels_that_are_marked_as_parts_name_the_mark(form, box, chain
     values = [np.array([[0.1, 0.1, 0.3, 0.2]], np.float32)] * 3 + [np.array([box], np.float32)]
     fields = {"boxes": ("float32", (None, 4))}
     objects = gl.records(4, lambda ns: {"boxes": [values[n] for n in ns]}, fields=fields)
-    source = gl.zip(gl.arrays(image=np.zeros((4, 40, 48, 3), np.uint8)), objects).mark(boxes=f"normalized {form}")
+    source = gl.zip(gl.arrays(image=np.zeros((4, 40, 48, 3), np.uint8)), objects).mark(
+        boxes=f"normalized {form}"
+    )
     loader = gl.Loader(source, 4, ops=chain, device="cpu")
 
     with pytest.raises(RecordError, match=rf"record 3(.|\n)*write source.mark\(boxes='{form}'\)"):
@@ -437,7 +521,9 @@ def test_boxes_in_pixels_that_are_marked_as_parts_name_the_mark(form, box, chain
 
 def test_boxes_in_parts_may_reach_beyond_their_image():
     boxes = np.array([[[-0.4, -0.1, 1.6, 1.2]], [[0, 0, 1, 1]]], np.float32)
-    source = gl.arrays(image=np.zeros((2, 40, 48, 3), np.uint8), boxes=boxes).mark(boxes="normalized xyxy")
+    source = gl.arrays(image=np.zeros((2, 40, 48, 3), np.uint8), boxes=boxes).mark(
+        boxes="normalized xyxy"
+    )
     batch = gl.Loader(source, 2, ops=[ops.RandomFlip(p=1)], device="cpu").batch_at(0)
     assert batch["boxes"].tolist() == [[[0, 0, 1, 1]], [[0, 0, 1, 1]]]
 
@@ -451,13 +537,16 @@ def test_boxes_in_parts_may_reach_beyond_their_image():
 )
 def test_points_in_other_units_than_marked_name_the_mark(mark, points, likely):
     values = np.array(
-        [[[0.5, 1], [0.7, 0.2], [0, 0]] if "norm" in mark else [[5, 6], [0.5, 0.5], [9, 9]]] * 2, np.float32
+        [[[0.5, 1], [0.7, 0.2], [0, 0]] if "norm" in mark else [[5, 6], [0.5, 0.5], [9, 9]]] * 2,
+        np.float32,
     )
     values[1, : len(points)] = points
     source = gl.arrays(image=np.zeros((2, 40, 48, 3), np.uint8), points=values).mark(points=mark)
     with gl.Loader(source, 1, ops=[ops.RandomFlip(p=1)], device="cpu") as loader:
         loader.batch_at(0)
-        with pytest.raises(RecordError, match=rf"record 1(.|\n)*write source.mark\(points='{likely}'\)"):
+        with pytest.raises(
+            RecordError, match=rf"record 1(.|\n)*write source.mark\(points='{likely}'\)"
+        ):
             loader.batch_at(1)
 
 
@@ -494,10 +583,13 @@ def test_a_mark_that_does_not_fit_is_refused(marks, what):
 
 
 @pytest.mark.parametrize(
-    ("mark", "shape", "declared"), [("xywh", (None, None), (None, 4)), ("xy", (None, None, None), (None, None, 2))]
+    ("mark", "shape", "declared"),
+    [("xywh", (None, None), (None, 4)), ("xy", (None, None, None), (None, None, 2))],
 )
 def test_boxes_and_points_of_which_no_number_is_known_are_to_be_declared(mark, shape, declared):
-    source = gl.records(2, lambda numbers: {"x": [np.zeros((1,) * (len(shape) - 1) + (4,)) for _ in numbers]})
+    source = gl.records(
+        2, lambda numbers: {"x": [np.zeros((1,) * (len(shape) - 1) + (4,)) for _ in numbers]}
+    )
 
     with pytest.raises(SpecError, match="the length of that axis is not known") as caught:
         source.mark(x=mark)
@@ -512,12 +604,19 @@ def test_whole_numbers_cannot_be_parts_of_an_image():
 
 @pytest.mark.parametrize(
     ("name", "shape", "is_told"),
-    [("boxes", (None, 4), True), ("bboxes", (3, 4), True), ("label", (4,), False), ("boxes", (None, 6), False)],
+    [
+        ("boxes", (None, 4), True),
+        ("bboxes", (3, 4), True),
+        ("label", (4,), False),
+        ("boxes", (None, 6), False),
+    ],
 )
 def test_boxes_that_nobody_marked_and_that_stay_are_told_of_once(name, shape, is_told):
     image, boxes = Field("image", np.dtype("u1"), (9, 9, 3)), Field(name, np.dtype("f4"), shape)
 
-    line = warning(compile_ops(Spec((image, boxes)), [ops.RandomFlip(), ops.Resize(4, 4)]), ("image", name))
+    line = warning(
+        compile_ops(Spec((image, boxes)), [ops.RandomFlip(), ops.Resize(4, 4)]), ("image", name)
+    )
 
     assert (line is not None) == is_told
     if is_told:
@@ -526,7 +625,10 @@ def test_boxes_that_nobody_marked_and_that_stay_are_told_of_once(name, shape, is
     marked = boxes.with_(kind="xyxy") if shape[-1] == 4 and len(shape) == 2 else boxes
     assert warning(compile_ops(Spec((image, marked)), [ops.RandomFlip()]), ("image", name)) is None
     by_hand = gl.ops.Python(lambda image, boxes: (image, boxes), on=("image", name), out={})
-    assert warning(compile_ops(Spec((image, boxes)), [by_hand, ops.RandomFlip()]), ("image", name)) is None
+    assert (
+        warning(compile_ops(Spec((image, boxes)), [by_hand, ops.RandomFlip()]), ("image", name))
+        is None
+    )
 
 
 def test_boxes_beside_images_on_a_gpu_are_those_of_the_cpu(monkeypatch):
@@ -550,12 +652,22 @@ def test_rows_of_boxes_that_are_dropped_are_told_of_where_they_are_not_marked(op
     image = Field("image", np.dtype(np.uint8), (60, 80, 3))
     boxes = Field("boxes", np.dtype(np.float32), (None, 4), kind="xyxy")
     labels = Field("labels", np.dtype(np.int64), (None,))
-    graph, names = compile_ops(Spec((image, boxes, labels)), [ops.RandomFlip(), op]), ("image", "boxes", "labels")
+    graph, names = (
+        compile_ops(Spec((image, boxes, labels)), [ops.RandomFlip(), op]),
+        ("image", "boxes", "labels"),
+    )
 
     assert "source.mark(labels='with boxes')" in (warning(graph, names) or "")
     assert warning(graph, ("image", "boxes")) is None
     marked = Spec((image, boxes, labels.with_(rows_of="boxes")))
     assert warning(compile_ops(marked, [ops.RandomFlip(), op]), names) is None
     assert warning(compile_ops(Spec((image, boxes, labels)), [ops.RandomFlip()]), names) is None
-    meant = ops.CleanBoxes(on="boxes") if isinstance(op, ops.CleanBoxes) else ops.Mosaic(32, on="image")
-    assert warning(compile_ops(Spec((image, boxes, labels)), [ops.RandomFlip(on="image"), meant]), names) is None
+    meant = (
+        ops.CleanBoxes(on="boxes") if isinstance(op, ops.CleanBoxes) else ops.Mosaic(32, on="image")
+    )
+    assert (
+        warning(
+            compile_ops(Spec((image, boxes, labels)), [ops.RandomFlip(on="image"), meant]), names
+        )
+        is None
+    )

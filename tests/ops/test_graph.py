@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 import gpuload as gl
 from gpuload import ops
 from gpuload.errors import SpecError
+from gpuload.graph.graph import compile_ops, image_sizes
 from gpuload.ops.base import Op
-from gpuload.ops.graph import compile_ops, image_sizes
 from gpuload.ragged import Ragged
 from gpuload.spec import Field, Spec
 from gpuload.testing.ops import uniform
@@ -24,7 +24,9 @@ SIZES = np.array([[40, 60], [37, 33], [100, 50]], np.int32)
 
 
 def drawn(graph, records=(0, 1, 2)):
-    return graph.draw(seed=1, epoch=2, records=np.array(records), sizes=dict.fromkeys(graph.touched, SIZES))
+    return graph.draw(
+        seed=1, epoch=2, records=np.array(records), sizes=dict.fromkeys(graph.touched, SIZES)
+    )
 
 
 @pytest.mark.parametrize(
@@ -40,7 +42,15 @@ def drawn(graph, records=(0, 1, 2)):
         ([ops.Decode(on=BOTH), ops.RandomCrop(8, on=BOTH)], (1, None)),
         ([ops.Decode(), ops.Decode("GRAY", on="mask"), ops.RandomCrop(8, on=BOTH)], (2, 2, None)),
         ([ops.Decode(on=BOTH), ops.RandomCrop(8)], (None, None)),  # the mask is needed whole
-        ([ops.Decode(), ops.Decode(on="mask"), ops.RandomFlip(on="mask"), ops.RandomCrop(8, on=BOTH)], (None,) * 4),
+        (
+            [
+                ops.Decode(),
+                ops.Decode(on="mask"),
+                ops.RandomFlip(on="mask"),
+                ops.RandomCrop(8, on=BOTH),
+            ],
+            (None,) * 4,
+        ),
     ],
 )
 def test_a_crop_gives_its_region_to_the_decode_before_it(chain, crops):
@@ -64,7 +74,10 @@ def in_cupy(image):
         ([ops.Decode()], (0,)),
         ([ops.Decode(), ops.ColorJitter(0.5)], (0,)),
         ([ops.Decode(), CROP, ops.RandomFlip(), ops.Normalize(9, 3)], (0, 1, 2)),
-        ([ops.Decode(), CROP, ops.Normalize(9, 3), ops.RandomFlip()], (0, 1)),  # of floats, four times the bytes
+        (
+            [ops.Decode(), CROP, ops.Normalize(9, 3), ops.RandomFlip()],
+            (0, 1),
+        ),  # of floats, four times the bytes
         ([ops.Decode(), CROP, ops.ColorJitter(0.5), ops.RandomFlip()], (0, 1)),
         ([ops.Decode(), CROP, ops.CenterCrop(4, 4), ops.RandomFlip()], (0, 1, 2, 3)),
         ([ops.Decode(), CROP, ops.Pad(margin=2)], (0, 1)),  # more bytes
@@ -72,9 +85,16 @@ def in_cupy(image):
         ([ops.Decode(), ops.OneHot(3), ops.Resize(8, 8)], (0, 2)),
         ([ops.Decode(size=(8, 8)), ops.RandomFlip(), ops.Normalize(9, 3)], (0, 1)),
         ([ops.Decode(on=BOTH), ops.RandomResizedCrop(8, 8, on=BOTH), ops.Normalize(9, 3)], (0, 1)),
-        ([ops.Decode(on=BOTH), CROP, ops.RandomFlip(on="mask")], (0, 1)),  # no size for the mask: decoding alone
-        ([ops.Decode(), ops.Copy("image", to="view"), CROP, ops.Resize(4, 4, on="view")], (0, 1, 2, 3)),
-        # A border by itself makes more bytes; with a crop behind it, or a flip between them, it does not.
+        (
+            [ops.Decode(on=BOTH), CROP, ops.RandomFlip(on="mask")],
+            (0, 1),
+        ),  # no size for the mask: decoding alone
+        (
+            [ops.Decode(), ops.Copy("image", to="view"), CROP, ops.Resize(4, 4, on="view")],
+            (0, 1, 2, 3),
+        ),
+        # A border by itself makes more bytes; with a crop behind it, or a flip between them, it
+        # does not.
         ([ops.Decode(), CROP, PAD, ops.RandomCrop(8), ops.Normalize(9, 3)], (0, 1, 2, 3)),
         ([ops.Decode(), CROP, PAD, ops.RandomFlip(), ops.CenterCrop(8, 8), PAD], (0, 1, 2, 3, 4)),
         ([ops.Decode(), CROP, PAD, ops.RandomCrop(9)], (0, 1)),
@@ -84,15 +104,25 @@ def in_cupy(image):
         ([ops.Decode(), CROP, ops.RandomCrop(8, pad=2, fill=(9, 8, 7))], (0, 1, 2)),
         ([*SIZED, ops.RandomFlip(on=BOTH), ops.Normalize(9, 3)], (0, 1, 2)),
         ([*SIZED, ops.RandomCrop(4, on=BOTH), ops.RandomFlip()], (0, 1, 2, 3)),
-        ([*SIZED, ops.ColorJitter(0.5), ops.RandomFlip(on=BOTH), ops.RandomFlip(on="mask")], (0, 1)),
+        (
+            [*SIZED, ops.ColorJitter(0.5), ops.RandomFlip(on=BOTH), ops.RandomFlip(on="mask")],
+            (0, 1),
+        ),
         ([*SIZED, ops.Pad(margin=2, on=BOTH), ops.RandomCrop(8, on=BOTH)], (0, 1, 2, 3)),
-        ([*SIZED, ops.Pad(margin=2, on=BOTH), ops.RandomCrop(8)], (0, 1)),  # the mask would be larger
-        ([*SIZED, ops.Pad(margin=2), ops.RandomCrop(8), ops.RandomFlip(on="mask")], (0, 1, 2, 3, 4)),
+        (
+            [*SIZED, ops.Pad(margin=2, on=BOTH), ops.RandomCrop(8)],
+            (0, 1),
+        ),  # the mask would be larger
+        (
+            [*SIZED, ops.Pad(margin=2), ops.RandomCrop(8), ops.RandomFlip(on="mask")],
+            (0, 1, 2, 3, 4),
+        ),
         ([ops.Decode(), BLUR, CROP], (0,)),
         ([ops.Decode(), CROP, BLUR, ops.RandomFlip()], (0, 1)),
         ([ops.Decode(), ops.Python(in_cupy, out={}, on_device=True), CROP], (0,)),
         ([ops.Decode(), ops.Python(in_cupy, out={}), CROP], (0, 1, 2)),
-        # An operator of DALI on one image: the other one comes to its size, unless one op gives both theirs.
+        # An operator of DALI on one image: the other one comes to its size, unless one op gives
+        # both theirs.
         ([ops.Decode(on=BOTH), BLUR, CROP, ops.Resize(8, 8, on="mask")], (0, 3)),
         ([ops.Decode(on=BOTH), BLUR, ops.RandomResizedCrop(8, 8, on=BOTH)], (0,)),
         ([ops.OneHot(3)], ()),
@@ -111,7 +141,8 @@ def test_a_box_becomes_the_region_and_is_all_of_it():
     box = drawn(plain)[2]
     assert rest["start"].tolist() == [[0, 0]] * 3
     assert all(
-        (draw[name] == box[name]).all() for draw, name in ((region, "start"), (region, "shape"), (rest, "shape"))
+        (draw[name] == box[name]).all()
+        for draw, name in ((region, "start"), (region, "shape"), (rest, "shape"))
     )
 
 
@@ -162,7 +193,9 @@ def test_regions_change_no_draw_of_a_later_op():
 
 
 def test_the_draws_of_no_records_have_the_names_and_kinds_of_all():
-    graph = compile_ops(Spec((FILES, LABEL)), [ops.Decode(), ops.RandomCrop(8, pad=1), ops.Resize(shorter=6)])
+    graph = compile_ops(
+        Spec((FILES, LABEL)), [ops.Decode(), ops.RandomCrop(8, pad=1), ops.Resize(shorter=6)]
+    )
 
     for empty, draw in zip(graph.empty_draws, drawn(graph), strict=True):
         kinds = {name: (values.dtype, values.shape[1:]) for name, values in draw.items()}
@@ -183,7 +216,13 @@ def test_only_what_the_wanted_fields_need_is_kept_with_its_draws():
 
 def test_of_the_copies_of_a_field_only_those_that_are_wanted_are_gone_on_with():
     copies = ops.Copy("image", to=("first", "second"))
-    chain = [ops.RandomCrop(8), copies, ops.RandomFlip(on="second"), ops.RandomCrop(4, on="first"), ops.RandomFlip()]
+    chain = [
+        ops.RandomCrop(8),
+        copies,
+        ops.RandomFlip(on="second"),
+        ops.RandomCrop(4, on="first"),
+        ops.RandomFlip(),
+    ]
     graph = compile_ops(Spec((uniform(np.uint8, 40, 60, 3), LABEL)), chain)
 
     assert graph.only(["first"]).ops == (chain[0], copies, chain[3], chain[4])
@@ -203,7 +242,9 @@ def test_an_op_that_is_none_is_refused():
         compile_ops(Spec((LABEL,)), [ops.OneHot(3), Op])
 
 
-@pytest.mark.parametrize("chain", [ops.OneHot(3), None, "OneHot", (op for op in [ops.OneHot(3)]), {"a": ops.OneHot(3)}])
+@pytest.mark.parametrize(
+    "chain", [ops.OneHot(3), None, "OneHot", (op for op in [ops.OneHot(3)]), {"a": ops.OneHot(3)}]
+)
 def test_ops_that_are_no_list_are_refused_when_the_loader_is_made(chain):
     with pytest.raises(SpecError, match=r"ops is .*\n.*a list of ops") as caught:
         gl.Loader(gl.arrays(label=np.arange(3)), batch_size=1, ops=chain, device="cpu")

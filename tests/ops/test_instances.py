@@ -12,7 +12,7 @@ import pytest
 import gpuload as gl
 from gpuload import ops
 from gpuload.errors import RecordError, SpecError
-from gpuload.ops.graph import compile_ops
+from gpuload.graph.graph import compile_ops
 from gpuload.spec import Field, Spec
 from tests import simdevice
 
@@ -20,7 +20,8 @@ RNG = np.random.default_rng(8)
 COUNT = 9
 IMAGES = RNG.integers(0, 256, (COUNT, 40, 48, 3), np.uint8)
 BOXES = [
-    np.array([[4 + 6 * i, 3 + i, 14 + 6 * i, 20 + 5 * i] for i in range(n % 4)]).reshape(-1, 4) for n in range(COUNT)
+    np.array([[4 + 6 * i, 3 + i, 14 + 6 * i, 20 + 5 * i] for i in range(n % 4)]).reshape(-1, 4)
+    for n in range(COUNT)
 ]
 
 
@@ -36,7 +37,11 @@ def mask_of(box):
 
 MASKS = [np.array([mask_of(box) for box in boxes], bool).reshape(-1, 40, 48) for boxes in BOXES]
 VARYING = ("bool", (None, None, None))
-FIELDS = {"boxes": ("float32", (None, 4)), "labels": ("int64", (None,)), "masks": ("bool", (None, 40, 48))}
+FIELDS = {
+    "boxes": ("float32", (None, 4)),
+    "labels": ("int64", (None,)),
+    "masks": ("bool", (None, 40, 48)),
+}
 MARKS = {"boxes": "xyxy", "labels": "with boxes", "masks": "masks with boxes"}
 
 
@@ -49,12 +54,16 @@ def read(numbers):
 
 
 def source_of(fields=FIELDS, read=read, **marks):
-    return gl.zip(gl.arrays(image=IMAGES), gl.records(COUNT, read, fields=fields)).mark(**(marks or MARKS))
+    return gl.zip(gl.arrays(image=IMAGES), gl.records(COUNT, read, fields=fields)).mark(
+        **(marks or MARKS)
+    )
 
 
 def batch_of(chain, source=None, **words):
     words = {"seed": 3, "device": "cpu", "num_threads": 2, **words}
-    with gl.Loader(source or source_of(), words.pop("batch_size", COUNT), ops=chain, **words) as load:
+    with gl.Loader(
+        source or source_of(), words.pop("batch_size", COUNT), ops=chain, **words
+    ) as load:
         return load.batch_at(0, epoch=1)
 
 
@@ -65,20 +74,28 @@ CHAINS = [
     [ops.Rotate(30, expand=True), ops.Resize(shorter=31, interpolation="lanczos")],
     [ops.Affine(20, shear=10, interpolation="linear", fill=(1, 2, 3)), ops.Perspective(0.5)],
     [ops.Elastic(60, sigma=2), ops.RandomZoomOut(fill=3), ops.ScaleJitter(60)],
-    [ops.OneOf([ops.RandomFlip(1), ops.Translate(0.2, 0.2)]), ops.Sometimes(0.5, [ops.Invert(), ops.Rotate(10)])],
+    [
+        ops.OneOf([ops.RandomFlip(1), ops.Translate(0.2, 0.2)]),
+        ops.Sometimes(0.5, [ops.Invert(), ops.Rotate(10)]),
+    ],
 ]
 
 
-@pytest.mark.parametrize("chain", CHAINS, ids=lambda chain: "-".join(type(op).__name__ for op in chain))
+@pytest.mark.parametrize(
+    "chain", CHAINS, ids=lambda chain: "-".join(type(op).__name__ for op in chain)
+)
 @pytest.mark.parametrize("is_varying", [False, True])
 def test_each_goes_where_a_mask_of_the_image_goes(chain, is_varying):
-    """Mask number k of each record is compared with the same as the one mask of the image, which the op acts on."""
+    """Mask number k of each record is compared with the same as the one mask of the image, which
+    the op acts on."""
     fields = {**FIELDS, "masks": VARYING} if is_varying else FIELDS
 
     result = batch_of(chain, source_of(fields, masks="masks"))
 
     for number in range(3):
-        layer = np.stack([masks[number] if len(masks) > number else np.zeros((40, 48), bool) for masks in MASKS])
+        layer = np.stack(
+            [masks[number] if len(masks) > number else np.zeros((40, 48), bool) for masks in MASKS]
+        )
         source = gl.arrays(image=IMAGES, mask=layer[..., None]).mark(mask="mask")
         batch = batch_of(chain, source)
         for row, masks in enumerate(MASKS):
@@ -87,7 +104,9 @@ def test_each_goes_where_a_mask_of_the_image_goes(chain, is_varying):
             assert len(result["masks"][row]) == len(masks)
             assert result["masks"][row].shape[1:] == batch["image"][row].shape[:2]
             if len(masks) > number:
-                np.testing.assert_array_equal(result["masks"][row][number], batch["mask"][row][..., 0])
+                np.testing.assert_array_equal(
+                    result["masks"][row][number], batch["mask"][row][..., 0]
+                )
 
 
 def test_a_mirrored_mask_and_its_box_stay_together():
@@ -95,9 +114,16 @@ def test_a_mirrored_mask_and_its_box_stay_together():
 
     for row in range(COUNT):
         np.testing.assert_array_equal(batch["masks"][row], MASKS[row][:, :, ::-1])
-        for mask, (left, top, right, bottom) in zip(batch["masks"][row], batch["boxes"][row].astype(int), strict=True):
+        for mask, (left, top, right, bottom) in zip(
+            batch["masks"][row], batch["boxes"][row].astype(int), strict=True
+        ):
             rows, columns = np.nonzero(mask)
-            assert (columns.min(), rows.min(), columns.max() + 1, rows.max() + 1) == (left, top, right, bottom)
+            assert (columns.min(), rows.min(), columns.max() + 1, rows.max() + 1) == (
+                left,
+                top,
+                right,
+                bottom,
+            )
 
 
 @pytest.mark.parametrize("executor", ["array", "dali"])
@@ -162,10 +188,16 @@ def test_in_a_folder_of_images_they_follow_the_decoded_ones(tmp_path):
 
 
 def test_marks_survive_pickling_and_stand_in_the_state():
-    with gl.Loader(source_of(), 4, ops=CHAINS[0], device="cpu") as load, pickle.loads(pickle.dumps(load)) as copy:
+    with (
+        gl.Loader(source_of(), 4, ops=CHAINS[0], device="cpu") as load,
+        pickle.loads(pickle.dumps(load)) as copy,
+    ):
         np.testing.assert_array_equal(load.batch_at(1)["masks"][0], copy.batch_at(1)["masks"][0])
         state = load.state_dict()
-    with gl.Loader(source_of(boxes="xyxy"), 4, ops=CHAINS[0], device="cpu") as other, pytest.raises(gl.GpuloadError):
+    with (
+        gl.Loader(source_of(boxes="xyxy"), 4, ops=CHAINS[0], device="cpu") as other,
+        pytest.raises(gl.GpuloadError),
+    ):
         other.load_state_dict(state)
 
 
@@ -179,12 +211,16 @@ def test_masks_of_another_size_than_the_image_are_named():
     def read_wrong(numbers):
         fields = read(numbers)
         fields["masks"] = [
-            masks[:, :39] if n == 5 else masks for n, masks in zip(numbers, fields["masks"], strict=True)
+            masks[:, :39] if n == 5 else masks
+            for n, masks in zip(numbers, fields["masks"], strict=True)
         ]
         return fields
 
     source = source_of({**FIELDS, "masks": VARYING}, read_wrong)
-    with pytest.raises(RecordError, match=r"record 5: field 'masks': the masks have 39 x 48 pixels, the image 40 x 48"):
+    with pytest.raises(
+        RecordError,
+        match=r"record 5: field 'masks': the masks have 39 x 48 pixels, the image 40 x 48",
+    ):
         batch_of([ops.RandomFlip()], source)
 
 
@@ -192,8 +228,14 @@ def test_masks_of_another_size_than_the_image_are_named():
     ("call", "words"),
     [
         (lambda: source_of(labels="masks"), "masks of objects have three axes"),
-        (lambda: batch_of([ops.RandomFlip(on=("image", "masks"))]), "go with their image without being named"),
-        (lambda: batch_of([ops.RandAugment()], source_of(masks="masks")), "beside the mask .masks."),
+        (
+            lambda: batch_of([ops.RandomFlip(on=("image", "masks"))]),
+            "go with their image without being named",
+        ),
+        (
+            lambda: batch_of([ops.RandAugment()], source_of(masks="masks")),
+            "beside the mask .masks.",
+        ),
         (lambda: batch_of([ops.Reshape((-1,), on="masks"), ops.RandomFlip()]), "its shape varies"),
     ],
 )
@@ -204,7 +246,12 @@ def test_what_does_not_fit_is_refused(call, words):
 
 def test_masks_that_are_not_marked_are_told_of_once(caplog):
     with caplog.at_level(logging.WARNING, logger="gpuload"):
-        gl.Loader(source_of(boxes="xyxy", labels="with boxes"), 2, ops=[ops.RandomFlip(), ops.Rotate90()], device="cpu")
+        gl.Loader(
+            source_of(boxes="xyxy", labels="with boxes"),
+            2,
+            ops=[ops.RandomFlip(), ops.Rotate90()],
+            device="cpu",
+        )
         gl.Loader(source_of(), 2, ops=[ops.RandomFlip()], device="cpu")
 
     (line,) = (record.getMessage() for record in caplog.records)
@@ -212,6 +259,8 @@ def test_masks_that_are_not_marked_are_told_of_once(caplog):
 
 
 def test_a_preview_shows_them():
-    page = gl.preview(gl.Loader(source_of(), 2, ops=[ops.RandomFlip()], device="cpu"), records=[3], epochs=1)
+    page = gl.preview(
+        gl.Loader(source_of(), 2, ops=[ops.RandomFlip()], device="cpu"), records=[3], epochs=1
+    )
 
     assert "3 masks, 40 x 48" in page._repr_html_()

@@ -1,4 +1,5 @@
-"""Images of floating-point numbers to 255 before ops that take 1 for white are refused, with the record's name."""
+"""Images of floating-point numbers to 255 before ops that take 1 for white are refused, with the
+record's name."""
 
 from __future__ import annotations
 
@@ -11,8 +12,8 @@ import pytest
 import gpuload as gl
 from gpuload import ops
 from gpuload.errors import RecordError, SpecError
-from gpuload.ops.graph import compile_ops
-from gpuload.ops.levels import CheckLevels, with_checks
+from gpuload.graph.graph import compile_ops
+from gpuload.graph.levels import CheckLevels, with_checks
 from tests import simdevice
 
 PARTS = np.random.default_rng(0).random((6, 12, 14, 3), np.float32)
@@ -58,10 +59,14 @@ BEYOND = {
 
 
 @pytest.mark.parametrize("case", BEYOND)
-@pytest.mark.parametrize("op", [*TAKERS, ops.Shuffle([ops.Invert()])], ids=lambda op: type(op).__name__)
+@pytest.mark.parametrize(
+    "op", [*TAKERS, ops.Shuffle([ops.Invert()])], ids=lambda op: type(op).__name__
+)
 def test_all_levels_but_those_from_0_to_1_are_refused(op, case):
     images, record, words = BEYOND[case]
-    with pytest.raises(RecordError, match=rf"record {record}(.|\n)*field 'image', has (.|\n)*{words}"):
+    with pytest.raises(
+        RecordError, match=rf"record {record}(.|\n)*field 'image', has (.|\n)*{words}"
+    ):
         list(loader([op], images))
 
 
@@ -96,14 +101,20 @@ def test_what_the_error_says_to_type_works():
     for line, source, parts in [
         ("gl.ops.Python(lambda x: (x + 1) / 2, on='image')", signed, PARTS),
         ("gl.ops.Python(lambda x: x.clip(0, 1), on='image')", signed, signed.clip(0, 1)),
-        ("gl.ops.Python(lambda x: numpy.nan_to_num(x).clip(0, 1), on='image')", beyond(np.nan), beyond(0)),
+        (
+            "gl.ops.Python(lambda x: numpy.nan_to_num(x).clip(0, 1), on='image')",
+            beyond(np.nan),
+            beyond(0),
+        ),
     ]:
         with pytest.raises(RecordError) as error:
             list(loader([ops.Invert(p=1.0)], source))
         assert line in str(error.value)
         before = eval(line, {"gl": gl, "numpy": np})
         np.testing.assert_allclose(
-            loader([before, ops.Invert(p=1.0)], source).batch_at(1)["image"], 1 - parts[3:], atol=1e-6
+            loader([before, ops.Invert(p=1.0)], source).batch_at(1)["image"],
+            1 - parts[3:],
+            atol=1e-6,
         )
     noise = ops.GaussianNoise(0.0)
     with pytest.raises(RecordError, match="or write clip=False"):
@@ -140,7 +151,8 @@ def test_what_a_filter_adds_at_edges_is_cut_off_and_not_refused(resize):
 
 @pytest.mark.parametrize("executor", ["array", "dali"])
 @pytest.mark.parametrize(
-    "chain", [[ops.Brightness(1, 1)], [ops.RandomCrop(10, 10), ops.Brightness(1, 1), ops.RandomFlip()]]
+    "chain",
+    [[ops.Brightness(1, 1)], [ops.RandomCrop(10, 10), ops.Brightness(1, 1), ops.RandomFlip()]],
 )
 def test_both_executors_refuse_them(chain, executor):
     if executor == "dali":
@@ -151,12 +163,17 @@ def test_both_executors_refuse_them(chain, executor):
             load.batch_at(1)
 
 
-@pytest.mark.parametrize("op", [ops.Hue(0, 0), ops.Sometimes(0.5, [ops.Gamma(1, 1)])], ids=lambda op: type(op).__name__)
+@pytest.mark.parametrize(
+    "op", [ops.Hue(0, 0), ops.Sometimes(0.5, [ops.Gamma(1, 1)])], ids=lambda op: type(op).__name__
+)
 def test_the_question_is_asked_where_the_op_runs(op):
     pytest.importorskip("nvidia.dali")
     with pytest.raises(SpecError, match=r"has no lower\(\), its form in DALI"):
         loader([op], executor="dali")
-    with loader([ops.RandomCrop(10, 10), op], executor="dali") as load, pytest.raises(RecordError, match=WORDS):
+    with (
+        loader([ops.RandomCrop(10, 10), op], executor="dali") as load,
+        pytest.raises(RecordError, match=WORDS),
+    ):
         load.batch_at(1)
 
 
@@ -175,7 +192,9 @@ def test_on_a_gpu_they_are_found_there(monkeypatch):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("chain", [[ops.Invert()], [ops.RandomCrop(10, 10), ops.ColorJitter(0.4), ops.Equalize()]])
+@pytest.mark.parametrize(
+    "chain", [[ops.Invert()], [ops.RandomCrop(10, 10), ops.ColorJitter(0.4), ops.Equalize()]]
+)
 def test_a_card_finds_them(chain):
     with loader(chain, device="gpu") as load:
         assert load.batch_at(0)["image"].shape[0] == 3
@@ -216,7 +235,9 @@ def test_what_a_function_makes_is_asked_and_what_the_error_says_to_type_works():
     with pytest.raises(RecordError, match=r"Normalize\(0, 255, on='image'\)"):
         loader([to_floats, ops.Contrast(1, 1)], images).batch_at(0)
 
-    batch = loader([to_floats, ops.Normalize(0, 255, on="image"), ops.Contrast(1, 1)], images).batch_at(0)
+    batch = loader(
+        [to_floats, ops.Normalize(0, 255, on="image"), ops.Contrast(1, 1)], images
+    ).batch_at(0)
 
     np.testing.assert_allclose(batch["image"], images[:3] / 255, atol=1e-6)
 
@@ -237,10 +258,18 @@ def test_a_record_of_other_levels_can_be_left_out():
         ([ops.Normalize(0, 32767), ops.ColorJitter(0.4)], "int16", [1]),
         ([ops.Normalize(0, 1), ops.ColorJitter(0.4)], "uint8", [1]),
         ([ops.Normalize(0, 255), ops.Invert(), ops.Gamma(1, 1)], "float32", [1]),
-        ([ops.Cast("float32"), ops.Invert()], "uint8", []),  # which is told of when the loader is made
+        (
+            [ops.Cast("float32"), ops.Invert()],
+            "uint8",
+            [],
+        ),  # which is told of when the loader is made
         ([ops.RandomFlip(), ops.Invert(), ops.Resize(5, 5), ops.Gamma(1, 1)], "float32", [1]),
         ([ops.Invert(), ops.Python(np.flipud), ops.Invert()], "float32", [0, 3]),
-        ([ops.GaussianNoise(0.1, clip=False), ops.Normalize(0.5, 0.2), ops.GaussianBlur(3)], "float32", []),
+        (
+            [ops.GaussianNoise(0.1, clip=False), ops.Normalize(0.5, 0.2), ops.GaussianBlur(3)],
+            "float32",
+            [],
+        ),
         ([ops.Cast("float32"), ops.Gamma(1, 1)], "float64", [1]),
         ([ops.OneOf([ops.Cast("float32"), ops.Cast("float32")]), ops.Invert()], "uint8", [1]),
     ],
@@ -253,11 +282,17 @@ def test_nothing_is_asked_where_levels_are_known_and_once_where_not(chain, dtype
 
 
 def test_draws_and_regions_are_those_of_before():
-    chain = [ops.RandomCrop(10, 10), ops.Brightness(0.5, 1.5), ops.RandomFlip(), ops.RandomCrop(6, 6)]
+    chain = [
+        ops.RandomCrop(10, 10),
+        ops.Brightness(0.5, 1.5),
+        ops.RandomFlip(),
+        ops.RandomCrop(6, 6),
+    ]
     graph = compile_ops(gl.arrays(image=PARTS).spec, chain)
     sizes = {"image": np.array([[12, 14]] * 6, np.int32)}
     draws, checked_draws = (
-        each.draw(seed=1, epoch=2, records=np.arange(6), sizes=sizes) for each in (graph, with_checks(graph))
+        each.draw(seed=1, epoch=2, records=np.arange(6), sizes=sizes)
+        for each in (graph, with_checks(graph))
     )
     assert checked_draws[1] == {}
     for draw, checked_draw in zip(draws, [checked_draws[0], *checked_draws[2:]], strict=True):
@@ -267,6 +302,9 @@ def test_draws_and_regions_are_those_of_before():
 
 
 def test_a_loader_warns_of_nothing_and_gives_its_draws(caplog):
-    with caplog.at_level(logging.WARNING, logger="gpuload"), loader([ops.Brightness(1, 1)], PARTS, drawn=True) as load:
+    with (
+        caplog.at_level(logging.WARNING, logger="gpuload"),
+        loader([ops.Brightness(1, 1)], PARTS, drawn=True) as load,
+    ):
         assert list(load.batch_at(0).drawn) == ["Brightness/0"]
     assert caplog.records == []

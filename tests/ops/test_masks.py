@@ -10,14 +10,16 @@ import pytest
 import gpuload as gl
 from gpuload import ops, state
 from gpuload.errors import SpecError
-from gpuload.ops.graph import compile_ops
+from gpuload.graph.graph import compile_ops
 from gpuload.spec import Spec
 from gpuload.testing.ops import uniform
 
 BOTH = ("image", "mask")
 RNG = np.random.default_rng(0)
 MASKS = np.where(np.indices((8, 60, 80, 1)).sum(axis=0) % 31 < 15, 7, 0).astype(np.uint8)
-IMAGES = np.concatenate([MASKS, 100 + MASKS, RNG.integers(0, 256, (8, 60, 80, 1), dtype=np.uint8)], axis=3)
+IMAGES = np.concatenate(
+    [MASKS, 100 + MASKS, RNG.integers(0, 256, (8, 60, 80, 1), dtype=np.uint8)], axis=3
+)
 NEAREST = {"mask": "nearest"}
 
 
@@ -25,7 +27,9 @@ def batch_of(chain, executor, **fields):
     if executor == "dali":
         pytest.importorskip("nvidia.dali")
     source = gl.arrays(**{"image": IMAGES, "mask": MASKS, **fields})
-    with gl.Loader(source, batch_size=8, ops=chain, device="cpu", executor=executor, seed=5) as load:
+    with gl.Loader(
+        source, batch_size=8, ops=chain, device="cpu", executor=executor, seed=5
+    ) as load:
         return next(iter(load))
 
 
@@ -52,7 +56,9 @@ def test_the_mask_is_cut_where_the_image_is(executor):
 
     batch = batch_of(chain, executor)
 
-    nearest = batch_of([ops.RandomResizedCrop(32, 32, on=BOTH, interpolation="nearest"), chain[1]], executor)
+    nearest = batch_of(
+        [ops.RandomResizedCrop(32, 32, on=BOTH, interpolation="nearest"), chain[1]], executor
+    )
     np.testing.assert_array_equal(batch["mask"], nearest["mask"])
     np.testing.assert_array_equal(batch["mask"][..., 0], nearest["image"][..., 0])
     linear = batch_of([ops.RandomResizedCrop(32, 32), ops.RandomFlip()], executor)
@@ -69,7 +75,9 @@ def test_both_executors_make_the_same_of_masks():
 
 
 @pytest.mark.parametrize("executor", ["array", "dali"])
-@pytest.mark.parametrize("dtype", ["bool", "int8", "int16", "uint16", "int32", "uint32", "int64", "float16", "float32"])
+@pytest.mark.parametrize(
+    "dtype", ["bool", "int8", "int16", "uint16", "int32", "uint32", "int64", "float16", "float32"]
+)
 def test_masks_of_any_kind_are_resized_by_nearest(dtype, executor):
     masks = (MASKS * 17).astype(dtype)
     op = ops.Resize(25, 33, on=BOTH, interpolation=NEAREST)
@@ -107,7 +115,9 @@ def test_a_state_tells_the_plain_form_as_ever_and_the_fields_apart():
         == "Resize(height=8, width=8, interpolation='nearest')"
     )
     text = state.canonical_text(ops.Resize(8, 8, on=BOTH, interpolation=NEAREST))
-    assert text == "Resize(on=('image', 'mask'), height=8, width=8, interpolation={'mask': 'nearest'})"
+    assert (
+        text == "Resize(on=('image', 'mask'), height=8, width=8, interpolation={'mask': 'nearest'})"
+    )
     assert (
         state.canonical_text(ops.RandomCrop(8, pad=1, fill={"mask": 255}))
         == "RandomCrop(height=8, width=8, pad=1, fill={'mask': 255.0})"
@@ -119,7 +129,9 @@ def test_a_dict_of_nothing_but_the_default_is_the_default():
     assert ops.Resize(8, 8, interpolation={"image": "linear", **NEAREST}).interpolation == NEAREST
     assert ops.Pad(8, fill={}) == ops.Pad(8)
     assert ops.Rotate(9, interpolation={"image": "nearest"}) == ops.Rotate(9)
-    assert ops.Rotate(9, interpolation={"image": "linear", **NEAREST}).interpolation == {"image": "linear"}
+    assert ops.Rotate(9, interpolation={"image": "linear", **NEAREST}).interpolation == {
+        "image": "linear"
+    }
 
 
 def test_ops_with_dicts_can_be_hashed_and_pickled_and_keep_their_own_dict():
@@ -150,7 +162,10 @@ def test_a_mask_of_two_axes_is_refused_with_a_remedy_that_works(shape):
         ops.Resize(8, 8, on="mask", interpolation="nearest").field_after(mask)
 
     remedy = caught.value.remedy.removeprefix("put ").removesuffix(" before it")
-    graph = compile_ops(Spec((mask,)), [eval(remedy, {"gl": gl}), ops.Resize(8, 8, on="mask", interpolation="nearest")])
+    graph = compile_ops(
+        Spec((mask,)),
+        [eval(remedy, {"gl": gl}), ops.Resize(8, 8, on="mask", interpolation="nearest")],
+    )
     assert graph.spec_out["mask"].shape == (8, 8, 1)
 
 
@@ -162,7 +177,9 @@ def test_labels_that_are_no_bytes_are_refused_for_linear_with_nearest_in_the_cau
 def test_fields_that_an_op_draws_nothing_for_may_differ_in_size():
     source = gl.arrays(image=IMAGES, table=np.arange(8 * 6.0).reshape(8, 2, 3))
 
-    with gl.Loader(source, batch_size=4, ops=[ops.Cast("float32", on=("image", "table"))], device="cpu") as load:
+    with gl.Loader(
+        source, batch_size=4, ops=[ops.Cast("float32", on=("image", "table"))], device="cpu"
+    ) as load:
         batch = next(iter(load))
 
     assert batch["image"].dtype == batch["table"].dtype == np.float32

@@ -1,4 +1,5 @@
-"""MixUp and CutMix: a record and its partner in the epoch's order, for any batch size, ranks and executor."""
+"""MixUp and CutMix: a record and its partner in the epoch's order, for any batch size, ranks and
+executor."""
 
 from __future__ import annotations
 
@@ -10,8 +11,8 @@ import pytest
 
 import gpuload as gl
 from gpuload.errors import GpuloadError, SpecError
-from gpuload.ops.graph import compile_ops
-from gpuload.ops.mixing import beta_quantile
+from gpuload.graph.graph import compile_ops
+from gpuload.ops.mix.mixing import beta_quantile
 from gpuload.order import Plan, Position
 from gpuload.spec import Field, Spec
 from tests import simdevice
@@ -40,7 +41,8 @@ def whole_epoch(ops, **arguments):
 
 
 def uniforms(name, record, count):
-    """Return the random numbers of an op for a record, by the words of `gpuload.rng` in NumPy's generator."""
+    """Return the random numbers of an op for a record, by the words of `gpuload.rng` in NumPy's
+    generator."""
     stream = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little")
     philox = np.random.Philox(
         counter=np.array([0, record, EPOCH, 0], np.uint64), key=np.array([SEED, stream], np.uint64)
@@ -60,14 +62,17 @@ def mixed_up(images, labels, records, alpha):
                 continue
             u = uniforms("MixUp/0", int(records[min(place, partner)]), 2)
             weight = np.float32(beta_quantile(alpha, u[:1])[0])
-            row = values[place].astype("f4") * weight + values[partner].astype("f4") * (np.float32(1) - weight)
+            row = values[place].astype("f4") * weight + values[partner].astype("f4") * (
+                np.float32(1) - weight
+            )
             rows.append(row if values.dtype == np.float32 else np.floor(row + np.float32(0.5)))
         results.append(np.stack(rows).astype(values.dtype))
     return results
 
 
 def cut_and_mixed(images, labels, records, alpha):
-    """Return what CutMix makes of an epoch, by torchvision's words: a middle, and half of each side rounded down."""
+    """Return what CutMix makes of an epoch, by torchvision's words: a middle, and half of each side
+    rounded down."""
     images_after, labels_after = images.copy(), labels.copy()
     height, width = images.shape[1:3]
     for place in range(len(records) // 2 * 2):
@@ -91,13 +96,16 @@ CASES = {
 
 
 def rows_by_place(ops, batch_size, **arguments):
-    """Return the rows of an epoch by their places in its order, put together from the batches of all ranks."""
+    """Return the rows of an epoch by their places in its order, put together from the batches of
+    all ranks."""
     images, labels, order = {}, {}, whole_epoch(BEFORE)[2].tolist()
     num_shards = arguments.pop("num_shards", 1)
     for shard_id in range(num_shards):
         with loader(ops, batch_size, shard_id=shard_id, num_shards=num_shards, **arguments) as part:
             for batch in part.epoch(EPOCH):
-                rows = zip(batch.records.tolist(), batch["image"], batch["label"], batch.valid, strict=True)
+                rows = zip(
+                    batch.records.tolist(), batch["image"], batch["label"], batch.valid, strict=True
+                )
                 for record, image, label, valid in rows:
                     place = order.index(record)
                     if place in images:  # a padded row, which is the record of its place, too
@@ -117,7 +125,9 @@ def rows_by_place(ops, batch_size, **arguments):
         (4, {"executor": "dali"}),
     ],
 )  # fmt: skip
-def test_the_rows_of_an_epoch_are_the_same_with_any_batch_size_and_any_number_of_ranks(name, batch_size, arguments):
+def test_the_rows_of_an_epoch_are_the_same_with_any_batch_size_and_any_number_of_ranks(
+    name, batch_size, arguments
+):
     if "executor" in arguments:
         pytest.importorskip("nvidia.dali")
     op, mixed = CASES[name]
@@ -167,12 +177,17 @@ def test_on_a_gpu(name, batch_size, monkeypatch):
 def test_a_run_that_goes_on_with_another_batch_size_has_the_same_rows():
     images, _ = mixed_up(*whole_epoch(BEFORE), 0.4)
     order = whole_epoch(BEFORE)[2].tolist()
-    with loader([*BEFORE, gl.ops.MixUp(0.4)], 5) as first, loader([*BEFORE, gl.ops.MixUp(0.4)], 4) as second:
+    with (
+        loader([*BEFORE, gl.ops.MixUp(0.4)], 5) as first,
+        loader([*BEFORE, gl.ops.MixUp(0.4)], 4) as second,
+    ):
         second.load_state_dict(first.state_dict(EPOCH, 1))
         records = []
         for batch in second:
             records += batch.records.tolist()
-            np.testing.assert_array_equal(batch["image"], images[[order.index(n) for n in batch.records.tolist()]])
+            np.testing.assert_array_equal(
+                batch["image"], images[[order.index(n) for n in batch.records.tolist()]]
+            )
             assert len(batch["image"]) == len(batch.records) == len(batch.valid) <= 4
     assert records == order[5:]
 
@@ -192,7 +207,9 @@ def test_what_stands_in_the_place_of_a_damaged_record_is_mixed(on_error, executo
         valid = batch.valid.copy()
     images, soft = mixed_up(*before, 0.4)
     for batch_size in (LENGTH, 4, 5, 3):
-        with loader([*BEFORE, gl.ops.MixUp(0.4)], batch_size, data, executor=executor, **words) as mixed:
+        with loader(
+            [*BEFORE, gl.ops.MixUp(0.4)], batch_size, data, executor=executor, **words
+        ) as mixed:
             begin = 0
             for batch in mixed.epoch(EPOCH):
                 rows = slice(begin, begin + len(batch.records))
@@ -225,7 +242,10 @@ def test_partners_of_a_plan():
     fours = plan.span_of_groups(Position(), 4, 3)
     assert fours.records.tolist() == [0, 1, 2, 3, 0, 1, 2, 3, 4, 5, 6, 4, 5, 6]
     assert fours.batches == ((0, 3, 1), (3, 3, 1), (2, 1, 0))
-    group, rest = [[1, 2, 3], [-1, 2, 1], [1, -2, -1], [-1, -2, -3]], [[1, 2, 0], [-1, 0, 1], [0, -2, -1]]
+    group, rest = (
+        [[1, 2, 3], [-1, 2, 1], [1, -2, -1], [-1, -2, -3]],
+        [[1, 2, 0], [-1, 0, 1], [0, -2, -1]],
+    )
     assert fours.partners.tolist() == [*group, *group, *rest, *rest]
     assert plan.most_rows(2) >= 4
     assert plan.most_rows(4) >= 7
@@ -239,7 +259,10 @@ def test_batches_of_an_even_size_read_nothing_besides():
 
 
 def test_p_is_the_share_of_pairs_that_are_mixed():
-    graph = compile_ops(Spec((Field("image", np.dtype("f4"), (8, 8, 3)),)), [gl.ops.MixUp(p=0.3), gl.ops.CutMix(p=0.3)])
+    graph = compile_ops(
+        Spec((Field("image", np.dtype("f4"), (8, 8, 3)),)),
+        [gl.ops.MixUp(p=0.3), gl.ops.CutMix(p=0.3)],
+    )
     records = np.arange(40_000)
     partners = np.tile(np.array([1, -1], np.int32), 20_000)[:, None]
     sizes = {"image": np.full((records.size, 2), 8, np.int32)}
@@ -262,7 +285,9 @@ def test_p_is_the_share_of_pairs_that_are_mixed():
     ],
 )
 def test_weights_have_the_beta_distribution(alpha, quantiles):
-    np.testing.assert_allclose(beta_quantile(alpha, np.array([0.05, 0.3, 0.9])), quantiles, rtol=0, atol=3e-6)
+    np.testing.assert_allclose(
+        beta_quantile(alpha, np.array([0.05, 0.3, 0.9])), quantiles, rtol=0, atol=3e-6
+    )
 
 
 @pytest.mark.parametrize(
@@ -273,7 +298,10 @@ def test_weights_have_the_beta_distribution(alpha, quantiles):
         (lambda: gl.ops.MixUp(p=2), "a probability"),
         (lambda: loader([gl.ops.MixUp()], 4), r"OneHot\(10, on='label'\)"),
         (lambda: loader([gl.ops.CutMix()], 4), r"OneHot\(10, on='label'\)"),
-        (lambda: loader([gl.ops.OneHot(5), gl.ops.CutMix(on="label")], 4), "the first field is the image"),
+        (
+            lambda: loader([gl.ops.OneHot(5), gl.ops.CutMix(on="label")], 4),
+            "the first field is the image",
+        ),
         (lambda: loader([*BEFORE, gl.ops.MixUp()], 4).to_source(EPOCH), "without an order"),
     ],
 )
@@ -296,29 +324,42 @@ def marked(**marks):
         "image": PIXELS[:, :8, :10],
         "label": np.eye(5, dtype=np.float32)[LABELS],
         "boxes": np.tile(np.array([[0, 0, 4, 4], [1, 1, 5, 6]], np.float32), (LENGTH, 1, 1)),
-        "mask": np.broadcast_to((np.arange(LENGTH, dtype=np.uint8))[:, None, None, None], (LENGTH, 8, 10, 1)).copy(),
+        "mask": np.broadcast_to(
+            (np.arange(LENGTH, dtype=np.uint8))[:, None, None, None], (LENGTH, 8, 10, 1)
+        ).copy(),
     }
     return gl.arrays(**fields).mark(**marks)
 
 
-@pytest.mark.parametrize("op", [gl.ops.MixUp(), gl.ops.CutMix(), gl.ops.OneOf([gl.ops.MixUp(), gl.ops.CutMix()])])
-@pytest.mark.parametrize("marks", [{"boxes": "xyxy"}, {"mask": "mask"}, {"boxes": "xyxy", "mask": "mask"}])
+@pytest.mark.parametrize(
+    "op", [gl.ops.MixUp(), gl.ops.CutMix(), gl.ops.OneOf([gl.ops.MixUp(), gl.ops.CutMix()])]
+)
+@pytest.mark.parametrize(
+    "marks", [{"boxes": "xyxy"}, {"mask": "mask"}, {"boxes": "xyxy", "mask": "mask"}]
+)
 def test_images_are_not_mixed_beside_boxes_or_masks_that_would_stay(op, marks):
     with pytest.raises(SpecError, match="beside") as caught:
         loader([op], 4, marked(**marks))
 
     assert "would still be those of one of the two" in caught.value.cause
-    assert ("gl.ops.CutMix(on=('image', 'label', 'mask'))" in caught.value.remedy) == ("mask" in marks)
+    assert ("gl.ops.CutMix(on=('image', 'label', 'mask'))" in caught.value.remedy) == (
+        "mask" in marks
+    )
 
 
 def test_what_is_not_in_a_batch_or_not_marked_hinders_no_mixing():
-    for source_of_boxes, output in ((marked(), None), (marked(boxes="xyxy", mask="mask"), ("image", "label"))):
+    for source_of_boxes, output in (
+        (marked(), None),
+        (marked(boxes="xyxy", mask="mask"), ("image", "label")),
+    ):
         with loader([gl.ops.CutMix()], 4, source_of_boxes, output=output) as mixing:
             assert mixing.batch_at(0)["image"].shape == (4, 8, 10, 3)
 
 
 def test_cutmix_cuts_a_marked_mask_that_it_names_and_mixup_refuses_it():
-    with loader([gl.ops.CutMix(on=("image", "mask", "label"))], 4, marked(mask="mask"), drawn=True) as cutting:
+    with loader(
+        [gl.ops.CutMix(on=("image", "mask", "label"))], 4, marked(mask="mask"), drawn=True
+    ) as cutting:
         batch = cutting.batch_at(0)
         images, masks = np.asarray(batch["image"]), np.asarray(batch["mask"])
         records = batch.records
@@ -347,12 +388,16 @@ def test_fields_of_varying_length_and_texts_stand_beside(batch_size, device, mon
 
     beside = gl.records(LENGTH, read, fields=fields)
 
-    with loader([*BEFORE, gl.ops.MixUp()], batch_size, gl.zip(source(), beside), device=device) as mixed:
+    with loader(
+        [*BEFORE, gl.ops.MixUp()], batch_size, gl.zip(source(), beside), device=device
+    ) as mixed:
         for batch in mixed.epoch(EPOCH):
             assert len(batch["numbers"]) == len(batch["word"]) == len(batch.records)
             for row, record in enumerate(batch.records.tolist()):
                 numbers = batch["numbers"][row]
-                assert (numbers.get() if device == "gpu" else numbers).tolist() == list(range(record % 4))
+                assert (numbers.get() if device == "gpu" else numbers).tolist() == list(
+                    range(record % 4)
+                )
                 assert str(batch["word"][row]) == words[record]
 
     if sim is not None:

@@ -1,4 +1,5 @@
-"""Mosaic: four neighbours of the epoch's order in one image, for any batch size, ranks and executor."""
+"""Mosaic: four neighbours of the epoch's order in one image, for any batch size, ranks and
+executor."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ import gpuload as gl
 from gpuload import device as devices
 from gpuload import ops
 from gpuload.errors import GpuloadError, RecordError, SpecError
-from gpuload.ops.graph import compile_ops
+from gpuload.graph.graph import compile_ops
 from gpuload.spec import Field, Spec
 from tests import simdevice
 
@@ -22,7 +23,9 @@ SIZES = [(20 + 3 * (n % 5), 30 - 2 * (n % 7)) for n in range(LENGTH)]
 IMAGES = [RNG.integers(0, 256, (*size, 3), np.uint8) for size in SIZES]
 SAME_SIZE = [image[:18, :18] for image in IMAGES]
 BOXES = [
-    np.array([[2 + 3 * i, 1 + 2 * i, 9 + 3 * i, 13 + i] for i in range(n % 4)], np.float32).reshape(-1, 4)
+    np.array([[2 + 3 * i, 1 + 2 * i, 9 + 3 * i, 13 + i] for i in range(n % 4)], np.float32).reshape(
+        -1, 4
+    )
     for n in range(LENGTH)
 ]
 CANVAS = (40, 44)
@@ -49,7 +52,9 @@ def objects_of(n):
         mask[top, left] = False
     return {
         "labels": 10 * n + np.arange(len(BOXES[n])),
-        "points": np.concatenate([points, np.full((len(points), 2, 1), n)], axis=2).astype(np.float32),
+        "points": np.concatenate([points, np.full((len(points), 2, 1), n)], axis=2).astype(
+            np.float32
+        ),
         "masks": masks,
     }
 
@@ -57,7 +62,13 @@ def objects_of(n):
 def read(numbers):
     columns = {name: [] for name in FIELDS}
     for n in numbers:
-        record = {"image": IMAGES[n], "mask": IMAGES[n][..., :1] // 7, "boxes": BOXES[n], "number": n, **objects_of(n)}
+        record = {
+            "image": IMAGES[n],
+            "mask": IMAGES[n][..., :1] // 7,
+            "boxes": BOXES[n],
+            "number": n,
+            **objects_of(n),
+        }
         for name, values in columns.items():
             values.append(np.asarray(record[name]))
     return columns
@@ -82,7 +93,8 @@ MOSAIC = ops.Mosaic(*CANVAS, fill={"image": (114, 7, 9)}, min_size=2, min_area=9
 
 
 def uniforms(name, record, count):
-    """Return the random numbers of an op for a record, by the words of `gpuload.rng` in NumPy's generator."""
+    """Return the random numbers of an op for a record, by the words of `gpuload.rng` in NumPy's
+    generator."""
     stream = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little")
     philox = np.random.Philox(
         counter=np.array([0, record, EPOCH, 0], np.uint64), key=np.array([SEED, stream], np.uint64)
@@ -91,7 +103,8 @@ def uniforms(name, record, count):
 
 
 def load_mosaic(place, sizes=SIZES):
-    """Return the record, its slices of the canvas and of its image, and its shift, of each image of a mosaic.
+    """Return the record, its slices of the canvas and of its image, and its shift, of each image of
+    a mosaic.
 
     As YOLOv5's ``load_mosaic`` has it: 1a, 2a are the canvas' and 1b, 2b the image's.
     """
@@ -127,7 +140,10 @@ def expected_mosaic(place):
         objects = objects_of(n)
         for i, box in enumerate(BOXES[n]):
             box = (box + np.array([left, top] * 2)).clip(0, [CANVAS[1], CANVAS[0]] * 2)
-            if min(box[2] - box[0], box[3] - box[1]) < 2 or (box[2] - box[0]) * (box[3] - box[1]) < 9:
+            if (
+                min(box[2] - box[0], box[3] - box[1]) < 2
+                or (box[2] - box[0]) * (box[3] - box[1]) < 9
+            ):
                 continue
             whole = np.zeros(CANVAS, bool)
             whole[to] = objects["masks"][i][of]
@@ -170,7 +186,9 @@ def check_all(chain, batch_size, **words):
         (6, {"executor": "dali"}),
     ],
 )  # fmt: skip
-def test_the_records_of_an_epoch_are_the_same_with_any_batch_size_and_any_number_of_ranks(batch_size, words):
+def test_the_records_of_an_epoch_are_the_same_with_any_batch_size_and_any_number_of_ranks(
+    batch_size, words
+):
     if "executor" in words:
         pytest.importorskip("nvidia.dali")
         chain = [ops.Dali("flip", horizontal=0, vertical=0), MOSAIC]
@@ -190,7 +208,10 @@ def test_on_a_gpu(batch_size, sizes, monkeypatch):
     source = source_of() if sizes == "different" else gl.arrays(image=np.stack(SAME_SIZE))
     chain = [ops.RandomFlip(), ops.Mosaic(*CANVAS, fill=9)]
 
-    with loader(chain, batch_size, source) as on_cpu, loader(chain, batch_size, source, device="gpu") as on_gpu:
+    with (
+        loader(chain, batch_size, source) as on_cpu,
+        loader(chain, batch_size, source, device="gpu") as on_gpu,
+    ):
         for batch, expected in zip(on_gpu.epoch(EPOCH), on_cpu.epoch(EPOCH), strict=True):
             np.testing.assert_array_equal(batch["image"].get(), expected["image"])
             if sizes == "different":
@@ -204,18 +225,29 @@ def test_on_a_gpu(batch_size, sizes, monkeypatch):
 
 
 def test_ops_before_and_behind_it_and_mixup_of_mosaics():
-    """Ops act on each image before, and on the mosaic behind; MixUp takes two neighbouring mosaics."""
+    """Ops act on each image before, and on the mosaic behind; MixUp takes two neighbouring
+    mosaics."""
     source = source_of(boxes="xyxy", labels="with boxes")
-    chain = [ops.RandomFlip(0.5), ops.Mosaic(*CANVAS), ops.RandomCrop(30, 30), ops.Normalize(100.0, 50.0)]
+    chain = [
+        ops.RandomFlip(0.5),
+        ops.Mosaic(*CANVAS),
+        ops.RandomCrop(30, 30),
+        ops.Normalize(100.0, 50.0),
+    ]
     with loader([*chain[:2]], LENGTH, source) as whole:
-        mosaics = {int(n): np.array(image) for n, image in zip(ORDER, whole.batch_at(0, EPOCH)["image"], strict=True)}
+        mosaics = {
+            int(n): np.array(image)
+            for n, image in zip(ORDER, whole.batch_at(0, EPOCH)["image"], strict=True)
+        }
     for batch_size in (4, 5):
         with loader(chain, batch_size, source, drawn=True) as load:
             for batch in load.epoch(EPOCH):
                 for row, record in enumerate(batch.records.tolist()):
                     top, left = batch.drawn["RandomCrop/0"]["start"][row]
                     crop = mosaics[record][top : top + 30, left : left + 30]
-                    np.testing.assert_allclose(batch["image"][row], (crop.astype("f4") - 100) / 50, atol=1e-6)
+                    np.testing.assert_allclose(
+                        batch["image"][row], (crop.astype("f4") - 100) / 50, atol=1e-6
+                    )
     plain = gl.arrays(image=np.stack(SAME_SIZE))
     with loader([ops.Mosaic(*CANVAS)], LENGTH, plain) as whole:
         mosaics = np.array(whole.batch_at(0, EPOCH)["image"]).astype(np.float32)
@@ -226,7 +258,9 @@ def test_ops_before_and_behind_it_and_mixup_of_mosaics():
                     place, weight = ORDER.index(record), batch.drawn["MixUp/0"]["weight"][row]
                     partner = place ^ 1 if (place ^ 1) < LENGTH else place
                     mixture = mosaics[place] * weight + mosaics[partner] * (np.float32(1) - weight)
-                    np.testing.assert_array_equal(batch["image"][row], np.floor(mixture + np.float32(0.5)))
+                    np.testing.assert_array_equal(
+                        batch["image"][row], np.floor(mixture + np.float32(0.5))
+                    )
 
 
 def test_a_record_that_is_no_mosaic_lies_in_the_middle():
@@ -235,10 +269,14 @@ def test_a_record_that_is_no_mosaic_lies_in_the_middle():
     for row, record in enumerate(batch.records.tolist()):
         (height, width), image = SIZES[record], batch["image"][row]
         top, left = (33 - height) // 2, (34 - width) // 2
-        np.testing.assert_array_equal(image[top : top + height, left : left + width], IMAGES[record])
+        np.testing.assert_array_equal(
+            image[top : top + height, left : left + width], IMAGES[record]
+        )
         assert (image == 5).all(axis=2).sum() >= 33 * 34 - height * width
         assert batch["labels"][row].tolist() == objects_of(record)["labels"].tolist()
-        np.testing.assert_array_equal(batch["boxes"][row], BOXES[record] + np.array([left, top] * 2, np.float32))
+        np.testing.assert_array_equal(
+            batch["boxes"][row], BOXES[record] + np.array([left, top] * 2, np.float32)
+        )
 
 
 def test_p_is_the_share_of_mosaics_and_the_point_lies_within_center():
@@ -247,7 +285,10 @@ def test_p_is_the_share_of_mosaics_and_the_point_lies_within_center():
     draw = op.draw(np.random.default_rng(0).random((10_000, 3)), np.zeros((10_000, 2), np.int32))
 
     assert draw["apply"].mean() == pytest.approx(0.3, abs=0.02)
-    assert (draw["point"].min(axis=0).tolist(), draw["point"].max(axis=0).tolist()) == ([40, 80], [49, 99])
+    assert (draw["point"].min(axis=0).tolist(), draw["point"].max(axis=0).tolist()) == (
+        [40, 80],
+        [49, 99],
+    )
 
 
 def test_a_run_that_goes_on_with_another_batch_size_has_the_same_records():
@@ -269,7 +310,9 @@ def test_masks_in_files_and_images_of_files(tmp_path):
     with loader([ops.Decode(), ops.Mosaic(*CANVAS, fill=(114, 7, 9))], 6, source) as load:
         for batch in load.epoch(EPOCH):
             for row, record in enumerate(batch.records.tolist()):
-                np.testing.assert_array_equal(batch["image"][row], EXPECTED[ORDER.index(record)]["image"])
+                np.testing.assert_array_equal(
+                    batch["image"][row], EXPECTED[ORDER.index(record)]["image"]
+                )
 
 
 def test_a_bad_box_of_a_neighbour_is_told_of_its_own_record():
@@ -283,7 +326,10 @@ def test_a_bad_box_of_a_neighbour_is_told_of_its_own_record():
         return columns
 
     source = gl.records(LENGTH, read_bad, fields=FIELDS).mark(boxes="xyxy")
-    with loader([MOSAIC], 1, source) as load, pytest.raises(RecordError, match=f"record {bad}: field 'boxes'"):
+    with (
+        loader([MOSAIC], 1, source) as load,
+        pytest.raises(RecordError, match=f"record {bad}: field 'boxes'"),
+    ):
         load.batch_at(4, EPOCH)
 
 
@@ -292,7 +338,9 @@ def test_a_damaged_record_is_replaced_before_it_is_joined():
 
     def read_bad(numbers):
         columns = read(numbers)
-        columns["boxes"] = [np.array([[1, 2, 30, np.nan]], "f4") if n == bad else BOXES[n] for n in numbers]
+        columns["boxes"] = [
+            np.array([[1, 2, 30, np.nan]], "f4") if n == bad else BOXES[n] for n in numbers
+        ]
         return columns
 
     source = gl.records(LENGTH, read_bad, fields=FIELDS).mark(boxes="xyxy")
@@ -303,11 +351,17 @@ def test_a_damaged_record_is_replaced_before_it_is_joined():
         assert {entry.record for entry in load.bad_records()} == {bad}
     # The first mosaic of the group has the substitute at its lower left.
     top, left = (
-        int((0.25 + 0.5 * u) * side) for u, side in zip(uniforms("Mosaic/0", ORDER[4], 2), CANVAS, strict=True)
+        int((0.25 + 0.5 * u) * side)
+        for u, side in zip(uniforms("Mosaic/0", ORDER[4], 2), CANVAS, strict=True)
     )
-    height, width = (min(side, room) for side, room in zip(SIZES[substitute], (CANVAS[0] - top, left), strict=True))
+    height, width = (
+        min(side, room)
+        for side, room in zip(SIZES[substitute], (CANVAS[0] - top, left), strict=True)
+    )
     piece = batch["image"][0][top : top + height, left - width : left]
-    np.testing.assert_array_equal(piece, IMAGES[substitute][:height, SIZES[substitute][1] - width :])
+    np.testing.assert_array_equal(
+        piece, IMAGES[substitute][:height, SIZES[substitute][1] - width :]
+    )
 
 
 @pytest.mark.parametrize(
@@ -320,7 +374,10 @@ def test_a_damaged_record_is_replaced_before_it_is_joined():
         (lambda: ops.Mosaic(9, min_size=-1), "min_size"),
         (lambda: loader([ops.Mosaic(9, fill=300)], 4), "cannot hold this value"),
         (lambda: loader([ops.Mosaic(9)], 4).to_source(EPOCH), "without an order"),
-        (lambda: loader([ops.Sometimes(0.5, [ops.Mosaic(9)])], 4, source_of(mask="mask")), "Sometimes of Mosaic"),
+        (
+            lambda: loader([ops.Sometimes(0.5, [ops.Mosaic(9)])], 4, source_of(mask="mask")),
+            "Sometimes of Mosaic",
+        ),
         (lambda: loader([ops.Mosaic(9, on=("image", "boxes"))], 4), "without being named"),
         (lambda: loader([ops.PadTo(5, on="boxes"), ops.Mosaic(9)], 4), "its rows do not stay"),
     ],

@@ -7,8 +7,9 @@ import pytest
 
 from gpuload import core
 from gpuload.errors import SpecError
-from gpuload.ops import GaussianNoise, SaltAndPepper, noise
-from gpuload.ops.graph import compile_ops
+from gpuload.graph.graph import compile_ops
+from gpuload.ops import GaussianNoise, SaltAndPepper
+from gpuload.ops.colour import noise
 from gpuload.spec import Spec
 from gpuload.testing.ops import OpContract, array_form, uniform, varying
 
@@ -22,7 +23,10 @@ class TestGaussianNoise(OpContract):
         (GaussianNoise(0.3, clip=False), uniform(np.float32, 9, 7, 5)),
         (GaussianNoise(0.3), uniform(np.uint16, 9, 7, 3)),
     )
-    neutral = ((GaussianNoise(0), varying(np.uint8, 3)), (GaussianNoise(0, clip=False), uniform(np.float32, 8, 9, 3)))
+    neutral = (
+        (GaussianNoise(0), varying(np.uint8, 3)),
+        (GaussianNoise(0, clip=False), uniform(np.float32, 8, 9, 3)),
+    )
     refused = tuple((GaussianNoise(), field) for field in REFUSED)
 
 
@@ -43,7 +47,9 @@ def key_of(*words):
 def test_words_are_those_of_numpys_philox():
     generator = np.random.Philox(counter=[0, 0, 0, 0], key=np.array([7, 2**63 + 5], np.uint64))
 
-    np.testing.assert_array_equal(noise.words(np, key_of(7, 2**63 + 5), 11)[0], generator.random_raw(11))
+    np.testing.assert_array_equal(
+        noise.words(np, key_of(7, 2**63 + 5), 11)[0], generator.random_raw(11)
+    )
 
 
 def test_words_are_the_same_without_the_core(monkeypatch):
@@ -70,9 +76,13 @@ def test_bytes_get_noise_that_is_cut_off_towards_zero():
 
     result = GaussianNoise(0.01).array(np, image, draw)
 
-    expected = np.trunc(noise.normal(np, key_of(5, 6), image.size)[0] * np.float32(2.55)).reshape(image.shape)
+    expected = np.trunc(noise.normal(np, key_of(5, 6), image.size)[0] * np.float32(2.55)).reshape(
+        image.shape
+    )
     assert np.abs(result.astype(int) - 100 - expected).max() <= (1 if expected.any() else 0)
-    assert (result.astype(int) - 100 == expected).mean() > 0.999  # the product of 0.01 and 255 is rounded otherwise
+    assert (
+        result.astype(int) - 100 == expected
+    ).mean() > 0.999  # the product of 0.01 and 255 is rounded otherwise
 
 
 def test_noise_does_not_depend_on_the_batch():
@@ -81,7 +91,12 @@ def test_noise_does_not_depend_on_the_batch():
 
     def noisy(rows):
         records = np.arange(100, 106)[rows]
-        draws = graph.draw(seed=1, epoch=2, records=records, sizes={"image": np.full((len(rows), 2), (8, 9), np.int32)})
+        draws = graph.draw(
+            seed=1,
+            epoch=2,
+            records=records,
+            sizes={"image": np.full((len(rows), 2), (8, 9), np.int32)},
+        )
         return array_form(graph, images[rows], draws)
 
     together = noisy([0, 1, 2, 3, 4, 5])

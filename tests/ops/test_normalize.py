@@ -27,7 +27,10 @@ class TestNormalize(OpContract):
         (Normalize(1, 3), Field("x", np.dtype(np.int16), (None,))),
         (Normalize((1, 2), (3, 4), dtype="float16"), Field("x", np.dtype(np.float32), (None, 2))),
         (Normalize(1, 3, dtype="float16"), uniform(np.int32, 3, 4, 5, 2)),
-        *((Normalize(MEAN, STD), uniform(dtype, 3, 4, 3)) for dtype in ("i1", "i2", "u2", "i4", "u4", "i8", "u8")),
+        *(
+            (Normalize(MEAN, STD), uniform(dtype, 3, 4, 3))
+            for dtype in ("i1", "i2", "u2", "i4", "u4", "i8", "u8")
+        ),
         *((Normalize(MEAN, STD), uniform(dtype, 3, 4, 3)) for dtype in ("f2", "f8", "?")),
     )
     neutral = ((Normalize(0, 1), uniform(np.float32, 5, 4, 3)),)
@@ -49,8 +52,12 @@ def test_it_subtracts_the_mean_and_divides_by_the_standard_deviation():
 
 
 def test_it_multiplies_by_the_reciprocal_rounded_to_float32_as_dali_does():
-    assert Normalize(0, 3).array(np, np.uint8([[[9]]]), {}).item() == np.float32(9) * (np.float32(1) / np.float32(3))
-    assert Normalize(0, 41).array(np, np.uint8([[[41]]]), {}).item() == np.float32(0.99999994)  # not 1
+    assert Normalize(0, 3).array(np, np.uint8([[[9]]]), {}).item() == np.float32(9) * (
+        np.float32(1) / np.float32(3)
+    )
+    assert Normalize(0, 41).array(np, np.uint8([[[41]]]), {}).item() == np.float32(
+        0.99999994
+    )  # not 1
 
 
 def test_it_is_within_one_rounding_of_the_quotient_in_float64():
@@ -58,13 +65,17 @@ def test_it_is_within_one_rounding_of_the_quotient_in_float64():
 
     result = Normalize(121.3, 61.7).array(np, pixels, {})
 
-    np.testing.assert_allclose(result, (pixels.astype(np.float64) - 121.3) / 61.7, rtol=3e-6, atol=1e-7)
+    np.testing.assert_allclose(
+        result, (pixels.astype(np.float64) - 121.3) / 61.7, rtol=3e-6, atol=1e-7
+    )
 
 
 def test_two_of_them_behind_a_crop_are_done_one_after_the_other():
     images = np.random.default_rng(0).integers(0, 256, (3, 9, 8, 3), np.uint8)
     first, second = Normalize(MEAN, STD), Normalize((0.5, -1, 2), (2, 3, 0.7))
-    loader = gl.Loader(gl.arrays(image=images), 3, ops=[CenterCrop(6, 5), first, second], device="cpu")
+    loader = gl.Loader(
+        gl.arrays(image=images), 3, ops=[CenterCrop(6, 5), first, second], device="cpu"
+    )
 
     expected = second.array(np, first.array(np, images[:, 1:7, 1:6], {}), {})
 
@@ -80,9 +91,15 @@ def test_one_number_may_stand_for_all_channels():
 
 
 def test_equal_parameters_have_equal_text_however_they_are_written():
-    ways = [Normalize([1, 2], (3, 4)), Normalize((1.0, 2), [3.0, 4]), Normalize(np.array([1, 2]), np.float32([3, 4]))]
+    ways = [
+        Normalize([1, 2], (3, 4)),
+        Normalize((1.0, 2), [3.0, 4]),
+        Normalize(np.array([1, 2]), np.float32([3, 4])),
+    ]
 
-    assert {repr(op) for op in ways} == {"Normalize(on=None, mean=(1.0, 2.0), std=(3.0, 4.0), dtype='float32')"}
+    assert {repr(op) for op in ways} == {
+        "Normalize(on=None, mean=(1.0, 2.0), std=(3.0, 4.0), dtype='float32')"
+    }
     assert len(set(ways)) == 1
 
 

@@ -9,9 +9,9 @@ import gpuload as gl
 from gpuload import state
 from gpuload.errors import RecordError, SpecError
 from gpuload.executors.array import ArrayBatchExecutor, ArrayRowExecutor
+from gpuload.graph.graph import compile_ops
 from gpuload.ops import OneHot
 from gpuload.ops.base import RowError
-from gpuload.ops.graph import compile_ops
 from gpuload.ragged import Ragged
 from gpuload.spec import Field, Spec
 from gpuload.testing.ops import OpContract, dali_form, uniform
@@ -19,12 +19,21 @@ from gpuload.testing.ops import OpContract, dali_form, uniform
 
 class TestOneHot(OpContract):
     cases = (
-        *((OneHot(5, dtype), uniform("int64", name="label")) for dtype in ("f2", "f4", "f8", "u1", "i8")),
-        *((OneHot(5), uniform(dtype, name="label")) for dtype in ("i1", "i2", "i4", "u1", "u2", "u4", "u8")),
+        *(
+            (OneHot(5, dtype), uniform("int64", name="label"))
+            for dtype in ("f2", "f4", "f8", "u1", "i8")
+        ),
+        *(
+            (OneHot(5), uniform(dtype, name="label"))
+            for dtype in ("i1", "i2", "i4", "u1", "u2", "u4", "u8")
+        ),
         (OneHot(5), uniform("uint8", 1, name="label")),
         (OneHot(5, on="mask"), uniform("uint8", 3, 4, name="mask")),
         (OneHot(5), Field("label", np.dtype("int32"), (None,))),
-        *((OneHot(5, dtype, smoothing=0.1), uniform("int64", name="label")) for dtype in ("f2", "f4", "f8")),
+        *(
+            (OneHot(5, dtype, smoothing=0.1), uniform("int64", name="label"))
+            for dtype in ("f2", "f4", "f8")
+        ),
         (OneHot(5, smoothing=0.3), Field("label", np.dtype("int32"), (None,))),
     )
     refused = (
@@ -36,7 +45,9 @@ class TestOneHot(OpContract):
     def values(self, field, count):
         rng = np.random.default_rng(0)
         if field.ragged:
-            return Ragged.of([rng.integers(0, 5, n % 4).astype(field.dtype) for n in range(count)], field.dtype)
+            return Ragged.of(
+                [rng.integers(0, 5, n % 4).astype(field.dtype) for n in range(count)], field.dtype
+            )
         return rng.integers(0, 5, (count, *field.fixed_shape)).astype(field.dtype)
 
 
@@ -54,7 +65,9 @@ def test_it_acts_on_the_label_by_default():
 def test_it_equals_rows_of_numpy_s_identity():
     labels = np.array([4, 0, 2], np.int32)
 
-    np.testing.assert_array_equal(OneHot(5).array_batch(np, labels, {}), np.eye(5, dtype=np.float32)[labels])
+    np.testing.assert_array_equal(
+        OneHot(5).array_batch(np, labels, {}), np.eye(5, dtype=np.float32)[labels]
+    )
 
 
 def by_rows(graph, labels):
@@ -113,11 +126,14 @@ def test_wrong_arguments_are_refused(arguments):
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 def test_smoothed_labels_are_what_keras_makes_of_them(dtype):
-    """Keras: ``y * (1 - s) + s / n``, printed in its documentation; of 4 classes and s = 0.2: 0.85 and 0.05."""
+    """Keras: ``y * (1 - s) + s / n``, printed in its documentation; of 4 classes and s = 0.2: 0.85
+    and 0.05."""
     labels = OneHot(4, dtype, smoothing=0.2).array(np, np.array([2, 0]), {})
 
     assert labels.dtype == dtype
-    np.testing.assert_allclose(labels, [[0.05, 0.05, 0.85, 0.05], [0.85, 0.05, 0.05, 0.05]], rtol=1e-3)
+    np.testing.assert_allclose(
+        labels, [[0.05, 0.05, 0.85, 0.05], [0.85, 0.05, 0.05, 0.05]], rtol=1e-3
+    )
     np.testing.assert_allclose(labels.astype(float).sum(axis=1), 1, rtol=1e-3)
 
 
@@ -130,7 +146,9 @@ def test_without_smoothing_the_op_has_the_same_name_in_a_state():
     assert state.canonical_text(OneHot(4, smoothing=0.1)) == "OneHot(num_classes=4, smoothing=0.1)"
 
 
-@pytest.mark.parametrize("arguments", [{"smoothing": -0.1}, {"smoothing": 1.5}, {"dtype": "int32", "smoothing": 0.1}])
+@pytest.mark.parametrize(
+    "arguments", [{"smoothing": -0.1}, {"smoothing": 1.5}, {"dtype": "int32", "smoothing": 0.1}]
+)
 def test_smoothing_that_cannot_be_is_refused(arguments):
     with pytest.raises(SpecError, match="smoothing"):
         OneHot(3, **arguments)
@@ -149,4 +167,6 @@ def test_without_on_it_takes_the_label_or_the_only_whole_number_and_never_the_im
         gl.Loader(double, 4, ops=[gl.ops.OneHot(4)], device="cpu")
     assert "on='cls'" in error.value.remedy
     with pytest.raises(SpecError, match="there is no field 'label'"):
-        gl.Loader(gl.arrays(image=image, weight=np.ones(4)), 4, ops=[gl.ops.OneHot(4)], device="cpu")
+        gl.Loader(
+            gl.arrays(image=image, weight=np.ones(4)), 4, ops=[gl.ops.OneHot(4)], device="cpu"
+        )

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from gpuload.errors import SpecError
+from gpuload.graph.graph import compile_ops
 from gpuload.ops import Normalize, Pad, RandomFlip
 from gpuload.ops.base import RowError
-from gpuload.ops.graph import compile_ops
 from gpuload.spec import Spec
 from gpuload.testing.ops import OpContract, array_form, batch_form, uniform, varying
 
@@ -30,7 +30,10 @@ class TestPad(OpContract):
         (Pad(9, fill=0.1), uniform(np.float16, 8, 8, 5)),
         (Pad(9, fill=255), uniform(np.int32, 8, 8, 1)),
     )
-    neutral = ((Pad(8, 6, fill=3), uniform(np.uint8, 8, 6, 3)), (Pad(margin=0, fill=3), varying(np.uint8, 3)))
+    neutral = (
+        (Pad(8, 6, fill=3), uniform(np.uint8, 8, 6, 3)),
+        (Pad(margin=0, fill=3), varying(np.uint8, 3)),
+    )
     refused = (
         (Pad(40), uniform(np.uint8, 3, 32, 32)),
         (Pad(40), uniform(np.uint8, 28, 28)),
@@ -43,7 +46,9 @@ class TestPad(OpContract):
 def padded(image, op):
     graph = compile_ops(Spec((uniform(image.dtype, *image.shape),)), [op])
     sizes = {"image": np.array([image.shape[:2]], np.int32)}
-    return array_form(graph, image[None], graph.draw(seed=0, epoch=0, records=np.arange(1), sizes=sizes))[0]
+    return array_form(
+        graph, image[None], graph.draw(seed=0, epoch=0, records=np.arange(1), sizes=sizes)
+    )[0]
 
 
 def noise(*shape):
@@ -55,7 +60,9 @@ def test_up_to_a_size_it_equals_tensorflow(size):
     tf = pytest.importorskip("tensorflow")
     image = noise(*size, 3)
 
-    np.testing.assert_array_equal(padded(image, Pad(8, 9)), tf.image.resize_with_crop_or_pad(image, 8, 9))
+    np.testing.assert_array_equal(
+        padded(image, Pad(8, 9)), tf.image.resize_with_crop_or_pad(image, 8, 9)
+    )
 
 
 def test_by_a_margin_it_equals_numpy_with_the_sides_in_torchvisions_order():
@@ -63,8 +70,12 @@ def test_by_a_margin_it_equals_numpy_with_the_sides_in_torchvisions_order():
 
     left, top, right, bottom = 1, 2, 3, 4
     expected = np.pad(image, ((top, bottom), (left, right), (0, 0)), constant_values=9)
-    np.testing.assert_array_equal(padded(image, Pad(margin=(left, top, right, bottom), fill=9)), expected)
-    np.testing.assert_array_equal(padded(image, Pad(margin=2)), np.pad(image, ((2, 2), (2, 2), (0, 0))))
+    np.testing.assert_array_equal(
+        padded(image, Pad(margin=(left, top, right, bottom), fill=9)), expected
+    )
+    np.testing.assert_array_equal(
+        padded(image, Pad(margin=2)), np.pad(image, ((2, 2), (2, 2), (0, 0)))
+    )
 
 
 def test_what_is_known_of_the_size_stays_known():
@@ -82,11 +93,17 @@ def test_an_image_that_is_larger_is_named_with_its_row():
 
 
 def test_a_flip_after_it_and_a_normalisation_are_still_one_walk():
-    graph = compile_ops(Spec((uniform(np.uint8, 9, 8, 3),)), [RandomFlip(1), Pad(13, 12, fill=3), Normalize(1, 2)])
+    graph = compile_ops(
+        Spec((uniform(np.uint8, 9, 8, 3),)), [RandomFlip(1), Pad(13, 12, fill=3), Normalize(1, 2)]
+    )
     images = np.stack([noise(9, 8, 3)] * 3)
-    draws = graph.draw(seed=0, epoch=0, records=np.arange(3), sizes={"image": np.full((3, 2), (9, 8), np.int32)})
+    draws = graph.draw(
+        seed=0, epoch=0, records=np.arange(3), sizes={"image": np.full((3, 2), (9, 8), np.int32)}
+    )
 
-    np.testing.assert_array_equal(batch_form(graph, images, draws, "cpu"), array_form(graph, images, draws))
+    np.testing.assert_array_equal(
+        batch_form(graph, images, draws, "cpu"), array_form(graph, images, draws)
+    )
 
 
 @pytest.mark.parametrize(

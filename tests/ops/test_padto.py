@@ -49,7 +49,9 @@ class TestPadTo(OpContract):
             return super().values(field, count)
         rng = np.random.default_rng(1)
         shapes = [(7 * row % 60, *(field.shape or ())[1:]) for row in range(count)]
-        return Ragged.of([rng.integers(0, 99, shape).astype(field.dtype) for shape in shapes], field.dtype)
+        return Ragged.of(
+            [rng.integers(0, 99, shape).astype(field.dtype) for shape in shapes], field.dtype
+        )
 
 
 WORDS = [["a"], [], ["b", "cde", "f"]]
@@ -58,11 +60,15 @@ WORDS = [["a"], [], ["b", "cde", "f"]]
 @pytest.mark.parametrize("op", [PadTo(4), PadTo(2, truncate=True), PadTo(3, value=9)])
 def test_behind_the_values_stands_the_value(op):
     lists = [[1, 2, 3], [], [4]]
-    source = gl.records(3, lambda rows: {"x": [np.array(lists[row], "i4") for row in rows]}, fields=INTS)
+    source = gl.records(
+        3, lambda rows: {"x": [np.array(lists[row], "i4") for row in rows]}, fields=INTS
+    )
 
     (batch,) = gl.Loader(source, 3, ops=[op], device="cpu")
 
-    assert batch["x"].tolist() == [(values + [op.value] * op.length)[: op.length] for values in lists]
+    assert batch["x"].tolist() == [
+        (values + [op.value] * op.length)[: op.length] for values in lists
+    ]
 
 
 INTS = {"x": ("i4", (None,))}
@@ -72,12 +78,17 @@ INTS = {"x": ("i4", (None,))}
 def test_a_longer_record_is_an_error_that_names_it_and_the_remedy_works(executor):
     if executor == "dali":
         pytest.importorskip("nvidia.dali")
-    source = gl.records(9, lambda rows: {"x": [np.arange(row, dtype="i4") for row in rows]}, fields=INTS)
+    source = gl.records(
+        9, lambda rows: {"x": [np.arange(row, dtype="i4") for row in rows]}, fields=INTS
+    )
 
     def load(*chain):
         return gl.Loader(source, 4, ops=list(chain), device="cpu", executor=executor)
 
-    with load(PadTo(6)) as loader, pytest.raises(RecordError, match=r"record 7.*7 elements") as caught:
+    with (
+        load(PadTo(6)) as loader,
+        pytest.raises(RecordError, match=r"record 7.*7 elements") as caught,
+    ):
         list(loader)
 
     assert "PadTo(7)" in caught.value.remedy
@@ -88,13 +99,18 @@ def test_a_longer_record_is_an_error_that_names_it_and_the_remedy_works(executor
 def test_on_a_gpu_it_gives_what_the_cpu_gives(monkeypatch):
     simdevice.install(monkeypatch, seed=3)
     source = gl.records(
-        9, lambda rows: {"x": [np.arange(row, dtype="f4") for row in rows]}, fields={"x": ("f4", (None,))}
+        9,
+        lambda rows: {"x": [np.arange(row, dtype="f4") for row in rows]},
+        fields={"x": ("f4", (None,))},
     )
     batches = {}
     for device in ("cpu", "gpu"):
-        with gl.Loader(source, 4, ops=[PadTo(8, value=-1)], device=device, executor="array") as load:
+        with gl.Loader(
+            source, 4, ops=[PadTo(8, value=-1)], device=device, executor="array"
+        ) as load:
             batches[device] = [
-                np.asarray(rows.get() if hasattr(rows, "get") else rows) for rows in (b["x"] for b in load)
+                np.asarray(rows.get() if hasattr(rows, "get") else rows)
+                for rows in (b["x"] for b in load)
             ]
 
     for rows, other in zip(batches["cpu"], batches["gpu"], strict=True):

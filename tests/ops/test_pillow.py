@@ -10,14 +10,18 @@ import pytest
 from PIL import Image
 
 from gpuload import core
-from gpuload.ops import pillow
+from gpuload.kernels import pillow
 
 RESAMPLE = {
     "nearest": Image.Resampling.NEAREST,
     "linear": Image.Resampling.BILINEAR,
     "cubic": Image.Resampling.BICUBIC,
 }
-FILTERS = {"linear": RESAMPLE["linear"], "cubic": RESAMPLE["cubic"], "lanczos": Image.Resampling.LANCZOS}
+FILTERS = {
+    "linear": RESAMPLE["linear"],
+    "cubic": RESAMPLE["cubic"],
+    "lanczos": Image.Resampling.LANCZOS,
+}
 GOLDEN = dict(np.load(Path(__file__).parents[1] / "golden" / "augment" / "pillow_resize.npz"))
 RESULTS = [name for name in GOLDEN if name.count("/") == 3]
 SIZES = [(24, 32), (37, 23), (33, 33), (1, 7)]
@@ -44,13 +48,19 @@ def matrices(kind, count, size):
 
 
 @pytest.mark.parametrize("interpolation", RESAMPLE)
-@pytest.mark.parametrize("kind", ["shear x", "shear y", "translate x", "translate y", "scale", "all", "far"])
+@pytest.mark.parametrize(
+    "kind", ["shear x", "shear y", "translate x", "translate y", "scale", "all", "far"]
+)
 def test_an_affine_transform_equals_pillow(kind, interpolation):
     for size in SIZES:
         image = noise(*size)
         for matrix in matrices(kind, 6, size):
             expected = Image.fromarray(image).transform(
-                size[::-1], Image.Transform.AFFINE, matrix, RESAMPLE[interpolation], fillcolor=(128, 7, 255)
+                size[::-1],
+                Image.Transform.AFFINE,
+                matrix,
+                RESAMPLE[interpolation],
+                fillcolor=(128, 7, 255),
             )
 
             result = pillow.affine(np, image, matrix, interpolation, fill=(128, 7, 255))
@@ -64,7 +74,9 @@ def test_a_rotation_equals_pillow(interpolation):
     for size in SIZES:
         image = noise(*size)
         for angle in angles:
-            expected = Image.fromarray(image).rotate(angle, RESAMPLE[interpolation], fillcolor=(1, 2, 3))
+            expected = Image.fromarray(image).rotate(
+                angle, RESAMPLE[interpolation], fillcolor=(1, 2, 3)
+            )
 
             result = pillow.rotate(np, image, angle, interpolation, fill=(1, 2, 3))
 
@@ -78,7 +90,9 @@ def test_one_channel_and_a_single_fill():
         (32, 24), Image.Transform.AFFINE, matrix, Image.Resampling.BICUBIC, fillcolor=9
     )
 
-    np.testing.assert_array_equal(pillow.affine(np, image, matrix, "cubic", 9)[..., 0], np.asarray(expected))
+    np.testing.assert_array_equal(
+        pillow.affine(np, image, matrix, "cubic", 9)[..., 0], np.asarray(expected)
+    )
 
 
 @pytest.mark.parametrize("name", RESULTS)
@@ -95,14 +109,27 @@ def test_a_resize_equals_pillow(name):
 @pytest.mark.parametrize("interpolation", pillow.SUPPORTS)
 @pytest.mark.parametrize(
     ("size", "new_size"),
-    [((97, 17), (23, 12)), ((300, 3), (9, 5)), ((90, 40), (31, 80)), ((50, 60), (20, 55)), ((17, 97), (12, 23))],
+    [
+        ((97, 17), (23, 12)),
+        ((300, 3), (9, 5)),
+        ((90, 40), (31, 80)),
+        ((50, 60), (20, 55)),
+        ((17, 97), (12, 23)),
+    ],
     ids=["tall", "100 times as high", "height down, width up", "height down more", "wide"],
 )
-def test_a_resize_sums_along_the_rows_first_as_pillow_up_to_12_also_of_tall_images(size, new_size, interpolation):
+def test_a_resize_sums_along_the_rows_first_as_pillow_up_to_12_also_of_tall_images(
+    size, new_size, interpolation
+):
     image = np.random.default_rng(size[0]).integers(0, 256, (*size, 3), np.uint8)
     (height, width), by_pillow = new_size, FILTERS[interpolation]
-    # Each pass ends in bytes, so that two calls of any version of Pillow, for an axis each, have that order.
-    rows_first = Image.fromarray(image).resize((width, size[0]), by_pillow).resize((width, height), by_pillow)
+    # Each pass ends in bytes, so that two calls of any version of Pillow, for an axis each, have
+    # that order.
+    rows_first = (
+        Image.fromarray(image)
+        .resize((width, size[0]), by_pillow)
+        .resize((width, height), by_pillow)
+    )
 
     result = pillow.resize(np, image, (height, width), interpolation)
 

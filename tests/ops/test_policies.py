@@ -15,9 +15,9 @@ from PIL import Image, ImageOps
 import gpuload as gl
 from gpuload import core, device
 from gpuload.errors import GpuloadError, SpecError
-from gpuload.ops import policies
-from gpuload.ops.graph import compile_ops
-from gpuload.ops.policies import OPERATIONS, SIGNED
+from gpuload.graph.graph import compile_ops
+from gpuload.ops.policy import policies
+from gpuload.ops.policy.policies import OPERATIONS, SIGNED
 from gpuload.spec import Spec
 from gpuload.testing.ops import OpContract, uniform, varying
 from tests import simdevice
@@ -52,7 +52,10 @@ def assert_equal(op, draw, expected):
     image = GOLDEN["image"]
     np.testing.assert_array_equal(op.array(np, image, draw), expected)
     if core.native is not None:
-        draws, out = {name: np.asarray(value)[None] for name, value in draw.items()}, np.empty_like(image)
+        draws, out = (
+            {name: np.asarray(value)[None] for name, value in draw.items()},
+            np.empty_like(image),
+        )
         numbers = op.edit_form(draws, np.array([image.shape[:2]], np.int32), image.shape[2])
         core.native.edit(image[None], numbers, out[None])
         np.testing.assert_array_equal(out, expected)
@@ -60,21 +63,33 @@ def assert_equal(op, draw, expected):
 
 def draw_of_operation(name, level, **draws):
     """Return the draw of one operation."""
-    return {"op": np.int32([OPERATIONS.index(name)]), "level": np.float32([ast.literal_eval(level)]), **draws}
+    return {
+        "op": np.int32([OPERATIONS.index(name)]),
+        "level": np.float32([ast.literal_eval(level)]),
+        **draws,
+    }
 
 
-# torchvision's v2 takes 255 * float32(2 / 3) for the threshold, 170.00000507; torchvision.transforms has 170.
+# torchvision's v2 takes 255 * float32(2 / 3) for the threshold, 170.00000507;
+# torchvision.transforms has 170.
 OF_V2 = "torchvision/Solarize/0.6666666666666666/nearest"
 
 
-@pytest.mark.parametrize("key", [key for key in GOLDEN if key.startswith("torchvision/") and key != OF_V2])
+@pytest.mark.parametrize(
+    "key", [key for key in GOLDEN if key.startswith("torchvision/") and key != OF_V2]
+)
 def test_an_operation_of_torchvision(key):
     _, name, level, interpolation = key.split("/")
-    assert_equal(ops.RandAugment(interpolation=interpolation, fill=FILL), draw_of_operation(name, level), GOLDEN[key])
+    assert_equal(
+        ops.RandAugment(interpolation=interpolation, fill=FILL),
+        draw_of_operation(name, level),
+        GOLDEN[key],
+    )
 
 
 @pytest.mark.parametrize(
-    ("op", "num_bins"), [(ops.RandAugment(), 31), (ops.TrivialAugmentWide(), 31), (ops.AutoAugment(), 10)]
+    ("op", "num_bins"),
+    [(ops.RandAugment(), 31), (ops.TrivialAugmentWide(), 31), (ops.AutoAugment(), 10)],
 )
 def test_solarize_inverts_what_pillow_does_at_the_threshold_of_each_step(op, num_bins):
     ramp = np.arange(256, dtype=np.uint8).reshape(16, 16, 1)
@@ -82,9 +97,14 @@ def test_solarize_inverts_what_pillow_does_at_the_threshold_of_each_step(op, num
     levels = ranges("Solarize", num_bins, np.array([[16, 16]]))
 
     for step in range(num_bins):
-        threshold = Fraction(255 * (num_bins - 1 - step), num_bins - 1)  # torch.linspace(255, 0, num_bins)
+        threshold = Fraction(
+            255 * (num_bins - 1 - step), num_bins - 1
+        )  # torch.linspace(255, 0, num_bins)
         expected = ImageOps.solarize(Image.fromarray(ramp[..., 0]), threshold)
-        draw = {"op": np.int32([[OPERATIONS.index("Solarize")]]), "level": levels[None, step : step + 1]}
+        draw = {
+            "op": np.int32([[OPERATIONS.index("Solarize")]]),
+            "level": levels[None, step : step + 1],
+        }
         result = op.array_batch(np, ramp[None], draw)[0]
         np.testing.assert_array_equal(result[..., 0], np.asarray(expected), err_msg=f"step {step}")
 
@@ -93,7 +113,9 @@ def test_solarize_inverts_what_pillow_does_at_the_threshold_of_each_step(op, num
 @pytest.mark.parametrize("num_bins", [10, 31])
 def test_posterize_keeps_as_many_bits_as_torchvision_at_each_step(num_bits, num_bins):
     steps = [Fraction(8) - Fraction(step * num_bits, num_bins - 1) for step in range(num_bins)]
-    assert policies._bits(num_bins, num_bits).tolist() == [round(bits) for bits in steps]  # halves to even, as torch
+    assert policies._bits(num_bins, num_bits).tolist() == [
+        round(bits) for bits in steps
+    ]  # halves to even, as torch
 
 
 @pytest.mark.parametrize("key", [key for key in GOLDEN if key.startswith("timm/")])
@@ -107,10 +129,17 @@ def test_an_operation_of_timm(key):
 @pytest.mark.parametrize("key", [key for key in TIMM if "/" in key])
 def test_a_pair_of_a_policy_of_timm(key):
     name, pair, sign = key.split("/")
-    numbers, _, magnitudes = (values[int(pair)] for values in policies._policy(policies.TIMM_POLICIES[name][0]))
+    numbers, _, magnitudes = (
+        values[int(pair)] for values in policies._policy(policies.TIMM_POLICIES[name][0])
+    )
     is_blur = numbers == OPERATIONS.index("GaussianBlur")
-    level = np.where(is_blur, 1.3, int(sign) * np.where(magnitudes, magnitudes, 0.0)).astype(np.float32)
-    draw = {"op": numbers.astype(np.int32), "level": np.copysign(level, np.where(is_blur, 1, int(sign)))}
+    level = np.where(is_blur, 1.3, int(sign) * np.where(magnitudes, magnitudes, 0.0)).astype(
+        np.float32
+    )
+    draw = {
+        "op": numbers.astype(np.int32),
+        "level": np.copysign(level, np.where(is_blur, 1, int(sign))),
+    }
     draw["cubic"] = np.zeros_like(draw["op"])
 
     op = ops.TimmAugment(name, interpolation="linear", fill=FILL)
@@ -132,7 +161,9 @@ def test_the_draws_of_a_policy_of_timm():
     )
     assert draw["cubic"].mean() == pytest.approx(0.5, abs=0.01)
     radii = draw_of(ops.TimmAugment("3a"))
-    radii = radii["level"][radii["op"] == OPERATIONS.index("GaussianBlur")]  # timm: uniform from 0.1 to 2
+    radii = radii["level"][
+        radii["op"] == OPERATIONS.index("GaussianBlur")
+    ]  # timm: uniform from 0.1 to 2
     assert [radii.min(), radii.mean(), radii.max()] == pytest.approx([0.1, 1.05, 2.0], abs=0.02)
 
 
@@ -153,14 +184,33 @@ def test_augmix_of_timm(key):
 @pytest.mark.gpu
 def test_all_operations_on_images_of_many_sizes_on_a_gpu():
     cupy, random = device.cupy(), np.random.default_rng(3)
-    images = [random.integers(0, 256, (20 + row % 5, 23 + row % 3, 3), np.uint8) for row in range(40)]
+    images = [
+        random.integers(0, 256, (20 + row % 5, 23 + row % 3, 3), np.uint8) for row in range(40)
+    ]
     sizes = np.array([image.shape[:2] for image in images], np.int32)
-    members = [ops.GaussianBlur(5), ops.Contrast(0.2, 2), ops.Equalize(), ops.AutoContrast(), ops.RandomFlip()]
+    members = [
+        ops.GaussianBlur(5),
+        ops.Contrast(0.2, 2),
+        ops.Equalize(),
+        ops.AutoContrast(),
+        ops.RandomFlip(),
+    ]
     choices = [
-        *(ops.RandAugment(3, 20, interpolation=name, fill=(1, 2, 3)) for name in policies.INTERPOLATIONS),
-        *(ops.TimmAugment("rand-m10-n4-p1-mstd101", fill=7), ops.AugMix(10, 4), ops.AutoAugment("svhn")),
+        *(
+            ops.RandAugment(3, 20, interpolation=name, fill=(1, 2, 3))
+            for name in policies.INTERPOLATIONS
+        ),
+        *(
+            ops.TimmAugment("rand-m10-n4-p1-mstd101", fill=7),
+            ops.AugMix(10, 4),
+            ops.AutoAugment("svhn"),
+        ),
         *(ops.TimmAugment("rand-m10-p1-mstd101-t3a"), ops.TimmAugment("3a")),
-        *(ops.OneOf(members[:4]), ops.OneOf(members), ops.Shuffle([ops.Sharpness(0, 3), ops.Hue(-0.4, 0.4)])),
+        *(
+            ops.OneOf(members[:4]),
+            ops.OneOf(members),
+            ops.Shuffle([ops.Sharpness(0, 3), ops.Hue(-0.4, 0.4)]),
+        ),
         ops.Sometimes(0.5, [ops.Grayscale(p=0.5), ops.Brightness(0.5, 1.5), ops.Invert()]),
     ]
     for op in choices:
@@ -177,10 +227,14 @@ def test_the_weights_of_augmix_are_of_a_dirichlet_distribution():
     draw = draw_of(ops.AugMix(width=3))
     np.testing.assert_allclose(draw["weight"].sum(axis=1), 1, rtol=1e-6)
     np.testing.assert_allclose(draw["weight"].mean(axis=0), [1 / 3] * 3, atol=0.005)
-    np.testing.assert_allclose(draw["weight"].var(axis=0), [1 / 18] * 3, atol=0.002)  # of Dirichlet(1, 1, 1)
+    np.testing.assert_allclose(
+        draw["weight"].var(axis=0), [1 / 18] * 3, atol=0.002
+    )  # of Dirichlet(1, 1, 1)
     assert draw["share"].mean() == pytest.approx(0.5, abs=0.01)
     depths = (draw["op"] != 0).sum(axis=2)
-    np.testing.assert_allclose(np.bincount(depths.ravel()) / depths.size, [0, 1 / 3, 1 / 3, 1 / 3], atol=0.01)
+    np.testing.assert_allclose(
+        np.bincount(depths.ravel()) / depths.size, [0, 1 / 3, 1 / 3, 1 / 3], atol=0.01
+    )
 
 
 @pytest.mark.parametrize("key", [key for key in GOLDEN if key.startswith("steps/")])
@@ -216,12 +270,16 @@ def test_each_operation_of_randaugment_is_as_likely_and_so_is_each_direction():
     assert set(np.unique(rotations).tolist()) == {-9.0, 9.0}
     assert (rotations > 0).mean() == pytest.approx(0.5, abs=0.02)
     for name in OPERATIONS[:14]:
-        assert bool((draw["level"][draw["op"] == OPERATIONS.index(name)] < 0).any()) == (name in SIGNED)
+        assert bool((draw["level"][draw["op"] == OPERATIONS.index(name)] < 0).any()) == (
+            name in SIGNED
+        )
 
 
 def test_each_magnitude_of_trivialaugment_is_as_likely():
     draw = draw_of(ops.TrivialAugmentWide(num_magnitude_bins=5))
-    levels, counts = np.unique(np.abs(draw["level"][draw["op"] == OPERATIONS.index("Rotate")]), return_counts=True)
+    levels, counts = np.unique(
+        np.abs(draw["level"][draw["op"] == OPERATIONS.index("Rotate")]), return_counts=True
+    )
     np.testing.assert_array_equal(levels, [0, 33.75, 67.5, 101.25, 135])
     np.testing.assert_allclose(counts / counts.sum(), [0.2] * 5, atol=0.03)
 
@@ -230,7 +288,9 @@ def test_the_probabilities_of_autoaugment():
     draw = draw_of(ops.AutoAugment("imagenet"))
     pairs = ast.literal_eval(str(GOLDEN["pairs/imagenet"]))
     expected = sum(p for (word, p, _), _ in pairs if word == "Posterize") / 25
-    assert (draw["op"][:, 0] == OPERATIONS.index("Posterize")).mean() == pytest.approx(expected, abs=0.006)
+    assert (draw["op"][:, 0] == OPERATIONS.index("Posterize")).mean() == pytest.approx(
+        expected, abs=0.006
+    )
 
 
 def test_the_levels_of_timm():
@@ -249,8 +309,13 @@ def test_on_a_gpu(monkeypatch):
     sim = simdevice.install(monkeypatch, seed=5)
     images = gl.arrays(image=np.stack([GOLDEN["image"], GOLDEN["image"][::-1]] * 8))
     chain = [ops.RandAugment(2, 12), ops.TimmAugment("rand-m9-p1-inc1", fill=FILL)]
-    with gl.Loader(images, 16, ops=chain, device="cpu") as loader, loader.replace(device="gpu") as on_gpu:
-        np.testing.assert_array_equal(on_gpu.batch_at(0)["image"].get(), loader.batch_at(0)["image"])
+    with (
+        gl.Loader(images, 16, ops=chain, device="cpu") as loader,
+        loader.replace(device="gpu") as on_gpu,
+    ):
+        np.testing.assert_array_equal(
+            on_gpu.batch_at(0)["image"].get(), loader.batch_at(0)["image"]
+        )
     gc.collect()
     sim.finish()
 
@@ -274,7 +339,10 @@ def test_on_a_gpu(monkeypatch):
         (lambda: ops.TimmAugment("v0-m9"), "timm's words"),
         (lambda: ops.TimmAugment("v1"), "timm's words"),
         (lambda: ops.AutoAugment("v0"), "a policy of torchvision's"),
-        (lambda: ops.TimmAugment("rand-m9", interpolation="lanczos"), "interpolation must be one of"),
+        (
+            lambda: ops.TimmAugment("rand-m9", interpolation="lanczos"),
+            "interpolation must be one of",
+        ),
     ],
 )
 def test_what_is_wrong_is_told(call, words):
@@ -287,7 +355,10 @@ def test_what_is_wrong_is_told(call, words):
 @pytest.mark.parametrize("level", [0.0, 4.25, 9.0, 10.0, 20.0])
 def test_the_operations_of_deit_iii_are_pillows(level):
     image_module = pytest.importorskip("PIL.Image")
-    enhance, image_filter = pytest.importorskip("PIL.ImageEnhance"), pytest.importorskip("PIL.ImageFilter")
+    enhance, image_filter = (
+        pytest.importorskip("PIL.ImageEnhance"),
+        pytest.importorskip("PIL.ImageFilter"),
+    )
     photo = image_module.fromarray(GOLDEN["image"])
     part = level / 10  # timm: 0.5 to 1 of the colour is taken away, and the radius is from 0.1 to 2
     expected = {
@@ -297,7 +368,9 @@ def test_the_operations_of_deit_iii_are_pillows(level):
 
     for name, image in expected.items():
         op = ops.TimmAugment("rand-t3a")
-        result = op.array(np, GOLDEN["image"], draw_of_operation(name, str(level), cubic=np.int32([0])))
+        result = op.array(
+            np, GOLDEN["image"], draw_of_operation(name, str(level), cubic=np.int32([0]))
+        )
         np.testing.assert_array_equal(result, np.asarray(image))
 
 
@@ -308,17 +381,25 @@ def test_a_set_of_timm_has_its_operations_alone():
 
     assert {OPERATIONS[number] for number in numbers} == {"Solarize", "Desaturate", "GaussianBlur"}
     assert counts / counts.sum() == pytest.approx([1 / 3] * 3, abs=0.01)
-    assert (draw["op"][:, 0] == draw["op"][:, 1]).mean() == pytest.approx(1 / 3, abs=0.02)  # an image may get one twice
+    assert (draw["op"][:, 0] == draw["op"][:, 1]).mean() == pytest.approx(
+        1 / 3, abs=0.02
+    )  # an image may get one twice
 
 
 def test_operations_with_weights_are_drawn_by_them_and_not_twice():
-    """The weights are timm's: 3 of some 10 for Rotate, 2 for each shear, 1 for each shift, and so on."""
+    """The weights are timm's: 3 of some 10 for Rotate, 2 for each shear, 1 for each shift, and so
+    on."""
     draw = draw_of(ops.TimmAugment("rand-m9-n2-p1-tweights"))["op"]
 
-    first = {name: (draw[:, 0] == OPERATIONS.index(name)).mean() for name in ("Rotate", "ShearX", "TranslateY")}
+    first = {
+        name: (draw[:, 0] == OPERATIONS.index(name)).mean()
+        for name in ("Rotate", "ShearX", "TranslateY")
+    }
 
     total = 3 + 2 * 2 + 2 * 1 + 3 * 0.25 + 7 * 0.05
-    assert first == pytest.approx({"Rotate": 3 / total, "ShearX": 2 / total, "TranslateY": 1 / total}, abs=0.01)
+    assert first == pytest.approx(
+        {"Rotate": 3 / total, "ShearX": 2 / total, "TranslateY": 1 / total}, abs=0.01
+    )
     assert (draw[:, 0] != draw[:, 1]).all()
 
 
@@ -342,7 +423,9 @@ def test_timms_string_of_augmix_leads_to_the_op(config, op):
     assert caught.value.remedy == f"write {op}"
 
 
-@pytest.mark.parametrize("op", [ops.RandAugment(), ops.AugMix(), ops.Sometimes(0.5, [ops.AutoAugment()])], ids=str)
+@pytest.mark.parametrize(
+    "op", [ops.RandAugment(), ops.AugMix(), ops.Sometimes(0.5, [ops.AutoAugment()])], ids=str
+)
 def test_a_marked_mask_is_refused_for_labels_have_no_colours(op):
     photos = np.zeros((2, 12, 16, 3), np.uint8)
     source = gl.arrays(image=photos, mask=photos[..., :1]).mark(mask="mask")
@@ -374,4 +457,6 @@ def test_the_core_makes_the_edits_of_numpy(op, count, monkeypatch):
     edits_of_core = op.edit_form(draw, size, 3)
     monkeypatch.setattr(core, "native", None)
 
-    np.testing.assert_array_equal(edits_of_core.view(np.int64), op.edit_form(draw, size, 3).view(np.int64))
+    np.testing.assert_array_equal(
+        edits_of_core.view(np.int64), op.edit_form(draw, size, 3).view(np.int64)
+    )

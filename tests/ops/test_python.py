@@ -12,8 +12,8 @@ import pytest
 import gpuload as gl
 from gpuload import ops
 from gpuload.errors import SpecError
+from gpuload.graph.graph import compile_ops, image_sizes
 from gpuload.ops import Python
-from gpuload.ops.graph import compile_ops, image_sizes
 from gpuload.spec import Field, Spec
 from gpuload.testing.ops import OpContract, uniform, varying
 from tests.interrupts import Alarm
@@ -89,12 +89,21 @@ def test_a_function_stands_between_other_ops():
 
 @pytest.mark.parametrize("batch_size", [1, 3, 10])
 @pytest.mark.parametrize("num_threads", [1, 3])
-@pytest.mark.parametrize("op", [Python(noisy, out={"dtype": "float32"}), Python(each_noisy, batch=True)])
+@pytest.mark.parametrize(
+    "op", [Python(noisy, out={"dtype": "float32"}), Python(each_noisy, batch=True)]
+)
 def test_what_it_draws_depends_on_seed_epoch_and_record_alone(batch_size, num_threads, op):
     expected = collected(loader_of(ops.Cast("float32"), op, seed=3))
 
     result = collected(
-        loader_of(ops.Cast("float32"), op, seed=3, batch_size=batch_size, num_threads=num_threads, shuffle=True)
+        loader_of(
+            ops.Cast("float32"),
+            op,
+            seed=3,
+            batch_size=batch_size,
+            num_threads=num_threads,
+            shuffle=True,
+        )
     )
 
     np.testing.assert_array_equal(result, expected)
@@ -171,14 +180,23 @@ def test_after_an_error_the_next_batch_is_right():
 @pytest.mark.parametrize(
     ("function", "out", "text"),
     [
-        (lambda x: x if x.any() else x[1:], None, r"returned uint8 \(6, 5, 3\).*\n.*should return uint8 \(5, 5, 3\)"),
+        (
+            lambda x: x if x.any() else x[1:],
+            None,
+            r"returned uint8 \(6, 5, 3\).*\n.*should return uint8 \(5, 5, 3\)",
+        ),
         (lambda x: x / 2, {"dtype": "float32"}, r"returned float64 \(6, 5, 3\).*\n.*float32"),
         (lambda x: x[0], {"shape": (None, None, 3)}, r"returned uint8 \(5, 3\)"),
         (lambda x: x[1:], {"shape": (None, None, 3)}, r"returned 5 x 5 pixels for 6 x 5"),
     ],
 )
-def test_a_result_that_is_not_what_was_declared_is_an_error_that_names_the_record(function, out, text):
-    with loader_of(Python(function, out=out)) as load, pytest.raises(SpecError, match=text) as caught:
+def test_a_result_that_is_not_what_was_declared_is_an_error_that_names_the_record(
+    function, out, text
+):
+    with (
+        loader_of(Python(function, out=out)) as load,
+        pytest.raises(SpecError, match=text) as caught,
+    ):
         next(iter(load))
 
     assert "record 0" in caught.value.__notes__[0]
@@ -197,7 +215,10 @@ def test_its_argument_cannot_be_written_to():
         x[0] = 1
         return x
 
-    with loader_of(Python(writes, out={"dtype": "uint8"})) as load, pytest.raises(ValueError, match="read-only"):
+    with (
+        loader_of(Python(writes, out={"dtype": "uint8"})) as load,
+        pytest.raises(ValueError, match="read-only"),
+    ):
         next(iter(load))
 
 
@@ -208,7 +229,9 @@ def test_what_it_returns_may_be_what_it_was_given():
 def test_without_out_it_is_called_with_zeros_when_the_loader_is_made():
     calls = []
 
-    with loader_of(Python(lambda x: calls.append((x.any(), x.shape, threading.current_thread().name)) or x)):
+    with loader_of(
+        Python(lambda x: calls.append((x.any(), x.shape, threading.current_thread().name)) or x)
+    ):
         assert calls
         assert set(calls) == {(False, (6, 5, 3), "gpuload-signalsafe-0")}
 
@@ -224,18 +247,29 @@ def test_without_out_it_is_called_with_zeros_when_the_loader_is_made():
         (lambda image: image.max(), "uint8", ()),
     ],
 )
-def test_of_images_that_differ_in_size_zeros_of_two_sizes_show_dtype_and_shape(function, dtype, shape):
+def test_of_images_that_differ_in_size_zeros_of_two_sizes_show_dtype_and_shape(
+    function, dtype, shape
+):
     graph = compile_ops(Spec((varying(np.uint8, 3),)), [Python(function)])
 
-    assert (graph.spec_out["image"].dtype, graph.spec_out["image"].shape) == (np.dtype(dtype), shape)
+    assert (graph.spec_out["image"].dtype, graph.spec_out["image"].shape) == (
+        np.dtype(dtype),
+        shape,
+    )
     assert graph.spec_out["image"].axes == ("HWC" if shape == (None, None, 3) else "")
 
 
 @pytest.mark.parametrize(
     ("function", "cause"),
     [
-        (halved, r"\(32, 40, 3\), \(40, 24, 3\) it returned float32 \(16, 40, 3\), float32 \(20, 24, 3\)"),
-        (lambda image: image.swapaxes(0, 1), r"it returned uint8 \(40, 32, 3\), uint8 \(24, 40, 3\)"),
+        (
+            halved,
+            r"\(32, 40, 3\), \(40, 24, 3\) it returned float32 \(16, 40, 3\), float32 \(20, 24, 3\)",
+        ),
+        (
+            lambda image: image.swapaxes(0, 1),
+            r"it returned uint8 \(40, 32, 3\), uint8 \(24, 40, 3\)",
+        ),
         (lambda image: image[image.any(axis=(1, 2))], r"it returned uint8 \(0, 40, 3\)"),
         (lambda image: image if len(image) < 35 else image / 2, "it returned uint8 .* float64"),
     ],
@@ -250,7 +284,9 @@ def test_what_zeros_of_two_sizes_do_not_show_is_declared(function, cause):
 def test_a_record_that_is_not_as_zeros_were_is_an_error():
     images = [np.zeros((20, 30, 3), np.uint8), np.zeros((300, 90, 3), np.uint8)]
     read = gl.records(
-        2, lambda rows: {"image": [images[row] for row in rows]}, fields={"image": ("u1", (None, None, 3))}
+        2,
+        lambda rows: {"image": [images[row] for row in rows]},
+        fields={"image": ("u1", (None, None, 3))},
     )
 
     load = gl.Loader(read, 1, ops=[Python(lambda x: x[:224])], device="cpu")
@@ -260,7 +296,9 @@ def test_a_record_that_is_not_as_zeros_were_is_an_error():
         load.batch_at(1)
 
 
-@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no timers that send signals")
+@pytest.mark.skipif(
+    not hasattr(signal, "setitimer"), reason="this system has no timers that send signals"
+)
 def test_what_a_signal_handler_raises_while_the_function_is_tried_is_no_fault_of_the_function():
     go_on = threading.Event()
 
@@ -290,7 +328,10 @@ def test_where_zeros_will_not_do_the_remedy_is_out():
 def test_a_function_of_a_module_can_be_pickled_with_its_loader_and_a_lambda_cannot():
     with loader_of(Python(inverted)) as load, pickle.loads(pickle.dumps(load)) as again:
         np.testing.assert_array_equal(next(iter(again))["image"], next(iter(load))["image"])
-    with loader_of(Python(lambda x: x)) as load, pytest.raises((pickle.PicklingError, AttributeError)):
+    with (
+        loader_of(Python(lambda x: x)) as load,
+        pytest.raises((pickle.PicklingError, AttributeError)),
+    ):
         pickle.dumps(load)
 
 

@@ -1,4 +1,5 @@
-"""Python with several fields: fields in, fields out; beside DALI and on a GPU, where it runs on the host."""
+"""Python with several fields: fields in, fields out; beside DALI and on a GPU, where it runs on the
+host."""
 
 from __future__ import annotations
 
@@ -12,8 +13,8 @@ import gpuload as gl
 from gpuload import ops
 from gpuload.errors import RowError, SpecError
 from gpuload.executors import choose
+from gpuload.graph.graph import compile_ops
 from gpuload.ops import Dali, Python
-from gpuload.ops.graph import compile_ops
 from gpuload.spec import Field, Spec
 from tests import simdevice
 
@@ -24,7 +25,9 @@ FIELDS = {"boxes": ("f4", (None, 4))}
 
 
 def source():
-    return gl.zip(gl.arrays(image=IMAGES, label=np.arange(10)), gl.records(10, boxes_of, fields=FIELDS))
+    return gl.zip(
+        gl.arrays(image=IMAGES, label=np.arange(10)), gl.records(10, boxes_of, fields=FIELDS)
+    )
 
 
 def boxes_of(rows):
@@ -32,14 +35,23 @@ def boxes_of(rows):
 
 
 def loader_of(*chain, **arguments):
-    return gl.Loader(source(), **{"batch_size": 4, "ops": list(chain), "device": "cpu", **arguments})
+    return gl.Loader(
+        source(), **{"batch_size": 4, "ops": list(chain), "device": "cpu", **arguments}
+    )
 
 
 def rows_of(load, name):
     """Return the rows of a field in the order of the records."""
     with load:
-        rows = {record: row for batch in load for record, row in zip(batch.records, batch[name], strict=True)}
-    return [np.asarray(rows[record].get() if hasattr(rows[record], "get") else rows[record]) for record in sorted(rows)]
+        rows = {
+            record: row
+            for batch in load
+            for record, row in zip(batch.records, batch[name], strict=True)
+        }
+    return [
+        np.asarray(rows[record].get() if hasattr(rows[record], "get") else rows[record])
+        for record in sorted(rows)
+    ]
 
 
 def assert_same(rows, expected):
@@ -51,7 +63,8 @@ def assert_same(rows, expected):
 
 
 def flip(image, boxes, rng):
-    """Mirror the image and its boxes, (left, top, right, bottom) as parts of its width and height, or neither."""
+    """Mirror the image and its boxes, (left, top, right, bottom) as parts of its width and height,
+    or neither."""
     if rng.random() < 0.5:
         return image, boxes
     left, top, right, bottom = boxes.T
@@ -69,10 +82,14 @@ def by_hand(images, boxes, mirrored):
     )
 
 
-@pytest.mark.parametrize("arguments", [{}, {"batch_size": 1}, {"batch_size": 10, "num_threads": 3, "shuffle": True}])
+@pytest.mark.parametrize(
+    "arguments", [{}, {"batch_size": 1}, {"batch_size": 10, "num_threads": 3, "shuffle": True}]
+)
 def test_an_image_and_its_boxes_are_mirrored_by_one_draw(arguments):
     images = rows_of(loader_of(FLIP, seed=2, **arguments), "image")
-    mirrored = [not np.array_equal(image, other) for image, other in zip(images, IMAGES, strict=True)]
+    mirrored = [
+        not np.array_equal(image, other) for image, other in zip(images, IMAGES, strict=True)
+    ]
     expected = by_hand(IMAGES, BOXES, mirrored)
 
     assert 0 < sum(mirrored) < 10
@@ -92,7 +109,10 @@ def test_it_stands_between_ops_of_single_fields():
 
 def test_a_dict_may_hold_new_fields_and_what_is_not_in_it_stays():
     def more(image, boxes):
-        return {"area": (boxes[:, 2:] - boxes[:, :2]).prod(axis=1), "mean": image.mean(dtype=np.float32)}
+        return {
+            "area": (boxes[:, 2:] - boxes[:, :2]).prod(axis=1),
+            "mean": image.mean(dtype=np.float32),
+        }
 
     op = Python(more, on=("image", "boxes"), out={"area": ("f4", (None,)), "mean": "float32"})
     load = loader_of(op, ops.Normalize(1, 2, on="image"), ops.Cast("float16", on="mean"))
@@ -105,10 +125,15 @@ def test_a_dict_may_hold_new_fields_and_what_is_not_in_it_stays():
     expected = np.array([image.mean(dtype=np.float32) for image in IMAGES[:4]])
     np.testing.assert_array_equal(batch["mean"], expected.astype(np.float16))
     np.testing.assert_array_equal(batch["image"], (IMAGES[:4].astype(np.float32) - 1) / 2)
-    assert_same(rows_of(loader_of(op, output="area"), "area"), [(b[:, 2:] - b[:, :2]).prod(axis=1) for b in BOXES])
+    assert_same(
+        rows_of(loader_of(op, output="area"), "area"),
+        [(b[:, 2:] - b[:, :2]).prod(axis=1) for b in BOXES],
+    )
 
 
-@pytest.mark.parametrize("out", [None, {"image": gl.Field("image", "u1", (6, 5, 3)), "big": ("f8", (2,))}])
+@pytest.mark.parametrize(
+    "out", [None, {"image": gl.Field("image", "u1", (6, 5, 3)), "big": ("f8", (2,))}]
+)
 def test_of_fields_of_one_shape_it_is_found_out_by_zeros_what_comes(out):
     def two(image, label):
         return {"image": 255 - image, "big": np.array([label, image.sum()], np.float64)}
@@ -122,12 +147,23 @@ def test_of_fields_of_one_shape_it_is_found_out_by_zeros_what_comes(out):
 
 def test_of_fields_that_vary_it_is_found_out_by_zeros_of_two_sizes_what_comes():
     def shifted(image, boxes):
-        return {"image": image / np.float32(2), "boxes": boxes + 1, "size": np.array(image.shape[:2])}
+        return {
+            "image": image / np.float32(2),
+            "boxes": boxes + 1,
+            "size": np.array(image.shape[:2]),
+        }
 
     load = loader_of(Python(shifted, on=("image", "boxes")))
 
-    shapes = {name: (load.spec_out[name].dtype.name, load.spec_out[name].shape) for name in ("image", "boxes", "size")}
-    assert shapes == {"image": ("float32", (6, 5, 3)), "boxes": ("float32", (None, 4)), "size": ("int64", (2,))}
+    shapes = {
+        name: (load.spec_out[name].dtype.name, load.spec_out[name].shape)
+        for name in ("image", "boxes", "size")
+    }
+    assert shapes == {
+        "image": ("float32", (6, 5, 3)),
+        "boxes": ("float32", (None, 4)),
+        "size": ("int64", (2,)),
+    }
     assert_same(rows_of(load, "boxes"), [boxes + 1 for boxes in BOXES])
 
 
@@ -152,7 +188,10 @@ def test_images_of_different_sizes_keep_theirs_and_are_cropped_behind_it():
         6, lambda rows: {"image": [images[row] for row in rows], "n": rows},
         fields={"image": ("u1", (None, None, 3)), "n": ("i8", ())},
     )  # fmt: skip
-    chain = [Python(lambda image, n: (image[::-1], n), on=("image", "n"), out={}), ops.CenterCrop(6)]
+    chain = [
+        Python(lambda image, n: (image[::-1], n), on=("image", "n"), out={}),
+        ops.CenterCrop(6),
+    ]
 
     results = rows_of(gl.Loader(read, 4, ops=chain, device="cpu"), "image")
 
@@ -166,7 +205,11 @@ def test_a_new_image_whose_size_nobody_knows_is_not_drawn_for():
     spec = Spec((Field("image", np.dtype(np.uint8), (None, None, 3), axes="HWC"),))
     thumb = Python(lambda image: {"thumb": image[::2]}, out={"thumb": ("u1", (None, None, 3))})
 
-    for op in (ops.RandomCrop(3, on="thumb"), ops.RandomResizedCrop(3, on="thumb"), ops.Resize(shorter=3, on="thumb")):
+    for op in (
+        ops.RandomCrop(3, on="thumb"),
+        ops.RandomResizedCrop(3, on="thumb"),
+        ops.Resize(shorter=3, on="thumb"),
+    ):
         with pytest.raises(SpecError, match=r"size of field 'thumb'.*not known"):
             compile_ops(spec, [thumb, op])
     compile_ops(spec, [thumb, ops.Resize(4, 4, on="thumb"), ops.RandomCrop(3, on="thumb")])
@@ -190,7 +233,10 @@ def test_its_error_reaches_the_caller_as_itself_with_the_record_named():
             raise Unlucky("seven")
         return image, label
 
-    with loader_of(Python(fails, on=("image", "label"))) as load, pytest.raises(Unlucky, match="seven") as caught:
+    with (
+        loader_of(Python(fails, on=("image", "label"))) as load,
+        pytest.raises(Unlucky, match="seven") as caught,
+    ):
         list(load)
 
     assert caught.value.__notes__ == [
@@ -209,7 +255,9 @@ def test_its_error_reaches_the_caller_as_itself_with_the_record_named():
         (lambda image, boxes: {"image": image}, {"new": "f4"}, r"\['new'\] are missing"),
     ],
 )
-def test_a_result_that_is_not_what_was_declared_is_an_error_that_names_the_record(function, out, text):
+def test_a_result_that_is_not_what_was_declared_is_an_error_that_names_the_record(
+    function, out, text
+):
     op = Python(function, on=("image", "boxes"), out=out)
 
     with loader_of(op) as load, pytest.raises(SpecError, match=text) as caught:
@@ -228,9 +276,15 @@ def test_what_does_not_fit_is_refused_when_the_loader_is_made():
             lambda image, boxes: {"image": image} if len(boxes) < 35 else {"boxes": boxes}, on=both
         ),
         r"missing a required argument": Python(lambda image, boxes, label: image, on=both, out={}),
-        r"too many positional arguments": Python(lambda image, boxes: image, on=(*both, "label"), out={}),
-        r"names the fields \['label'\]": Python(lambda image, boxes: image, on=both, out={"label": "f4"}),
-        r"new field 'a' has no dtype": Python(lambda image, boxes: image, on=both, out={"a": {"shape": (3,)}}),
+        r"too many positional arguments": Python(
+            lambda image, boxes: image, on=(*both, "label"), out={}
+        ),
+        r"names the fields \['label'\]": Python(
+            lambda image, boxes: image, on=both, out={"label": "f4"}
+        ),
+        r"new field 'a' has no dtype": Python(
+            lambda image, boxes: image, on=both, out={"a": {"shape": (3,)}}
+        ),
         r"batch=True": Python(lambda image, boxes: image, on=both, out={}, batch=True),
     }
     for text, op in wrong.items():
@@ -253,7 +307,10 @@ def test_a_function_of_one_field_that_expects_a_record_is_told_how_to_get_all():
     "out", ["float32", ("float32", (None, None, 3)), gl.Field("image", "f4", (6, 5, 3)), np.float32]
 )
 def test_out_takes_what_features_take(out):
-    assert_same(rows_of(loader_of(Python(lambda x: x / np.float32(2), out=out)), "image"), IMAGES / np.float32(2))
+    assert_same(
+        rows_of(loader_of(Python(lambda x: x / np.float32(2), out=out)), "image"),
+        IMAGES / np.float32(2),
+    )
 
 
 def halves(image, label):
@@ -267,7 +324,9 @@ def test_it_can_be_pickled_with_its_loader_and_resumed():
         state = load.state_dict()
         again.load_state_dict(state)
 
-        np.testing.assert_array_equal(next(iter(again))["half"], np.arange(4, 8, dtype=np.float32) / 2)
+        np.testing.assert_array_equal(
+            next(iter(again))["half"], np.arange(4, 8, dtype=np.float32) / 2
+        )
 
 
 def test_a_cached_loader_keeps_the_new_fields():
@@ -299,9 +358,17 @@ def test_beside_dali_it_runs_on_the_host_before():
 @pytest.mark.parametrize("executor", ["dali"])
 def test_with_executor_dali_the_ops_behind_it_run_there(executor):
     pytest.importorskip("nvidia.dali")
-    chain = [ops.RandomCrop(4), Python(lambda x: 255 - x), ops.RandomFlip(), ops.Normalize(5, 2), ops.OneHot(10)]
+    chain = [
+        ops.RandomCrop(4),
+        Python(lambda x: 255 - x),
+        ops.RandomFlip(),
+        ops.Normalize(5, 2),
+        ops.OneHot(10),
+    ]
 
-    assert_same(rows_of(loader_of(*chain, executor=executor), "image"), rows_of(loader_of(*chain), "image"))
+    assert_same(
+        rows_of(loader_of(*chain, executor=executor), "image"), rows_of(loader_of(*chain), "image")
+    )
 
 
 def test_behind_an_operator_of_dali_on_a_gpu_it_is_refused_by_name():
@@ -340,8 +407,13 @@ def test_behind_an_operator_of_dali_it_gets_and_makes_several_fields(batch_size)
 
     assert "behind it" in load.describe()
     assert_same(rows_of(load, "image"), [(image.astype(np.float32) - 5) / 2 for image in flipped])
-    assert_same(rows_of(loader_of(*chain, batch_size=batch_size), "boxes"), [boxes * np.float32(5) for boxes in BOXES])
-    assert [str(name) for name in rows_of(loader_of(*chain), "name")] == [f"{row % 4} boxes" for row in range(10)]
+    assert_same(
+        rows_of(loader_of(*chain, batch_size=batch_size), "boxes"),
+        [boxes * np.float32(5) for boxes in BOXES],
+    )
+    assert [str(name) for name in rows_of(loader_of(*chain), "name")] == [
+        f"{row % 4} boxes" for row in range(10)
+    ]
     alone = rows_of(loader_of(*chain, seed=2, batch_size=3), "mean")
     assert_same(rows_of(loader_of(*chain, seed=2, batch_size=batch_size), "mean"), alone)
     assert_same(rows_of(loader_of(*chain), "label"), np.arange(1, 11))
@@ -392,7 +464,10 @@ def test_errors_of_a_list_with_both_name_the_op_at_fault():
             "field 'image': DALI makes",
         ),
         ([Dali("flip", horizontal=1), wrong_out], "lambda.* returned"),
-        ([Python(lambda a, b, c: a, on=("image", "label"), out={}), Dali("flip", horizontal=1)], "gets|lambda"),
+        (
+            [Python(lambda a, b, c: a, on=("image", "label"), out={}), Dali("flip", horizontal=1)],
+            "gets|lambda",
+        ),
     ):
         with pytest.raises(gl.GpuloadError, match=words) as caught, loader_of(*chain) as load:
             load.batch_at(0)
@@ -412,9 +487,13 @@ def test_decoded_images_go_through_it_to_dali(tmp_path):
         return gl.Loader(files, 4, ops=list(chain), seed=1, device="cpu", **arguments)
 
     with_dali = rows_of(load(ops.Decode(), invert, Dali("flip", horizontal=1), *crop), "image")
-    expected = rows_of(load(ops.Decode(), invert, Python(lambda x: x[:, ::-1], out={}), *crop), "image")
+    expected = rows_of(
+        load(ops.Decode(), invert, Python(lambda x: x[:, ::-1], out={}), *crop), "image"
+    )
     for row, other in zip(with_dali, expected, strict=True):
-        np.testing.assert_allclose(row, other, atol=0.5)  # a level, by resizing; Normalize divides it by 2
+        np.testing.assert_allclose(
+            row, other, atol=0.5
+        )  # a level, by resizing; Normalize divides it by 2
 
 
 @pytest.fixture(params=["sim", pytest.param("cupy", marks=pytest.mark.gpu)])
@@ -458,13 +537,19 @@ def turn_batch(image):
 
 @pytest.mark.parametrize("arguments", [{}, {"shuffle": True, "batch_size": 3}])
 def test_with_on_device_it_gets_arrays_of_the_gpu_between_other_ops_there(gpu, arguments):
-    chain = [ops.RandomCrop(4), Python(turn, on=("image", "label"), on_device=True), ops.Normalize(5, 2)]
+    chain = [
+        ops.RandomCrop(4),
+        Python(turn, on=("image", "label"), on_device=True),
+        ops.Normalize(5, 2),
+    ]
     chain += [
         Python(turn_batch, batch=True, on_device=True),
         Python(lambda boxes: boxes + 1, on="boxes", out={}, on_device=True),
     ]
     kinds = set()
-    probe = Python(lambda label: kinds.add(type(label)) or label, on="label", out={}, on_device=True)
+    probe = Python(
+        lambda label: kinds.add(type(label)) or label, on="label", out={}, on_device=True
+    )
 
     for name in ("image", "label", "boxes"):
         load = loader_of(*chain, probe, seed=2, device="gpu", executor="array", **arguments)
@@ -489,7 +574,10 @@ def test_with_on_device_it_stands_behind_an_operator_of_dali_on_a_gpu():
 def test_with_on_device_an_array_of_the_host_is_refused(gpu):
     op = Python(lambda x: np.zeros((6, 5, 3), np.uint8), on_device=True)
 
-    with loader_of(op, device="gpu", executor="array") as load, pytest.raises(SpecError, match="on a GPU") as caught:
+    with (
+        loader_of(op, device="gpu", executor="array") as load,
+        pytest.raises(SpecError, match="on a GPU") as caught,
+    ):
         load.batch_at(0)
 
     assert "leave on_device out" in caught.value.remedy

@@ -57,7 +57,9 @@ def test_a_function_gets_one_text_and_returns_text_or_numbers(source, kind):
 
 @pytest.mark.parametrize("declared", [{}, {"out": str}])
 def test_a_function_of_some_records_gets_an_array_of_texts(source, declared):
-    op = gl.ops.Python(lambda texts: [text + "!" for text in texts], on="text", batch=True, **declared)
+    op = gl.ops.Python(
+        lambda texts: [text + "!" for text in texts], on="text", batch=True, **declared
+    )
 
     assert made_by(source, op) == ([line + "!" for line in LINES], "text: str ()")
 
@@ -69,7 +71,10 @@ def test_a_function_of_several_fields_makes_new_texts(source):
     joined, field = made_by(source, gl.ops.Python(join, on=("text", "label")), "joined")
     lengths, _ = made_by(source, gl.ops.Python(join, on=("text", "label")), "length")
 
-    assert (joined, field) == ([f"{line} {number}" for number, line in enumerate(LINES)], "joined: str ()")
+    assert (joined, field) == (
+        [f"{line} {number}" for number, line in enumerate(LINES)],
+        "joined: str ()",
+    )
     assert lengths == list(map(len, LINES))
 
 
@@ -110,7 +115,9 @@ def test_an_object_among_texts_is_an_error_that_names_the_record(source):
     assert any("a.txt, line 1" in note for note in caught.value.__notes__)
 
 
-@pytest.mark.parametrize("op", [gl.ops.Cast("f4", on="text"), gl.ops.OneHot(3, on="text"), gl.ops.Decode(on="text")])
+@pytest.mark.parametrize(
+    "op", [gl.ops.Cast("f4", on="text"), gl.ops.OneHot(3, on="text"), gl.ops.Decode(on="text")]
+)
 def test_ops_of_numbers_and_images_refuse_text_by_its_name(source, op):
     with pytest.raises(SpecError, match="text"):
         gl.Loader(source, batch_size=8, ops=[op])

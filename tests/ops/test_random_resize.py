@@ -21,7 +21,10 @@ class TestRandomResize(ScaleJitterContract):
         (ops.RandomResize(20, 30), uniform(np.uint8, 30, 40, 3)),
         (ops.RandomResize(12, 30, step=6, longer=31), varying(np.uint8, channels=3)),
         (ops.RandomResize(9, 60, interpolation="nearest"), varying(np.int32, channels=1)),
-        (ops.RandomResize(24, 24, interpolation="cubic", antialias=False), varying(np.float32, channels=3)),
+        (
+            ops.RandomResize(24, 24, interpolation="cubic", antialias=False),
+            varying(np.float32, channels=3),
+        ),
     ]
     refused: ClassVar = [
         (ops.RandomResize(20, 20), uniform(np.int32, 8, 9, 3)),
@@ -68,7 +71,9 @@ def test_boxes_and_the_mask_go_with_the_image():
     images = np.zeros((4, 40, 60, 3), np.uint8)
     images[:, 10:20, 30:45] = 200
     source = gl.arrays(
-        image=images, mask=images[..., :1], boxes=np.tile(np.array([[30, 10, 45, 20]], np.float32), (4, 1, 1))
+        image=images,
+        mask=images[..., :1],
+        boxes=np.tile(np.array([[30, 10, 45, 20]], np.float32), (4, 1, 1)),
     ).mark(boxes="xyxy", mask="mask")
     op = ops.RandomResize(80, 80)
 

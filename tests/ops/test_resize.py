@@ -10,14 +10,16 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from gpuload.errors import SpecError
-from gpuload.ops import Pad, RandomResizedCrop, Resize, resampling
-from gpuload.ops.graph import compile_ops
+from gpuload.graph.graph import compile_ops
+from gpuload.kernels import resampling
+from gpuload.ops import Pad, RandomResizedCrop, Resize
 from gpuload.spec import Spec
 from gpuload.testing.ops import OpContract, array_form, dali_form, uniform, varying
 
 
 class ResizeContract(OpContract):
-    """Float results are DALI's bit for bit; bytes may differ by 1 where DALI's CPU rounds a half away from zero."""
+    """Float results are DALI's bit for bit; bytes may differ by 1 where DALI's CPU rounds a half
+    away from zero."""
 
     def compare(self, actual, expected):
         assert len(actual) == len(expected)
@@ -41,22 +43,33 @@ class ResizeContract(OpContract):
 
 
 def without_noise(kind):
-    """Return 16 images without noise, uint8 ``[16, 120, 160, 3]``, which have more exact halves than noise has."""
+    """Return 16 images without noise, uint8 ``[16, 120, 160, 3]``, which have more exact halves
+    than noise has."""
     y, x = np.mgrid[:120, :160].astype(float)
     if kind == "gradients":
         image = np.stack([x * 255 / 160, y * 255 / 120, (x + y) * 255 / 280], axis=2)
         return (image * np.arange(1, 17)[:, None, None, None] / 16).astype(np.uint8)
     rng = np.random.default_rng(1)
-    waves = [[np.sin(x / a + p) * np.cos(y / b + q) for a, b, p, q in rng.uniform(3, 40, (3, 4))] for _ in range(16)]
+    waves = [
+        [np.sin(x / a + p) * np.cos(y / b + q) for a, b, p, q in rng.uniform(3, 40, (3, 4))]
+        for _ in range(16)
+    ]
     return (127 + 100 * np.moveaxis(np.array(waves), 1, 3)).astype(np.uint8)
 
 
 @pytest.mark.parametrize("kind", ["gradients", "waves"])
-@pytest.mark.parametrize("op", [RandomResizedCrop(48), RandomResizedCrop(32), Resize(96, 96), Resize(shorter=50)])
+@pytest.mark.parametrize(
+    "op", [RandomResizedCrop(48), RandomResizedCrop(32), Resize(96, 96), Resize(shorter=50)]
+)
 def test_of_smooth_images_dali_differs_by_one_level_on_few_values(kind, op):
     images = without_noise(kind)
     graph = compile_ops(Spec((uniform(np.uint8, 120, 160, 3),)), [op])
-    draws = graph.draw(seed=0, epoch=0, records=np.arange(16), sizes={"image": np.full((16, 2), (120, 160), np.int32)})
+    draws = graph.draw(
+        seed=0,
+        epoch=0,
+        records=np.arange(16),
+        sizes={"image": np.full((16, 2), (120, 160), np.int32)},
+    )
 
     result, expected = dali_form(graph, images, draws, "cpu"), array_form(graph, images, draws)
 
@@ -78,12 +91,18 @@ class TestResize(ResizeContract):
         (Resize(shorter=33, interpolation="nearest"), varying(np.float32, 1)),
         (Resize(5, 3), uniform(np.float32, 101, 103, 3)),
         (Resize(31, 97, interpolation="lanczos"), varying(np.uint8, 3)),
-        (Resize(longer=29, interpolation="lanczos", antialias=False), uniform(np.float32, 47, 43, 2)),
+        (
+            Resize(longer=29, interpolation="lanczos", antialias=False),
+            uniform(np.float32, 47, 43, 2),
+        ),
         (Resize(31, 97, interpolation="lanczos", antialias="pil"), varying(np.uint8, 3)),
         (Resize(31, 20, interpolation="cubic", antialias="pil"), uniform(np.float32, 47, 43, 2)),
         (Resize(longer=29, antialias="pil"), varying(np.uint8, 4)),
         (Resize(40, 30, fit=True), varying(np.uint8, 3)),
-        (Resize(shorter=31, longer=40, interpolation="nearest", antialias="pil"), varying(np.int32, 1)),
+        (
+            Resize(shorter=31, longer=40, interpolation="nearest", antialias="pil"),
+            varying(np.int32, 1),
+        ),
     )
     neutral = (
         (Resize(12, 10), uniform(np.uint8, 12, 10, 3)),
@@ -108,7 +127,10 @@ class TestRandomResizedCrop(ResizeContract):
         (RandomResizedCrop(24, interpolation="nearest"), uniform(np.uint8, 40, 50, 3)),
         (RandomResizedCrop(9, scale=(1, 1), ratio=(1, 1)), uniform(np.float32, 12, 60, 3)),
         (RandomResizedCrop(17, 23, interpolation="lanczos"), varying(np.uint8, 3)),
-        (RandomResizedCrop(31, interpolation="lanczos", antialias=False), uniform(np.float32, 40, 50, 1)),
+        (
+            RandomResizedCrop(31, interpolation="lanczos", antialias=False),
+            uniform(np.float32, 40, 50, 1),
+        ),
         (RandomResizedCrop(17, 23, interpolation="lanczos", antialias="pil"), varying(np.uint8, 3)),
         (RandomResizedCrop(17, 23, interpolation="cubic", antialias="pil"), varying(np.uint8, 3)),
     )
@@ -132,7 +154,8 @@ def test_four_pixels_become_two_with_and_without_antialias():
     averaged = resized(row, 1, 2)[0, :, 0]
     sampled = resized(row, 1, 2, antialias=False)[0, :, 0]
 
-    # A triangle of 4 pixels' width: weights 1/8, 3/8, 3/8, 1/8, the edge pixel standing for those outside.
+    # A triangle of 4 pixels' width: weights 1/8, 3/8, 3/8, 1/8, the edge pixel standing for those
+    # outside.
     assert averaged.tolist() == [(0 + 3 * 0 + 3 * 40 + 80) / 8, (40 + 3 * 80 + 3 * 200 + 200) / 8]
     assert sampled.tolist() == [20, 140]
 
@@ -168,10 +191,12 @@ def test_linear_without_antialias_is_within_one_level_of_opencv():
 
 
 @pytest.mark.parametrize(
-    ("interpolation", "method"), [("linear", Image.Resampling.BILINEAR), ("cubic", Image.Resampling.BICUBIC)]
+    ("interpolation", "method"),
+    [("linear", Image.Resampling.BILINEAR), ("cubic", Image.Resampling.BICUBIC)],
 )
 def test_antialias_is_near_pillow_inside_the_image(interpolation, method):
-    # Pillow leaves out the pixels outside the image where we repeat the edge, so only the inside is compared.
+    # Pillow leaves out the pixels outside the image where we repeat the edge, so only the inside is
+    # compared.
     image = smooth(240, 180)
 
     difference = resized(image, 60, 50, interpolation=interpolation).astype(int) - np.asarray(
@@ -182,7 +207,12 @@ def test_antialias_is_near_pillow_inside_the_image(interpolation, method):
 
 
 def test_the_coefficients_of_each_pixel_sum_to_one():
-    for n_in, n_out, interpolation in ((500, 224, "linear"), (7, 300, "cubic"), (1000, 3, "linear"), (5, 5, "cubic")):
+    for n_in, n_out, interpolation in (
+        (500, 224, "linear"),
+        (7, 300, "cubic"),
+        (1000, 3, "linear"),
+        (5, 5, "cubic"),
+    ):
         _, coefficients = resampling.taps(n_in, n_out, interpolation, True)
 
         np.testing.assert_allclose(coefficients.sum(axis=1), 1, rtol=1e-6)
@@ -202,7 +232,9 @@ def test_the_tables_that_are_kept_are_small(n_in, n_out, interpolation):
 
 @pytest.mark.parametrize("n_in", [20, 500, 3500])
 def test_the_table_of_a_common_size_is_made_once(n_in):
-    assert resampling._taps(n_in, 224, "linear", True) is resampling._taps(n_in, 224, "linear", True)
+    assert resampling._taps(n_in, 224, "linear", True) is resampling._taps(
+        n_in, 224, "linear", True
+    )
 
 
 @pytest.mark.parametrize(
@@ -219,7 +251,10 @@ def test_the_table_of_a_common_size_is_made_once(n_in):
 )
 def test_dali_takes_the_passes_in_the_order_that_we_say(size, new, vertical):
     op = Resize(*new, antialias=False)
-    graph, image = compile_ops(Spec((uniform(np.float32, *size, 1),)), [op]), noise(*size, 1).astype(np.float32)
+    graph, image = (
+        compile_ops(Spec((uniform(np.float32, *size, 1),)), [op]),
+        noise(*size, 1).astype(np.float32),
+    )
     first, second = ((0, 1), (1, 0))[not vertical], ((1, 0), (0, 1))[not vertical]
 
     result = dali_form(graph, image[None], [{}], "cpu")[0]
@@ -231,7 +266,12 @@ def test_dali_takes_the_passes_in_the_order_that_we_say(size, new, vertical):
 
 def test_bytes_differ_from_dali_only_at_exact_halves_and_by_one():
     halves = 0
-    for size, new in (((64, 60), (32, 30)), ((60, 70), (30, 35)), ((64, 48), (96, 72)), ((40, 202), (20, 101))):
+    for size, new in (
+        ((64, 60), (32, 30)),
+        ((60, 70), (30, 35)),
+        ((64, 48), (96, 72)),
+        ((40, 202), (20, 101)),
+    ):
         image, op = noise(*size), Resize(*new, antialias=False)
         graph = compile_ops(Spec((uniform(np.uint8, *size, 3),)), [op])
 
@@ -276,7 +316,14 @@ def test_wrong_arguments_of_resize_are_refused(arguments):
 
 
 @pytest.mark.parametrize(
-    "arguments", [{"scale": (0, 1)}, {"scale": (0.5, 0.1)}, {"ratio": (1,)}, {"ratio": 1}, {"interpolation": "area"}]
+    "arguments",
+    [
+        {"scale": (0, 1)},
+        {"scale": (0.5, 0.1)},
+        {"ratio": (1,)},
+        {"ratio": 1},
+        {"interpolation": "area"},
+    ],
 )
 def test_wrong_arguments_of_random_resized_crop_are_refused(arguments):
     with pytest.raises(SpecError, match="RandomResizedCrop"):
@@ -289,7 +336,9 @@ def test_the_first_try_that_fits_gives_the_box():
     u[0, 10:13] = 1 - 1e-12, 0, 0.5  # ratios: 4 and 1/4, which do not fit an area of 1, and 1
     u[0, 20:] = 0.5, 1 - 1e-12  # the place
 
-    draw = RandomResizedCrop(8, scale=(0.04, 1), ratio=(0.25, 4)).draw(u, np.array([[100, 100]], np.int32))
+    draw = RandomResizedCrop(8, scale=(0.04, 1), ratio=(0.25, 4)).draw(
+        u, np.array([[100, 100]], np.int32)
+    )
 
     assert draw["shape"].tolist() == [[53, 53]]  # sqrt(0.28 * 100 * 100) = 52.9
     assert draw["start"].tolist() == [[24, 47]]
@@ -297,7 +346,11 @@ def test_the_first_try_that_fits_gives_the_box():
 
 @pytest.mark.parametrize(
     ("size", "start", "shape"),
-    [((100, 1000), (0, 433), (100, 133)), ((1000, 100), (433, 0), (133, 100)), ((1, 1), (0, 0), (1, 1))],
+    [
+        ((100, 1000), (0, 433), (100, 133)),
+        ((1000, 100), (433, 0), (133, 100)),
+        ((1, 1), (0, 0), (1, 1)),
+    ],
 )
 def test_where_no_try_fits_the_box_is_the_largest_central_one(size, start, shape):
     u = np.full((1, 22), 1 - 1e-12)
@@ -351,8 +404,12 @@ def passes(image, new, axes):
     for axis in axes:
         first, coefficients = resampling.taps(image.shape[axis], new[axis], "linear", False)
         places = [(first + k).clip(0, image.shape[axis] - 1) for k in range(2)]
-        weights = [coefficients[:, k].reshape((-1, 1, 1) if axis == 0 else (1, -1, 1)) for k in range(2)]
-        image = weights[0] * image.take(places[0], axis=axis) + weights[1] * image.take(places[1], axis=axis)
+        weights = [
+            coefficients[:, k].reshape((-1, 1, 1) if axis == 0 else (1, -1, 1)) for k in range(2)
+        ]
+        image = weights[0] * image.take(places[0], axis=axis) + weights[1] * image.take(
+            places[1], axis=axis
+        )
     return image
 
 
@@ -363,12 +420,18 @@ def test_a_side_or_both_may_limit_the_size():
         return Resize(**arguments).size_after(sizes, {}).tolist()
 
     assert sizes_after(longer=100) == [[50, 100], [100, 33], [100, 100]]
-    assert sizes_after(shorter=80, longer=150) == [[75, 150], [150, 50], [80, 80]]  # as torchvision with max_size
+    assert sizes_after(shorter=80, longer=150) == [
+        [75, 150],
+        [150, 50],
+        [80, 80],
+    ]  # as torchvision with max_size
     assert sizes_after(height=60, width=90, fit=True) == [[45, 90], [60, 20], [60, 60]]
 
 
 def test_an_image_that_fits_is_boxed_in_by_pad():
-    graph = compile_ops(Spec((varying(np.uint8, 3),)), [Resize(40, 64, fit=True), Pad(40, 64, fill=114)])
+    graph = compile_ops(
+        Spec((varying(np.uint8, 3),)), [Resize(40, 64, fit=True), Pad(40, 64, fill=114)]
+    )
 
     assert graph.spec_out["image"].shape == (40, 64, 3)
 
@@ -405,7 +468,8 @@ def test_the_longer_side_is_rounded_down_where_torchvision_does():
 
 @pytest.mark.parametrize("size", [(24, 31), (9, 70), (48, 50), (90, 100)])
 def test_lanczos_is_pillows_kernel(size):
-    """But for one level: Pillow rounds to bytes between the passes; and at the edge it leaves out what DALI repeats."""
+    """But for one level: Pillow rounds to bytes between the passes; and at the edge it leaves out
+    what DALI repeats."""
     image = without_noise("waves")[0][:60, :80]
 
     result = resized(image, *size, interpolation="lanczos")

@@ -7,8 +7,8 @@ import os
 import numpy as np
 import pytest
 
+from gpuload.graph.graph import compile_ops
 from gpuload.ops import PerImageStandardization
-from gpuload.ops.graph import compile_ops
 from gpuload.spec import Spec
 from gpuload.testing.ops import OpContract, array_form, dali_form, uniform, varying
 
@@ -34,12 +34,16 @@ class TestPerImageStandardization(OpContract):
     def compare(self, actual, expected):
         for image, other in zip(actual, expected, strict=True):
             assert (image.dtype, image.shape) == (other.dtype, other.shape)
-            np.testing.assert_allclose(image, other, rtol=0, atol=TOLERANCE * max(1, np.abs(other).max()))
+            np.testing.assert_allclose(
+                image, other, rtol=0, atol=TOLERANCE * max(1, np.abs(other).max())
+            )
 
 
 def standardised(image):
     height, width = image.shape[:2]
-    least = PerImageStandardization().draw(np.empty((1, 0)), np.array([[height, width]], np.int32))["least"][0]
+    least = PerImageStandardization().draw(np.empty((1, 0)), np.array([[height, width]], np.int32))[
+        "least"
+    ][0]
     return PerImageStandardization().array(np, image, {"least": least})
 
 
@@ -50,7 +54,9 @@ def test_it_equals_tensorflow(shape, dtype):
     tf = pytest.importorskip("tensorflow")
     image = np.random.default_rng(0).integers(0, 256, shape).astype(dtype)
 
-    np.testing.assert_allclose(standardised(image), tf.image.per_image_standardization(image), rtol=0, atol=1e-5)
+    np.testing.assert_allclose(
+        standardised(image), tf.image.per_image_standardization(image), rtol=0, atol=1e-5
+    )
 
 
 def test_nearly_constant_images_are_divided_by_the_least_deviation_as_in_tensorflow():
@@ -59,9 +65,15 @@ def test_nearly_constant_images_are_divided_by_the_least_deviation_as_in_tensorf
     image[0, 0] = 5.01
 
     colours = np.repeat(image, 3, axis=2)
-    np.testing.assert_allclose(standardised(colours), tf.image.per_image_standardization(colours), rtol=0, atol=1e-6)
-    np.testing.assert_allclose(standardised(image), tf.image.per_image_standardization(image), rtol=0, atol=1e-6)
-    assert standardised(image).max() == pytest.approx(0.0099 * 10, rel=1e-3)  # (5.01 - 5.0001) / (1 / sqrt(100))
+    np.testing.assert_allclose(
+        standardised(colours), tf.image.per_image_standardization(colours), rtol=0, atol=1e-6
+    )
+    np.testing.assert_allclose(
+        standardised(image), tf.image.per_image_standardization(image), rtol=0, atol=1e-6
+    )
+    assert standardised(image).max() == pytest.approx(
+        0.0099 * 10, rel=1e-3
+    )  # (5.01 - 5.0001) / (1 / sqrt(100))
     assert not standardised(np.full((4, 4, 3), 7, np.uint8)).any()
 
 

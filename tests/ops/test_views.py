@@ -12,9 +12,9 @@ import pytest
 import gpuload as gl
 from gpuload.errors import GpuloadError
 from gpuload.executors.array import stages
+from gpuload.graph.graph import compile_ops
 from gpuload.images import decode as image_decode
 from gpuload.images import native
-from gpuload.ops.graph import compile_ops
 from gpuload.spec import Field, Spec
 from tests import simdevice
 
@@ -44,7 +44,8 @@ def assert_same(actual, expected):
 
 
 def two_reads():
-    """Return what the views are by definition: each file is read and decoded twice, with the same two lists of ops."""
+    """Return what the views are by definition: each file is read and decoded twice, with the same
+    two lists of ops."""
     both = gl.zip(photos().rename(image="view_0"), photos().rename(image="view_1"))
     return batches(both, [gl.ops.Decode(on=VIEWS), *gl.ops.repeat(AUGMENT, on=VIEWS)], VIEWS)
 
@@ -73,14 +74,21 @@ def test_encoded_files_are_copied_too(executor):
     augment = [gl.ops.Decode(), gl.ops.RandomCrop(16, 16), gl.ops.RandomFlip()]
     both = gl.zip(photos().rename(image="view_0"), photos().rename(image="view_1"))
 
-    result = batches(photos(), [gl.ops.Copy(to=VIEWS), *gl.ops.repeat(augment, on=VIEWS)], VIEWS, executor=executor)
+    result = batches(
+        photos(),
+        [gl.ops.Copy(to=VIEWS), *gl.ops.repeat(augment, on=VIEWS)],
+        VIEWS,
+        executor=executor,
+    )
 
     assert_same(result, batches(both, gl.ops.repeat(augment, on=VIEWS), VIEWS))
 
 
 def test_a_file_is_decoded_once_whatever_the_number_of_views(monkeypatch):
     calls, real, run = [], image_decode.decode, stages.ImageStage.run  # by Python or by the core
-    monkeypatch.setattr(image_decode, "decode", lambda *args, **kwargs: calls.append(1) or real(*args, **kwargs))
+    monkeypatch.setattr(
+        image_decode, "decode", lambda *args, **kwargs: calls.append(1) or real(*args, **kwargs)
+    )
     if native.codec() is not None:
 
         def note(stage, x, *arguments):
@@ -105,7 +113,9 @@ def test_the_image_itself_stays_and_shares_no_memory_with_its_copies(decode):
     source = photos() if decode else gl.arrays(image=PIXELS)
     (before, *_) = batches(source, decode, None)
 
-    (batch, *_) = batches(source, [*decode, gl.ops.Copy("image", to=("a", "b")), gl.ops.RandomFlip(1.0, on="b")], None)
+    (batch, *_) = batches(
+        source, [*decode, gl.ops.Copy("image", to=("a", "b")), gl.ops.RandomFlip(1.0, on="b")], None
+    )
 
     assert set(batch) == {"image", "a", "b"}
     for row in range(3):
@@ -119,17 +129,26 @@ def test_the_image_itself_stays_and_shares_no_memory_with_its_copies(decode):
 
 def test_copies_of_copies_and_of_text():
     texts = gl.arrays(text=np.array(["a", "bcd", "ef", "g"]))
-    (batch, _) = batches(texts, [gl.ops.Copy("text", to="again"), gl.ops.Copy("again", to="more")], None)
+    (batch, _) = batches(
+        texts, [gl.ops.Copy("text", to="again"), gl.ops.Copy("again", to="more")], None
+    )
     assert list(batch["more"]) == list(batch["again"]) == list(batch["text"]) == ["a", "bcd", "ef"]
 
 
 def test_views_on_a_gpu_equal_those_on_the_cpu(monkeypatch):
     sim = simdevice.install(monkeypatch, seed=5)
-    ops = [gl.ops.Copy("image", to=VIEWS), *gl.ops.repeat([gl.ops.RandomCrop(8, 8), gl.ops.RandomFlip()], on=VIEWS)]
+    ops = [
+        gl.ops.Copy("image", to=VIEWS),
+        *gl.ops.repeat([gl.ops.RandomCrop(8, 8), gl.ops.RandomFlip()], on=VIEWS),
+    ]
     expected = batches(gl.arrays(image=PIXELS), ops, (*VIEWS, "image"))
 
-    with gl.Loader(gl.arrays(image=PIXELS), 3, ops=ops, output=(*VIEWS, "image"), seed=4, device="gpu") as loader:
-        result = [{name: values.get() for name, values in batch.items()} for batch in loader.epoch(1)]
+    with gl.Loader(
+        gl.arrays(image=PIXELS), 3, ops=ops, output=(*VIEWS, "image"), seed=4, device="gpu"
+    ) as loader:
+        result = [
+            {name: values.get() for name, values in batch.items()} for batch in loader.epoch(1)
+        ]
 
     assert_same(result, expected)
     gc.collect()
@@ -145,7 +164,9 @@ def test_draws_of_each_view_are_its_own():
 
 
 def test_repeat_makes_ops_of_each_field():
-    ops = gl.ops.repeat([gl.ops.RandomFlip(p=0.2), gl.ops.Dali("gaussian_blur", sigma=1.5)], on=["a", "b"])
+    ops = gl.ops.repeat(
+        [gl.ops.RandomFlip(p=0.2), gl.ops.Dali("gaussian_blur", sigma=1.5)], on=["a", "b"]
+    )
     assert [(type(op).__name__, op.on) for op in ops] == [
         ("RandomFlip", "a"), ("Dali", "a"), ("RandomFlip", "b"), ("Dali", "b")
     ]  # fmt: skip
@@ -163,8 +184,14 @@ def test_repeat_makes_ops_of_each_field():
         (lambda: gl.ops.repeat([gl.ops.RandomFlip()], on=()), "a tuple of field names"),
         (lambda: gl.ops.repeat([gl.ops.RandomFlip(on="image")], on=VIEWS), "without on="),
         (lambda: gl.ops.repeat(gl.ops.RandomFlip(), on=VIEWS), "a list of ops"),
-        (lambda: compile_ops(gl.arrays(image=PIXELS).spec, [gl.ops.Copy("image", to="image")]), "already"),
-        (lambda: compile_ops(gl.arrays(image=PIXELS).spec, [gl.ops.Copy("photo", to="view")]), "no field 'photo'"),
+        (
+            lambda: compile_ops(gl.arrays(image=PIXELS).spec, [gl.ops.Copy("image", to="image")]),
+            "already",
+        ),
+        (
+            lambda: compile_ops(gl.arrays(image=PIXELS).spec, [gl.ops.Copy("photo", to="view")]),
+            "no field 'photo'",
+        ),
     ],
 )
 def test_what_is_wrong_is_told(call, words):
@@ -182,11 +209,15 @@ def test_a_copy_is_told_by_its_arguments():
 
 def test_a_damaged_file_among_many_views_is_named(tmp_path):
     for number in range(9):
-        (tmp_path / f"{number}.jpg").write_bytes(PHOTOS[0].read_bytes()[: 700 if number == 6 else None])
+        (tmp_path / f"{number}.jpg").write_bytes(
+            PHOTOS[0].read_bytes()[: 700 if number == 6 else None]
+        )
     ops = [gl.ops.Decode(), gl.ops.Copy("image", to=VIEWS), *gl.ops.repeat(AUGMENT, on=VIEWS)]
 
     with (
-        gl.Loader(gl.images(tmp_path, labels=None), 9, ops=ops, output=VIEWS, device="cpu") as loader,
+        gl.Loader(
+            gl.images(tmp_path, labels=None), 9, ops=ops, output=VIEWS, device="cpu"
+        ) as loader,
         pytest.raises(gl.GpuloadError, match=r"6\.jpg"),
     ):
         loader.batch_at(0)

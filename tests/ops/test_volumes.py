@@ -1,4 +1,5 @@
-"""Volumes, DHWC and DHW: ops that move pixels act on all slices with one draw, and along them where depth= says."""
+"""Volumes, DHWC and DHW: ops that move pixels act on all slices with one draw, and along them where
+depth= says."""
 
 from __future__ import annotations
 
@@ -9,8 +10,18 @@ import pytest
 
 import gpuload as gl
 from gpuload.errors import RecordError, SpecError
-from gpuload.ops import Brightness, Cast, CenterCrop, Normalize, Pad, RandomCrop, RandomFlip, Resize, Rotate90
-from gpuload.ops.graph import compile_ops
+from gpuload.graph.graph import compile_ops
+from gpuload.ops import (
+    Brightness,
+    Cast,
+    CenterCrop,
+    Normalize,
+    Pad,
+    RandomCrop,
+    RandomFlip,
+    Resize,
+    Rotate90,
+)
 from gpuload.spec import Field, Spec
 from gpuload.testing.ops import OpContract, uniform
 from tests import simdevice
@@ -18,7 +29,11 @@ from tests import simdevice
 VOLUME = uniform(np.uint8, 5, 9, 8, 2)
 SCAN = uniform(np.int16, 6, 9, 8, axes="DHW")
 VARYING = Field("image", np.dtype(np.uint16), (None, None, None, 1), axes="DHWC")
-REFUSED = (uniform(np.uint8, 2, 3, 4, 5, 6), uniform(np.complex64, 5, 9, 8, 2), uniform(np.uint8, 5, 9))
+REFUSED = (
+    uniform(np.uint8, 2, 3, 4, 5, 6),
+    uniform(np.complex64, 5, 9, 8, 2),
+    uniform(np.uint8, 5, 9),
+)
 
 
 class TestRandomFlip(OpContract):
@@ -32,7 +47,10 @@ class TestRandomFlip(OpContract):
         (RandomFlip(0.7, vertical=True), uniform(np.float32, 3, 4, 5, axes="DHW")),
     )
     neutral = ((RandomFlip(0, depth=True), VOLUME),)
-    refused = (*((RandomFlip(), field) for field in REFUSED), (RandomFlip(depth=True), uniform(np.uint8, 5, 9, 3)))
+    refused = (
+        *((RandomFlip(), field) for field in REFUSED),
+        (RandomFlip(depth=True), uniform(np.uint8, 5, 9, 3)),
+    )
 
 
 class TestRandomCrop(OpContract):
@@ -72,7 +90,11 @@ class TestPad(OpContract):
         (Pad(99), VARYING),
     )
     neutral = ((Pad(9, 8, depth=5), VOLUME),)
-    refused = ((Pad(8), VOLUME), (Pad(12, depth=4), VOLUME), (Pad(12, depth=4), uniform(np.uint8, 5, 9, 3)))
+    refused = (
+        (Pad(8), VOLUME),
+        (Pad(12, depth=4), VOLUME),
+        (Pad(12, depth=4), uniform(np.uint8, 5, 9, 3)),
+    )
 
 
 class TestRotate90(OpContract):
@@ -101,7 +123,11 @@ def test_each_axis_is_mirrored_by_its_own_draw():
 
     def flipped(depthwise, vertical, horizontal):
         draw = {"depthwise": depthwise, "vertical": vertical, "horizontal": horizontal}
-        return RandomFlip().array(np, volume, {name: np.int32(value) for name, value in draw.items()}).tolist()
+        return (
+            RandomFlip()
+            .array(np, volume, {name: np.int32(value) for name, value in draw.items()})
+            .tolist()
+        )
 
     assert flipped(0, 0, 0) == [[[0, 1, 2], [3, 4, 5]], [[6, 7, 8], [9, 10, 11]]]
     assert flipped(0, 0, 1) == [[[2, 1, 0], [5, 4, 3]], [[8, 7, 6], [11, 10, 9]]]
@@ -115,7 +141,11 @@ def test_places_of_a_crop_are_drawn_on_each_axis():
 
     start = op.draw(u, np.full((4000, 3), (5, 9, 6), np.int32))["start"]
 
-    assert [np.unique(column).tolist() for column in start.T] == [[0, 1, 2, 3], [*range(7)], [0, 1, 2]]
+    assert [np.unique(column).tolist() for column in start.T] == [
+        [0, 1, 2, 3],
+        [*range(7)],
+        [0, 1, 2],
+    ]
     counts = np.bincount(start[:, 2])
     assert counts.min() > 0.3 * len(u)
 
@@ -141,9 +171,16 @@ def test_on_a_gpu_as_on_a_cpu(axes, monkeypatch):
     values = np.random.default_rng(1).integers(0, 4000, (6, 5, 9, 8, 2), np.uint16)
     values = values if axes == "DHWC" else values[..., 0]
     source = gl.arrays(image=values).mark(image=axes)
-    chain = [RandomCrop(6, 5, pad=1, depth=3), RandomFlip(0.5, vertical=True, depth=True), Normalize(2000.0, 1000.0)]
+    chain = [
+        RandomCrop(6, 5, pad=1, depth=3),
+        RandomFlip(0.5, vertical=True, depth=True),
+        Normalize(2000.0, 1000.0),
+    ]
     words = {"ops": chain, "seed": 2, "shuffle": True}
-    with gl.Loader(source, 3, device="cpu", **words) as on_cpu, gl.Loader(source, 3, device="gpu", **words) as on_gpu:
+    with (
+        gl.Loader(source, 3, device="cpu", **words) as on_cpu,
+        gl.Loader(source, 3, device="gpu", **words) as on_gpu,
+    ):
         for batch, expected in zip(on_gpu, on_cpu, strict=True):
             np.testing.assert_allclose(batch["image"].get(), expected["image"], rtol=0, atol=1e-6)
     del batch
@@ -157,12 +194,16 @@ def test_a_volume_with_too_few_slices_is_named():
                         fields={"image": ("uint8", (None, None, None, 1))})  # fmt: skip
 
     with gl.Loader(source, 4, ops=[RandomCrop(4, depth=4)], device="cpu") as load:
-        with pytest.raises(RecordError, match=r"record 0: RandomCrop.* 8 x 8 pixels in 3 slices") as caught:
+        with pytest.raises(
+            RecordError, match=r"record 0: RandomCrop.* 8 x 8 pixels in 3 slices"
+        ) as caught:
             load.batch_at(0)
         assert "in 4 slices does not fit" in caught.value.cause
 
 
-@pytest.mark.parametrize("op", [Resize(4, 4), Brightness(0.5, 1), gl.ops.Rotate(10), gl.ops.Erasing()])
+@pytest.mark.parametrize(
+    "op", [Resize(4, 4), Brightness(0.5, 1), gl.ops.Rotate(10), gl.ops.Erasing()]
+)
 def test_ops_for_images_refuse_slices_and_name_those_that_take_them(op):
     for field in (VOLUME, SCAN.with_(dtype=np.uint8)):
         with pytest.raises(SpecError, match="slices of an image") as caught:
@@ -189,10 +230,15 @@ def test_an_image_and_a_volume_share_no_draw():
 def test_a_mask_without_channels_goes_with_the_slices_of_its_volume(axes):
     volumes = np.random.default_rng(6).integers(0, 4000, (6, 5, 9, 8), np.uint16)
     images = volumes if axes == "DHW" else volumes[..., None]
-    source = gl.zip(gl.arrays(scan=images).mark(scan=axes), gl.arrays(organ=volumes > 2000).mark(organ="mask"))
+    source = gl.zip(
+        gl.arrays(scan=images).mark(scan=axes), gl.arrays(organ=volumes > 2000).mark(organ="mask")
+    )
     source = source if axes == "DHW" else source.rename(scan="image")
     name = source.spec.names[0]
-    chain = [gl.ops.Sometimes(0.5, [RandomFlip(1.0, depth=True)], on=name), RandomCrop(6, 5, depth=3, on=name)]
+    chain = [
+        gl.ops.Sometimes(0.5, [RandomFlip(1.0, depth=True)], on=name),
+        RandomCrop(6, 5, depth=3, on=name),
+    ]
 
     batch = gl.Loader(source, 6, ops=chain, device="cpu", seed=2).batch_at(0)
 

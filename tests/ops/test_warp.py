@@ -10,16 +10,25 @@ import pytest
 
 from gpuload import core
 from gpuload.errors import SpecError
-from gpuload.ops import Affine, Perspective, Rotate, Rotate90, Shear, Translate, warp
-from gpuload.ops.affine import matrices
-from gpuload.ops.perspective import coefficients
+from gpuload.ops import Affine, Perspective, Rotate, Rotate90, Shear, Translate
+from gpuload.ops.geometry import warp
+from gpuload.ops.geometry.affine import matrices
+from gpuload.ops.geometry.perspective import coefficients
 from gpuload.spec import Field
 from gpuload.testing.ops import OpContract, uniform, varying
 
 GOLDEN = dict(np.load(Path(__file__).parents[1] / "golden" / "augment" / "geometry.npz"))
 CALLS = [json.loads(call) for call in GOLDEN["calls"].tolist()]
-NOT_BLENDED = (uniform(np.int64, 12, 9, 1), uniform(np.float64, 12, 9, 3), uniform(np.int16, 12, 9, 3))
-NOT_IMAGES = (uniform(np.uint8, 3, 32, 32), uniform(np.uint8, 28, 28), uniform(np.complex64, 8, 8, 3))
+NOT_BLENDED = (
+    uniform(np.int64, 12, 9, 1),
+    uniform(np.float64, 12, 9, 3),
+    uniform(np.int16, 12, 9, 3),
+)
+NOT_IMAGES = (
+    uniform(np.uint8, 3, 32, 32),
+    uniform(np.uint8, 28, 28),
+    uniform(np.complex64, 8, 8, 3),
+)
 
 
 class WarpContract(OpContract):
@@ -80,10 +89,16 @@ class TestRotate90(OpContract):
 class TestAffine(WarpContract):
     cases = (
         (Affine(30, (0.2, 0.1), (0.5, 2), 20), varying(np.uint8, 3)),
-        (Affine((5, 9), shear=(1, 2, -20, 3), interpolation="linear"), uniform(np.float32, 12, 19, 3)),
+        (
+            Affine((5, 9), shear=(1, 2, -20, 3), interpolation="linear"),
+            uniform(np.float32, 12, 19, 3),
+        ),
         (Affine(scale=(0.1, 0.1), fill=255), uniform(np.uint8, 12, 19, 1)),
     )
-    neutral = ((Affine(), varying(np.uint8, 3)), (Affine(interpolation="linear"), uniform(np.float32, 8, 9, 3)))
+    neutral = (
+        (Affine(), varying(np.uint8, 3)),
+        (Affine(interpolation="linear"), uniform(np.float32, 8, 9, 3)),
+    )
     refused = tuple((Affine(), field) for field in NOT_IMAGES)
 
 
@@ -102,7 +117,10 @@ class TestTranslate(WarpContract):
         (Translate(0.5, 0, fill=7), uniform(np.int32, 12, 19, 2)),
         (Translate(1, 1, interpolation="linear"), uniform(np.float32, 12, 19, 3)),
     )
-    neutral = ((Translate(0), varying(np.uint8, 3)), (Translate(0.02, 0.02), uniform(np.uint8, 9, 9, 3)))
+    neutral = (
+        (Translate(0), varying(np.uint8, 3)),
+        (Translate(0.02, 0.02), uniform(np.uint8, 9, 9, 3)),
+    )
     refused = tuple((Translate(0.5), field) for field in NOT_IMAGES)
 
 
@@ -114,7 +132,10 @@ class TestPerspective(WarpContract):
         (Perspective(1, p=1), uniform(np.uint8, 1, 5, 3)),
         (Perspective(1, p=1), uniform(np.uint8, 2, 2, 3)),
     )
-    neutral = ((Perspective(p=0), uniform(np.float32, 8, 9, 3)), (Perspective(0, p=1), uniform(np.uint8, 8, 9, 3)))
+    neutral = (
+        (Perspective(p=0), uniform(np.float32, 8, 9, 3)),
+        (Perspective(0, p=1), uniform(np.uint8, 8, 9, 3)),
+    )
     refused = (
         *((Perspective(), field) for field in NOT_IMAGES),
         *((Perspective(), field) for field in NOT_BLENDED),
@@ -127,14 +148,18 @@ def matrix_of(function, keywords, size):
     if function == "perspective":
         return coefficients(np.array([keywords["endpoints"]], float), sizes)[0], size
     if function == "affine":
-        numbers = (np.array([keywords[name]], float) for name in ("angle", "translate", "scale", "shear"))
+        numbers = (
+            np.array([keywords[name]], float) for name in ("angle", "translate", "scale", "shear")
+        )
         return matrices(*numbers)[0], size
     angle = keywords["angle"]
     draw = Rotate((angle, angle), expand=keywords["expand"]).draw(np.zeros((1, 1)), sizes)
     return draw["matrix"][0], tuple(draw.get("size", sizes)[0].tolist())
 
 
-@pytest.mark.parametrize("number", range(len(CALLS)), ids=[f"{name}-{image}" for name, image, _ in CALLS])
+@pytest.mark.parametrize(
+    "number", range(len(CALLS)), ids=[f"{name}-{image}" for name, image, _ in CALLS]
+)
 def test_it_equals_torchvision(number):
     function, name, keywords = CALLS[number]
     image, expected = GOLDEN[f"images/{name}"], GOLDEN[f"result/{number}"]
@@ -144,7 +169,8 @@ def test_it_equals_torchvision(number):
     result = warp.warp(np, image, matrix, size, interpolation, keywords["fill"][0])
 
     assert (result.dtype, result.shape) == (expected.dtype, expected.shape)
-    # torchvision moves the pixels of turns by 90 degrees without blending them; the blend rounds floats.
+    # torchvision moves the pixels of turns by 90 degrees without blending them; the blend rounds
+    # floats.
     is_quarter = function == "rotate" and keywords["angle"] % 90 == 0
     rounding = 2e-6 if is_quarter and image.dtype == np.float32 else 0
     np.testing.assert_allclose(result, expected, rtol=0, atol=rounding)
@@ -154,10 +180,15 @@ def test_an_image_is_turned_counter_clockwise():
     image = np.arange(6, dtype=np.uint8).reshape(2, 3, 1)
 
     draw = Rotate((90, 90), expand=True).draw(np.zeros((1, 1)), np.array([[2, 3]], np.int32))
-    turned = Rotate((90, 90), expand=True).array(np, image, {name: values[0] for name, values in draw.items()})
+    turned = Rotate((90, 90), expand=True).array(
+        np, image, {name: values[0] for name, values in draw.items()}
+    )
 
     assert turned[..., 0].tolist() == [[2, 5], [1, 4], [0, 3]]
-    assert Rotate90((1,)).array(np, image, {"quarters": np.int32(1)})[..., 0].tolist() == turned[..., 0].tolist()
+    assert (
+        Rotate90((1,)).array(np, image, {"quarters": np.int32(1)})[..., 0].tolist()
+        == turned[..., 0].tolist()
+    )
 
 
 def test_an_image_is_moved_by_whole_pixels():
@@ -173,7 +204,9 @@ def test_a_draw_is_uniform_between_its_ends():
 
     expected = matrices(-np.array([-10.0, 0.0, 5.0]))
 
-    np.testing.assert_array_equal(Rotate(10).draw(u, np.full((3, 2), 8, np.int32))["matrix"], expected)
+    np.testing.assert_array_equal(
+        Rotate(10).draw(u, np.full((3, 2), 8, np.int32))["matrix"], expected
+    )
 
 
 @pytest.mark.parametrize(
@@ -195,19 +228,25 @@ def test_points_go_where_their_pixels_go(op, num_uniforms):
         u = np.random.default_rng(seed).random((1, num_uniforms))
         draw = {name: values[0] for name, values in op.draw(u, size).items()}
         center = np.array([[43.0, 27.0]])
-        image = np.exp(-((x - center[0, 0]) ** 2 + (y - center[0, 1]) ** 2) / 18)[..., None].astype(np.float32)
+        image = np.exp(-((x - center[0, 0]) ** 2 + (y - center[0, 1]) ** 2) / 18)[..., None].astype(
+            np.float32
+        )
 
         result = op.array(np, image, draw)[..., 0]
         (moved,) = op.move_points(center, draw, size[0])
 
         rows, columns = np.mgrid[: result.shape[0], : result.shape[1]] + 0.5
         light = [(columns * result).sum() / result.sum(), (rows * result).sum() / result.sum()]
-        np.testing.assert_allclose(moved, light, atol=0.35)  # light of whole pixels, in perspective a little askew
+        np.testing.assert_allclose(
+            moved, light, atol=0.35
+        )  # light of whole pixels, in perspective a little askew
 
 
 def test_places_that_are_no_numbers_lie_outside():
     image = np.full((4, 4, 3), 100, np.uint8)
-    on_the_horizon = np.array([1, 0, 0, 0, 1, 0, -1 / 1.5, 0], np.float32)  # divided by 0 at x = 1.5
+    on_the_horizon = np.array(
+        [1, 0, 0, 0, 1, 0, -1 / 1.5, 0], np.float32
+    )  # divided by 0 at x = 1.5
     for interpolation in warp.INTERPOLATIONS:
         expected = warp.warp(np, image, on_the_horizon, (4, 4), interpolation, 7)
         assert (expected[:, 1] == 7).all()

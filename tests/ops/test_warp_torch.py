@@ -1,7 +1,9 @@
-"""Ten thousand draws of each geometric op beside torchvision's functions on tensors: every value of uint8.
+"""Ten thousand draws of each geometric op beside torchvision's functions on tensors: every value of
+uint8.
 
-Where torch rounds between a product and its sum, as on processors of AMD, some places differ in their last bit: a value
-between two levels is one level off, and of pixels that are equally near another one is taken.
+Where torch rounds between a product and its sum, as on processors of AMD, some places differ in
+their last bit: a value between two levels is one level off, and of pixels that are equally near
+another one is taken.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ SHARE = 1e-3  # of values that may differ where torch does not fuse; an AMD EPYC
 
 
 def check(kind, arguments, function):
-    """Compare an op with ``function(tensor, u, size, draw, interpolation, fill)`` for random numbers ``u``."""
+    """Compare an op with ``function(tensor, u, size, draw, interpolation, fill)`` for random
+    numbers ``u``."""
     rng, is_exact, num_values, num_differing = np.random.default_rng(5), fuses_products(), 0, 0
     for number in range(COUNT):
         size = SIZES[number % len(SIZES)]
@@ -42,14 +45,21 @@ def check(kind, arguments, function):
 
         tensor = torch.from_numpy(np.ascontiguousarray(image.transpose(2, 0, 1)))
         fill = list(fill) if isinstance(fill, tuple) else fill
-        expected = function(tensor, u, size, draw, {"interpolation": NAMES[interpolation], "fill": fill})
+        expected = function(
+            tensor, u, size, draw, {"interpolation": NAMES[interpolation], "fill": fill}
+        )
 
         expected = expected.numpy().transpose(1, 2, 0)
         if is_exact:
             np.testing.assert_array_equal(result, expected, err_msg=f"{op} {number}")
         elif interpolation == "linear":
-            np.testing.assert_allclose(result.astype(int), expected, rtol=0, atol=1, err_msg=f"{op} {number}")
-        num_values, num_differing = num_values + result.size, num_differing + np.count_nonzero(result != expected)
+            np.testing.assert_allclose(
+                result.astype(int), expected, rtol=0, atol=1, err_msg=f"{op} {number}"
+            )
+        num_values, num_differing = (
+            num_values + result.size,
+            num_differing + np.count_nonzero(result != expected),
+        )
     assert num_differing <= SHARE * num_values
 
 
@@ -66,15 +76,24 @@ def test_affine_is_torchvisions():
         most = (0.3 * size[1], 0.2 * size[0])
         move = [round(-far + v * 2 * far) for far, v in zip(most, u[1:3], strict=True)]
         shear = [-20 + u[4] * 40, -10 + u[5] * 20]
-        return functional.affine(tensor, float(-90 + u[0] * 180), move, float(0.5 + u[3]), shear, **look)
+        return functional.affine(
+            tensor, float(-90 + u[0] * 180), move, float(0.5 + u[3]), shear, **look
+        )
 
-    arguments = {"degrees": 90, "translate": (0.3, 0.2), "scale": (0.5, 1.5), "shear": (-20, 20, -10, 10)}
+    arguments = {
+        "degrees": 90,
+        "translate": (0.3, 0.2),
+        "scale": (0.5, 1.5),
+        "shear": (-20, 20, -10, 10),
+    }
     check(Affine, arguments, affine)
 
 
 def test_shear_is_torchvisions():
     def shear(tensor, u, size, draw, look):
-        return functional.affine(tensor, 0.0, [0, 0], 1.0, [-30 + u[0] * 60, -5 + u[1] * 10], **look)
+        return functional.affine(
+            tensor, 0.0, [0, 0], 1.0, [-30 + u[0] * 60, -5 + u[1] * 10], **look
+        )
 
     check(Shear, {"x": 30, "y": 5}, shear)
 
@@ -96,9 +115,12 @@ def test_perspective_is_torchvisions():
         right, low = width - most[0], height - most[1]
         start = [[0, 0], [width - 1, 0], [width - 1, height - 1], [0, height - 1]]
         end = [[a, b], [right + c, d], [right + e, low + f], [g, low + h]]
-        # Its least squares leave 1e-17 where a coefficient is 0, which may decide between two pixels equally near.
+        # Its least squares leave 1e-17 where a coefficient is 0, which may decide between two
+        # pixels equally near.
         expected = perspective_coefficients(start, end, None)
         np.testing.assert_allclose(draw["matrix"], expected, rtol=1e-6, atol=1e-12)
-        return functional.perspective(tensor, None, None, coefficients=draw["matrix"].tolist(), **look)
+        return functional.perspective(
+            tensor, None, None, coefficients=draw["matrix"].tolist(), **look
+        )
 
     check(Perspective, {"distortion": 0.6, "p": 1}, perspective)

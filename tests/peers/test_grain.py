@@ -1,7 +1,8 @@
 """State and elasticity: Grain's own assertion about checkpoints, and its elastic cases said anew.
 
-Origin  google/grain: ``grain.experimental.assert_equal_output_after_checkpoint``, which a package of Grain brings and
-        which is called here as it is; grain/_src/python/dataset/elastic_iterator_test.py.
+Origin  google/grain: ``grain.experimental.assert_equal_output_after_checkpoint``, which a package
+        of Grain brings and which is called here as it is;
+        grain/_src/python/dataset/elastic_iterator_test.py.
 """
 
 from __future__ import annotations
@@ -28,9 +29,13 @@ LENGTH = 97
 
 def make_loader(batch_size: int = 8, **changes: Any) -> gl.Loader:
     x = np.arange(LENGTH, dtype=np.int64)
-    source = gl.arrays(x=x, image=np.repeat((x / LENGTH).astype(np.float32), 12).reshape(LENGTH, 2, 2, 3))
+    source = gl.arrays(
+        x=x, image=np.repeat((x / LENGTH).astype(np.float32), 12).reshape(LENGTH, 2, 2, 3)
+    )
     ops = [gl.ops.GaussianNoise(0.5, on="image")]
-    return gl.Loader(source, batch_size, **{"ops": ops, "shuffle": True, "seed": 11, "device": "cpu", **changes})
+    return gl.Loader(
+        source, batch_size, **{"ops": ops, "shuffle": True, "seed": 11, "device": "cpu", **changes}
+    )
 
 
 class Dataset:
@@ -87,7 +92,8 @@ def test_grains_own_assertion_about_checkpoints(changes: dict[str, Any]):
 def test_each_record_comes_once_where_the_number_of_shards_changes(
     first: int, second: int, num_steps: int, shuffle: bool
 ):
-    """As `test_elastic_downsize` and `test_elastic_upsize` there: the rest of the epoch is dealt out anew."""
+    """As `test_elastic_downsize` and `test_elastic_upsize` there: the rest of the epoch is dealt
+    out anew."""
     records, state = [], None
     for rank in range(first):
         loader = make_loader(24 // first, shuffle=shuffle, shard_id=rank, num_shards=first)
@@ -107,4 +113,7 @@ def test_the_global_batches_are_those_of_one_shard():
     whole = [sorted(batch["x"].tolist()) for batch in make_loader(24)]
     parts = [make_loader(8, shard_id=rank, num_shards=3) for rank in range(3)]
     for expected, *batches in zip(whole, *parts, strict=True):
-        assert sorted(record for batch in batches for record in batch["x"][batch.valid].tolist()) == expected
+        assert (
+            sorted(record for batch in batches for record in batch["x"][batch.valid].tolist())
+            == expected
+        )

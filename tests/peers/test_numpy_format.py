@@ -1,4 +1,5 @@
-"""NPY files: the arrays and files of NumPy's own tests of the format (numpy/lib/tests/test_format.py)."""
+"""NPY files: the arrays and files of NumPy's own tests of the format
+(numpy/lib/tests/test_format.py)."""
 
 from __future__ import annotations
 
@@ -13,7 +14,9 @@ import pytest
 import gpuload as gl
 from gpuload.errors import FormatError, GpuloadError, SpecError
 
-numpy_tests = pytest.importorskip("numpy.lib.tests.test_format", reason="this NumPy brings no tests")
+numpy_tests = pytest.importorskip(
+    "numpy.lib.tests.test_format", reason="this NumPy brings no tests"
+)
 
 pytestmark = pytest.mark.slow
 
@@ -133,7 +136,10 @@ def test_unicode_field_names(tmp_path: Path):
 @pytest.mark.parametrize(
     "head",
     [
-        *(b"\x93NUMPY" + bytes(version) for version in ((1, 1), (0, 0), (0, 1), (4, 0), (5, 0), (255, 255))),
+        *(
+            b"\x93NUMPY" + bytes(version)
+            for version in ((1, 1), (0, 0), (0, 1), (4, 0), (5, 0), (255, 255))
+        ),
         b"1",
         b"\x93NUMPX\x01\x00",
         b"\x93NUMPY\x01\x00",
@@ -153,7 +159,9 @@ def test_bad_header(head: bytes, tmp_path: Path):
 @pytest.mark.parametrize(
     "dtype",
     [
-        np.dtype({"names": ["a", "b"], "formats": [float, np.dtype("S3", metadata={"some": "stuff"})]}),
+        np.dtype(
+            {"names": ["a", "b"], "formats": [float, np.dtype("S3", metadata={"some": "stuff"})]}
+        ),
         np.dtype(int, metadata={"some": "stuff"}),
         np.dtype([("subarray", (int, (2,)))], metadata={"some": "stuff"}),
     ],

@@ -1,7 +1,9 @@
-"""CSV files: the cases of PyArrow's own tests (apache/arrow, python/pyarrow/tests/test_csv.py), said anew.
+"""CSV files: the cases of PyArrow's own tests (apache/arrow, python/pyarrow/tests/test_csv.py),
+said anew.
 
-Each row of ``CASES`` has the name of PyArrow's test, a file, the arguments of `gl.csv`, and what is read; a text in the
-place of what is read is part of an error. `test_random_files` compares with `pyarrow.csv.read_csv` itself.
+Each row of ``CASES`` has the name of PyArrow's test, a file, the arguments of `gl.csv`, and what is
+read; a text in the place of what is read is part of an error. `test_random_files` compares with
+`pyarrow.csv.read_csv` itself.
 """
 
 from __future__ import annotations
@@ -48,16 +50,36 @@ CASES: list[tuple[str, bytes, Kinds, Kinds | str]] = [
     ),
     ("test_bom", b"\xef\xbb\xbfa,b\n7,8\n", {}, {"a": [7], "b": [8]}),
     *[
-        ("test_one_chunk", ending.join([b"a,b", b"1,2", b"56,78"]) + last, {}, {"a": [1, 56], "b": [2, 78]})
+        (
+            "test_one_chunk",
+            ending.join([b"a,b", b"1,2", b"56,78"]) + last,
+            {},
+            {"a": [1, 56], "b": [2, 78]},
+        )
         for ending in (b"\n", b"\r", b"\r\n")
         for last in (b"", ending)
     ],
     ("test_header_column_names", ROWS, {"header": ["x", "y"]}, {"x": ["ab", "k1", "k2", "k3"]}),
-    ("test_header_column_names", ROWS, {"header": ["x", "y"], "skip_lines": 3}, {"x": ["k3"], "y": ["v3"]}),
+    (
+        "test_header_column_names",
+        ROWS,
+        {"header": ["x", "y"], "skip_lines": 3},
+        {"x": ["k3"], "y": ["v3"]},
+    ),
     ("test_header_column_names", ROWS, {"header": ["x", "y", "z"]}, "3"),
-    ("test_header_autogenerate_column_names", ROWS, {"header": False, "skip_lines": 3}, {"column_0": ["k3"]}),
+    (
+        "test_header_autogenerate_column_names",
+        ROWS,
+        {"header": False, "skip_lines": 3},
+        {"column_0": ["k3"]},
+    ),
     ("test_include_columns", ROWS, {"columns": ["ab"]}, {"ab": ["k1", "k2", "k3"]}),
-    ("test_include_columns", ROWS, {"columns": ["cd", "ab"]}, {"cd": ["v1", "v2", "v3"], "ab": ["k1", "k2", "k3"]}),
+    (
+        "test_include_columns",
+        ROWS,
+        {"columns": ["cd", "ab"]},
+        {"cd": ["v1", "v2", "v3"], "ab": ["k1", "k2", "k3"]},
+    ),
     ("test_include_columns", ROWS, {"columns": ["xx", "ab"]}, "xx"),
     ("test_simple_ints", b"a,b\n10,-20\n30,40\n", {}, {"a": [10, 30], "b": [-20, 40]}),
     (
@@ -74,9 +96,24 @@ CASES: list[tuple[str, bytes, Kinds, Kinds | str]] = [
         {"columns": {"a": None, "b": "M8[s]"}},
         {"a": [1970, 1989], "b": ["1970-01-01T00:00:00", "1989-07-14T01:00:00"]},
     ),
-    ("test_dates", b"d\n1999-12-31\n2000-02-29\n", {"columns": {"d": "M8[D]"}}, {"d": ["1999-12-31", "2000-02-29"]}),
-    ("test_custom_nulls", b'a,b\nZzz,"Xxx"\n2,N/A\n', {"na_values": ["Zzz"]}, {"a": [float("nan"), 2.0]}),
-    ("test_custom_nulls", b"a,b\nN/A,\nq,\n", {"na_values": [], "columns": {"a": str}}, {"a": ["N/A", "q"]}),
+    (
+        "test_dates",
+        b"d\n1999-12-31\n2000-02-29\n",
+        {"columns": {"d": "M8[D]"}},
+        {"d": ["1999-12-31", "2000-02-29"]},
+    ),
+    (
+        "test_custom_nulls",
+        b'a,b\nZzz,"Xxx"\n2,N/A\n',
+        {"na_values": ["Zzz"]},
+        {"a": [float("nan"), 2.0]},
+    ),
+    (
+        "test_custom_nulls",
+        b"a,b\nN/A,\nq,\n",
+        {"na_values": [], "columns": {"a": str}},
+        {"a": ["N/A", "q"]},
+    ),
     (
         "test_column_types",
         b"a,b,c,d\n1,2,3,true\n4,-5,6,false\n",
@@ -89,17 +126,37 @@ CASES: list[tuple[str, bytes, Kinds, Kinds | str]] = [
     ("test_empty_lines", b"a,b\n\r1,2\r\n\r\n3,4\r\n", {}, {"a": [1, 3], "b": [2, 4]}),
     ("test_invalid_csv", b"a,b,c\n1,2\n4,5,6\n", {}, "line 2"),
     ("test_invalid_csv", b"a,b,c\n1,2,3\n4", {}, "line 3"),
-    *[("test_invalid_csv", content, {}, r"x\.csv") for content in (b"", b"\n", b"\r\n", b"\r", b"\n\n")],
+    *[
+        ("test_invalid_csv", content, {}, r"x\.csv")
+        for content in (b"", b"\n", b"\r\n", b"\r", b"\n\n")
+    ],
     ("test_options_delimiter", b"a;b,c\nde,fg;eh\n", {}, {"a;b": ["de"], "c": ["fg;eh"]}),
-    ("test_options_delimiter", b"a;b,c\nde,fg;eh\n", {"delimiter": ";"}, {"a": ["de,fg"], "b,c": ["eh"]}),
-    ("test_encoding", "a,b\nné,1\n".encode("latin-1"), {"encoding": "latin-1"}, {"a": ["né"], "b": [1]}),
-    ("test_encoding", "a,b\nné,1\n".encode("utf-16"), {"encoding": "utf-16"}, {"a": ["né"], "b": [1]}),
+    (
+        "test_options_delimiter",
+        b"a;b,c\nde,fg;eh\n",
+        {"delimiter": ";"},
+        {"a": ["de,fg"], "b,c": ["eh"]},
+    ),
+    (
+        "test_encoding",
+        "a,b\nné,1\n".encode("latin-1"),
+        {"encoding": "latin-1"},
+        {"a": ["né"], "b": [1]},
+    ),
+    (
+        "test_encoding",
+        "a,b\nné,1\n".encode("utf-16"),
+        {"encoding": "utf-16"},
+        {"a": ["né"], "b": [1]},
+    ),
     ("test_encoding", b"a,b\nun\xe9,1\n", {"columns": {"a": str}}, "line 2"),
     ("newlines in values", b'a,b\n"x\ny",1\n"p""q",2\n', {}, {"a": ["x\ny", 'p"q'], "b": [1, 2]}),
 ]
 
 
-@pytest.mark.parametrize("number", range(len(CASES)), ids=lambda number: f"{number}-{CASES[number][0]}")
+@pytest.mark.parametrize(
+    "number", range(len(CASES)), ids=lambda number: f"{number}-{CASES[number][0]}"
+)
 def test_what_pyarrow_reads(number: int, tmp_path: Path):
     _, content, arguments, expected = CASES[number]
     path = tmp_path / "x.csv"
@@ -118,8 +175,11 @@ def test_what_pyarrow_reads(number: int, tmp_path: Path):
 
 @pytest.mark.parametrize("last", [b"", b"\r\n"])
 @pytest.mark.parametrize("block_bytes", [1 << 20, 111, 37])
-def test_random_files(block_bytes: int, last: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """test_small_random_csv, test_stress_block_sizes: words, numbers and quotes, in blocks that end anywhere."""
+def test_random_files(
+    block_bytes: int, last: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """test_small_random_csv, test_stress_block_sizes: words, numbers and quotes, in blocks that end
+    anywhere."""
     monkeypatch.setattr(rows, "BLOCK_BYTES", block_bytes)
     rng = np.random.default_rng(block_bytes)
     words = ["", "a", 'say "x"', "two\nlines", "com,ma", "é", " "]
@@ -127,7 +187,11 @@ def test_random_files(block_bytes: int, last: bytes, tmp_path: Path, monkeypatch
     writer = csv.writer(text, lineterminator="\r\n")
     writer.writerow(["word", "number", "float"])
     for _ in range(500):
-        row = [f"w{words[rng.integers(len(words))]}", int(rng.integers(-(10**12), 10**12)), float(rng.normal())]
+        row = [
+            f"w{words[rng.integers(len(words))]}",
+            int(rng.integers(-(10**12), 10**12)),
+            float(rng.normal()),
+        ]
         writer.writerow(row)
     content = text.getvalue().encode().removesuffix(b"\r\n") + last
     (tmp_path / "x.csv").write_bytes(content)

@@ -1,8 +1,9 @@
-"""TFRecord, fixed-length and CSV files: the cases of tf.data's own tests, said anew, with tf.data beside in one run.
+"""TFRecord, fixed-length and CSV files: the cases of tf.data's own tests, said anew, with tf.data
+beside in one run.
 
 Origin  tensorflow/tensorflow, tensorflow/python/data/kernel_tests: tf_record_dataset_test.py,
-        fixed_length_record_dataset_test.py; tensorflow/python/data/experimental/kernel_tests: csv_dataset_test.py,
-        make_csv_dataset_test.py.
+        fixed_length_record_dataset_test.py; tensorflow/python/data/experimental/kernel_tests:
+        csv_dataset_test.py, make_csv_dataset_test.py.
 """
 
 from __future__ import annotations
@@ -43,13 +44,19 @@ def test_tf_records_in_order_for_epochs(compression: str, num_epochs: int, tmp_p
     paths = []
     for file in range(NUM_FILES):
         paths.append(str(tmp_path / f"{file}.tfrecord"))
-        with tf.io.TFRecordWriter(paths[-1], tf.io.TFRecordOptions(compression_type=compression)) as writer:
+        with tf.io.TFRecordWriter(
+            paths[-1], tf.io.TFRecordOptions(compression_type=compression)
+        ) as writer:
             for number in range(NUM_RECORDS):
                 writer.write(record(file, number))
-    expected = [value.numpy() for value in tf.data.TFRecordDataset(paths, compression).repeat(num_epochs)]
+    expected = [
+        value.numpy() for value in tf.data.TFRecordDataset(paths, compression).repeat(num_epochs)
+    ]
     loader = gl.Loader(gl.tfrecord(paths, "bytes"), 3, device="cpu")
 
-    values_read = [bytes(value) for _ in range(num_epochs) for batch in loader for value in batch["record"]]
+    values_read = [
+        bytes(value) for _ in range(num_epochs) for batch in loader for value in batch["record"]
+    ]
     assert values_read == expected
 
 
@@ -84,9 +91,14 @@ def test_fixed_length_records(header: int, footer: int, tmp_path: Path):
     paths = []
     for file in range(NUM_FILES):
         paths.append(str(tmp_path / f"{file}.bin"))
-        body = b"".join(file.to_bytes(1, "little") + number.to_bytes(2, "little") for number in range(NUM_RECORDS))
+        body = b"".join(
+            file.to_bytes(1, "little") + number.to_bytes(2, "little")
+            for number in range(NUM_RECORDS)
+        )
         Path(paths[-1]).write_bytes(b"H" * header + body + b"F" * footer)
-    expected = list(tf.data.FixedLengthRecordDataset(paths, 3, header, footer).repeat(2).as_numpy_iterator())
+    expected = list(
+        tf.data.FixedLengthRecordDataset(paths, 3, header, footer).repeat(2).as_numpy_iterator()
+    )
 
     source = gl.fixed(paths, "S3", header_bytes=header, footer_bytes=footer)
     raw = gl.fixed(paths, ("u1", 3), header_bytes=header, footer_bytes=footer)
@@ -115,25 +127,51 @@ CSV = [
     ("testCsvDataset_withHeader", "x,y\n1,2\n", [0, 0], {"header": True}, {"header": True}),
     ("testCsvDataset_newlineInQuotes", '"a\nb",1\n', ["", 0], {}, {}),
     ("testCsvDataset_withDelim", "1|2\n", [0, 0], {"field_delim": "|"}, {"delimiter": "|"}),
-    ("testCsvDataset_withNoQuoteDelims", '1"a,2\n', ["", 0], {"use_quote_delim": False}, {"quote": None}),
-    ("testCsvDataset_withNaValue", "NA,1\n3,NA\n", [9, 9], {"na_value": "NA"}, {"na_values": ["NA", ""]}),
+    (
+        "testCsvDataset_withNoQuoteDelims",
+        '1"a,2\n',
+        ["", 0],
+        {"use_quote_delim": False},
+        {"quote": None},
+    ),
+    (
+        "testCsvDataset_withNaValue",
+        "NA,1\n3,NA\n",
+        [9, 9],
+        {"na_value": "NA"},
+        {"na_values": ["NA", ""]},
+    ),
     ("testCsvDataset_crlf", "1,2\r\n3,4\r\n", [0, 0], {}, {}),
     ("testCsvDataset_withoutLastNewline", "1,2\n3,4", [0, 0], {}, {}),
 ]
 
 
-@pytest.mark.parametrize(("name", "text", "defaults", "tf_options", "options"), CSV, ids=[case[0] for case in CSV])
+@pytest.mark.parametrize(
+    ("name", "text", "defaults", "tf_options", "options"), CSV, ids=[case[0] for case in CSV]
+)
 def test_csv_records(
-    name: str, text: str, defaults: list[Any], tf_options: dict[str, Any], options: dict[str, Any], tmp_path: Path
+    name: str,
+    text: str,
+    defaults: list[Any],
+    tf_options: dict[str, Any],
+    options: dict[str, Any],
+    tmp_path: Path,
 ):
     (tmp_path / "x.csv").write_bytes(text.encode())
     tf_defaults = [tf.constant([d], tf.string if isinstance(d, str) else None) for d in defaults]
-    rows = tf.data.experimental.CsvDataset(str(tmp_path / "x.csv"), tf_defaults, **tf_options).as_numpy_iterator()
-    expected = [[value.decode() if isinstance(value, bytes) else value.item() for value in row] for row in rows]
+    rows = tf.data.experimental.CsvDataset(
+        str(tmp_path / "x.csv"), tf_defaults, **tf_options
+    ).as_numpy_iterator()
+    expected = [
+        [value.decode() if isinstance(value, bytes) else value.item() for value in row]
+        for row in rows
+    ]
 
     source = gl.csv(tmp_path / "x.csv", defaults=defaults, **{"header": False, **options})
     values = source.read(range(len(source)))
-    values_read = [[np.asarray(column[row]).item() for column in values.values()] for row in range(len(source))]
+    values_read = [
+        [np.asarray(column[row]).item() for column in values.values()] for row in range(len(source))
+    ]
     assert repr(values_read) == repr(expected)
 
 

@@ -1,7 +1,8 @@
 """State behind torch's loaders: the cases of torchdata's own tests, said anew.
 
-Origin  pytorch/data, test/stateful_dataloader/test_state_dict.py. A state that is taken in mid-epoch goes on with the
-        same batches; twice the same state is the same; one behind the end is the next epoch; all with 0 and 2 workers.
+Origin  pytorch/data, test/stateful_dataloader/test_state_dict.py. A state that is taken in
+        mid-epoch goes on with the same batches; twice the same state is the same; one behind the
+        end is the next epoch; all with 0 and 2 workers.
 """
 
 from __future__ import annotations

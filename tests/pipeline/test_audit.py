@@ -1,7 +1,8 @@
-"""Audited pixels: which records are chosen, what a difference does, and that sound loaders have none.
+"""Audited pixels: which records are chosen, what a difference does, and that sound loaders have
+none.
 
-Faults are planted behind the real parts: in what the stages of the core make, in what DALI gives, in the results of
-kernels on a GPU.
+Faults are planted behind the real parts: in what the stages of the core make, in what DALI gives,
+in the results of kernels on a GPU.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from gpuload.cli import parity_ops
 from gpuload.errors import RowError
 from gpuload.executors import trials
 from gpuload.executors.array import ArrayBatchExecutor, ArrayRowExecutor
-from gpuload.ops.graph import compile_ops
+from gpuload.graph.graph import compile_ops
 from gpuload.order import Position
 from gpuload.pipeline import audit
 from tests.ops.test_every_op import all_ops, png
@@ -41,7 +42,9 @@ def source():
 
 def loader(*, ops=OPS, device="cpu", audit=1.0, batch_size=5, seed=3, **settings):
     words = {"shuffle": True, "num_threads": 2, **settings}
-    return gl.Loader(source(), batch_size, ops=list(ops), seed=seed, device=device, audit=audit, **words)
+    return gl.Loader(
+        source(), batch_size, ops=list(ops), seed=seed, device=device, audit=audit, **words
+    )
 
 
 def audited(**settings):
@@ -63,15 +66,29 @@ def audited(**settings):
 def chosen(share, seed=3):
     """Return the same by the definition."""
     records = np.arange(COUNT)
-    words = [rng._bits(1, seed=seed, epoch=epoch, records=records, stream=audit.STREAM) for epoch in range(2)]
+    words = [
+        rng._bits(1, seed=seed, epoch=epoch, records=records, stream=audit.STREAM)
+        for epoch in range(2)
+    ]
     numbers = [(word[:, 0] >> np.uint64(11)).astype(float) * 2.0**-53 for word in words]
-    return [(epoch, record) for epoch in range(2) for record in records.tolist() if numbers[epoch][record] < share]
+    return [
+        (epoch, record)
+        for epoch in range(2)
+        for record in records.tolist()
+        if numbers[epoch][record] < share
+    ]
 
 
 class TestTheChoice:
     @pytest.mark.parametrize(
         "settings",
-        [{}, {"batch_size": 3}, {"num_threads": 1}, {"ops": ()}, {"last_batch": "pad", "batch_size": 7}],
+        [
+            {},
+            {"batch_size": 3},
+            {"num_threads": 1},
+            {"ops": ()},
+            {"last_batch": "pad", "batch_size": 7},
+        ],
         ids=["", "batch_size", "num_threads", "ops", "padded"],
     )
     def test_is_that_of_seed_epoch_and_record(self, settings):
@@ -82,7 +99,9 @@ class TestTheChoice:
 
     def test_is_the_same_on_shards_together(self):
         pairs = audited(audit=0.3, num_shards=3, shard_id=0)
-        pairs += audited(audit=0.3, num_shards=3, shard_id=1) + audited(audit=0.3, num_shards=3, shard_id=2)
+        pairs += audited(audit=0.3, num_shards=3, shard_id=1) + audited(
+            audit=0.3, num_shards=3, shard_id=2
+        )
 
         assert sorted(pairs) == chosen(0.3)
 
@@ -95,11 +114,15 @@ class TestTheChoice:
             list(second)
             behind = second.stats()["records_audited"]
 
-        assert behind == len([record for epoch, record in chosen(0.3) if epoch == 0]) - _in_first_batch(0.3)
+        assert behind == len(
+            [record for epoch, record in chosen(0.3) if epoch == 0]
+        ) - _in_first_batch(0.3)
         assert before >= _in_first_batch(0.3)  # it is ahead
 
     def test_has_the_share_that_was_asked_for(self):
-        with gl.Loader(gl.arrays(x=np.zeros(20_000, np.uint8)), 512, seed=1, device="cpu", audit=0.01) as with_audit:
+        with gl.Loader(
+            gl.arrays(x=np.zeros(20_000, np.uint8)), 512, seed=1, device="cpu", audit=0.01
+        ) as with_audit:
             list(with_audit)
 
             assert 150 < with_audit.stats()["records_audited"] < 250
@@ -120,7 +143,8 @@ def _in_first_batch(share):
 
 
 @pytest.mark.parametrize(
-    "value", [-0.1, 1.5, float("nan"), "raise", "all", True, (0.1,), (0.1, "stop"), ("count", 1), []]
+    "value",
+    [-0.1, 1.5, float("nan"), "raise", "all", True, (0.1,), (0.1, "stop"), ("count", 1), []],
 )
 def test_what_is_no_share_is_refused(value):
     with pytest.raises(gl.GpuloadError, match="audit") as caught:
@@ -130,7 +154,10 @@ def test_what_is_no_share_is_refused(value):
 
 
 def test_batches_whose_ops_run_elsewhere_are_refused_and_zero_is_no_audit():
-    with loader(audit=0.1) as with_audit, pytest.raises(gl.GpuloadError, match=r"audit=0\.1") as caught:
+    with (
+        loader(audit=0.1) as with_audit,
+        pytest.raises(gl.GpuloadError, match=r"audit=0\.1") as caught,
+    ):
         with_audit.feed(lambda: None, ("image",))
 
     assert 'via="generator"' in caught.value.remedy
@@ -139,19 +166,29 @@ def test_batches_whose_ops_run_elsewhere_are_refused_and_zero_is_no_audit():
 
 
 def test_it_says_what_it_does():
-    with loader(audit=1e-3) as raising, loader(audit="count") as counting, loader(audit=(0.01, "count")) as more:
-        assert "audit:     0.1 % of the records are made again on the CPU and compared; a difference is a Pixel" in (
-            raising.describe()
+    with (
+        loader(audit=1e-3) as raising,
+        loader(audit="count") as counting,
+        loader(audit=(0.01, "count")) as more,
+    ):
+        assert (
+            "audit:     0.1 % of the records are made again on the CPU and compared; a difference is a Pixel"
+            in (raising.describe())
         )
         assert "0.1 % of the records" in counting.describe()
-        assert "1 % of the records are made again on the CPU and compared; a difference is counted" in more.describe()
+        assert (
+            "1 % of the records are made again on the CPU and compared; a difference is counted"
+            in more.describe()
+        )
 
 
 def test_a_pickled_loader_audits_too():
     with pickle.loads(pickle.dumps(loader(audit=0.3))) as again:
         list(again)
 
-        assert again.stats()["records_audited"] == len([pair for pair in chosen(0.3) if pair[0] == 0])
+        assert again.stats()["records_audited"] == len(
+            [pair for pair in chosen(0.3) if pair[0] == 0]
+        )
 
 
 # Planted faults
@@ -205,13 +242,20 @@ class TestARecordThatDiffers:
         assert steps == [n for n in range(5) if n != step]
         error = errors[step]
         assert re.search(rf"record {BAD}, epoch 0, step {step}: field 'image' on cpu: ", error.what)
-        assert re.search(r"\d+ of 432 values differ: the one at \[\d+, \d+, 0\] is -?[\d.]+, and should be", error.what)
+        assert re.search(
+            r"\d+ of 432 values differ: the one at \[\d+, \d+, 0\] is -?[\d.]+, and should be",
+            error.what,
+        )
         assert "executor 'array' on cpu made it by RandomFlip Normalize" in error.cause
         assert f"loader.replace(audit=0).batch_at({step}, 0)" in error.remedy
         assert state_step == 1
         again = pickle.loads(pickle.dumps(error))
         assert (again.record, again.epoch, again.step, again.field) == (BAD, 0, step, "image")
-        assert (again.ops, again.device, again.executor) == (("RandomFlip", "Normalize"), "cpu", "array")
+        assert (again.ops, again.device, again.executor) == (
+            ("RandomFlip", "Normalize"),
+            "cpu",
+            "array",
+        )
         with loader(audit=None, last_batch="pad") as plain:
             batch = plain.batch_at(step)
         assert np.array_equal(again.value, batch["image"][batch.records.tolist().index(BAD)])
@@ -251,7 +295,9 @@ class TestARecordThatDiffers:
 
     def test_is_not_looked_for_in_rows_that_pad(self, core_fault):
         """The record is in the last batch twice: as itself, and as one that fills it up."""
-        with loader(batch_size=16, last_batch="pad", shuffle=False, audit=(1.0, "count")) as with_audit:
+        with loader(
+            batch_size=16, last_batch="pad", shuffle=False, audit=(1.0, "count")
+        ) as with_audit:
             batches = list(with_audit)
 
             assert not batches[-1].valid.all()
@@ -299,7 +345,11 @@ def test_an_iterator_that_is_dropped_ends_the_thread_that_audits():
         del batches
         gc.collect()
 
-        assert until(lambda: not any(thread.name.startswith("gpuload-audit") for thread in threading.enumerate()))
+        assert until(
+            lambda: (
+                not any(thread.name.startswith("gpuload-audit") for thread in threading.enumerate())
+            )
+        )
 
 
 def test_a_loader_that_is_closed_in_mid_epoch_says_so():
@@ -316,7 +366,8 @@ def test_a_loader_that_is_closed_in_mid_epoch_says_so():
 
 
 def with_fault(monkeypatch, plant):
-    """Have the array executor on a GPU hand its images of a batch, and those that it got, to a function."""
+    """Have the array executor on a GPU hand its images of a batch, and those that it got, to a
+    function."""
     run = ArrayBatchExecutor._run
 
     def faulty(self, fields, draws):
@@ -327,7 +378,8 @@ def with_fault(monkeypatch, plant):
 
 
 def row_of_bad(images):
-    """Return the row of BAD among images on a GPU, whose first pixel no other record has; None if it is not there."""
+    """Return the row of BAD among images on a GPU, whose first pixel no other record has; None if
+    it is not there."""
     rows = [row for row in range(len(images)) if (images[row].get() == PHOTOS[BAD]).all()]
     return rows[0] if rows else None
 
@@ -349,7 +401,8 @@ def shift_channel_on_gpu(images, results):
 
 
 class Late:
-    """Writes one image on a stream of its own, which nothing waits for, half a second later than the others."""
+    """Writes one image on a stream of its own, which nothing waits for, half a second later than
+    the others."""
 
     def __init__(self):
         self.cupy = devices.cupy()
@@ -374,7 +427,9 @@ class Late:
 
 @pytest.mark.gpu
 class TestAFaultOnAGpu:
-    @pytest.mark.parametrize("plant", [skip_image, shift_channel_on_gpu, Late], ids=["skipped", "shifted", "late"])
+    @pytest.mark.parametrize(
+        "plant", [skip_image, shift_channel_on_gpu, Late], ids=["skipped", "shifted", "late"]
+    )
     def test_is_seen_and_the_record_is_named(self, plant, monkeypatch):
         plant = plant() if plant is Late else plant
         with_fault(monkeypatch, plant)
@@ -417,7 +472,9 @@ class TestAFaultOnAGpu:
         calls = []
         fill = devices.Lane.fill_free_memory
         monkeypatch.setattr(
-            devices.Lane, "fill_free_memory", lambda lane, sizes, byte: (calls.append(sizes), fill(lane, sizes, byte))
+            devices.Lane,
+            "fill_free_memory",
+            lambda lane, sizes, byte: (calls.append(sizes), fill(lane, sizes, byte)),
         )
         with loader(device="gpu", ops=[gl.ops.RandomFlip()], batch_size=COUNT) as with_audit:
             list(with_audit)
@@ -440,7 +497,9 @@ class TestAFaultOnAGpu:
         with loader(device="gpu", audit=0.3) as with_audit:
             list(with_audit)
 
-            assert with_audit.stats()["records_audited"] == len([pair for pair in chosen(0.3) if pair[0] == 0])
+            assert with_audit.stats()["records_audited"] == len(
+                [pair for pair in chosen(0.3) if pair[0] == 0]
+            )
 
     def test_of_rows_that_lie_on_the_gpu_is_seen(self, monkeypatch):
         """The audit reads the source, and not the GPU's memory."""
@@ -469,7 +528,9 @@ def _swapped(results):
 def files():
     encoded = [png(photo) for photo in PHOTOS]
     read = {"image": ("u1", (None,))}
-    return gl.records(COUNT, lambda rows: {"image": [encoded[n] for n in rows]}, fields=read).mark(image="encoded")
+    return gl.records(COUNT, lambda rows: {"image": [encoded[n] for n in rows]}, fields=read).mark(
+        image="encoded"
+    )
 
 
 class TestAFaultOfDali:
@@ -494,12 +555,17 @@ class TestAFaultOfDali:
 
         monkeypatch.setattr(DaliExecutor, "finish", faulty)
         ops = [gl.ops.Decode(), gl.ops.RandomResizedCrop(8), gl.ops.RandomFlip()]
-        with gl.Loader(files(), 4, ops=ops, executor="dali", device="cpu", audit=1.0, num_threads=1) as with_audit:
+        with gl.Loader(
+            files(), 4, ops=ops, executor="dali", device="cpu", audit=1.0, num_threads=1
+        ) as with_audit:
             errors = epoch_of(with_audit)[1]
 
         assert list(errors) == [1]
         assert "record 6, epoch 0, step 1: field 'image' on cpu: " in errors[1].what
-        assert "executor 'dali' on cpu made it by Decode RandomResizedCrop RandomFlip" in errors[1].cause
+        assert (
+            "executor 'dali' on cpu made it by Decode RandomResizedCrop RandomFlip"
+            in errors[1].cause
+        )
         assert 'executor="array"' in errors[1].remedy
 
     def test_an_operator_of_dali_is_not_audited_and_that_is_said(self):
@@ -528,12 +594,19 @@ class TestRowsOfManyKinds:
 
                 assert with_audit.stats()["records_audited"] == count
 
-    @pytest.mark.parametrize("ops", [[gl.ops.MixUp(alpha=0.4)], [gl.ops.Mosaic(16), gl.ops.CutMix(alpha=1.0)]])
+    @pytest.mark.parametrize(
+        "ops", [[gl.ops.MixUp(alpha=0.4)], [gl.ops.Mosaic(16), gl.ops.CutMix(alpha=1.0)]]
+    )
     def test_mixed_records_are_made_of_the_same_partners(self, ops):
         images = gl.arrays(image=PHOTOS, label=np.arange(COUNT) % 10)
         for batch_size in (3, 5, 24):
             with gl.Loader(
-                images, batch_size, ops=[gl.ops.OneHot(10), *ops], shuffle=True, audit=1.0, device="cpu"
+                images,
+                batch_size,
+                ops=[gl.ops.OneHot(10), *ops],
+                shuffle=True,
+                audit=1.0,
+                device="cpu",
             ) as with_audit:
                 list(with_audit)
 
@@ -550,7 +623,10 @@ class TestRowsOfManyKinds:
     @pytest.mark.parametrize("device", ["cpu", pytest.param("gpu", marks=pytest.mark.gpu)])
     def test_texts_rows_and_drawn_parameters_stand_beside(self, device):
         def read(rows):
-            return {"text": [f"n{n}" for n in rows], "rows": [np.full((n % 4, 2), n, np.float32) for n in rows]}
+            return {
+                "text": [f"n{n}" for n in rows],
+                "rows": [np.full((n % 4, 2), n, np.float32) for n in rows],
+            }
 
         beside = gl.records(COUNT, read, fields={"text": (str, ()), "rows": ("float32", (None, 2))})
         with gl.Loader(
@@ -564,7 +640,11 @@ class TestRowsOfManyKinds:
     def test_what_a_cache_holds_is_the_input_of_the_ops_behind_it(self):
         with (
             gl.Loader(
-                files(), 5, ops=[gl.ops.Decode(), gl.ops.Resize(8, 8), gl.ops.RandomFlip()], device="cpu", audit=1.0
+                files(),
+                5,
+                ops=[gl.ops.Decode(), gl.ops.Resize(8, 8), gl.ops.RandomFlip()],
+                device="cpu",
+                audit=1.0,
             ) as first,
             first.cache(memory="1MB") as with_audit,
         ):
@@ -579,23 +659,36 @@ class TestRowsOfManyKinds:
             calls.append(len(calls))
             return x + np.uint8(len(calls))
 
-        with loader(ops=[gl.ops.Python(count)]) as with_audit, pytest.raises(gl.PixelError) as caught:
+        with (
+            loader(ops=[gl.ops.Python(count)]) as with_audit,
+            pytest.raises(gl.PixelError) as caught,
+        ):
             list(with_audit)
 
-        assert re.match(r"Python\(.*count\) calls a function of yours, which gave other values", caught.value.cause)
+        assert re.match(
+            r"Python\(.*count\) calls a function of yours, which gave other values",
+            caught.value.cause,
+        )
         assert "write def f(x, rng)" in caught.value.remedy
 
     def test_of_a_function_that_is_sound_does_not_say_that_it_changes(self, core_fault):
-        with loader(ops=[gl.ops.Python(np.copy), *OPS]) as with_audit, pytest.raises(gl.PixelError) as caught:
+        with (
+            loader(ops=[gl.ops.Python(np.copy), *OPS]) as with_audit,
+            pytest.raises(gl.PixelError) as caught,
+        ):
             list(with_audit)
 
-        assert "executor 'array' on cpu made it by Python RandomFlip Normalize" in caught.value.cause
+        assert (
+            "executor 'array' on cpu made it by Python RandomFlip Normalize" in caught.value.cause
+        )
         assert "Python(copy) calls a function of yours: it must make the same" in caught.value.cause
 
     def test_a_file_that_is_gone_is_that_error(self, monkeypatch):
         def read(rows):
             if reads:
-                raise gl.errors.MissingFileError("x.bin", cause="it is gone", remedy="bring it back")
+                raise gl.errors.MissingFileError(
+                    "x.bin", cause="it is gone", remedy="bring it back"
+                )
             return {"x": np.asarray(rows, np.float32)}
 
         reads = []
@@ -614,7 +707,10 @@ class TestRowsOfManyKinds:
 
 # Decoders that are not known
 
-CARD, DECODER = "NVIDIA H100", "nvJPEG in DALI's mixed decoder, without the hardware decoder, whose pixels differ"
+CARD, DECODER = (
+    "NVIDIA H100",
+    "nvJPEG in DALI's mixed decoder, without the hardware decoder, whose pixels differ",
+)
 IMAGE_OPS = [gl.ops.Decode(), gl.ops.Resize(8, 8)]
 
 
@@ -633,7 +729,8 @@ def recipe_on_gpu():
 
 
 def trial_loader(share=None, **settings):
-    """Return a loader of images, and its auditor, as if it decoded on a GPU by a decoder that is not known."""
+    """Return a loader of images, and its auditor, as if it decoded on a GPU by a decoder that is
+    not known."""
     plain = gl.Loader(files(), 4, ops=IMAGE_OPS, device="cpu", num_threads=1, **settings)
     words = {"executor": "array", "num_threads": 1, "counters": plain._counters}
     setting = None if share is None else audit.AuditSetting(share, counts=False)
@@ -716,7 +813,9 @@ class TestADecoderThatIsNotKnown:
         assert "the CPU refuses it: its data ends early" in asked_for.audit(outcome).error.what
         assert verdicts() is None  # one batch more is to come
 
-    def test_that_cannot_be_tried_is_no_error_where_nobody_asked(self, verdicts, monkeypatch, caplog):
+    def test_that_cannot_be_tried_is_no_error_where_nobody_asked(
+        self, verdicts, monkeypatch, caplog
+    ):
         plain, auditor = trial_loader()
         outcome = outcome_at(plain, 0)
 
@@ -747,8 +846,15 @@ class TestASoundLoader:
 
     def test_of_images_has_no_difference_behind_dali(self):
         pytest.importorskip("nvidia.dali")
-        ops = [gl.ops.Decode(), gl.ops.RandomResizedCrop(8), gl.ops.RandomFlip(), gl.ops.Normalize(127.0, 60.0)]
-        with gl.Loader(files(), 5, ops=ops, executor="dali", device="cpu", audit=1.0, num_threads=1) as with_audit:
+        ops = [
+            gl.ops.Decode(),
+            gl.ops.RandomResizedCrop(8),
+            gl.ops.RandomFlip(),
+            gl.ops.Normalize(127.0, 60.0),
+        ]
+        with gl.Loader(
+            files(), 5, ops=ops, executor="dali", device="cpu", audit=1.0, num_threads=1
+        ) as with_audit:
             list(with_audit)
 
             assert with_audit.stats()["records_audited"] == COUNT
@@ -764,14 +870,19 @@ class TestASoundLoader:
         assert differences(device="gpu", executor="array") == (6, 0)
 
 
-SIZES = (gl.ops.RandomResizedCrop(40, 40), gl.ops.Resize(16, 16))  # the last one halves the sides: many sums are halves
+SIZES = (
+    gl.ops.RandomResizedCrop(40, 40),
+    gl.ops.Resize(16, 16),
+)  # the last one halves the sides: many sums are halves
 PLACES = [("array", "cpu"), ("dali", "cpu"), pytest.param("array", "gpu", marks=pytest.mark.gpu)]
 
 
 @pytest.mark.slow  # some 300 loaders, each for a second of processor time or less
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(("executor", "device"), PLACES)
-def test_sound_loaders_of_each_op_by_itself_and_behind_a_resize_have_no_difference(executor, device):
+def test_sound_loaders_of_each_op_by_itself_and_behind_a_resize_have_no_difference(
+    executor, device
+):
     if executor == "dali":
         pytest.importorskip("nvidia.dali")
     num_audited, wrong = 0, []
@@ -780,12 +891,23 @@ def test_sound_loaders_of_each_op_by_itself_and_behind_a_resize_have_no_differen
         images = parity_ops.source_for(op)
         chains = [[op]]
         if "image" in images.spec and "boxes" not in images.spec:
-            chains += [[size, op, *more] for size in SIZES for more in ([], [gl.ops.Normalize(120.0, 60.0)])]
+            chains += [
+                [size, op, *more]
+                for size in SIZES
+                for more in ([], [gl.ops.Normalize(120.0, 60.0)])
+            ]
         for ops in chains:
             try:
-                words = {"executor": executor, "device": device, "num_threads": 2, "audit": (1.0, "count")}
+                words = {
+                    "executor": executor,
+                    "device": device,
+                    "num_threads": 2,
+                    "audit": (1.0, "count"),
+                }
                 with_audit = gl.Loader(images, 16, ops=ops, seed=3, shuffle=True, **words)
-            except gl.GpuloadError:  # the ops do not fit one another, or none of them has a form in DALI
+            except (
+                gl.GpuloadError
+            ):  # the ops do not fit one another, or none of them has a form in DALI
                 continue
             with with_audit:
                 list(with_audit)
@@ -799,7 +921,9 @@ def test_sound_loaders_of_each_op_by_itself_and_behind_a_resize_have_no_differen
 
 def differences(**settings):
     ops, images = all_ops(), source_of_all()
-    with gl.Loader(images, 4, ops=ops, seed=1, shuffle=True, audit=1.0, num_threads=2, **settings) as with_audit:
+    with gl.Loader(
+        images, 4, ops=ops, seed=1, shuffle=True, audit=1.0, num_threads=2, **settings
+    ) as with_audit:
         list(with_audit)
         stats = with_audit.stats()
     return stats["records_audited"], stats["records_differing"]

@@ -1,4 +1,5 @@
-"""Steps that the threads of the core copy: the same batches as without it, and every promise of endings and errors."""
+"""Steps that the threads of the core copy: the same batches as without it, and every promise of
+endings and errors."""
 
 from __future__ import annotations
 
@@ -76,7 +77,12 @@ def test_what_is_not_stored_as_it_is_handed_out_is_read_as_ever(tmp_path: Path):
     for source, name in (
         (gl.npy([tmp_path / "0.npy", tmp_path / "1.npy"], field="x"), "x"),
         (gl.npy(tmp_path / "fortran.npy", field="x"), "x"),
-        (gl.npz([tmp_path / f"{number}.npz" for number in range(20)], record="file", fields=["row"]), "row"),
+        (
+            gl.npz(
+                [tmp_path / f"{number}.npz" for number in range(20)], record="file", fields=["row"]
+            ),
+            "row",
+        ),
         (gl.arrays(x=rows), "x"),
     ):
         for batch in gl.Loader(source, batch_size=16, shuffle=True, device="cpu"):
@@ -93,7 +99,10 @@ def test_a_class_that_reads_otherwise_is_not_copied_as_its_base_is():
     classes = [Leaf]
     for leaf in classes:
         classes += leaf.__subclasses__()
-        names = [next(base for base in leaf.__mro__ if name in vars(base)) for name in ("_read", "add_to", "is_mapped")]
+        names = [
+            next(base for base in leaf.__mro__ if name in vars(base))
+            for name in ("_read", "add_to", "is_mapped")
+        ]
         assert names[1] is names[2]
         assert names[1] in (names[0], Leaf), leaf
     assert RowLeaf in classes
@@ -103,12 +112,15 @@ def test_only_what_is_mapped_and_has_to_be_sound_is_copied(tmp_path: Path):
     (path,) = shards(tmp_path, 1)
     assert is_copied(gl.Loader(gl.npy(path), batch_size=16, device="cpu"))
     assert not is_copied(gl.Loader(gl.npy(path), batch_size=16, device="cpu", on_error="replace"))
-    assert not is_copied(gl.Loader(gl.npy(path), batch_size=16, device="cpu", ops=[gl.ops.Cast("float64")]))
+    assert not is_copied(
+        gl.Loader(gl.npy(path), batch_size=16, device="cpu", ops=[gl.ops.Cast("float64")])
+    )
     assert not is_copied(gl.Loader(gl.arrays(x=np.zeros((90, 33))), batch_size=16, device="cpu"))
 
 
 def images(folder: Path, num_files: int = 2) -> list[Path]:
-    """Write files of images of 20 x 24 in three channels, in records as those of CIFAR-10 are: a label, then planes."""
+    """Write files of images of 20 x 24 in three channels, in records as those of CIFAR-10 are: a
+    label, then planes."""
     paths = [folder / f"{number}.bin" for number in range(num_files)]
     for path in paths:
         path.write_bytes(RNG.integers(0, 256, 300 * np.dtype(RECORDS).itemsize, np.uint8).tobytes())
@@ -165,11 +177,14 @@ WITH_OPS: dict[str, tuple[Any, list[Any]]] = {
 
 @pytest.mark.parametrize("name", WITH_OPS)
 def test_ops_are_done_while_records_are_read(name: str, tmp_path: Path):
-    """The batches are those of a loader that reads first: one for which other records may stand for damaged ones."""
+    """The batches are those of a loader that reads first: one for which other records may stand for
+    damaged ones."""
     make, ops = WITH_OPS[name]
     source = make(tmp_path)
     for batch_size, last_batch in ((1, "partial"), (16, "pad"), (100, "partial"), (512, "partial")):
-        loader = gl.Loader(source, batch_size, ops=ops, shuffle=True, seed=4, device="cpu", last_batch=last_batch)
+        loader = gl.Loader(
+            source, batch_size, ops=ops, shuffle=True, seed=4, device="cpu", last_batch=last_batch
+        )
         plain = loader.replace(on_error="replace")
         assert is_copied(loader)
         assert not is_copied(plain)
@@ -209,7 +224,9 @@ def test_short_steps_whose_ops_read_are_done_together_from_the_first_on(
     stretches, draw_stretch = list[int](), session._stretch
 
     def note(recipe: Recipe, position: Position, num_steps: int) -> Stretch | None:
-        stretches.extend([num_steps] * (recipe.source is loader.source))  # threads of an earlier test may still draw
+        stretches.extend(
+            [num_steps] * (recipe.source is loader.source)
+        )  # threads of an earlier test may still draw
         return draw_stretch(recipe, position, num_steps)
 
     monkeypatch.setattr(session, "_stretch", note)
@@ -310,7 +327,9 @@ def test_a_file_that_changes_is_an_error_of_the_steps_that_read_it(tmp_path: Pat
     assert next(epoch, None) is None
 
 
-def test_the_steps_of_a_group_whose_file_changed_are_errors_though_all_of_it_is_copied(tmp_path: Path):
+def test_the_steps_of_a_group_whose_file_changed_are_errors_though_all_of_it_is_copied(
+    tmp_path: Path,
+):
     paths = shards(tmp_path, 2, 400)
     loader = gl.Loader(gl.npy(paths), batch_size=20, device="cpu")
     assert loader._session.recipe.num_joined == 40
@@ -343,7 +362,9 @@ def run(code: str, *arguments: Any, **settings: Any) -> subprocess.CompletedProc
     if not settings:
         return forkserver.run(code, *arguments)
     call = [sys.executable, "-c", code, *map(str, arguments)]
-    return subprocess.run(call, capture_output=True, text=True, timeout=100, check=False, **settings)
+    return subprocess.run(
+        call, capture_output=True, text=True, timeout=100, check=False, **settings
+    )
 
 
 LEAVE = """

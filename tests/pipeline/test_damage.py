@@ -1,4 +1,5 @@
-"""Damaged records: another record stands in their place, the same one in every run, and all that is wrong is listed."""
+"""Damaged records: another record stands in their place, the same one in every run, and all that is
+wrong is listed."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ IMAGE_OPS = (gl.ops.Decode(), gl.ops.RandomResizedCrop(12, 16), gl.ops.RandomFli
 
 
 def png(number, *, damaged=False):
-    """Return an image whose pixels say which it is; a damaged one has a right head and right checksums."""
+    """Return an image whose pixels say which it is; a damaged one has a right head and right
+    checksums."""
     data = imagefiles.png(24 + number % 5, 30 + number % 3, imagefiles.RGB, 8)
     if not damaged:
         return data
@@ -37,7 +39,8 @@ def png(number, *, damaged=False):
 
 @pytest.fixture(scope="module")
 def images(tmp_path_factory):
-    """Image files, some of which no decoder takes; what is wrong with three of them only a decoder sees."""
+    """Image files, some of which no decoder takes; what is wrong with three of them only a decoder
+    sees."""
     folder = tmp_path_factory.mktemp("images")
     whole = imagefiles.jpeg(24, 30)
     broken = {7: whole[: len(whole) // 2], 20: b"not an image"}
@@ -97,8 +100,16 @@ def lane(request, images, rows, labels, examples):
     }[request.param]
 
     def loader(**changes):
-        arguments = {"batch_size": 8, "shuffle": True, "seed": 5, "device": "cpu", "on_error": "replace"}
-        return gl.Loader(source, **{**arguments, "ops": ops, "executor": executor, "max_bad": 0.2, **changes})
+        arguments = {
+            "batch_size": 8,
+            "shuffle": True,
+            "seed": 5,
+            "device": "cpu",
+            "on_error": "replace",
+        }
+        return gl.Loader(
+            source, **{**arguments, "ops": ops, "executor": executor, "max_bad": 0.2, **changes}
+        )
 
     return loader
 
@@ -106,7 +117,11 @@ def lane(request, images, rows, labels, examples):
 def delivered(batches):
     """Return record, validity and values of each row."""
     return [
-        (int(record), bool(valid), *(np.asarray(values[row]).tobytes() for values in batch.values()))
+        (
+            int(record),
+            bool(valid),
+            *(np.asarray(values[row]).tobytes() for values in batch.values()),
+        )
         for batch in batches
         for row, (record, valid) in enumerate(zip(batch.records, batch.valid, strict=True))
     ]
@@ -114,7 +129,9 @@ def delivered(batches):
 
 def planned(load, epoch):
     """Return the records that the order says, from a loader of as many sound ones."""
-    order = gl.Loader(gl.arrays(x=np.arange(len(load.source))), batch_size=8, shuffle=True, seed=5, device="cpu")
+    order = gl.Loader(
+        gl.arrays(x=np.arange(len(load.source))), batch_size=8, shuffle=True, seed=5, device="cpu"
+    )
     return np.concatenate([batch.records for batch in order.epoch(epoch)]).tolist()
 
 
@@ -134,7 +151,9 @@ def test_a_damaged_record_is_replaced_by_the_rule_and_all_others_are_delivered(l
         for epoch in range(3):
             result = delivered(load)
             expected = [
-                by_the_rule(record, seed=5, epoch=epoch, length=len(load.source)) if record in DAMAGED else record
+                by_the_rule(record, seed=5, epoch=epoch, length=len(load.source))
+                if record in DAMAGED
+                else record
                 for record in planned(load, epoch)
             ]
             assert [row[0] for row in result] == expected
@@ -154,7 +173,9 @@ def test_a_row_of_another_record_holds_what_that_record_alone_would(lane):
             assert single == row
 
 
-@pytest.mark.parametrize("changes", [{"batch_size": 5}, {"num_threads": 1}, {"num_threads": 5, "prefetch": 1}])
+@pytest.mark.parametrize(
+    "changes", [{"batch_size": 5}, {"num_threads": 1}, {"num_threads": 5, "prefetch": 1}]
+)
 def test_batch_size_and_threads_change_nothing(lane, changes):
     with lane() as load, lane(**changes) as second:
         for _ in range(2):
@@ -186,7 +207,9 @@ def test_a_run_that_goes_on_gives_what_a_whole_one_gives(lane):
     third.load_state_dict(second.state_dict())
     rest += [delivered([batch]) for batch in third]
     assert rest == whole
-    assert [delivered([load.batch_at(step, 1)]) for load in (second,) for step in range(3)] == whole[len(second) :][:3]
+    assert [
+        delivered([load.batch_at(step, 1)]) for load in (second,) for step in range(3)
+    ] == whole[len(second) :][:3]
     fresh = lane(on_error="skip")  # a state does not ask what becomes of damaged records
     fresh.load_state_dict(state)
 
@@ -195,7 +218,9 @@ def test_a_skipped_row_is_not_valid_and_holds_what_would_replace_it(lane):
     with lane() as load, lane(on_error="skip") as skipping:
         for result, reference in zip(skipping, load, strict=True):
             assert np.array_equal(result.records, reference.records)
-            assert [row[2:] for row in delivered([result])] == [row[2:] for row in delivered([reference])]
+            assert [row[2:] for row in delivered([result])] == [
+                row[2:] for row in delivered([reference])
+            ]
             in_order = planned(load, 0)[8 * result.step : 8 * result.step + 8]
             assert result.valid.tolist() == [record not in DAMAGED for record in in_order]
         assert skipping.stats()["records_skipped"] == len(DAMAGED)
@@ -229,12 +254,21 @@ def test_an_image_whose_end_is_missing_is_replaced_in_the_epochs_that_need_its_e
         (tmp_path / f"{number:02}.jpg").write_bytes(whole)
     (tmp_path / "05.jpg").write_bytes(whole[: 2 * len(whole) // 3] + b"\xff\xd9")
     ops = [gl.ops.Decode(), gl.ops.RandomCrop(40, 40)]
-    about = {"ops": ops, "on_error": "replace", "max_bad": 0.1, "device": "cpu", "executor": "array", "seed": 1}
+    about = {
+        "ops": ops,
+        "on_error": "replace",
+        "max_bad": 0.1,
+        "device": "cpu",
+        "executor": "array",
+        "seed": 1,
+    }
     with gl.Loader(gl.images(tmp_path, labels=None), batch_size=4, **about) as load:
         epochs = [delivered(load) for _ in range(16)]
         is_there = [5 in [row[0] for row in rows] for rows in epochs]
         assert {*is_there} == {True, False}
-        assert True in is_there[is_there.index(False) :]  # what is known of it from before makes no difference
+        assert (
+            True in is_there[is_there.index(False) :]
+        )  # what is known of it from before makes no difference
         for epoch, rows in enumerate(epochs):
             with load.replace() as fresh:
                 assert delivered(fresh.epoch(epoch)) == rows
@@ -250,23 +284,37 @@ def test_a_record_that_failed_before_costs_others_no_second_attempt(rows, monkey
         make(self, part, begin, end, *extra)
 
     monkeypatch.setattr(Step, "_make", counted)
-    with gl.Loader(rows, batch_size=NUM_ROWS, on_error="replace", max_bad=0.2, device="cpu", num_threads=1) as load:
+    with gl.Loader(
+        rows, batch_size=NUM_ROWS, on_error="replace", max_bad=0.2, device="cpu", num_threads=1
+    ) as load:
         list(load)
         first, tried[:] = list(tried), []
         list(load)
     assert sum(tried) < 2 * NUM_ROWS < sum(first)
-    assert [count for count in tried if count > 1] == [NUM_ROWS]  # each of the bad ones alone, then all at once
+    assert [count for count in tried if count > 1] == [
+        NUM_ROWS
+    ]  # each of the bad ones alone, then all at once
 
 
 def test_what_dali_refused_before_fails_no_batch_again(images, monkeypatch):
     pytest.importorskip("nvidia.dali")
     executor = importlib.import_module("gpuload.executors.dali.executor").DaliExecutor
     searched, search = [], executor._damaged_row
-    monkeypatch.setattr(executor, "_damaged_row", lambda self, batch: (searched.append(1), search(self, batch))[1])
-    about = {"ops": IMAGE_OPS, "on_error": "replace", "max_bad": 0.2, "device": "cpu", "executor": "dali"}
+    monkeypatch.setattr(
+        executor, "_damaged_row", lambda self, batch: (searched.append(1), search(self, batch))[1]
+    )
+    about = {
+        "ops": IMAGE_OPS,
+        "on_error": "replace",
+        "max_bad": 0.2,
+        "device": "cpu",
+        "executor": "dali",
+    }
     with gl.Loader(images, batch_size=8, **about) as load:
         list(load)
-        assert 3 <= len(searched) <= 6  # for what heads do not show, and for such a record that stood for another one
+        assert (
+            3 <= len(searched) <= 6
+        )  # for what heads do not show, and for such a record that stood for another one
         searched.clear()
         list(load)
         assert searched == []
@@ -276,7 +324,13 @@ def test_what_dali_refused_before_fails_no_batch_again(images, monkeypatch):
 def test_where_a_record_is_and_what_is_wrong_is_listed(rows, tmp_path):
     path = tmp_path / "bad.jsonl"
     with gl.Loader(
-        rows, batch_size=8, on_error="replace", max_bad=0.2, quarantine=path, device="cpu", num_threads=1
+        rows,
+        batch_size=8,
+        on_error="replace",
+        max_bad=0.2,
+        quarantine=path,
+        device="cpu",
+        num_threads=1,
     ) as load:
         list(load)
         list(load)
@@ -286,9 +340,13 @@ def test_where_a_record_is_and_what_is_wrong_is_listed(rows, tmp_path):
     assert (bad.epoch, bad.step, bad.file) == (0, 2, rows._files.paths[0])
     assert bad.offset_bytes == data.offset + 20 * data.itemsize
     assert bad.where.endswith("rows.npy, record 20")
-    assert bad.cause.startswith("its text holds a number that is no Unicode character; characters are numbered")
+    assert bad.cause.startswith(
+        "its text holds a number that is no Unicode character; characters are numbered"
+    )
     lines = [json.loads(line) for line in path.read_text().splitlines()]
-    assert lines == [{name: getattr(item, name) for name in item.__dataclass_fields__} for item in entries]
+    assert lines == [
+        {name: getattr(item, name) for name in item.__dataclass_fields__} for item in entries
+    ]
     assert {line["record"] for line in lines} == DAMAGED
 
 
@@ -306,7 +364,9 @@ try:
 except FileError as error:
     print(error)
 """
-    process = subprocess.run([sys.executable, "-B", "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    process = subprocess.run(
+        [sys.executable, "-B", "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
 
     assert "bad.jsonl: the line of a damaged record cannot be written" in process.stdout
     assert "quarantine=" in process.stdout
@@ -316,7 +376,9 @@ except FileError as error:
 def test_lines_are_appended_behind_those_of_another_run(rows, tmp_path):
     path = tmp_path / "bad.jsonl"
     for _ in range(2):
-        with gl.Loader(rows, batch_size=8, on_error="skip", max_bad=0.2, quarantine=path, device="cpu") as load:
+        with gl.Loader(
+            rows, batch_size=8, on_error="skip", max_bad=0.2, quarantine=path, device="cpu"
+        ) as load:
             list(load)
     assert [json.loads(line)["record"] for line in path.read_text().splitlines()].count(20) == 2
 
@@ -325,7 +387,9 @@ def test_more_damage_than_allowed_stops_the_loader_and_says_what_would_allow_it(
     with lane(max_bad=0.01) as load, pytest.raises(DamagedSourceError) as caught:
         list(load)
     message = str(caught.value)
-    assert f"of the {len(load.source)} records are damaged, more than max_bad=0.01 allows" in message
+    assert (
+        f"of the {len(load.source)} records are damaged, more than max_bad=0.01 allows" in message
+    )
     assert "max_bad=0.0" in caught.value.remedy
     assert "".join(traceback.format_exception(caught.value)).count("Traceback") == 1
 
@@ -333,7 +397,11 @@ def test_more_damage_than_allowed_stops_the_loader_and_says_what_would_allow_it(
 def test_the_share_that_the_error_names_allows_that_many():
     for length in (1, 7, 57, 1000, 12_345):
         for num_bad in {*range(1, min(length, 300) + 1), length}:
-            assert num_bad <= damage_module._allowing(num_bad, length) * length <= max(1.2 * num_bad, 1)
+            assert (
+                num_bad
+                <= damage_module._allowing(num_bad, length) * length
+                <= max(1.2 * num_bad, 1)
+            )
 
 
 def test_the_error_for_a_damaged_image_names_the_argument_that_goes_on_without_it(images):
@@ -397,10 +465,14 @@ def test_a_function_may_say_that_a_record_is_damaged(batch):
 
     source = gl.arrays(x=np.arange(10, dtype=np.float32))
     ops = [gl.ops.Python(strict, out={"dtype": "float32"}, batch=batch)]
-    with gl.Loader(source, batch_size=5, ops=ops, on_error="replace", max_bad=0.1, device="cpu") as load:
+    with gl.Loader(
+        source, batch_size=5, ops=ops, on_error="replace", max_bad=0.1, device="cpu"
+    ) as load:
         for batch in load:
             assert np.array_equal(batch["x"], batch.records)
-        assert [(bad.record, bad.cause) for bad in load.bad_records()] == [(3, "it is three; three is no number")]
+        assert [(bad.record, bad.cause) for bad in load.bad_records()] == [
+            (3, "it is three; three is no number")
+        ]
 
 
 def test_a_reader_of_the_users_may_say_so_too():
@@ -409,10 +481,14 @@ def test_a_reader_of_the_users_may_say_so_too():
             raise RecordError("table, row 6: it is torn")
         return {"x": indices.astype(np.float32)}
 
-    with gl.Loader(gl.records(20, read), batch_size=6, on_error="skip", max_bad=0.1, device="cpu") as load:
+    with gl.Loader(
+        gl.records(20, read), batch_size=6, on_error="skip", max_bad=0.1, device="cpu"
+    ) as load:
         batches = list(load)
     assert [row for batch in batches for row in batch.valid].index(False) == 6
-    assert [(bad.record, bad.where, bad.file) for bad in load.bad_records()] == [(6, "gl.records, record 6", None)]
+    assert [(bad.record, bad.where, bad.file) for bad in load.bad_records()] == [
+        (6, "gl.records, record 6", None)
+    ]
 
 
 def test_a_file_that_is_gone_is_an_error_all_the_same(tmp_path):
@@ -438,11 +514,15 @@ def test_an_unknown_policy_share_or_file_is_refused(tmp_path):
         with pytest.raises(SpecError, match=message):
             gl.Loader(source, batch_size=2, **wrong)
     with pytest.raises(FileError, match="nowhere"):
-        gl.Loader(source, batch_size=2, on_error="skip", quarantine=tmp_path / "nowhere" / "bad.jsonl")
+        gl.Loader(
+            source, batch_size=2, on_error="skip", quarantine=tmp_path / "nowhere" / "bad.jsonl"
+        )
 
 
 def test_a_loader_that_was_pickled_still_replaces(rows):
-    load = gl.Loader(rows, batch_size=8, on_error="replace", max_bad=0.2, device="cpu", shuffle=True)
+    load = gl.Loader(
+        rows, batch_size=8, on_error="replace", max_bad=0.2, device="cpu", shuffle=True
+    )
     again = pickle.loads(pickle.dumps(load))
     assert delivered(again) == delivered(load)
     assert again.on_error == "replace"
@@ -481,7 +561,14 @@ def test_the_rule_that_is_written_down_is_the_one_that_is_used(rows):
 def test_on_a_gpu_the_same_records_are_replaced(monkeypatch, request, kind, seed):
     source = request.getfixturevalue(kind)
     ops = (gl.ops.OneHot(10), gl.ops.Cast("float16", on="x")) if kind == "labels" else ()
-    arguments = {"ops": ops, "shuffle": True, "seed": 5, "on_error": "replace", "max_bad": 0.2, "executor": "array"}
+    arguments = {
+        "ops": ops,
+        "shuffle": True,
+        "seed": 5,
+        "on_error": "replace",
+        "max_bad": 0.2,
+        "executor": "array",
+    }
     with gl.Loader(source, batch_size=8, device="cpu", **arguments) as load:
         expected = [delivered(load) for _ in range(3)]
     sim = simdevice.install(monkeypatch, seed=seed)
@@ -489,9 +576,15 @@ def test_on_a_gpu_the_same_records_are_replaced(monkeypatch, request, kind, seed
         for epoch in range(3):
             results = []
             for batch in load:
-                fields = {name: v if isinstance(v, np.ndarray) else v.get() for name, v in batch.items()}
+                fields = {
+                    name: v if isinstance(v, np.ndarray) else v.get() for name, v in batch.items()
+                }
                 results += delivered(
-                    [gl.Batch(fields, None, records=batch.records, valid=batch.valid, epoch=0, step=0)]
+                    [
+                        gl.Batch(
+                            fields, None, records=batch.records, valid=batch.valid, epoch=0, step=0
+                        )
+                    ]
                 )
             assert results == expected[epoch]
         again = load.batch_at(2, 1)
@@ -507,7 +600,14 @@ def test_on_a_gpu_the_same_records_are_replaced(monkeypatch, request, kind, seed
 @pytest.mark.gpu
 def test_on_a_real_gpu_dali_replaces_the_images_that_the_cpu_replaces(images):
     pytest.importorskip("nvidia.dali")
-    about = {"ops": IMAGE_OPS, "shuffle": True, "seed": 5, "on_error": "replace", "max_bad": 0.2, "executor": "dali"}
+    about = {
+        "ops": IMAGE_OPS,
+        "shuffle": True,
+        "seed": 5,
+        "on_error": "replace",
+        "max_bad": 0.2,
+        "executor": "dali",
+    }
     with (
         gl.Loader(images, batch_size=8, device="cpu", **about) as cpu,
         gl.Loader(images, batch_size=8, device="gpu", **about) as gpu,

@@ -13,18 +13,32 @@ from tests import simdevice
 
 PHOTOS = sorted((Path(__file__).parents[1] / "golden" / "images" / "Pillow").glob("hopper*.jpg"))
 PIXELS = np.random.default_rng(3).integers(0, 256, (23, 12, 10, 3), np.uint8)
-OPS = [gl.ops.RandomCrop(8, 7), gl.ops.RandomFlip(), gl.ops.Brightness(0.5, 1.5), gl.ops.RandomFlip()]
+OPS = [
+    gl.ops.RandomCrop(8, 7),
+    gl.ops.RandomFlip(),
+    gl.ops.Brightness(0.5, 1.5),
+    gl.ops.RandomFlip(),
+]
 
 
 def loader(**arguments):
-    words = {"batch_size": 5, "ops": OPS, "shuffle": True, "seed": 4, "drawn": True, "device": "cpu", **arguments}
+    words = {
+        "batch_size": 5,
+        "ops": OPS,
+        "shuffle": True,
+        "seed": 4,
+        "drawn": True,
+        "device": "cpu",
+        **arguments,
+    }
     return gl.Loader(words.pop("source", gl.arrays(image=PIXELS)), **words)
 
 
 def undone(batch):
     """Check that the images of a batch are what was drawn says, computed here from the records."""
     crop, first, factor, second = (
-        batch.drawn[name] for name in ("RandomCrop/0", "RandomFlip/0", "Brightness/0", "RandomFlip/1")
+        batch.drawn[name]
+        for name in ("RandomCrop/0", "RandomFlip/0", "Brightness/0", "RandomFlip/1")
     )
     for row, record in enumerate(batch.records):
         top, left = crop["start"][row]
@@ -33,7 +47,9 @@ def undone(batch):
             image = image[:, ::-1]
         image = (image * factor["factor"][row]).clip(0, 255).astype(np.uint8)
         actual = batch["image"][row]
-        np.testing.assert_array_equal(actual if isinstance(actual, np.ndarray) else actual.get(), image)
+        np.testing.assert_array_equal(
+            actual if isinstance(actual, np.ndarray) else actual.get(), image
+        )
 
 
 @pytest.mark.parametrize(
@@ -44,7 +60,11 @@ def test_images_can_be_made_from_what_was_drawn(arguments):
         pytest.importorskip("nvidia.dali")
     with loader(**arguments) as drawing:
         for batch in [*drawing.epoch(2), drawing.batch_at(0, 1)]:
-            assert all(len(values) == len(batch.records) for op in batch.drawn.values() for values in op.values())
+            assert all(
+                len(values) == len(batch.records)
+                for op in batch.drawn.values()
+                for values in op.values()
+            )
             undone(batch)
 
 
@@ -60,15 +80,22 @@ def test_on_a_gpu(monkeypatch):
 
 def test_the_draw_of_a_crop_is_that_of_the_whole_image_where_a_region_is_decoded():
     source, ops = gl.images(PHOTOS, labels=None), [gl.ops.Decode(), gl.ops.RandomCrop(16, 16)]
-    with loader(source=source, ops=ops, batch_size=3) as drawing, loader(source=source, ops=ops[:1]) as plain:
+    with (
+        loader(source=source, ops=ops, batch_size=3) as drawing,
+        loader(source=source, ops=ops[:1]) as plain,
+    ):
         whole = {
-            int(n): image for batch in plain.epoch(0) for n, image in zip(batch.records, batch["image"], strict=True)
+            int(n): image
+            for batch in plain.epoch(0)
+            for n, image in zip(batch.records, batch["image"], strict=True)
         }
         for batch in drawing.epoch(0):
             assert list(batch.drawn) == ["RandomCrop/0"]
             for row, (top, left) in enumerate(batch.drawn["RandomCrop/0"]["start"]):
                 image = whole[int(batch.records[row])]
-                np.testing.assert_array_equal(batch["image"][row], image[top : top + 16, left : left + 16])
+                np.testing.assert_array_equal(
+                    batch["image"][row], image[top : top + 16, left : left + 16]
+                )
 
 
 def test_rows_of_mixed_pairs_and_of_choices():

@@ -1,7 +1,8 @@
-"""The GPU lane: the batches of the CPU, made ahead on a stream of its own, and nobody waits for the device.
+"""The GPU lane: the batches of the CPU, made ahead on a stream of its own, and nobody waits for the
+device.
 
-Each test runs on the simulated GPU, where work runs late and in any order that streams and events allow, and on a real
-one where there is one.
+Each test runs on the simulated GPU, where work runs late and in any order that streams and events
+allow, and on a real one where there is one.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ def records(folder):
     random = np.random.default_rng(0)
     random.random((61, 5)).astype(">f4").tofile(folder / "x.bin")
     images = random.integers(0, 256, (61, 3, 6, 6), np.uint8)
-    memory = gl.arrays(image=images, label=np.arange(61), name=np.array([f"n{i}" for i in range(61)]))
+    memory = gl.arrays(
+        image=images, label=np.arange(61), name=np.array([f"n{i}" for i in range(61)])
+    )
     return gl.zip(memory, gl.fixed(folder / "x.bin", [("a", ">f4", (3,)), ("b", ">f4", (2,))]))
 
 
@@ -79,7 +82,14 @@ def loaders(request, tmp_path):
     source = make(tmp_path)
 
     def loaders(**changes):
-        arguments = {"batch_size": 7, "ops": ops, "shuffle": True, "seed": 5, "executor": "array", **changes}
+        arguments = {
+            "batch_size": 7,
+            "ops": ops,
+            "shuffle": True,
+            "seed": 5,
+            "executor": "array",
+            **changes,
+        }
         return [gl.Loader(source, device=name, **arguments) for name in ("cpu", "gpu")]
 
     return loaders
@@ -95,7 +105,9 @@ def assert_same(batch, reference):
         values = on_host(batch[name])
         assert values.dtype == reference[name].dtype
         if values.dtype.kind == "f":
-            assert np.allclose(values, reference[name], rtol=0, atol=1e-6)  # a GPU may fuse multiply and add
+            assert np.allclose(
+                values, reference[name], rtol=0, atol=1e-6
+            )  # a GPU may fuse multiply and add
         else:
             assert np.array_equal(values, reference[name])
 
@@ -128,7 +140,9 @@ def test_what_a_stream_of_the_consumer_reads_late_is_right(gpu, loaders):
             sums.append(some.astype(np.float64).sum())
             del some, batch
         sums = [float(total.get()) for total in sums]
-    firsts = [next(values for values in batch.values() if values.dtype.kind in "fiu") for batch in cpu]
+    firsts = [
+        next(values for values in batch.values() if values.dtype.kind in "fiu") for batch in cpu
+    ]
     assert np.allclose(sums, [first.astype(np.float64).sum() for first in firsts])
 
 
@@ -149,14 +163,21 @@ def test_where_much_is_kept_a_batch_keeps_no_memory_but_its_own(monkeypatch, gpu
         batches = list(on_gpu)
         for batch, reference in zip(batches, cpu, strict=True):
             assert_same(batch, reference)
-        arrays = [values for batch in batches for values in batch.values() if not isinstance(values, np.ndarray)]
+        arrays = [
+            values
+            for batch in batches
+            for values in batch.values()
+            if not isinstance(values, np.ndarray)
+        ]
         assert on_gpu._session.lane.bytes <= sum(512 + array.nbytes for array in arrays)
 
 
 def test_any_batch_is_made_again(gpu, loaders):
     cpu, on_gpu = loaders()
     with on_gpu:
-        batches = [on_gpu.batch_at(step) for step in range(5)]  # in the same slot, one after the other
+        batches = [
+            on_gpu.batch_at(step) for step in range(5)
+        ]  # in the same slot, one after the other
         for step, batch in enumerate(batches):
             assert_same(batch, cpu.batch_at(step))
 
@@ -216,7 +237,8 @@ def wait_for_next(run):
     assert until(lambda: 1 in board.tray._items)
 
 
-# Waits and guards of the pipeline, each taken out by hand: the simulation, or a wrong batch, must show it.
+# Waits and guards of the pipeline, each taken out by hand: the simulation, or a wrong batch, must
+# show it.
 
 
 def test_without_the_wait_at_the_hand_over_a_test_fails(monkeypatch, tmp_path):
@@ -268,21 +290,35 @@ def fails(monkeypatch, folder):
     return False
 
 
-@pytest.mark.parametrize("turns", [range(1, 30, 4), pytest.param(range(1, 30), marks=pytest.mark.slow)], ids=len)
+@pytest.mark.parametrize(
+    "turns", [range(1, 30, 4), pytest.param(range(1, 30), marks=pytest.mark.slow)], ids=len
+)
 @pytest.mark.parametrize("door", ["__enter__", "__exit__"])
-def test_a_batch_that_fails_between_its_start_and_its_end_shifts_no_other(sim, tmp_path, monkeypatch, door, turns):
+def test_a_batch_that_fails_between_its_start_and_its_end_shifts_no_other(
+    sim, tmp_path, monkeypatch, door, turns
+):
     source, refused = records(tmp_path), []
     original = getattr(devices.Lane, door)
 
     def arguments(device):
-        return {"batch_size": 7, "ops": CHAIN, "shuffle": True, "seed": 5, "executor": "array", "device": device}
+        return {
+            "batch_size": 7,
+            "ops": CHAIN,
+            "shuffle": True,
+            "seed": 5,
+            "executor": "array",
+            "device": device,
+        }
 
     expected = {batch.step: batch["image"] for batch in gl.Loader(source, **arguments("cpu"))}
     for turn in turns:
         counter = iter(range(1, 10_000))
 
         def fails_once(self, *rest, counter=counter, turn=turn):
-            if threading.current_thread().name.startswith("gpuload-batches") and next(counter) == turn:
+            if (
+                threading.current_thread().name.startswith("gpuload-batches")
+                and next(counter) == turn
+            ):
                 if door == "__exit__":
                     original(self, *rest)
                 raise RuntimeError("the card sneezed")
@@ -305,7 +341,9 @@ def test_a_batch_that_fails_between_its_start_and_its_end_shifts_no_other(sim, t
 
 
 def test_the_time_of_the_gpu_is_that_between_its_events(sim):
-    loader = gl.Loader(gl.arrays(x=np.zeros((400, 4), np.float32)), 4, ops=[gl.ops.Cast("float16")], device="gpu")
+    loader = gl.Loader(
+        gl.arrays(x=np.zeros((400, 4), np.float32)), 4, ops=[gl.ops.Cast("float16")], device="gpu"
+    )
     batches_of_epoch = [batch.records.size for batch in loader]
     sim.finish()
 
@@ -318,12 +356,19 @@ def test_the_time_of_the_gpu_is_that_between_its_events(sim):
 
 
 def test_steps_that_wait_for_the_gpu_are_a_queue_of_their_own(sim):
-    loader = gl.Loader(gl.arrays(x=np.zeros((40, 4), np.float32)), 4, ops=[gl.ops.Cast("float16")], device="gpu")
+    loader = gl.Loader(
+        gl.arrays(x=np.zeros((40, 4), np.float32)), 4, ops=[gl.ops.Cast("float16")], device="gpu"
+    )
     list(loader)
     sim.finish()
 
     stats = loader.stats()
-    assert 0 <= stats["workers.steps_ready"] <= stats["workers.steps_ahead"] <= 10 * loader._session.recipe.num_ahead
+    assert (
+        0
+        <= stats["workers.steps_ready"]
+        <= stats["workers.steps_ahead"]
+        <= 10 * loader._session.recipe.num_ahead
+    )
     assert stats["workers.steps_ahead"] > 0
     fills = {stage.name: stage.fill for stage in stats.stages}
     assert fills["read"] == stats["workers.steps_ready"] / stats["workers.steps_ahead"]

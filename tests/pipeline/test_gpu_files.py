@@ -1,4 +1,5 @@
-"""Files of images on the way to a GPU: what the host decodes is uploaded once a batch, and batches are the CPU's."""
+"""Files of images on the way to a GPU: what the host decodes is uploaded once a batch, and batches
+are the CPU's."""
 
 from __future__ import annotations
 
@@ -62,7 +63,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_files(tmp_path_factory.mktemp("images"), [jpeg(row) for row in range(NUM_FILES)])
 
 
-def make_loader(folder: Path, ops: Any, on: str = "gpu", batch_size: int = BATCH_SIZE, **options: Any) -> gl.Loader:
+def make_loader(
+    folder: Path, ops: Any, on: str = "gpu", batch_size: int = BATCH_SIZE, **options: Any
+) -> gl.Loader:
     executor = {"executor": "array"} if on == "gpu" else {}
     arguments: dict[str, Any] = {"shuffle": True, "seed": 3, "num_threads": 2, **options}
     return gl.Loader(gl.images(folder), batch_size, ops=ops, device=on, **executor, **arguments)
@@ -76,7 +79,12 @@ def on_host(values: Any) -> list[Any]:
 def contents(batch: gl.Batch) -> dict[str, Any]:
     labels = [np.asarray(label).tolist() for label in on_host(batch["label"])]
     fields = {"image": on_host(batch["image"]), "label": labels}
-    return {**fields, "records": batch.records.tolist(), "valid": batch.valid.tolist(), "step": batch.step}
+    return {
+        **fields,
+        "records": batch.records.tolist(),
+        "valid": batch.valid.tolist(),
+        "step": batch.step,
+    }
 
 
 def is_equal(batch: dict[str, Any], meaning: dict[str, Any]) -> bool:
@@ -85,7 +93,10 @@ def is_equal(batch: dict[str, Any], meaning: dict[str, Any]) -> bool:
         image.dtype == right.dtype and np.array_equal(image, right)
         for image, right in zip(batch["image"], meaning["image"], strict=True)
     ]
-    rest = [{name: value for name, value in each.items() if name != "image"} for each in (batch, meaning)]
+    rest = [
+        {name: value for name, value in each.items() if name != "image"}
+        for each in (batch, meaning)
+    ]
     return all(are_alike) and str(rest[0]) == str(rest[1])
 
 
@@ -102,7 +113,9 @@ def long_groups(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", LISTS)
 def test_the_batches_are_those_of_the_cpu(folder, name):
-    batches, right = (run(make_loader(folder, LISTS[name], on, prefetch=8)) for on in ("gpu", "cpu"))
+    batches, right = (
+        run(make_loader(folder, LISTS[name], on, prefetch=8)) for on in ("gpu", "cpu")
+    )
 
     assert len(batches) == 2 * NUM_FILES // BATCH_SIZE
     assert all(is_equal(*pair) for pair in zip(batches, right, strict=True))
@@ -131,7 +144,9 @@ def test_short_steps_have_launches_and_uploads_together(folder):
         num_batches = sum(1 for _ in loader)
         since = emulated_gpu.since(before)
 
-    assert num_batches == 11  # two by themselves, whose time is measured, and three groups of up to four
+    assert (
+        num_batches == 11
+    )  # two by themselves, whose time is measured, and three groups of up to four
     assert since["uploads"] <= 5
     assert since["cuLaunchKernel"] <= 5
 
@@ -174,7 +189,8 @@ def test_damaged_files_are_replaced_as_on_a_cpu(tmp_path, name, on_error):
     write_files(tmp_path, files)
 
     batches, right = (
-        run(make_loader(tmp_path, LISTS[name], on, on_error=on_error, max_bad=1.0, prefetch=8)) for on in ("gpu", "cpu")
+        run(make_loader(tmp_path, LISTS[name], on, on_error=on_error, max_bad=1.0, prefetch=8))
+        for on in ("gpu", "cpu")
     )
 
     assert all(is_equal(*pair) for pair in zip(batches, right, strict=True))

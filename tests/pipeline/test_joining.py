@@ -51,7 +51,9 @@ def test_an_epoch_whose_first_steps_were_disturbed_has_the_groups_of_the_epochs_
         return x
 
     op = gl.ops.Python(note_size, batch=True, out={})
-    with gl.Loader(gl.arrays(x=np.arange(4000.0)), 4, ops=[op], num_threads=2, device="cpu") as loader:
+    with gl.Loader(
+        gl.arrays(x=np.arange(4000.0)), 4, ops=[op], num_threads=2, device="cpu"
+    ) as loader:
         list(loader.epoch(0))
         joined = max(sizes)
         sizes.clear()
@@ -103,4 +105,6 @@ def test_the_first_batch_comes_after_its_own_work():
     first = next(batches)
     taken.set()
 
-    assert np.array_equal(np.concatenate([first["x"], *(batch["x"] for batch in batches)]), np.arange(64.0))
+    assert np.array_equal(
+        np.concatenate([first["x"], *(batch["x"] for batch in batches)]), np.arange(64.0)
+    )

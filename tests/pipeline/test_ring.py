@@ -1,4 +1,5 @@
-"""A slot goes back to the ring when nothing refers to it, and not before; what the ring keeps is bounded in bytes."""
+"""A slot goes back to the ring when nothing refers to it, and not before; what the ring keeps is
+bounded in bytes."""
 
 from __future__ import annotations
 
@@ -48,7 +49,12 @@ def test_arrays_of_a_slot_have_their_place_dtype_and_shape(dtype):
     array = slot.array(256, np.dtype(dtype), (3, 2))
     array[...] = np.ones((3, 2), "u1").astype(dtype)
     begin, num_bytes = array.ctypes.data - slot.address, array.nbytes
-    assert (begin, array.dtype, array.shape, array.flags.c_contiguous) == (256, np.dtype(dtype), (3, 2), True)
+    assert (begin, array.dtype, array.shape, array.flags.c_contiguous) == (
+        256,
+        np.dtype(dtype),
+        (3, 2),
+        True,
+    )
     assert array.flags.writeable
     assert whole(slot)[256 : 256 + num_bytes].tobytes() == array.tobytes()
 
@@ -146,14 +152,22 @@ def lazily_freed_bytes():
     """Return how much memory of this process the system may take; None where it does not say it."""
     rollup = Path("/proc/self/smaps_rollup")
     lines = rollup.read_text().splitlines() if rollup.exists() else []
-    return next((int(line.split()[1]) << 10 for line in lines if line.startswith("LazyFree:")), None)
+    return next(
+        (int(line.split()[1]) << 10 for line in lines if line.startswith("LazyFree:")), None
+    )
 
 
 def test_with_the_last_iterator_the_system_may_take_the_memory():
     if (before := lazily_freed_bytes()) is None or not offer(page_aligned(PAGE_BYTES)):
         pytest.skip("a system, or a core, that offers no memory")
     slots, size = (
-        Ring(idle_bytes=1 << 26, crowded_bytes=1 << 30, allocate=page_aligned, offer=offer, counters=Counters()),
+        Ring(
+            idle_bytes=1 << 26,
+            crowded_bytes=1 << 30,
+            allocate=page_aligned,
+            offer=offer,
+            counters=Counters(),
+        ),
         8 << 20,
     )
     slots.begin()
@@ -255,7 +269,9 @@ def test_more_bytes_than_can_be_counted_are_an_error_with_a_remedy():
         ring().take(1 << 62)
 
 
-@pytest.mark.parametrize("num_bytes", [0, 1, 255, 256, 257, 1000, 4096, 4097, 10**6, 3 << 20, (3 << 20) + 1, 10**9])
+@pytest.mark.parametrize(
+    "num_bytes", [0, 1, 255, 256, 257, 1000, 4096, 4097, 10**6, 3 << 20, (3 << 20) + 1, 10**9]
+)
 def test_a_slot_is_at_most_an_eighth_larger_than_what_was_asked_for(num_bytes):
     size = size_class(num_bytes)
     assert num_bytes <= size <= max(num_bytes * 9 // 8 + 1, num_bytes + ALIGN_BYTES)

@@ -14,7 +14,9 @@ IMAGES = np.random.default_rng(4).integers(0, 256, (11, 5, 7, 3), np.uint8)
 
 
 def loader(**settings):
-    return gl.Loader(gl.arrays(image=IMAGES), 3, shuffle=True, seed=2, ops=[gl.ops.RandomFlip()], **settings)
+    return gl.Loader(
+        gl.arrays(image=IMAGES), 3, shuffle=True, seed=2, ops=[gl.ops.RandomFlip()], **settings
+    )
 
 
 @pytest.fixture(params=["dali", "gpu"])

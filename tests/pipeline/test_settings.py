@@ -1,4 +1,5 @@
-"""Settings are chosen by windows of measurements; here machines are simulated that have one cause of waiting each."""
+"""Settings are chosen by windows of measurements; here machines are simulated that have one cause
+of waiting each."""
 
 from __future__ import annotations
 
@@ -79,7 +80,8 @@ class Machine:
 
 
 def jitter_window(setting: Setting, seed: int = 1) -> Window:
-    """Return what is measured where one step in ten takes ten times as long; there are cores for all threads."""
+    """Return what is measured where one step in ten takes ten times as long; there are cores for
+    all threads."""
     generator = np.random.default_rng(seed)
     work_s, train_s, num_steps = np.where(generator.random(1000) < 0.1, 0.1, 0.01), 0.02, 1000
     threads, end_s, taken_s = [0.0] * setting.num_threads, np.zeros(num_steps), np.zeros(num_steps)
@@ -93,7 +95,14 @@ def jitter_window(setting: Setting, seed: int = 1) -> Window:
         taken_s[step] = ready_s
         now = ready_s + train_s
     idle = 1 - work_s.sum() / (now * setting.num_threads)
-    return Window(now / num_steps, wait_s / num_steps, idle, read_share=0.9, lock_share=0.0, ahead_bytes=STEP_BYTES)
+    return Window(
+        now / num_steps,
+        wait_s / num_steps,
+        idle,
+        read_share=0.9,
+        lock_share=0.0,
+        ahead_bytes=STEP_BYTES,
+    )
 
 
 CAUSES = {
@@ -130,13 +139,18 @@ def settings_of(chooser: Chooser, machine, num_windows: int) -> list[Setting]:
 @pytest.mark.every_case
 @pytest.mark.parametrize("cores", CORES)
 @pytest.mark.parametrize("cause", CAUSES)
-def test_after_16_windows_batches_come_nearly_as_fast_as_with_the_best_setting(cause: str, cores: int):
+def test_after_16_windows_batches_come_nearly_as_fast_as_with_the_best_setting(
+    cause: str, cores: int
+):
     machine = Machine(cores, **CAUSES[cause])
     limits = bounds(cores, is_shared=machine.is_shared)
     chooser = Chooser(first(cores, is_shared=machine.is_shared), limits)
     settings = settings_of(chooser, machine.window, 400)
 
-    best_s = min(machine.window(Setting(threads, 128)).step_s for threads in range(1, limits.most_threads + 1))
+    best_s = min(
+        machine.window(Setting(threads, 128)).step_s
+        for threads in range(1, limits.most_threads + 1)
+    )
     middle = max(set(settings[16:]), key=settings[16:].count)
     assert machine.window(middle).step_s <= 1.2 * best_s
     assert machine.window(middle).step_s <= machine.window(settings[0]).step_s
@@ -152,7 +166,9 @@ def test_after_16_windows_batches_come_nearly_as_fast_as_with_the_best_setting(c
 def test_where_more_threads_could_gain_nothing_none_are_tried(cause: str, cores: int):
     machine = Machine(cores, **CAUSES[cause])
 
-    assert set(settings_of(Chooser(first(cores), bounds(cores)), machine.window, 50)) == {first(cores)}
+    assert set(settings_of(Chooser(first(cores), bounds(cores)), machine.window, 50)) == {
+        first(cores)
+    }
 
 
 @pytest.mark.parametrize("cores", CORES)
@@ -169,7 +185,11 @@ def test_more_steps_are_made_ahead_where_batches_take_different_times():
     chooser = Chooser(Setting(4, 2), bounds(64, is_shared=True))
     settings = settings_of(chooser, jitter_window, 40)
 
-    best_s = min(jitter_window(Setting(threads, 1 << power)).step_s for threads in (4, 8, 16, 64) for power in range(8))
+    best_s = min(
+        jitter_window(Setting(threads, 1 << power)).step_s
+        for threads in (4, 8, 16, 64)
+        for power in range(8)
+    )
     assert jitter_window(settings[-1]).step_s <= 1.15 * best_s
     assert jitter_window(settings[-1]).step_s < 0.9 * jitter_window(settings[0]).step_s
     assert settings[-1].num_ahead > 2
@@ -186,7 +206,9 @@ def test_steps_ahead_never_take_more_memory_than_is_allowed():
 def test_the_first_setting_is_allowed_whatever_memory_it_takes():
     chooser = Chooser(Setting(2, 3), bounds(2, most_bytes=STEP_BYTES))
 
-    assert {num_ahead for _, num_ahead in settings_of(chooser, Machine(2, storage_s=0.1).window, 100)} == {3}
+    assert {
+        num_ahead for _, num_ahead in settings_of(chooser, Machine(2, storage_s=0.1).window, 100)
+    } == {3}
 
 
 def test_numbers_that_were_passed_stay():
@@ -197,7 +219,9 @@ def test_numbers_that_were_passed_stay():
     assert {setting.num_threads for setting in settings_of(threads_pass, machine.window, 50)} == {2}
     settings = settings_of(ahead_passes, machine.window, 50)
     assert {setting.num_ahead for setting in settings} == {3}
-    assert max(setting.num_threads for setting in settings) == 8  # more threads than steps are no faster here
+    assert (
+        max(setting.num_threads for setting in settings) == 8
+    )  # more threads than steps are no faster here
 
 
 def test_when_the_files_are_in_memory_there_is_a_thread_for_each_core_again():
@@ -222,13 +246,16 @@ def test_on_a_machine_where_nothing_is_steady_steps_ahead_have_a_limit():
     generator, chooser = np.random.default_rng(0), Chooser(Setting(4, 2), bounds(4, is_shared=True))
     for _ in range(1000):
         step_s = generator.uniform(0.5, 2.0)
-        chooser.next(Window(step_s, step_s, idle_share=0.3, read_share=0.0, lock_share=0.0, ahead_bytes=1))
+        chooser.next(
+            Window(step_s, step_s, idle_share=0.3, read_share=0.0, lock_share=0.0, ahead_bytes=1)
+        )
 
     assert chooser.setting.num_ahead <= 2 * MOST_DEPTH
 
 
 def test_where_fewer_threads_are_slower_after_all_they_are_not_taken():
-    """The system does not say of all waiting that it is waiting: some are many threads for a reason."""
+    """The system does not say of all waiting that it is waiting: some are many threads for a
+    reason."""
     machine = Machine(2, storage_s=0.05)
     chooser = Chooser(first(2), bounds(2))
     settings_of(chooser, machine.window, 30)
@@ -236,7 +263,12 @@ def test_where_fewer_threads_are_slower_after_all_they_are_not_taken():
     def unknown(setting: Setting) -> Window:
         window = machine.window(setting)
         return Window(
-            window.step_s, window.wait_s, window.idle_share, read_share=0.1, lock_share=0.0, ahead_bytes=STEP_BYTES
+            window.step_s,
+            window.wait_s,
+            window.idle_share,
+            read_share=0.1,
+            lock_share=0.0,
+            ahead_bytes=STEP_BYTES,
         )
 
     settings = settings_of(chooser, unknown, 100)
@@ -244,7 +276,9 @@ def test_where_fewer_threads_are_slower_after_all_they_are_not_taken():
 
 
 def test_without_samples_nothing_is_tried():
-    window = Window(1.0, 1.0, idle_share=0.0, read_share=nan, lock_share=nan, ahead_bytes=STEP_BYTES)
+    window = Window(
+        1.0, 1.0, idle_share=0.0, read_share=nan, lock_share=nan, ahead_bytes=STEP_BYTES
+    )
     chooser = Chooser(Setting(8, 9), bounds(2))
 
     assert {chooser.next(window) for _ in range(20)} == {Setting(8, 9)}
@@ -259,12 +293,19 @@ def test_noise_drives_no_setting_away(seed: int):
         window, factor = machine.window(setting), generator.uniform(0.9, 1.1)
         wait_s = window.wait_s * factor
         return Window(
-            window.step_s * factor, wait_s, window.idle_share, window.read_share, window.lock_share, window.ahead_bytes
+            window.step_s * factor,
+            wait_s,
+            window.idle_share,
+            window.read_share,
+            window.lock_share,
+            window.ahead_bytes,
         )
 
     settings = settings_of(Chooser(first(4), bounds(4)), noisy, 300)
     best_s = machine.window(Setting(32, 128)).step_s
-    assert np.mean([machine.window(setting).step_s <= 1.2 * best_s for setting in settings[20:]]) > 0.9
+    assert (
+        np.mean([machine.window(setting).step_s <= 1.2 * best_s for setting in settings[20:]]) > 0.9
+    )
 
 
 def test_each_change_is_told_and_the_one_that_stays_is_remembered():
@@ -301,14 +342,21 @@ def test_a_python_reader_that_computes_gets_fewer_threads_and_one_that_sleeps_mo
     """What a reader waits for is not known: so both are tried."""
 
     def window(setting: Setting, lock_s: float, sleep_s: float, fight: float) -> Window:
-        machine = Machine(cores, cpu_s=0.0001, storage_s=sleep_s, lock_s=lock_s, fight=fight).window(setting)
+        machine = Machine(
+            cores, cpu_s=0.0001, storage_s=sleep_s, lock_s=lock_s, fight=fight
+        ).window(setting)
         return replace(machine, read_share=machine.read_share + machine.lock_share, lock_share=0.0)
 
     def settled(**costs: float) -> list[Setting]:
         limits = replace(bounds(cores), reads_in_python=True)
-        return settings_of(Chooser(first(cores), limits), lambda setting: window(setting, **costs), 60)
+        return settings_of(
+            Chooser(first(cores), limits), lambda setting: window(setting, **costs), 60
+        )
 
-    computing, sleeping = settled(lock_s=0.01, sleep_s=0.0, fight=0.1), settled(lock_s=0.0, sleep_s=0.05, fight=0.0)
+    computing, sleeping = (
+        settled(lock_s=0.01, sleep_s=0.0, fight=0.1),
+        settled(lock_s=0.0, sleep_s=0.05, fight=0.0),
+    )
 
     assert computing[-1].num_threads < cores
     assert sleeping[-1].num_threads >= 2 * cores
@@ -325,7 +373,8 @@ def test_the_first_setting_that_comes_again_is_called_so():
     )
 
 
-# Machines on which windows differ without a reason: other programs take turns with the loop, cores are only shown.
+# Machines on which windows differ without a reason: other programs take turns with the loop, cores
+# are only shown.
 
 SEEDS = 40
 MOST_WINDOWS = 1 + MOST_REFUSALS * (MOST_REST + 4)  # from the last setting that is new to the end
@@ -346,13 +395,20 @@ def factors(kind: str, generator: np.random.Generator) -> Iterator[float]:
             yield float(np.exp(level))
 
 
-def noisy_run(machine: Machine, cores: int, kind: str, seed: int, num_windows: int) -> tuple[Chooser, list[Setting]]:
-    """Return a chooser, and the setting of each window, where what is said of the threads is chance, too."""
+def noisy_run(
+    machine: Machine, cores: int, kind: str, seed: int, num_windows: int
+) -> tuple[Chooser, list[Setting]]:
+    """Return a chooser, and the setting of each window, where what is said of the threads is
+    chance, too."""
     generator, chooser = np.random.default_rng(seed), Chooser(first(cores), bounds(cores))
     noise = factors(kind, generator)
 
     def window(setting: Setting) -> Window:
-        true, factor, (read, other, idle) = machine.window(setting), next(noise), generator.random(3)
+        true, factor, (read, other, idle) = (
+            machine.window(setting),
+            next(noise),
+            generator.random(3),
+        )
         return replace(
             true, step_s=true.step_s * factor, wait_s=true.wait_s * factor,
             idle_share=idle, read_share=read, lock_share=other * (1 - read),
@@ -367,14 +423,18 @@ NOISE = ["each window by itself", "neighbours come and go", "a level that drifts
 @pytest.mark.every_case
 @pytest.mark.parametrize("kind", NOISE)
 @pytest.mark.parametrize("cores", [8, 16])
-def test_on_a_noisy_machine_that_pretends_cores_tuning_ends_and_believes_hardly_any_trial(cores: int, kind: str):
+def test_on_a_noisy_machine_that_pretends_cores_tuning_ends_and_believes_hardly_any_trial(
+    cores: int, kind: str
+):
     """Two cores are there, whatever is shown: no setting is faster than another."""
     runs = [noisy_run(Machine(2, cpu_s=0.02), cores, kind, seed, 2000) for seed in range(SEEDS)]
 
     assert all(chooser.is_over for chooser, _ in runs)
     assert np.mean([chooser.num_changes for chooser, _ in runs]) <= 1.5
     for chooser, settings in runs:
-        last_change = max(place for place in range(1, 2000) if settings[place] != settings[place - 1])
+        last_change = max(
+            place for place in range(1, 2000) if settings[place] != settings[place - 1]
+        )
         assert last_change <= (1 + chooser.num_changes) * MOST_WINDOWS
         assert all(num_ahead * STEP_BYTES <= 1 << 30 for _, num_ahead in settings)
 
@@ -385,7 +445,10 @@ def test_on_a_noisy_machine_no_setting_stays_that_is_much_slower_than_the_first(
     machine = Machine(8, cpu_s=0.02)
     runs = [noisy_run(machine, 8, kind, seed, 1000) for seed in range(SEEDS)]
 
-    slow = [machine.window(settings[-1]).step_s > 1.2 * machine.window(first(8)).step_s for _, settings in runs]
+    slow = [
+        machine.window(settings[-1]).step_s > 1.2 * machine.window(first(8)).step_s
+        for _, settings in runs
+    ]
     assert np.mean(slow) <= 0.05
 
 
@@ -407,7 +470,8 @@ def test_on_a_noisy_machine_a_setting_that_is_twice_as_fast_is_found(kind: str):
 
 
 def test_a_neighbour_who_leaves_during_a_trial_does_not_decide():
-    """The first window was slow by him; with the trial he was gone, and with the first setting it is as fast again."""
+    """The first window was slow by him; with the trial he was gone, and with the first setting it
+    is as fast again."""
     chooser = Chooser(first(2), bounds(2))
     slow = Window(0.03, 0.03, read_share=0.9, lock_share=0.0, ahead_bytes=STEP_BYTES)
     assert chooser.next(slow) == Setting(4, 5)
@@ -422,7 +486,8 @@ def test_a_neighbour_who_leaves_during_a_trial_does_not_decide():
 
 @pytest.mark.parametrize("seed", range(4))
 def test_however_windows_answer_tuning_ends(seed: int):
-    """Windows that confirm or refuse trials as a coin falls, or all of them: two settings take turns, too."""
+    """Windows that confirm or refuse trials as a coin falls, or all of them: two settings take
+    turns, too."""
     generator, chooser, steps_s = np.random.default_rng(seed), Chooser(first(2), bounds(2)), 1.0
     settings = []
     for _ in range(2 * MOST_TRIALS * (MOST_REST + 4)):
@@ -444,7 +509,9 @@ def test_two_settings_of_which_each_is_faster_when_it_is_tried_do_not_take_turns
         is_trial = chooser.setting != chooser._base
         share = 0.0 if chooser.setting.num_threads > 2 else 0.9
         step_s = 0.8**chooser.num_trials if is_trial else 1.0
-        chooser.next(Window(step_s, step_s, read_share=share, lock_share=0.0, ahead_bytes=STEP_BYTES))
+        chooser.next(
+            Window(step_s, step_s, read_share=share, lock_share=0.0, ahead_bytes=STEP_BYTES)
+        )
         num_windows += 1
         assert num_windows <= 4 * MOST_TRIALS
 
@@ -456,10 +523,15 @@ def test_a_setting_that_stays_has_fewer_steps_ahead_when_they_grow():
     settings_of(chooser, Machine(2, storage_s=0.1).window, 100)
     assert chooser.setting == Setting(32, 33)
 
-    chooser.next(replace(Machine(2, storage_s=0.1).window(chooser.setting), ahead_bytes=4 * STEP_BYTES))
+    chooser.next(
+        replace(Machine(2, storage_s=0.1).window(chooser.setting), ahead_bytes=4 * STEP_BYTES)
+    )
 
     assert chooser.setting == Setting(32, 10)
-    assert chooser.event == "32 threads and 10 steps ahead from now on: a step takes more memory than those before"
+    assert (
+        chooser.event
+        == "32 threads and 10 steps ahead from now on: a step takes more memory than those before"
+    )
 
 
 def test_a_first_setting_that_stays_is_told_with_what_was_tried():

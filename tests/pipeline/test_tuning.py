@@ -1,4 +1,5 @@
-"""Threads come and go while they work, and steps ahead too; no batch changes by that, and what was measured decides."""
+"""Threads come and go while they work, and steps ahead too; no batch changes by that, and what was
+measured decides."""
 
 from __future__ import annotations
 
@@ -37,7 +38,9 @@ def folder(tmp_path_factory):
     (folder / "texts.csv").write_text("number,text\n" + lines)
     (folder / "ragged").mkdir()
     for number in range(60):
-        np.save(folder / "ragged" / f"{number:02}.npy", np.full((1 + number % 7, 3), number, np.int16))
+        np.save(
+            folder / "ragged" / f"{number:02}.npy", np.full((1 + number % 7, 3), number, np.int16)
+        )
     return folder
 
 
@@ -47,8 +50,12 @@ def loader(lane: str, folder, **changes) -> gl.Loader:
     if lane in ("texts", "ragged"):
         files = gl.npy(folder / "ragged" / "*.npy", record="file")
         source = gl.csv(folder / "texts.csv") if lane == "texts" else files
-        return gl.Loader(source, **{"batch_size": 8, "shuffle": True, "seed": 5, "device": "cpu", **changes})
-    return lanes.loader(lane, folder, **{"batch_size": 8 if lane in ("jpeg", "dali") else 40, **changes})
+        return gl.Loader(
+            source, **{"batch_size": 8, "shuffle": True, "seed": 5, "device": "cpu", **changes}
+        )
+    return lanes.loader(
+        lane, folder, **{"batch_size": 8 if lane in ("jpeg", "dali") else 40, **changes}
+    )
 
 
 def fixed(lane: str, folder, **changes) -> gl.Loader:
@@ -62,7 +69,11 @@ def digests(batches) -> list[tuple[int, int, str]]:
     for batch in batches:
         columns = [values for values in batch.values() if isinstance(values, gl.Ragged)]
         ragged = [np.asarray(value).tolist() for values in columns for value in values]
-        results.append((batch.epoch, batch.step, f"{batch.records} {ragged}") if ragged else lanes.digest(batch))
+        results.append(
+            (batch.epoch, batch.step, f"{batch.records} {ragged}")
+            if ragged
+            else lanes.digest(batch)
+        )
     return results
 
 
@@ -73,7 +84,8 @@ def num_alive(work: Workers) -> int:
 
 @pytest.fixture
 def changing(monkeypatch):
-    """Have each worker that looks at the setting find another one; returns the settings that were used."""
+    """Have each worker that looks at the setting find another one; returns the settings that were
+    used."""
     numbers, used = itertools.count(), []
 
     def look(self) -> Setting:
@@ -155,7 +167,10 @@ def test_an_error_comes_at_its_step_and_the_others_are_as_they_were(changing):
     def outcomes(**changes):
         source = gl.arrays(x=np.arange(200.0), y=np.arange(200))
         ops = [gl.ops.Python(fail, on=("x", "y"), out={})]
-        run, results = iter(gl.Loader(source, 4, ops=ops, shuffle=True, device="cpu", **changes)), []
+        run, results = (
+            iter(gl.Loader(source, 4, ops=ops, shuffle=True, device="cpu", **changes)),
+            [],
+        )
         while True:
             try:
                 results.append(next(run)["x"].tolist())
@@ -179,7 +194,16 @@ def test_damaged_records_have_the_same_substitutes(changing, tmp_path):
     def outcome(**changes):
         ops = [gl.ops.Decode(), gl.ops.Resize(8, 8)]
         source = gl.images(tmp_path, labels=None)
-        load = gl.Loader(source, 4, ops=ops, shuffle=True, on_error="replace", max_bad=1.0, device="cpu", **changes)
+        load = gl.Loader(
+            source,
+            4,
+            ops=ops,
+            shuffle=True,
+            on_error="replace",
+            max_bad=1.0,
+            device="cpu",
+            **changes,
+        )
         with load:
             return lanes.digests(load), sorted(bad.record for bad in load.bad_records())
 
@@ -234,7 +258,14 @@ class Settings:
 
 
 def crew(settings: Settings, num_steps: int = 100_000, **arguments) -> Workers:
-    return Workers(Fake, num_steps=num_steps, setting=settings(), look=settings, counters=Counters(), **arguments)
+    return Workers(
+        Fake,
+        num_steps=num_steps,
+        setting=settings(),
+        look=settings,
+        counters=Counters(),
+        **arguments,
+    )
 
 
 def take_until(work: Workers, first: int, condition) -> int:
@@ -321,7 +352,9 @@ def test_where_the_system_gives_no_more_threads_the_others_do_the_work(monkeypat
 
     def start_some(*arguments, **names):
         if not left:
-            raise GpuloadError("1 threads 'gpuload' cannot start", cause="can't start new thread", remedy="fewer")
+            raise GpuloadError(
+                "1 threads 'gpuload' cannot start", cause="can't start new thread", remedy="fewer"
+            )
         left.pop()
         return start(*arguments, **names)
 
@@ -334,7 +367,9 @@ def test_where_the_system_gives_no_more_threads_the_others_do_the_work(monkeypat
 
 def test_a_thread_that_cannot_start_stops_no_others(monkeypatch):
     stops = []
-    monkeypatch.setattr(threading.Thread, "start", lambda self: (_ for _ in ()).throw(RuntimeError("no thread")))
+    monkeypatch.setattr(
+        threading.Thread, "start", lambda self: (_ for _ in ()).throw(RuntimeError("no thread"))
+    )
     with pytest.raises(GpuloadError, match="no thread"):
         threads_module.start(1, print, stop=lambda: stops.append(None))
     assert not stops
@@ -351,14 +386,22 @@ def at_once(monkeypatch):
 
 
 def measure(tuning: Tuning, counters: Counters, condition) -> None:
-    """Count what steps take that wait for storage, and come the faster the more threads there are, until it holds."""
+    """Count what steps take that wait for storage, and come the faster the more threads there are,
+    until it holds."""
     for _ in range(100):
         if condition():
             return
         step_s, num_steps = 1.0 / tuning.setting.num_threads, 4 * (sum(tuning.setting) + 1)
         tuning.num_begun += num_steps
-        counters.add(batches=num_steps, bytes=1000 * num_steps, loop_s=num_steps * step_s, wait_s=num_steps * step_s)
-        counters.add(**{"read.sampled": 1.0, "read.blocked": 0.9, "ops.sampled": 0.1, "ops.starved": 0.1})
+        counters.add(
+            batches=num_steps,
+            bytes=1000 * num_steps,
+            loop_s=num_steps * step_s,
+            wait_s=num_steps * step_s,
+        )
+        counters.add(
+            **{"read.sampled": 1.0, "read.blocked": 0.9, "ops.sampled": 0.1, "ops.starved": 0.1}
+        )
         tuning.look()
     raise AssertionError("the setting never came")
 
@@ -378,8 +421,12 @@ def test_a_loader_says_what_it_chose_and_why(at_once, folder, caplog, monkeypatc
     with caplog.at_level(logging.INFO, "gpuload"):
         measure(tuning, counters, lambda: tuning.setting.num_threads == 16)
 
-    tried = [message.split(" are tried")[0] for message in caplog.messages if " are tried" in message]
-    assert tried == [f"{count} threads and {(count + 1) * joined} steps ahead" for count in (4, 8, 16)]
+    tried = [
+        message.split(" are tried")[0] for message in caplog.messages if " are tried" in message
+    ]
+    assert tried == [
+        f"{count} threads and {(count + 1) * joined} steps ahead" for count in (4, 8, 16)
+    ]
     assert tuning.finding in caplog.messages
     counters.add(**{"read.seconds": 1.0})
     stats, lines = load.stats(), dict(line.split(":", 1) for line in load.describe().splitlines())
@@ -392,7 +439,9 @@ def test_a_loader_says_what_it_chose_and_why(at_once, folder, caplog, monkeypatc
     assert "90% of the threads' work is waiting for storage" in lines["tuning"]
     assert stats.tuning == stats.as_dict()["tuning"] == tuning.finding
     assert f"Tuning: {tuning.finding}." in " ".join(str(stats).split())
-    assert load._session.ring.idle_bytes > tuning.setting.num_ahead * load._session.recipe.slot_bytes
+    assert (
+        load._session.ring.idle_bytes > tuning.setting.num_ahead * load._session.recipe.slot_bytes
+    )
 
 
 def test_a_number_of_threads_that_was_passed_stays(at_once, folder):
@@ -417,10 +466,14 @@ def test_where_both_numbers_were_passed_nothing_is_measured(folder):
     assert not tuning._tunes
 
 
-def test_steps_that_were_begun_with_the_setting_before_are_in_no_window(at_once, folder, monkeypatch):
+def test_steps_that_were_begun_with_the_setting_before_are_in_no_window(
+    at_once, folder, monkeypatch
+):
     _, tuning, counters = tuner(folder)
     windows = []
-    monkeypatch.setattr(tuning._chooser, "next", lambda window: windows.append(window.step_s) or tuning.setting)
+    monkeypatch.setattr(
+        tuning._chooser, "next", lambda window: windows.append(window.step_s) or tuning.setting
+    )
     for number in range(100):  # the first steps take long: files are opened, code is loaded
         tuning.num_begun += 1
         step_s = 100.0 if number <= tuning.setting.num_ahead else 1.0
@@ -431,9 +484,12 @@ def test_steps_that_were_begun_with_the_setting_before_are_in_no_window(at_once,
 
 
 def windows_of(tuning: Tuning, counters: Counters, monkeypatch, training_s) -> list[float]:
-    """Return the time of a step in each window of 200 steps, which take 0.5 s and what training takes besides."""
+    """Return the time of a step in each window of 200 steps, which take 0.5 s and what training
+    takes besides."""
     windows: list[float] = []
-    monkeypatch.setattr(tuning._chooser, "next", lambda window: windows.append(window.step_s) or tuning.setting)
+    monkeypatch.setattr(
+        tuning._chooser, "next", lambda window: windows.append(window.step_s) or tuning.setting
+    )
     for number in range(200):
         tuning.num_begun += 1
         counters.add(batches=1, loop_s=0.5 + training_s(number), wait_s=0.5)
@@ -443,7 +499,9 @@ def windows_of(tuning: Tuning, counters: Counters, monkeypatch, training_s) -> l
 
 def test_windows_in_which_training_pauses_are_begun_anew(at_once, folder, monkeypatch):
     _, tuning, counters = tuner(folder)
-    windows = windows_of(tuning, counters, monkeypatch, lambda number: 4.0 if number % 20 == 19 else 0.5)
+    windows = windows_of(
+        tuning, counters, monkeypatch, lambda number: 4.0 if number % 20 == 19 else 0.5
+    )
 
     assert set(windows) == {1.0}
     assert len(windows) > 10
@@ -451,14 +509,17 @@ def test_windows_in_which_training_pauses_are_begun_anew(at_once, folder, monkey
 
 def test_a_training_of_which_each_step_differs_is_measured_as_it_is(at_once, folder, monkeypatch):
     _, tuning, counters = tuner(folder)
-    windows = windows_of(tuning, counters, monkeypatch, lambda number: 4.0 if number % 4 == 3 else 0.1)
+    windows = windows_of(
+        tuning, counters, monkeypatch, lambda number: 4.0 if number % 4 == 3 else 0.1
+    )
 
     assert len(windows) > 2
     assert max(windows) > 1.2
 
 
 def test_where_reading_waits_there_are_soon_more_threads(at_once, monkeypatch):
-    """Real threads, and a storage that takes 10 ms for each read; however loaded the machine is, a trial succeeds."""
+    """Real threads, and a storage that takes 10 ms for each read; however loaded the machine is, a
+    trial succeeds."""
     monkeypatch.setattr("gpuload.threads.num_cores", lambda: 1)
     monkeypatch.setattr(tuning_module, "WINDOW_S", 0.05)
 

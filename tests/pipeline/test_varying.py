@@ -1,7 +1,8 @@
-"""Records of varying length in memory that is used again: a batch that is kept does not change, few slots are made.
+"""Records of varying length in memory that is used again: a batch that is kept does not change, few
+slots are made.
 
-On a GPU, the simulated one and a real or emulated one where there is one, no memory is used again while an upload of it
-is queued.
+On a GPU, the simulated one and a real or emulated one where there is one, no memory is used again
+while an upload of it is queued.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ NUM_RECORDS, BATCH_SIZE, NUM_STEPS = 24, 2, 12
 
 
 def lengths() -> list[int]:
-    return [LARGE_BYTES + 4096 * int(extra) for extra in np.random.default_rng(3).integers(0, 40, NUM_RECORDS)]
+    return [
+        LARGE_BYTES + 4096 * int(extra)
+        for extra in np.random.default_rng(3).integers(0, 40, NUM_RECORDS)
+    ]
 
 
 def contents() -> list[np.ndarray]:
@@ -58,7 +62,9 @@ def tfrecord(folder: Path) -> gl.Source:
 
 
 def lines(folder: Path) -> gl.Source:
-    (folder / "a.txt").write_bytes(b"".join(bytes([number + 65]) * n + b"\n" for number, n in enumerate(lengths())))
+    (folder / "a.txt").write_bytes(
+        b"".join(bytes([number + 65]) * n + b"\n" for number, n in enumerate(lengths()))
+    )
     return gl.text(folder / "a.txt")
 
 
@@ -66,21 +72,36 @@ OPENERS: list[Callable[[Path], gl.Source]] = [npy, npz_of_two_axes, packed_npz, 
 
 
 @pytest.mark.parametrize("opener", OPENERS)
-def test_batches_that_are_kept_do_not_change(opener: Callable[[Path], gl.Source], tmp_path: Path) -> None:
-    with opener(tmp_path) as source, gl.Loader(source, BATCH_SIZE, shuffle=True, seed=5, device="cpu") as loader:
+def test_batches_that_are_kept_do_not_change(
+    opener: Callable[[Path], gl.Source], tmp_path: Path
+) -> None:
+    with (
+        opener(tmp_path) as source,
+        gl.Loader(source, BATCH_SIZE, shuffle=True, seed=5, device="cpu") as loader,
+    ):
         name = source.spec.names[0]
         batches = [
-            (batch.records.tolist(), batch[name], [np.array(value) for value in batch[name]]) for batch in loader
+            (batch.records.tolist(), batch[name], [np.array(value) for value in batch[name]])
+            for batch in loader
         ]
         for records, batch, before in batches:
-            for record, values, copy, expected in zip(records, batch, before, source.read(records)[name], strict=True):
-                assert np.array_equal(values, copy), f"record {record} changed after it was handed out"
+            for record, values, copy, expected in zip(
+                records, batch, before, source.read(records)[name], strict=True
+            ):
+                assert np.array_equal(values, copy), (
+                    f"record {record} changed after it was handed out"
+                )
                 assert np.array_equal(values, expected), f"record {record}"
 
 
 @pytest.mark.parametrize("opener", [npy, npz_of_two_axes, packed_npz, tfrecord])
-def test_memory_is_used_again_where_batches_are_dropped(opener: Callable[[Path], gl.Source], tmp_path: Path) -> None:
-    with opener(tmp_path) as source, gl.Loader(source, BATCH_SIZE, device="cpu", num_threads=1, prefetch=1) as loader:
+def test_memory_is_used_again_where_batches_are_dropped(
+    opener: Callable[[Path], gl.Source], tmp_path: Path
+) -> None:
+    with (
+        opener(tmp_path) as source,
+        gl.Loader(source, BATCH_SIZE, device="cpu", num_threads=1, prefetch=1) as loader,
+    ):
         for _ in loader:
             pass
         stats = loader.stats()
@@ -104,9 +125,13 @@ def gpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iter
 
 
 def matrices(record_bytes: int, dtype: str = "<f4") -> list[np.ndarray]:
-    """Return arrays [n, 2] of the numbers of their records; each has about so many bytes, or half as many."""
+    """Return arrays [n, 2] of the numbers of their records; each has about so many bytes, or half
+    as many."""
     num_rows = record_bytes // (2 * np.dtype(dtype).itemsize)
-    return [np.full((num_rows // (1 + number % 2) + number, 2), number + 1, dtype) for number in range(NUM_RECORDS)]
+    return [
+        np.full((num_rows // (1 + number % 2) + number, 2), number + 1, dtype)
+        for number in range(NUM_RECORDS)
+    ]
 
 
 def npy_of_floats(folder: Path, record_bytes: int, dtype: str = "<f4") -> gl.Source:
@@ -128,7 +153,9 @@ def two_sources(folder: Path, record_bytes: int) -> gl.Source:
 
 def npz_of_two_fields(folder: Path, record_bytes: int) -> gl.Source:
     for number, values in enumerate(matrices(record_bytes)):
-        np.savez_compressed(folder / f"{number:02}.npz", data=values, bytes=values[::2].astype("u1"))
+        np.savez_compressed(
+            folder / f"{number:02}.npz", data=values, bytes=values[::2].astype("u1")
+        )
     return gl.npz(folder / "*.npz", record="file")
 
 
@@ -151,13 +178,17 @@ def tfrecord_of_lists(folder: Path, record_bytes: int) -> gl.Source:
 
 
 def text_lines(folder: Path, record_bytes: int) -> gl.Source:
-    (folder / "a.txt").write_bytes(b"".join(bytes([65 + i]) * (record_bytes // (1 + i % 2)) + b"\n" for i in range(24)))
+    (folder / "a.txt").write_bytes(
+        b"".join(bytes([65 + i]) * (record_bytes // (1 + i % 2)) + b"\n" for i in range(24))
+    )
     return gl.text(folder / "a.txt")
 
 
 def image_files(folder: Path, record_bytes: int) -> gl.Source:
     for number in range(NUM_RECORDS):
-        pixels = np.random.default_rng(number).integers(0, 256, (record_bytes // 300 + number, 100, 3), np.uint8)
+        pixels = np.random.default_rng(number).integers(
+            0, 256, (record_bytes // 300 + number, 100, 3), np.uint8
+        )
         Image.fromarray(pixels).save(folder / f"{number:02}.png", compress_level=0)
     return gl.images(folder, labels=None)
 
@@ -176,7 +207,9 @@ def on_host(value: Any) -> Any:
 
 def is_on_gpu(values: Any) -> bool:
     """Return True if the values of a field lie in CuPy's memory."""
-    return not isinstance(values.payload if isinstance(values, Ragged) else values[0], np.ndarray | str)
+    return not isinstance(
+        values.payload if isinstance(values, Ragged) else values[0], np.ndarray | str
+    )
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -184,13 +217,18 @@ def is_on_gpu(values: Any) -> bool:
 def test_kept_batches_of_a_gpu_are_those_of_the_cpu(
     gpu: None, opener: Callable[[Path, int], gl.Source], size: str, tmp_path: Path
 ) -> None:
-    with opener(tmp_path, SIZES[size]) as source, gl.Loader(source, BATCH_SIZE, shuffle=True, device="gpu") as loader:
+    with (
+        opener(tmp_path, SIZES[size]) as source,
+        gl.Loader(source, BATCH_SIZE, shuffle=True, device="gpu") as loader,
+    ):
         batches = list(loader)
         for batch in batches:
             expected = source.read(batch.records)
             for name, field in zip(source.spec.names, source.spec, strict=True):
                 assert is_on_gpu(batch[name]) == (not field.text and not field.encoded)
-                for record, value, other in zip(batch.records, batch[name], expected[name], strict=True):
+                for record, value, other in zip(
+                    batch.records, batch[name], expected[name], strict=True
+                ):
                     assert np.array_equal(on_host(value), other), f"{name} of record {record}"
         assert sum(len(batch.records) for batch in batches) == len(source)
 
@@ -198,16 +236,26 @@ def test_kept_batches_of_a_gpu_are_those_of_the_cpu(
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("opener", GPU_OPENERS[:-2])  # texts and images stay on the host
 def test_a_gpu_copies_from_page_locked_memory_alone(
-    opener: Callable[[Path, int], gl.Source], size: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    opener: Callable[[Path, int], gl.Source],
+    size: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    simulation, is_locked, upload = simdevice.install(monkeypatch), list[bool](), devices.Lane.upload
+    simulation, is_locked, upload = (
+        simdevice.install(monkeypatch),
+        list[bool](),
+        devices.Lane.upload,
+    )
 
     def watched_upload(lane: devices.Lane, host: np.ndarray) -> Any:
         is_locked.append(simulation.unpinned(host) is not host)
         return upload(lane, host)
 
     monkeypatch.setattr(devices.Lane, "upload", watched_upload)
-    with opener(tmp_path, SIZES[size]) as source, gl.Loader(source, BATCH_SIZE, device="gpu") as loader:
+    with (
+        opener(tmp_path, SIZES[size]) as source,
+        gl.Loader(source, BATCH_SIZE, device="gpu") as loader,
+    ):
         num_steps = sum(1 for _ in loader)
     assert (num_steps, all(is_locked)) == (len(loader), True)
     assert is_locked
@@ -215,20 +263,25 @@ def test_a_gpu_copies_from_page_locked_memory_alone(
 
 @pytest.mark.parametrize(("opener", "pieces_a_step"), [(npy, 1), (packed_npz, 1), (tfrecord, 3)])
 def test_large_payloads_are_not_copied_once_more_for_a_gpu(
-    opener: Callable[[Path], gl.Source], pieces_a_step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    opener: Callable[[Path], gl.Source],
+    pieces_a_step: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     simdevice.install(monkeypatch)
     with opener(tmp_path) as source, gl.Loader(source, BATCH_SIZE, device="gpu") as loader:
         for _ in loader:
             pass
         stats = loader.stats()
-    # The slot, which has the payload once a step has shown how much room it needs; of TFRecord the payload by itself,
-    # and the bytes of the records.
+    # The slot, which has the payload once a step has shown how much room it needs; of TFRecord the
+    # payload by itself, and the bytes of the records.
     num_pieces = stats["slots_reused"] + stats["slots_made"]
     assert pieces_a_step * NUM_STEPS <= num_pieces < (pieces_a_step + 1) * NUM_STEPS
 
 
-@pytest.mark.parametrize("opener", [npy_of_floats, npz_of_two_fields, npz_of_many_shapes, tfrecord_of_raw_numbers])
+@pytest.mark.parametrize(
+    "opener", [npy_of_floats, npz_of_two_fields, npz_of_many_shapes, tfrecord_of_raw_numbers]
+)
 def test_without_keeping_memory_until_its_upload_has_run_a_test_fails(
     opener: Callable[[Path, int], gl.Source], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -247,7 +300,8 @@ def test_without_keeping_memory_until_its_upload_has_run_a_test_fails(
 
 
 def uploads_change(source: gl.Source) -> bool:
-    """Return True if host memory changes, in some of many epochs, while the upload of it is queued."""
+    """Return True if host memory changes, in some of many epochs, while the upload of it is
+    queued."""
     for seed in range(5):
         with pytest.MonkeyPatch.context() as patch:
             simulation = simdevice.install(patch, seed=seed)

@@ -1,4 +1,5 @@
-"""Workers do steps ahead, in order, within bounds; nothing that happens to whoever takes them loses or doubles one."""
+"""Workers do steps ahead, in order, within bounds; nothing that happens to whoever takes them loses
+or doubles one."""
 
 from __future__ import annotations
 
@@ -72,7 +73,8 @@ def test_what_steps_took_is_added_in_one_call_however_many_were_forgotten():
 
 def test_of_steps_whose_ops_read_the_waiting_is_reading_and_the_rest_is_ops():
     class WithOps(Fake):
-        """A step whose ops threads of the core did while they read; of every second one there is a sample."""
+        """A step whose ops threads of the core did while they read; of every second one there is a
+        sample."""
 
         num_bytes, num_read_bytes, position = 400, 100, None
         recipe = SimpleNamespace(graph=SimpleNamespace(ops=("flip",)))
@@ -89,7 +91,10 @@ def test_of_steps_whose_ops_read_the_waiting_is_reading_and_the_rest_is_ops():
     work.close()
 
     stats = counters.stats()
-    assert (stats["read.seconds"], stats["ops.seconds"]) == (20, 60)  # a quarter of the samples waited for storage
+    assert (stats["read.seconds"], stats["ops.seconds"]) == (
+        20,
+        60,
+    )  # a quarter of the samples waited for storage
     assert (stats["read_s"], stats["ops_s"]) == (20, 60)
     assert (stats["read.sampled"], stats["read.blocked"]) == (4, 4)
     assert (stats["ops.sampled"], stats["ops.starved"]) == (12, 3)

@@ -20,7 +20,8 @@ def reader(request, monkeypatch):
 
 @pytest.fixture
 def unreachable_stores(monkeypatch):
-    """Have no object store answer, at once: obstore would ask those of the network, which no audit hook sees."""
+    """Have no object store answer, at once: obstore would ask those of the network, which no audit
+    hook sees."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     monkeypatch.setenv("AWS_SKIP_SIGNATURE", "true")
     for name in PROXIES:

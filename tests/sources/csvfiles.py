@@ -1,4 +1,5 @@
-"""What a CSV file holds, worked out from what Python's csv module reads: an independent reference for `gl.csv`."""
+"""What a CSV file holds, worked out from what Python's csv module reads: an independent reference
+for `gl.csv`."""
 
 from __future__ import annotations
 
@@ -10,7 +11,9 @@ import numpy as np
 
 MISSING = {"", "NA", "N/A", "n/a", "#N/A", "<NA>", "NULL", "null", "None", "NaN", "nan"}
 INTEGER = re.compile(r"-?[0-9]+")
-FLOAT = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|[+-]?inf(inity)?", re.IGNORECASE)
+FLOAT = re.compile(
+    r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|[+-]?inf(inity)?", re.IGNORECASE
+)
 LEADING_ZERO = re.compile(r"[+-]?0[0-9]")
 DATE = re.compile(r"[0-9]{4}-[01][0-9]-[0-3][0-9]")
 BOOLS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
@@ -31,7 +34,10 @@ def expected(path, *, header=True, na_values=MISSING, **options):
     """Return what ``gl.csv(path)`` must read: a dict from name to array."""
     result = rows(path, **options)
     names, lines = (result[0], result[1:]) if header is True else (header or [], result)
-    names = [name.strip() or f"column_{number}" for number, name in enumerate(names or [""] * len(lines[0]))]
+    names = [
+        name.strip() or f"column_{number}"
+        for number, name in enumerate(names or [""] * len(lines[0]))
+    ]
     columns = zip(*lines, strict=True) if lines else [()] * len(names)
     return {name: column(texts, set(na_values)) for name, texts in zip(names, columns, strict=True)}
 

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 
 
-def write(path: Path, array: Any, *, version: tuple[int, int] = (1, 0), swapped: bool = False) -> Path:
+def write(
+    path: Path, array: Any, *, version: tuple[int, int] = (1, 0), swapped: bool = False
+) -> Path:
     """Write an array as it is in memory (C or Fortran order), in the other byte order if asked.
 
     Field names that only version 3 can write make it version 3.
@@ -24,16 +26,23 @@ def write(path: Path, array: Any, *, version: tuple[int, int] = (1, 0), swapped:
     return path
 
 
-def write_header(path: Path, header: str | bytes, data: bytes = b"", *, version: tuple[int, int] = (1, 0)) -> Path:
+def write_header(
+    path: Path, header: str | bytes, data: bytes = b"", *, version: tuple[int, int] = (1, 0)
+) -> Path:
     """Write a header of any text, then data."""
-    text = header if isinstance(header, bytes) else header.encode("latin1" if version[0] < 3 else "utf-8")
+    text = (
+        header
+        if isinstance(header, bytes)
+        else header.encode("latin1" if version[0] < 3 else "utf-8")
+    )
     length = struct.pack("<H" if version[0] == 1 else "<I", len(text))
     path.write_bytes(b"\x93NUMPY" + bytes(version) + length + text + data)
     return path
 
 
 def fields_of(array: Any, name: str = "x") -> dict[str, Any]:
-    """Return the fields of an array by NumPy's own access, native: nested ones as ``outer.inner``."""
+    """Return the fields of an array by NumPy's own access, native: nested ones as
+    ``outer.inner``."""
     if array.dtype.names is None:
         return {name: array.astype(array.dtype.newbyteorder("="))}
     fields = {}

@@ -1,4 +1,5 @@
-"""What a user may type by mistake: every public function of the sources answers with a cause and a remedy."""
+"""What a user may type by mistake: every public function of the sources answers with a cause and a
+remedy."""
 
 from __future__ import annotations
 
@@ -37,7 +38,15 @@ WRONG = [
         range(3),
         iter("abc"),
     ),
-    *("", "abc", b"abc", "s3://bucket/a.npy", "https://127.0.0.1:1/*.npy", Path("gone"), np.array("a")),
+    *(
+        "",
+        "abc",
+        b"abc",
+        "s3://bucket/a.npy",
+        "https://127.0.0.1:1/*.npy",
+        Path("gone"),
+        np.array("a"),
+    ),
     *([], (), {}, set(), [None], [3], [10**30], [[]], [""], [b"a"], {"a"}, {"a": 1}, [[1], [1, 2]]),
     *(np.zeros(3), np.zeros((2, 2)), np.array([None]), np.array(None)),
 ]
@@ -76,13 +85,17 @@ USES = {
     "where": lambda argument: source().where(argument),
     "key": lambda argument: source()[argument],
     "filter": lambda argument: source().filter(argument),
-    "filter, fields": lambda argument: source().filter(lambda fields: np.ones(10, bool), fields=argument),
+    "filter, fields": lambda argument: source().filter(
+        lambda fields: np.ones(10, bool), fields=argument
+    ),
     "records": lambda argument: gl.records(argument, lambda numbers: {"x": numbers}),
     "records, read": lambda argument: gl.records(10, None if callable(argument) else argument),
     "records, made": lambda argument: gl.records(10, lambda numbers: argument),
     "records, field": lambda argument: gl.records(10, lambda numbers: {"x": argument}),
     "records, fields": lambda argument: gl.records(10, lambda numbers: {}, fields=argument),
-    "records, version": lambda argument: gl.records(10, lambda numbers: {"x": numbers}, version=argument),
+    "records, version": lambda argument: gl.records(
+        10, lambda numbers: {"x": numbers}, version=argument
+    ),
 }
 
 
@@ -99,15 +112,33 @@ LISTS_OF_NAMES = {
     "webdataset, fields": lambda names: gl.webdataset("a.tar", fields=names),
 }
 NO_LISTS = {
-    "an iterator may have no end": [itertools.repeat("a"), itertools.count(), iter(["a"]), (name for name in "ab")],
+    "an iterator may have no end": [
+        itertools.repeat("a"),
+        itertools.count(),
+        iter(["a"]),
+        (name for name in "ab"),
+    ],
     "a set has no order": [{"a", "b"}, frozenset("ab")],
     "a name stands there twice: 'a'": [["a", "a"], ("b", "a", "a"), np.array(["a", "a"])],
-    "it is (a|True)|and a list": [[1], [None], [""], [["a"]], [b"a"], b"a", 2.5, np.array("a"), np.arange(2), object()],
+    "it is (a|True)|and a list": [
+        [1],
+        [None],
+        [""],
+        [["a"]],
+        [b"a"],
+        b"a",
+        2.5,
+        np.array("a"),
+        np.arange(2),
+        object(),
+    ],
 }
 
 
 @pytest.mark.parametrize("use", LISTS_OF_NAMES.values(), ids=LISTS_OF_NAMES.keys())
-def test_a_list_of_names_is_looked_at_in_the_same_way_wherever_it_is_taken(tmp_path, monkeypatch, use):
+def test_a_list_of_names_is_looked_at_in_the_same_way_wherever_it_is_taken(
+    tmp_path, monkeypatch, use
+):
     monkeypatch.chdir(tmp_path)
     Path("a.csv").write_text("a,b\n1,2\n")
 
@@ -118,7 +149,9 @@ def test_a_list_of_names_is_looked_at_in_the_same_way_wherever_it_is_taken(tmp_p
             assert error.value.remedy
 
 
-@pytest.mark.parametrize("names", [["b", "a"], ("b", "a"), np.array(["b", "a"]), {"b": 1, "a": 2}.keys()], ids=repr)
+@pytest.mark.parametrize(
+    "names", [["b", "a"], ("b", "a"), np.array(["b", "a"]), {"b": 1, "a": 2}.keys()], ids=repr
+)
 def test_lists_of_names_are_taken_in_their_order(tmp_path, monkeypatch, names):
     monkeypatch.chdir(tmp_path)
     Path("a.csv").write_text("a,b\n1,2\n")
@@ -166,7 +199,16 @@ def test_what_is_wrong_is_answered_with_a_cause_and_a_remedy_or_taken(tmp_path, 
 
 
 # Values that NumPy, the system or a library stumbles over before a reader has looked at them.
-ODD = [np.array([1, 2]), np.array(None), "\0", "\ud800", [[1], [2, 3]], float("nan"), 10**30, {"x": object}]
+ODD = [
+    np.array([1, 2]),
+    np.array(None),
+    "\0",
+    "\ud800",
+    [[1], [2, 3]],
+    float("nan"),
+    10**30,
+    {"x": object},
+]
 FILES = {
     "csv": "a.csv", "text": "a.csv", "npy": "a.npy", "npz": "a.npz", "fixed": "a.npy", "tfrecord": "a.tfrecord",
     "parquet": "a.parquet", "hdf5": "a.h5", "open": "a.npy",
@@ -174,15 +216,23 @@ FILES = {
 
 
 def odd_calls():
-    """Return a call for each argument of each function that reads files, or makes a source of sources."""
+    """Return a call for each argument of each function that reads files, or makes a source of
+    sources."""
     numbers = gl.arrays(x=np.arange(6), y=np.arange(6) % 2)
     owners = {name: (getattr(gl, name), (path,)) for name, path in FILES.items()}
     owners["fixed"] = (gl.fixed, ("a.npy", "u1"))
     owners |= {"mix": (gl.mix, ({numbers: 1.0},)), "convert": (gl.convert, (numbers, "out.npz"))}
     owners |= {"Buckets": (gl.Buckets, ("x", 4)), "Labels": (gl.Labels, ("a.csv", "x"))}
-    owners |= {name: (getattr(numbers, name), base) for name, base in (("sample", (np.ones(6),)), ("split", (0.5,)))}
+    owners |= {
+        name: (getattr(numbers, name), base)
+        for name, base in (("sample", (np.ones(6),)), ("split", (0.5,)))
+    }
     for name, (function, base) in owners.items():
-        parameters = [item for item in inspect.signature(function).parameters.values() if item.kind != item.VAR_KEYWORD]
+        parameters = [
+            item
+            for item in inspect.signature(function).parameters.values()
+            if item.kind != item.VAR_KEYWORD
+        ]
         for parameter in parameters:
             values = dict(zip([item.name for item in parameters], base, strict=False))
             yield (
@@ -213,7 +263,13 @@ def test_no_argument_ends_in_an_error_of_another_library(tmp_path, monkeypatch, 
 
 
 def test_urls_of_other_schemes_are_refused_with_those_that_are_read():
-    for path in ("file:///x.npy", "ftp://host/x.npy", "memory://x.npy", ["hdfs://a/b"], "s3:/bucket/x.npy"):
+    for path in (
+        "file:///x.npy",
+        "ftp://host/x.npy",
+        "memory://x.npy",
+        ["hdfs://a/b"],
+        "s3:/bucket/x.npy",
+    ):
         for use in (gl.npy, gl.images, lambda path: gl.fixed(path, "u1")):
             with pytest.raises(SpecError, match="of those s3, s3a, gs, "):
                 use(path)
@@ -225,9 +281,14 @@ class TestPacked:
         (tmp_path / "a.npy.gz").write_bytes(gzip.compress((tmp_path / "a.npy").read_bytes()))
         (tmp_path / "b.npy").write_bytes(gzip.compress(b"something"))
 
-        with pytest.raises(FormatError, match=r"gz is compressed with gzip(.|\n)*gunzip -c \S+a\.npy\.gz > \S+a\.npy$"):
+        with pytest.raises(
+            FormatError,
+            match=r"gz is compressed with gzip(.|\n)*gunzip -c \S+a\.npy\.gz > \S+a\.npy$",
+        ):
             npy(tmp_path / "a.npy.gz")
-        with pytest.raises(FormatError, match=r"b\.npy is compressed with gzip(.|\n)*> \S+b\.npy\.unpacked$"):
+        with pytest.raises(
+            FormatError, match=r"b\.npy is compressed with gzip(.|\n)*> \S+b\.npy\.unpacked$"
+        ):
             npy(tmp_path / "b.npy")
 
     def test_fixed_records_in_a_file_of_gzip_are_refused_although_the_size_fits(self, tmp_path):
@@ -262,7 +323,10 @@ def test_a_pipe_is_not_waited_for(tmp_path):
     for name in ("classes.json", "labels.csv"):
         os.mkfifo(tmp_path / name)
 
-    for arguments in ({"classes": str(tmp_path / "classes.json")}, {"labels": str(tmp_path / "labels.csv")}):
+    for arguments in (
+        {"classes": str(tmp_path / "classes.json")},
+        {"labels": str(tmp_path / "labels.csv")},
+    ):
         with pytest.raises(FileError, match="no regular file"):
             gl.images(tmp_path, **arguments)
 

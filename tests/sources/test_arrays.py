@@ -94,7 +94,11 @@ class TestArraysOfTexts(SourceContract):
     def open_other(self, folder):
         other = self.texts.copy()
         other[99] = "a" * 69_999 + "b"
-        return arrays(text=other, raw=np.array([text.encode() for text in self.texts], object), number=np.arange(100))
+        return arrays(
+            text=other,
+            raw=np.array([text.encode() for text in self.texts], object),
+            number=np.arange(100),
+        )
 
     def expected(self):
         raw = np.array([text.encode() for text in self.texts], object)
@@ -104,7 +108,10 @@ class TestArraysOfTexts(SourceContract):
 class TestArraysOfTheHost(SourceContract):
     """Text, bytes, dates, a structured array, a list."""
 
-    table = np.array([(1, (2.5, 3)), (4, (5.5, 6)), (7, (8.5, 9))], [("a", ">i4"), ("b", [("c", "f4"), ("d", "u1")])])
+    table = np.array(
+        [(1, (2.5, 3)), (4, (5.5, 6)), (7, (8.5, 9))],
+        [("a", ">i4"), ("b", [("c", "f4"), ("d", "u1")])],
+    )
 
     def open(self, folder):
         return arrays(
@@ -138,7 +145,11 @@ def arrays_and_indices(draw):
     )  # fmt: skip
     shape = draw(hnp.array_shapes(min_dims=1, max_dims=4, max_side=5))
     array = draw(hnp.arrays(draw(dtypes), shape))
-    array = draw(st.sampled_from([array, np.asfortranarray(array), array[::-1], np.repeat(array, 2, 0)[1::2]]))
+    array = draw(
+        st.sampled_from(
+            [array, np.asfortranarray(array), array[::-1], np.repeat(array, 2, 0)[1::2]]
+        )
+    )
     if array.ndim > 1 and draw(st.booleans()):
         array = array.swapaxes(0, 1)
     return array, draw(st.lists(st.integers(0, len(array) - 1)))
@@ -191,7 +202,9 @@ def test_read_only_numbers_and_places_are_taken():
 
 
 @pytest.mark.usefixtures("gather")
-@pytest.mark.parametrize(("number", "begin"), [(7, 0), (-1, 0), (0, 97), (0, -1), (2**62, 0), (0, 2**62)])
+@pytest.mark.parametrize(
+    ("number", "begin"), [(7, 0), (-1, 0), (0, 97), (0, -1), (2**62, 0), (0, 2**62)]
+)
 @pytest.mark.parametrize("array", [NUMBERS, np.asfortranarray(NUMBERS)], ids=["C", "F"])
 def test_nothing_is_copied_outside(number, begin, array):
     [share] = arrays(x=array).resolve(np.array([0]))
@@ -223,7 +236,8 @@ def test_the_core_takes_arrays_of_bytes_and_no_others(source, out):
 
 @pytest.mark.usefixtures("gather")
 def test_records_of_another_width_than_the_rows_are_refused_and_never_written_beyond():
-    """A leaf whose layout is not the group's was once copied with its own width, behind the memory of the group."""
+    """A leaf whose layout is not the group's was once copied with its own width, behind the memory
+    of the group."""
     wide, narrow = arrays(x=NUMBERS), arrays(x=NUMBERS[:, :1])
     shares, group = wide.resolve(np.array([0, 1])), narrow.groups[0]
     memory = np.full((4, group.layout.record_bytes), 0xA5, np.uint8)
@@ -233,7 +247,9 @@ def test_records_of_another_width_than_the_rows_are_refused_and_never_written_be
     assert (memory == 0xA5).all()
 
 
-@pytest.mark.parametrize("how", [lambda m: m, np.asarray, lambda m: m[1:, ::2], lambda m: np.asarray(m)[2:].view("u1")])
+@pytest.mark.parametrize(
+    "how", [lambda m: m, np.asarray, lambda m: m[1:, ::2], lambda m: np.asarray(m)[2:].view("u1")]
+)
 def test_an_array_of_a_file_is_refused_with_the_remedy(tmp_path, how):
     np.save(tmp_path / "a.npy", NUMBERS)
     memory = np.load(tmp_path / "a.npy", mmap_mode="r")
@@ -295,7 +311,11 @@ def test_a_gap_among_texts_is_refused_with_its_place_and_a_remedy_that_works(gap
         arrays(text=texts)
 
     remedy = re.search(r"(\[value .*\]);", str(caught.value))[1]
-    assert arrays(text=eval(remedy, {"text": texts})).read([0, 1, 2])["text"].tolist() == ["a", "", "c"]
+    assert arrays(text=eval(remedy, {"text": texts})).read([0, 1, 2])["text"].tolist() == [
+        "a",
+        "",
+        "c",
+    ]
 
 
 def test_texts_and_numbers_are_no_field():
@@ -339,7 +359,12 @@ def test_the_fingerprint_sees_the_beginning_the_middle_and_the_end_of_a_large_ar
 
 @pytest.mark.parametrize(
     "second",
-    [arrays(y=NUMBERS), arrays(x=NUMBERS.astype("f4")), arrays(x=NUMBERS.reshape(7, 2, 6)), arrays(x=NUMBERS[:6])],
+    [
+        arrays(y=NUMBERS),
+        arrays(x=NUMBERS.astype("f4")),
+        arrays(x=NUMBERS.reshape(7, 2, 6)),
+        arrays(x=NUMBERS[:6]),
+    ],
 )
 def test_the_fingerprint_sees_names_dtypes_shapes_and_lengths(second):
     assert second.fingerprint() != arrays(x=NUMBERS).fingerprint()

@@ -12,7 +12,14 @@ import pytest
 
 import gpuload as gl
 from gpuload.display.pictures import png
-from gpuload.errors import ChangedFileError, FileError, FormatError, RecordError, SpecError, TooLargeError
+from gpuload.errors import (
+    ChangedFileError,
+    FileError,
+    FormatError,
+    RecordError,
+    SpecError,
+    TooLargeError,
+)
 from gpuload.sources import cache
 from gpuload.storage import keptfile
 from gpuload.testing.sources import SourceContract, assert_same
@@ -62,18 +69,26 @@ def varying():
         "tokens": [r.integers(-9, 9, length).astype("i2") for length in (3, 0, 7, 1, 1)],
         "boxes": [r.random((length, 4)).astype("f4") for length in (2, 1, 0, 5, 3)],
         "image": [
-            r.integers(0, 256, shape, np.uint8) for shape in ((2, 3, 3), (1, 1, 3), (4, 0, 3), (5, 5, 3), (3, 2, 3))
+            r.integers(0, 256, shape, np.uint8)
+            for shape in ((2, 3, 3), (1, 1, 3), (4, 0, 3), (5, 5, 3), (3, 2, 3))
         ],
         "label": np.array([4, 8, 15, 16, 23]),
     }
 
 
-FIELDS = {"tokens": ("i2", (None,)), "boxes": ("f4", (None, 4)), "image": ("u1", (None, None, 3)), "label": ("i8", ())}
+FIELDS = {
+    "tokens": ("i2", (None,)),
+    "boxes": ("f4", (None, 4)),
+    "image": ("u1", (None, None, 3)),
+    "label": ("i8", ()),
+}
 
 
 def read_varying(numbers):
     return {
-        name: values[numbers] if isinstance(values, np.ndarray) else [values[number] for number in numbers]
+        name: values[numbers]
+        if isinstance(values, np.ndarray)
+        else [values[number] for number in numbers]
         for name, values in varying().items()
     }
 
@@ -108,7 +123,9 @@ class TestVaryingInFiles(SourceContract):
 @pytest.mark.parametrize("shuffle", [True, gl.Blocks(4, 2)])
 def test_batches_and_states_are_the_same_with_and_without_it(tmp_path, place, shuffle):
     source = gl.records(5, read_varying, fields=FIELDS)
-    in_cache = source.cache(memory="1MiB") if place == "memory" else source.cache(path=tmp_path / "c")
+    in_cache = (
+        source.cache(memory="1MiB") if place == "memory" else source.cache(path=tmp_path / "c")
+    )
     plain, second = (gl.Loader(item, 2, shuffle=shuffle, seed=5) for item in (source, in_cache))
 
     with plain, second:
@@ -126,11 +143,16 @@ def test_batches_and_states_are_the_same_with_and_without_it(tmp_path, place, sh
 def test_a_cache_of_encoded_images_is_decoded_as_before(tmp_path):
     image = pytest.importorskip("PIL.Image")
     for number in range(6):
-        image.fromarray(np.full((4 + number, 5, 3), 40 * number, np.uint8)).save(tmp_path / f"{number}.png")
+        image.fromarray(np.full((4 + number, 5, 3), 40 * number, np.uint8)).save(
+            tmp_path / f"{number}.png"
+        )
     source = gl.images(tmp_path, labels=list(range(6)))
 
     ops = [gl.ops.Decode(), gl.ops.Resize(4, 4)]
-    with gl.Loader(source, 6, ops=ops) as item, gl.Loader(source.cache(memory="1MB"), 6, ops=ops) as two:
+    with (
+        gl.Loader(source, 6, ops=ops) as item,
+        gl.Loader(source.cache(memory="1MB"), 6, ops=ops) as two,
+    ):
         np.testing.assert_array_equal(two.batch_at(0)["image"], item.batch_at(0)["image"])
 
 
@@ -142,7 +164,11 @@ def test_what_was_cached_is_not_read_again(tmp_path):
         return {"x": numbers * 2}
 
     source = gl.records(10, read, version="1")
-    in_cache = [source.cache(memory="1KB"), source.cache(path=tmp_path / "a"), source.cache(path=tmp_path / "a")]
+    in_cache = [
+        source.cache(memory="1KB"),
+        source.cache(path=tmp_path / "a"),
+        source.cache(path=tmp_path / "a"),
+    ]
     calls.clear()
 
     results = [item.read([3, 9])["x"].tolist() for item in in_cache]
@@ -184,10 +210,14 @@ def test_gaps_between_the_fields_of_a_row_are_zeros(tmp_path, monkeypatch):
     assert rows.view(np.uint8).reshape(5, 16)[:, 1:8].tolist() == [[0] * 7] * 5
 
 
-def test_a_budget_that_is_too_small_for_the_places_of_values_is_refused_before_anything_is_read(tmp_path):
+def test_a_budget_that_is_too_small_for_the_places_of_values_is_refused_before_anything_is_read(
+    tmp_path,
+):
     for number in range(4):
         (tmp_path / f"{number}.png").write_bytes(png(np.zeros((3, 4 + number, 3), np.uint8)))
-    num_bytes = sum(path.stat().st_size for path in tmp_path.iterdir()) + 4 * 8  # of each an int64, too
+    num_bytes = (
+        sum(path.stat().st_size for path in tmp_path.iterdir()) + 4 * 8
+    )  # of each an int64, too
 
     with pytest.raises(TooLargeError) as error:
         gl.images(tmp_path / "*.png", labels=None).cache(memory=num_bytes - 1)
@@ -203,13 +233,22 @@ def test_a_budget_that_turns_out_too_small_is_refused_with_numbers():
 
 @pytest.mark.parametrize(
     ("text", "num_bytes"),
-    [("2GB", 2 * 10**9), ("1.5 GiB", 3 * 2**29), ("300", 300), (4096, 4096), ("10kb", 10_000), ("1TiB", 2**40)],
+    [
+        ("2GB", 2 * 10**9),
+        ("1.5 GiB", 3 * 2**29),
+        ("300", 300),
+        (4096, 4096),
+        ("10kb", 10_000),
+        ("1TiB", 2**40),
+    ],
 )
 def test_bytes_are_written_as_people_do(text, num_bytes):
     assert cache.num_bytes_of(text) == num_bytes
 
 
-@pytest.mark.parametrize("budget", [0, -1, 1.5, True, "", "much", "2 XB", "-1GB", "0MB", [1], "1" * 400, "0.1"])
+@pytest.mark.parametrize(
+    "budget", [0, -1, 1.5, True, "", "much", "2 XB", "-1GB", "0MB", [1], "1" * 400, "0.1"]
+)
 def test_a_budget_that_is_none_is_refused(budget):
     with pytest.raises(SpecError, match="the most bytes that the values may take"):
         gl.arrays(x=[1]).cache(memory=budget)
@@ -229,7 +268,9 @@ def test_it_is_kept_in_one_place(tmp_path):
 def test_the_cache_of_other_data_is_refused(tmp_path):
     gl.arrays(x=np.arange(5)).cache(path=tmp_path / "c")
 
-    with pytest.raises(FileError, match=r"is the cache of other data(.|\n)*source: '.*' there, '.*' here"):
+    with pytest.raises(
+        FileError, match=r"is the cache of other data(.|\n)*source: '.*' there, '.*' here"
+    ):
         gl.arrays(x=np.arange(5) + 1).cache(path=tmp_path / "c")
 
 
@@ -239,7 +280,10 @@ def source_and_folder(tmp_path):
     fields = {"y": ("i8", ()), "tokens": FIELDS["tokens"], "image": FIELDS["image"]}
     source = gl.records(
         5,
-        lambda numbers: {"y": numbers, **{k: v for k, v in read_varying(numbers).items() if k in fields}},
+        lambda numbers: {
+            "y": numbers,
+            **{k: v for k, v in read_varying(numbers).items() if k in fields},
+        },
         fields=fields,
     )
     source.cache(path=tmp_path / "c")
@@ -295,21 +339,27 @@ def test_pieces_of_two_fillings_are_not_mixed(tmp_path):
     for version in ("a", "b"):
         value = {"a": 1, "b": 2}[version]
         gl.records(
-            5, lambda numbers, value=value: {"x": numbers * 0 + value, "y": numbers * 0 + value}, version="same"
+            5,
+            lambda numbers, value=value: {"x": numbers * 0 + value, "y": numbers * 0 + value},
+            version="same",
         ).cache(path=tmp_path / version)
     for name in ("0.rows", "1.rows"):
         if (tmp_path / "a" / name).exists():
             (tmp_path / "a" / name).write_bytes((tmp_path / "b" / name).read_bytes())
             break
 
-    source = gl.records(5, lambda numbers: {"x": numbers * 0 + 3, "y": numbers * 0 + 3}, version="same")
+    source = gl.records(
+        5, lambda numbers: {"x": numbers * 0 + 3, "y": numbers * 0 + 3}, version="same"
+    )
     fields = source.cache(path=tmp_path / "a").read(range(5))
 
     assert fields["x"].tolist() == fields["y"].tolist() == [3] * 5
 
 
 @pytest.mark.parametrize("kind", ["file", "link", "folder"])
-def test_what_others_have_under_the_name_of_a_piece_stays_and_pieces_have_other_names(tmp_path, kind):
+def test_what_others_have_under_the_name_of_a_piece_stays_and_pieces_have_other_names(
+    tmp_path, kind
+):
     folder, victim = tmp_path / "c", tmp_path / "victim"
     folder.mkdir(mode=0o700)
     victim.write_text("precious")
@@ -352,7 +402,9 @@ def test_a_folder_that_others_may_write_to_is_refused_unless_that_is_meant(tmp_p
     folder.mkdir()
     folder.chmod(0o777)
 
-    with pytest.raises(FileError, match=r"mode is 0777(.|\n)*chmod 700(.|\n)*GPULOAD_CACHE_SHARED=1"):
+    with pytest.raises(
+        FileError, match=r"mode is 0777(.|\n)*chmod 700(.|\n)*GPULOAD_CACHE_SHARED=1"
+    ):
         source.cache(path=folder)
     assert os.listdir(folder) == []
     monkeypatch.setenv("GPULOAD_CACHE_SHARED", "1")
@@ -360,7 +412,9 @@ def test_a_folder_that_others_may_write_to_is_refused_unless_that_is_meant(tmp_p
     assert source.cache(path=folder).read([2])["x"].tolist() == [2]
 
 
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid(), reason="root alone can give files away")
+@pytest.mark.skipif(
+    not hasattr(os, "geteuid") or os.geteuid(), reason="root alone can give files away"
+)
 @pytest.mark.parametrize("name", ["0.rows", "cache.json"])
 def test_a_file_of_another_user_is_not_believed(tmp_path, name):
     source = gl.arrays(x=np.arange(4))
@@ -401,14 +455,18 @@ def test_damage_of_a_large_cache_is_found_where_it_is_first_read(tmp_path, monke
     large = source.cache(path=tmp_path / "c")
 
     assert_same(large.read(range(20_000))["x"], values[:20_000])
-    with pytest.raises(ChangedFileError, match=r"0\.rows is damaged between byte 917504 and 1048576(.|\n)*open the"):
+    with pytest.raises(
+        ChangedFileError, match=r"0\.rows is damaged between byte 917504 and 1048576(.|\n)*open the"
+    ):
         large.read([1_000_000 // 32])
     assert not path.exists()
 
     assert_same(source.cache(path=tmp_path / "c").read(range(50_000))["x"], values)
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", "3", '{"bytes": 3}', '{"bytes": {"0.rows": "x"}}', "[" * 5000])
+@pytest.mark.parametrize(
+    "text", ["", "{}", "[]", "3", '{"bytes": 3}', '{"bytes": {"0.rows": "x"}}', "[" * 5000]
+)
 def test_an_index_that_is_none_is_refused_and_stays(tmp_path, text):
     source = gl.arrays(x=np.arange(5))
     source.cache(path=tmp_path / "c")
@@ -468,7 +526,9 @@ gl.records(10_000, read, version="1").cache(path={str(tmp_path / "c")!r})
     died = forkserver.run(script, timeout=60)
     assert died.returncode == -9, died.stderr
 
-    in_cache = gl.records(10_000, lambda numbers: {"x": numbers}, version="1").cache(path=tmp_path / "c")
+    in_cache = gl.records(10_000, lambda numbers: {"x": numbers}, version="1").cache(
+        path=tmp_path / "c"
+    )
 
     assert in_cache.read(range(10_000))["x"].tolist() == list(range(10_000))
 

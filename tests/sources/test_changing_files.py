@@ -1,4 +1,5 @@
-"""A file that changes while it is open is an error that names it: never other data, never the end of the process."""
+"""A file that changes while it is open is an error that names it: never other data, never the end
+of the process."""
 
 from __future__ import annotations
 
@@ -197,4 +198,8 @@ CUT_WHILE_READING = """
 def test_a_file_that_is_cut_while_threads_read_it_is_an_error_in_each(tmp_path, order):
     process = forkserver.run(textwrap.dedent(CUT_WHILE_READING), tmp_path, order)
 
-    assert (process.returncode, process.stdout, process.stderr) == (0, "['changed', 'changed', 'changed']\n", "")
+    assert (process.returncode, process.stdout, process.stderr) == (
+        0,
+        "['changed', 'changed', 'changed']\n",
+        "",
+    )

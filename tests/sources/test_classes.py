@@ -46,9 +46,14 @@ def test_several_fractions_are_parts_that_share_all_records(labels, weights, see
 def test_two_fractions_are_the_two_parts_of_the_first(by):
     source = labelled(np.arange(50) % 3)
 
-    for first, second in zip(source.split((0.7, 0.3), 5, by), source.split(0.7, 5, by), strict=True):
+    for first, second in zip(
+        source.split((0.7, 0.3), 5, by), source.split(0.7, 5, by), strict=True
+    ):
         assert first.fingerprint() == second.fingerprint()
-    assert source.split((0.7, 0.2, 0.1), 5, by)[0].fingerprint() == source.split(0.7, 5, by)[0].fingerprint()
+    assert (
+        source.split((0.7, 0.2, 0.1), 5, by)[0].fingerprint()
+        == source.split(0.7, 5, by)[0].fingerprint()
+    )
 
 
 def test_further_parts_are_independent_splits_of_the_rest():
@@ -62,7 +67,9 @@ def test_further_parts_are_independent_splits_of_the_rest():
     assert numbers(third) == sorted({*rest.tolist()} - {*numbers(second)})
 
 
-@pytest.mark.parametrize("fractions", [(0.7, 0.2), (7, 2, 1), (0.5, -0.5, 1), (1.0,), (), (float("nan"), 1), ("a", 1)])
+@pytest.mark.parametrize(
+    "fractions", [(0.7, 0.2), (7, 2, 1), (0.5, -0.5, 1), (1.0,), (), (float("nan"), 1), ("a", 1)]
+)
 def test_fractions_that_are_not_one_together_are_refused(fractions):
     with pytest.raises(SpecError, match="fraction"):
         labelled([0] * 10).split(fractions)
@@ -83,7 +90,9 @@ def counts(source):
 
 
 def test_each_class_is_split_by_largest_remainders():
-    source = labelled([0] * 5 + [1] * 3 + [2] * 2)  # 2.5, 1.5 and 1: 5 records, and the tie goes to class 0
+    source = labelled(
+        [0] * 5 + [1] * 3 + [2] * 2
+    )  # 2.5, 1.5 and 1: 5 records, and the tie goes to class 0
 
     first, second = source.split(0.5, seed=1, by="label")
 
@@ -116,9 +125,16 @@ def test_the_choice_is_the_same_each_time_and_another_for_another_seed():
     def chosen(seed, by="label"):
         return source.split(0.5, seed, by=by)[0].read(range(100))["x"].tolist()
 
-    assert chosen(3) == chosen(3) == chosen(3, by=np.arange(200) % 4) == chosen(3, by=list("abcd" * 50))
+    assert (
+        chosen(3)
+        == chosen(3)
+        == chosen(3, by=np.arange(200) % 4)
+        == chosen(3, by=list("abcd" * 50))
+    )
     assert chosen(3) != chosen(4)
-    places = [np.array([number // 4 for number in chosen(3) if number % 4 == label]) for label in range(4)]
+    places = [
+        np.array([number // 4 for number in chosen(3) if number % 4 == label]) for label in range(4)
+    ]
     assert not all(
         np.array_equal(places[0], item) for item in places[1:]
     )  # classes of one size are drawn by themselves
@@ -135,15 +151,23 @@ def test_texts_and_bytes_are_classes_and_records_keep_their_fields():
 def test_texts_of_any_length_are_classes():
     texts = ["cat", "a longer name"] * 5
     fields = {"label": ("u1", (None,))}
-    source = gl.records(10, lambda numbers: {"label": [texts[i].encode() for i in numbers]}, fields=fields)
+    source = gl.records(
+        10, lambda numbers: {"label": [texts[i].encode() for i in numbers]}, fields=fields
+    )
 
     for by in ("label", texts, np.array(texts, object)):
         first, _ = source.split(0.6, by=by)
-        assert sorted(bytes(item) for item in first.read(range(6))["label"]) == [b"a longer name"] * 3 + [b"cat"] * 3
+        assert (
+            sorted(bytes(item) for item in first.read(range(6))["label"])
+            == [b"a longer name"] * 3 + [b"cat"] * 3
+        )
 
 
 def test_the_state_of_a_split_by_class_belongs_to_that_split():
-    loaders = [gl.Loader(labelled(np.arange(40) % 2).split(0.5, seed, by="label")[0], 4) for seed in (1, 1, 2)]
+    loaders = [
+        gl.Loader(labelled(np.arange(40) % 2).split(0.5, seed, by="label")[0], 4)
+        for seed in (1, 1, 2)
+    ]
 
     loaders[1].load_state_dict(loaders[0].state_dict())
     with pytest.raises(gl.GpuloadError, match="another run"):
@@ -208,7 +232,8 @@ def test_fields_behind_ops_are_read_without_the_others():
 
 
 @pytest.mark.parametrize(
-    ("fields", "error"), [("y", UnknownFieldError), (["x", "y"], UnknownFieldError), ([], SpecError), (3, SpecError)]
+    ("fields", "error"),
+    [("y", UnknownFieldError), (["x", "y"], UnknownFieldError), ([], SpecError), (3, SpecError)],
 )
 def test_fields_that_are_not_there_are_refused(fields, error):
     source = gl.arrays(x=[1, 2])

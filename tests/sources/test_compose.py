@@ -33,7 +33,9 @@ class ListLeaf(Leaf):
     """Arrays of varying length, stored as big-endian bytes with one byte in front."""
 
     def __init__(self, values, field):
-        self._raw = [np.frombuffer(b"!" + value.astype(">i2").tobytes(), np.uint8) for value in values]
+        self._raw = [
+            np.frombuffer(b"!" + value.astype(">i2").tobytes(), np.uint8) for value in values
+        ]
         self.spec, self.num_records = Spec((field,)), len(values)
 
     def num_bytes(self, numbers):
@@ -45,7 +47,9 @@ class ListLeaf(Leaf):
             out[begin : begin + self._raw[number].size] = self._raw[number]
 
     def unpack(self, numbers, raw):
-        return [Ragged.of([item[1:].view(">i2").astype(np.int16) for item in raw], np.dtype(np.int16))]
+        return [
+            Ragged.of([item[1:].view(">i2").astype(np.int16) for item in raw], np.dtype(np.int16))
+        ]
 
 
 class Lists(Source):
@@ -234,7 +238,10 @@ class TestConcatenatedOfDifferentGroups(SourceContract):
 class TestConcatenatedOfDifferentGroupsWithLists(SourceContract):
     def open(self, folder):
         beside = concat(Lists(RAGGED[4:6]), Lists(RAGGED[6:]))
-        return concat(zip(Lists(RAGGED[:4]), pair()[:4]), zip(beside, arrays(x=X[4:]), arrays(y=Y[4:].astype(">i8"))))
+        return concat(
+            zip(Lists(RAGGED[:4]), pair()[:4]),
+            zip(beside, arrays(x=X[4:]), arrays(y=Y[4:].astype(">i8"))),
+        )
 
     def open_other(self, folder):
         return zip(Lists(), pair())
@@ -259,7 +266,10 @@ class TestConcatenatedImages(SourceContract):
         return self.open(folder)[:4]
 
     def expected(self):
-        return {"image": [np.frombuffer(content, np.uint8) for content in self.files], "label": np.zeros(7, np.int64)}
+        return {
+            "image": [np.frombuffer(content, np.uint8) for content in self.files],
+            "label": np.zeros(7, np.int64),
+        }
 
 
 class TestPartOfASplitOfASplit(SourceContract):
@@ -315,7 +325,9 @@ def test_composed_sources_resolve_to_the_leaves_of_what_they_are_made_of(tmp_pat
 
 
 SLICES = st.builds(
-    slice, *[st.none() | st.integers(-15, 15)] * 2, st.none() | st.integers(-4, 4).filter(lambda step: step != 0)
+    slice,
+    *[st.none() | st.integers(-15, 15)] * 2,
+    st.none() | st.integers(-4, 4).filter(lambda step: step != 0),
 )
 
 
@@ -343,7 +355,9 @@ def test_slices_of_selections_and_selections_of_slices_are_those_of_numpy(data):
 
     assert len(source) == len(expected)
     assert source.read(range(len(source)))["y"].tolist() == expected.tolist()
-    assert [source.where(i) for i in range(len(source))] == [f"arrays, record {y // 3}" for y in expected]
+    assert [source.where(i) for i in range(len(source))] == [
+        f"arrays, record {y // 3}" for y in expected
+    ]
 
 
 @st.composite
@@ -354,7 +368,9 @@ def sources(draw, depth=3):
         return arrays(x=values.astype(draw(st.sampled_from(["<i8", ">i8"])))), values
     if draw(st.booleans()):
         made_of = draw(st.lists(sources(depth=depth - 1), min_size=1, max_size=3))
-        return concat(*[source for source, _ in made_of]), np.concatenate([values for _, values in made_of])
+        return concat(*[source for source, _ in made_of]), np.concatenate(
+            [values for _, values in made_of]
+        )
     source, values = draw(sources(depth=depth - 1))
     item = draw(SLICES)
     return source[item], values[item]
@@ -364,7 +380,9 @@ def sources(draw, depth=3):
 def test_any_composition_reads_as_numpy_indexes(case, data):
     source, values = case
     both = zip(source, source.rename(x="y"))
-    indices = data.draw(st.lists(st.integers(0, len(values) - 1), max_size=20)) if len(values) else []
+    indices = (
+        data.draw(st.lists(st.integers(0, len(values) - 1), max_size=20)) if len(values) else []
+    )
 
     read = both.read(indices)
 
@@ -444,7 +462,12 @@ class TestSplit:
         assert len(pickle.dumps(second[10:][::3])) < 2000
 
     def test_the_fingerprint_tells_parts_seeds_and_fractions_apart(self):
-        parts = [part for fraction in (0.25, 0.5) for seed in (0, 1) for part in Counted(100).split(fraction, seed)]
+        parts = [
+            part
+            for fraction in (0.25, 0.5)
+            for seed in (0, 1)
+            for part in Counted(100).split(fraction, seed)
+        ]
 
         assert len({part.fingerprint() for part in parts}) == len(parts)
 
@@ -460,7 +483,13 @@ class TestSplit:
 
 def test_a_part_of_a_closed_source_is_closed():
     source = arrays(x=X)
-    parts = [source[1:], source.select([1]), source.rename(x="z"), zip(source, Lists()), concat(source, source)]
+    parts = [
+        source[1:],
+        source.select([1]),
+        source.rename(x="z"),
+        zip(source, Lists()),
+        concat(source, source),
+    ]
     source.close()
 
     for part in parts:
@@ -481,7 +510,12 @@ def test_the_classes_of_images_are_passed_on(tmp_path):
         (tmp_path / name / "1.png").write_bytes(imagefiles.png(3, 4))
     source = images(tmp_path)
 
-    parts = [source[1:], source.rename(label="class"), zip(arrays(x=X[:3]), source), concat(source, source[:1])]
+    parts = [
+        source[1:],
+        source.rename(label="class"),
+        zip(arrays(x=X[:3]), source),
+        concat(source, source[:1]),
+    ]
 
     assert all(part.classes == ("ape", "bee", "cat") for part in parts)
     assert pair()[1:].classes == ()
@@ -512,8 +546,14 @@ def shards(folder, name, *counts):
 def test_zip_of_files_of_which_a_pair_has_different_lengths_is_an_error_that_names_it(tmp_path):
     a, b = shards(tmp_path, "a", 5, 10, 20), shards(tmp_path, "b", 5, 20, 10)
 
-    for pair_of_sources in ((a, b), (a.rename(a="z"), b), (arrays(x=np.zeros(35)), a, b.rename(b="y"))):
-        with pytest.raises(SpecError, match=r"a1\.npy has 10 records, .*b1\.npy has 20(.|\n)*by='place'"):
+    for pair_of_sources in (
+        (a, b),
+        (a.rename(a="z"), b),
+        (arrays(x=np.zeros(35)), a, b.rename(b="y")),
+    ):
+        with pytest.raises(
+            SpecError, match=r"a1\.npy has 10 records, .*b1\.npy has 20(.|\n)*by='place'"
+        ):
             zip(*pair_of_sources)
 
 
@@ -541,7 +581,8 @@ def test_zip_of_images_and_of_their_labels_in_a_file_each_is_checked_by_file(tmp
 
 
 def text_of(source):
-    """Return the text of a source as one line: how long it is depends on where temporary files lie."""
+    """Return the text of a source as one line: how long it is depends on where temporary files
+    lie."""
     return " ".join(repr(source).split())
 
 
@@ -552,16 +593,26 @@ def test_repr_says_what_a_source_is(tmp_path):
     many = arrays(**{f"x{number}": Y for number in range(10)})
 
     assert text_of(files) == f"<gl.npy: 7 records, a: int64 (), 2 files in {tmp_path}>"
-    assert text_of(files.rename(a="b")) == f"<gl.npy renamed: 7 records, b: int64 (), 2 files in {tmp_path}>"
+    assert (
+        text_of(files.rename(a="b"))
+        == f"<gl.npy renamed: 7 records, b: int64 (), 2 files in {tmp_path}>"
+    )
     assert text_of(files[1:]) == "<part of gl.npy: 6 records, a: int64 (), chosen from 7>"
     assert (
-        text_of(zip(files, arrays(y=Y[:7]))) == "<gl.zip of gl.npy and gl.arrays: 7 records, a: int64 (), y: int64 ()>"
+        text_of(zip(files, arrays(y=Y[:7])))
+        == "<gl.zip of gl.npy and gl.arrays: 7 records, a: int64 (), y: int64 ()>"
     )
     assert text_of(concat(pair(), pair(), pair())).startswith(
         "<gl.concat of 3 sources: 30 records, x: float32 (4,), y:"
     )
-    assert text_of(fixed(tmp_path / "b.bin", "<i4")) == f"<gl.fixed: 2 records, x: int32 (), {tmp_path / 'b.bin'}>"
-    assert text_of(images(tmp_path, labels=None)) == f"<gl.images: 1 record, image: encoded image, {tmp_path}>"
+    assert (
+        text_of(fixed(tmp_path / "b.bin", "<i4"))
+        == f"<gl.fixed: 2 records, x: int32 (), {tmp_path / 'b.bin'}>"
+    )
+    assert (
+        text_of(images(tmp_path, labels=None))
+        == f"<gl.images: 1 record, image: encoded image, {tmp_path}>"
+    )
     assert text_of(many).endswith("x7: int64 (), ... and 2 more fields>")
     assert text_of(Lists()) == "<Lists: 10 records, r: int16 (None,)>"
 
@@ -601,7 +652,10 @@ def test_zip_of_equal_names_is_an_error_that_names_the_remedy():
 @pytest.mark.parametrize(
     ("second", "subject"),
     [
-        (arrays(x=X.astype("f8")), r"source 1 has field x: float64 \(4,\), source 0 has x: float32 \(4,\)"),
+        (
+            arrays(x=X.astype("f8")),
+            r"source 1 has field x: float64 \(4,\), source 0 has x: float32 \(4,\)",
+        ),
         (arrays(x=X[:, :3]), r"source 1 has field x: float32 \(3,\)"),
         (arrays(z=X), r"source 1 has the fields \['z'\], source 0 has \['x'\]"),
         (pair(), r"source 1 has the fields \['x', 'y'\]"),
@@ -614,7 +668,11 @@ def test_concat_of_different_fields_is_an_error_that_names_both(second, subject)
 
 def ragged(dtype):
     values = [np.arange(n, dtype=dtype) for n in (3, 0, 2)]
-    return records(3, lambda numbers: {"r": [values[number] for number in numbers]}, fields={"r": (dtype, (None,))})
+    return records(
+        3,
+        lambda numbers: {"r": [values[number] for number in numbers]},
+        fields={"r": (dtype, (None,))},
+    )
 
 
 class TestConcatOfTwoDtypes(SourceContract):
@@ -622,10 +680,16 @@ class TestConcatOfTwoDtypes(SourceContract):
         folder.mkdir(exist_ok=True)
         np.save(folder / "a.npy", np.arange(6, dtype=">i2").reshape(3, 2))
         wide = arrays(x=np.array([[2**40, -1]], np.int64), w=np.array(["abcde"]))
-        return concat(zip(npy(folder / "a.npy"), arrays(w=np.array(["a", "b", "c"]))), wide, promote=True)
+        return concat(
+            zip(npy(folder / "a.npy"), arrays(w=np.array(["a", "b", "c"]))), wide, promote=True
+        )
 
     def open_other(self, folder):
-        return concat(arrays(x=np.zeros((3, 2), "i2"), w=np.array(["a"] * 3)), self.open(folder)[:1], promote=True)
+        return concat(
+            arrays(x=np.zeros((3, 2), "i2"), w=np.array(["a"] * 3)),
+            self.open(folder)[:1],
+            promote=True,
+        )
 
     def expected(self):
         return {
@@ -641,10 +705,14 @@ def test_ragged_fields_of_two_dtypes_have_that_which_holds_both(numbers):
     values = source.read(numbers)["r"]
 
     assert source.spec["r"].dtype == np.float64 == values.dtype
-    assert [value.tolist() for value in values] == [list(range((3, 0, 2)[number % 3])) for number in numbers]
+    assert [value.tolist() for value in values] == [
+        list(range((3, 0, 2)[number % 3])) for number in numbers
+    ]
 
 
-@pytest.mark.parametrize("pair_of_dtypes", [("i8", "u8"), ("i4", "f4"), ("?", "i1"), ("M8[s]", "M8[ns]"), ("c8", "f4")])
+@pytest.mark.parametrize(
+    "pair_of_dtypes", [("i8", "u8"), ("i4", "f4"), ("?", "i1"), ("M8[s]", "M8[ns]"), ("c8", "f4")]
+)
 def test_dtypes_that_no_dtype_of_their_kind_holds_are_refused(pair_of_dtypes):
     sources = [arrays(x=np.zeros(2, dtype)) for dtype in pair_of_dtypes]
 
@@ -656,7 +724,12 @@ def test_dtypes_that_no_dtype_of_their_kind_holds_are_refused(pair_of_dtypes):
 def test_a_dtype_that_holds_both_is_named_in_the_remedy():
     with pytest.raises(SpecError, match=r"promote=True"):
         concat(arrays(x=np.zeros(2, "u1")), arrays(x=np.zeros(2, "i1")))
-    assert concat(arrays(x=np.zeros(2, "u1")), arrays(x=np.zeros(2, "i1")), promote=True).spec["x"].dtype == np.int16
+    assert (
+        concat(arrays(x=np.zeros(2, "u1")), arrays(x=np.zeros(2, "i1")), promote=True)
+        .spec["x"]
+        .dtype
+        == np.int16
+    )
 
 
 @pytest.mark.parametrize("join", [zip, concat])

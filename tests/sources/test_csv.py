@@ -70,7 +70,11 @@ PEOPLE = 'id,name,age,when,is_new\n7,"Ann, ""A""",1.5,2024-01-31,true\n-8,Bjørk
 
 
 class TestPeopleInMemory(SourceContract):
-    texts = (PEOPLE, PEOPLE.partition("\n")[0] + "\n", PEOPLE.replace("9,李", '9000000000,"two\nlines"'))
+    texts = (
+        PEOPLE,
+        PEOPLE.partition("\n")[0] + "\n",
+        PEOPLE.replace("9,李", '9000000000,"two\nlines"'),
+    )
 
     def open(self, folder):
         for number, text in enumerate(self.texts):
@@ -202,7 +206,10 @@ def test_the_golden_files_are_all_here():
 @pytest.mark.parametrize("ending", ["\n", "\r\n", "\r"])
 @pytest.mark.parametrize("last", [True, False])
 def test_lines_end_as_on_any_system_and_the_last_need_not(tmp_path, place, ending, last):
-    text = ending.join(["a,b", "1,x", "2,y", *(f"{number},z" for number in range(3, 33)), "33,"]) + ending * last
+    text = (
+        ending.join(["a,b", "1,x", "2,y", *(f"{number},z" for number in range(3, 33)), "33,"])
+        + ending * last
+    )
 
     fields = values(gl.csv(written(tmp_path, text)))
 
@@ -244,29 +251,38 @@ def test_a_file_of_gzip_is_unpacked_whatever_its_name(tmp_path, place):
 
 @pytest.mark.parametrize("zeros", [0, 10, 1 << 20, 3 << 20])
 def test_a_second_member_behind_zeros_is_read_as_pythons_gzip_reads_it(tmp_path, place, zeros):
-    path = written(tmp_path, gzip.compress(b"x,y\n1,2\n3,4\n") + bytes(zeros) + gzip.compress(b"5,6\n7,8\n"))
+    path = written(
+        tmp_path, gzip.compress(b"x,y\n1,2\n3,4\n") + bytes(zeros) + gzip.compress(b"5,6\n7,8\n")
+    )
 
     with gzip.open(path, "rt") as file:
         rows = [[int(text) for text in line.split(",")] for line in list(file)[1:]]
     result = values(gl.csv(path))
 
-    assert [list(row) for row in zip(result["x"].tolist(), result["y"].tolist(), strict=True)] == rows
+    assert [
+        list(row) for row in zip(result["x"].tolist(), result["y"].tolist(), strict=True)
+    ] == rows
 
 
 def test_garbage_behind_zeros_behind_a_file_of_gzip_is_refused(tmp_path, place):
     packed_bytes = gzip.compress(b"x,y\n1,2\n") + bytes(3 << 20)
 
     with pytest.raises(
-        FormatError, match=rf"from byte {len(packed_bytes)} to {len(packed_bytes) + 7} there is something else"
+        FormatError,
+        match=rf"from byte {len(packed_bytes)} to {len(packed_bytes) + 7} there is something else",
     ):
         gl.csv(written(tmp_path, packed_bytes + b"garbage"))
 
 
-def test_a_file_of_gzip_that_grows_like_a_bomb_is_refused_and_the_limit_can_be_raised(tmp_path, place, monkeypatch):
+def test_a_file_of_gzip_that_grows_like_a_bomb_is_refused_and_the_limit_can_be_raised(
+    tmp_path, place, monkeypatch
+):
     monkeypatch.setattr(inflate, "ALLOWED_BYTES", 1 << 16)
     path = written(tmp_path, gzip.compress(b"x,y\n" + b"0,0\n" * 50_000))
 
-    with pytest.raises(FormatError, match=r"a\.csv has(.|\n)*the limit is(.|\n)*GPULOAD_EXPANSION=1032"):
+    with pytest.raises(
+        FormatError, match=r"a\.csv has(.|\n)*the limit is(.|\n)*GPULOAD_EXPANSION=1032"
+    ):
         gl.csv(path)
     monkeypatch.setenv("GPULOAD_EXPANSION", "1032")
     assert len(gl.csv(path)) == 50_000
@@ -274,16 +290,22 @@ def test_a_file_of_gzip_that_grows_like_a_bomb_is_refused_and_the_limit_can_be_r
 
 @pytest.mark.parametrize("piece", [20, 200])
 def test_a_damaged_file_of_gzip_is_refused(tmp_path, place, piece):
-    packed_bytes = gzip.compress(np.random.default_rng(0).integers(0, 256, 500).tobytes().hex().encode())
+    packed_bytes = gzip.compress(
+        np.random.default_rng(0).integers(0, 256, 500).tobytes().hex().encode()
+    )
 
-    with pytest.raises(FormatError, match=r"a\.csv (is damaged(.|\n)*gzip|ends at byte (.|\n)*cut short)"):
+    with pytest.raises(
+        FormatError, match=r"a\.csv (is damaged(.|\n)*gzip|ends at byte (.|\n)*cut short)"
+    ):
         gl.csv(written(tmp_path, packed_bytes[:piece]))
 
 
 def test_where_says_the_line_also_behind_quoted_line_ends_and_empty_lines(tmp_path, place):
     source = gl.csv(written(tmp_path, 'a,b\n\n1,x\n2,"y\n\ny"\n\r\n3,z\n4,"\n"\n5,w'))
 
-    assert [source.where(number) for number in range(5)] == [f"a.csv, line {line}" for line in (3, 4, 8, 9, 11)]
+    assert [source.where(number) for number in range(5)] == [
+        f"a.csv, line {line}" for line in (3, 4, 8, 9, 11)
+    ]
     assert_same(values(source)["a"], np.arange(1, 6))
 
 
@@ -309,12 +331,16 @@ texts = st.text(st.sampled_from('",\n\r aé'), max_size=6)
 @given(
     st.lists(st.tuples(texts, texts), min_size=1, max_size=30),
     st.sampled_from([16, 64, 1 << 20]),
-    st.sampled_from([(table.QUOTE_MINIMAL, "\r\n"), (table.QUOTE_ALL, "\n"), (table.QUOTE_ALL, "\r")]),
+    st.sampled_from(
+        [(table.QUOTE_MINIMAL, "\r\n"), (table.QUOTE_ALL, "\n"), (table.QUOTE_ALL, "\r")]
+    ),
 )
 def test_what_the_csv_module_writes_is_read(tmp_path_factory, written_rows, block_bytes, form):
     folder = tmp_path_factory.mktemp("written")
     with open(folder / "a.csv", "w", newline="", encoding="utf-8") as file:
-        table.writer(file, quoting=form[0], lineterminator=form[1]).writerows([("a", "b"), *written_rows])
+        table.writer(file, quoting=form[0], lineterminator=form[1]).writerows(
+            [("a", "b"), *written_rows]
+        )
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rows, "BLOCK_BYTES", block_bytes)
@@ -334,12 +360,16 @@ def test_any_text_is_read_as_the_csv_module_does_or_refused(tmp_path_factory, te
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rows, "BLOCK_BYTES", block_bytes)
         if not is_whole or _open_at_the_end(text):
-            with pytest.raises(RecordError, match=r"columns?, not 2|a quote is opened and not closed"):
+            with pytest.raises(
+                RecordError, match=r"columns?, not 2|a quote is opened and not closed"
+            ):
                 gl.csv(path, {"a": "U60", "b": "U60"})
             return
         fields = values(gl.csv(path, {"a": "U60", "b": "U60"}))
 
-    assert [list(row) for row in zip(fields["a"].tolist(), fields["b"].tolist(), strict=True)] == expected
+    assert [
+        list(row) for row in zip(fields["a"].tolist(), fields["b"].tolist(), strict=True)
+    ] == expected
 
 
 def test_a_line_end_of_two_characters_is_not_cut(tmp_path, monkeypatch):
@@ -351,7 +381,8 @@ def test_a_line_end_of_two_characters_is_not_cut(tmp_path, monkeypatch):
 
 
 def _open_at_the_end(text):
-    """Return True if a quote is open at the end, which the csv module takes for closed; RFC 4180 does not."""
+    """Return True if a quote is open at the end, which the csv module takes for closed; RFC 4180
+    does not."""
     place, begins = 0, True  # begins: a value begins here
     while place < len(text):
         if begins and text[place] == '"':
@@ -367,7 +398,9 @@ def _open_at_the_end(text):
     return False
 
 
-@given(st.lists(st.sampled_from(["", "x", '"y"', '"a\nb"', '"c""\r\nd"', 'e"', "f\r"]), max_size=12))
+@given(
+    st.lists(st.sampled_from(["", "x", '"y"', '"a\nb"', '"c""\r\nd"', 'e"', "f\r"]), max_size=12)
+)
 def test_the_scan_finds_the_lines_that_a_count_finds(parts):
     dialect = columns.dialect_of(False, ",", '"', "utf-8", 0, [""])
     data = "\n".join(parts).encode()
@@ -382,7 +415,10 @@ def test_a_block_in_pieces_is_its_records_in_their_order_with_their_lines_and_by
 
     pieces = lines.split_block(lines.Block(data, 10, 6, 1000, True), dialect, 5)
 
-    assert [(piece.data, piece.line, piece.num_lines, piece.offset, piece.has_quotes) for piece in pieces] == [
+    assert [
+        (piece.data, piece.line, piece.num_lines, piece.offset, piece.has_quotes)
+        for piece in pieces
+    ] == [
         (b"1,2\n", 10, 1, 1000, False),
         (b'"3\n4",5\n\n', 11, 3, 1004, True),
         (b"66,7\n", 14, 1, 1013, False),
@@ -426,7 +462,9 @@ def test_a_block_in_pieces_is_its_records_in_their_order_with_their_lines_and_by
 @pytest.mark.parametrize("order", [[0, 1, 2], [2, 1, 0], [1, 2, 0]])
 def test_a_type_is_that_of_all_lines_in_any_order(tmp_path, place, texts, expected, order):
     choice = [texts[number] for number in order]
-    filling = "".join(f"{number},{choice[0]}\n" for number in range(40))  # the others come in later blocks
+    filling = "".join(
+        f"{number},{choice[0]}\n" for number in range(40)
+    )  # the others come in later blocks
     path = written(tmp_path, "id,x\n" + filling + "".join(f"0,{text}\n" for text in choice))
 
     result = values(gl.csv(path))["x"][40:]
@@ -435,20 +473,41 @@ def test_a_type_is_that_of_all_lines_in_any_order(tmp_path, place, texts, expect
 
 
 NUMBERS = ["0", "1", "-5", "9007199254740993", "18446744073709551615", "0.5", "-1e9", "+7", "inf"]
-OTHERS = ["true", "FALSE", "2024-01-31", "1000-01-01", "0x1f", "text", "é", "日本", "\ufeff", "1_0", "1,5", "a\nb"]
-tokens = st.sampled_from(NUMBERS) | st.sampled_from(["", "NA", *NUMBERS]) | st.sampled_from(["", *NUMBERS, *OTHERS])
+OTHERS = [
+    "true",
+    "FALSE",
+    "2024-01-31",
+    "1000-01-01",
+    "0x1f",
+    "text",
+    "é",
+    "日本",
+    "\ufeff",
+    "1_0",
+    "1,5",
+    "a\nb",
+]
+tokens = (
+    st.sampled_from(NUMBERS)
+    | st.sampled_from(["", "NA", *NUMBERS])
+    | st.sampled_from(["", *NUMBERS, *OTHERS])
+)
 columns_of_tokens = st.lists(tokens, min_size=1, max_size=30) | st.lists(
     st.sampled_from(OTHERS), min_size=1, max_size=9
 )
 
 
 @given(columns_of_tokens, st.sampled_from([4, 16, 1 << 20]), st.booleans())
-def test_types_are_those_of_the_whole_data_wherever_it_is_cut(tmp_path_factory, texts, block_bytes, small):
+def test_types_are_those_of_the_whole_data_wherever_it_is_cut(
+    tmp_path_factory, texts, block_bytes, small
+):
     folder = tmp_path_factory.mktemp("tokens")
     with open(folder / "a.csv", "w", newline="", encoding="utf-8") as file:
         table.writer(file).writerows([["x", "y"], *([text, "1"] for text in texts)])
     integers = [int(text) for text in texts if csvfiles.INTEGER.fullmatch(text)]
-    is_rounded = csvfiles.column(texts).dtype == "f8" and any(int(float(number)) != number for number in integers)
+    is_rounded = csvfiles.column(texts).dtype == "f8" and any(
+        int(float(number)) != number for number in integers
+    )
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rows, "BLOCK_BYTES", block_bytes)
@@ -464,11 +523,17 @@ def test_types_are_those_of_the_whole_data_wherever_it_is_cut(tmp_path_factory, 
 
 
 @pytest.mark.parametrize("before", ["1", "0.5"])
-@pytest.mark.parametrize("text", ["9" * 309, "-" + "9" * 309, "9" * 5000, "1e400"], ids=lambda text: text[:6])
-def test_a_number_that_no_float_holds_is_refused_with_line_and_column(tmp_path, place, before, text):
+@pytest.mark.parametrize(
+    "text", ["9" * 309, "-" + "9" * 309, "9" * 5000, "1e400"], ids=lambda text: text[:6]
+)
+def test_a_number_that_no_float_holds_is_refused_with_line_and_column(
+    tmp_path, place, before, text
+):
     path = written(tmp_path, "a,b\n" + f"1,{before}\n" * 30 + f"2,{text}\n3,1\n")
 
-    with pytest.raises(SpecError, match=r"a\.csv, line 32, column 'b' has '.*\n.*no dtype holds it"):
+    with pytest.raises(
+        SpecError, match=r"a\.csv, line 32, column 'b' has '.*\n.*no dtype holds it"
+    ):
         gl.csv(path)
     with pytest.raises(RecordError, match=r"a\.csv, line 32, column 'b': '.* is no float64"):
         gl.csv(path, columns={"b": "f8"})
@@ -503,7 +568,9 @@ def test_leading_zeros_of_any_number_are_read_where_the_user_says_that_it_is_one
 
 def test_a_text_that_comes_late_makes_a_column_text_with_nothing_lost(tmp_path, place):
     numbers = [f"{number:05d}" for number in range(200)]
-    path = written(tmp_path, "x,y\n" + "".join(f"{text},1\n" for text in numbers) + "end of the list,2\n")
+    path = written(
+        tmp_path, "x,y\n" + "".join(f"{text},1\n" for text in numbers) + "end of the list,2\n"
+    )
 
     assert_same(values(gl.csv(path))["x"], np.array([*numbers, "end of the list"]))
 
@@ -529,7 +596,9 @@ def test_types_are_those_of_all_files(tmp_path, place):
 def test_integers_that_no_type_holds_are_an_error_that_names_the_line(tmp_path, place, late):
     text = "x\n" + "1\n" * 50 * late + "-5\n18446744073709551615\n"
 
-    with pytest.raises(SpecError, match=rf"a\.csv, line {53 if late else 3}, column 'x' has '18446744073709551615'"):
+    with pytest.raises(
+        SpecError, match=rf"a\.csv, line {53 if late else 3}, column 'x' has '18446744073709551615'"
+    ):
         gl.csv(written(tmp_path, text))
     with pytest.raises(SpecError, match="line 2, column 'x' has '123456789012345678901234567890'"):
         gl.csv(written(tmp_path, "x\n123456789012345678901234567890\n"))
@@ -543,7 +612,8 @@ def test_an_integer_that_a_float_would_round_is_an_error(tmp_path, place, order,
     line = lines.index("9007199254740993") + 2
 
     with pytest.raises(
-        SpecError, match=rf"a\.csv, line {line}, column 'x' has '9007199254740993'\n.* 9007199254740992"
+        SpecError,
+        match=rf"a\.csv, line {line}, column 'x' has '9007199254740993'\n.* 9007199254740992",
     ):
         gl.csv(path)
     with pytest.raises(SpecError, match=rf"a\.csv, line {line}, column 'x'"):
@@ -562,12 +632,17 @@ def test_an_integer_that_the_floats_of_another_file_would_round_is_an_error(tmp_
             gl.csv(paths)
 
 
-@pytest.mark.parametrize("arguments", [{"columns": {"x": "f8"}}, {"columns": {"x": "f4"}}, {"defaults": {"x": 0.5}}])
-def test_an_integer_that_a_float_would_round_is_none_where_the_user_says_the_type(tmp_path, place, arguments):
+@pytest.mark.parametrize(
+    "arguments", [{"columns": {"x": "f8"}}, {"columns": {"x": "f4"}}, {"defaults": {"x": 0.5}}]
+)
+def test_an_integer_that_a_float_would_round_is_none_where_the_user_says_the_type(
+    tmp_path, place, arguments
+):
     path = written(tmp_path, "x,y\n0.1,1\n9007199254740993,1\n,1\n9007199254740992,1\n")
 
     with pytest.raises(
-        RecordError, match=r"a\.csv, line 3, column 'x': '9007199254740993' is no float(.|\n)*str keeps"
+        RecordError,
+        match=r"a\.csv, line 3, column 'x': '9007199254740993' is no float(.|\n)*str keeps",
     ):
         gl.csv(path, **arguments)
     source = gl.csv(path, **arguments, bad_lines="keep")
@@ -578,7 +653,9 @@ def test_an_integer_that_a_float_would_round_is_none_where_the_user_says_the_typ
 
 @pytest.mark.parametrize("number", [2**53, 10**18, 2**63, 2**64, -(2**80)])
 @pytest.mark.parametrize("other", ["NA", "0.5", "-3"])
-def test_large_integers_that_a_float_holds_exactly_are_floats_where_others_need_them(tmp_path, place, number, other):
+def test_large_integers_that_a_float_holds_exactly_are_floats_where_others_need_them(
+    tmp_path, place, number, other
+):
     path = written(tmp_path, f"x,y\n{number},1\n{other},2\n")
 
     result = values(gl.csv(path))["x"]
@@ -612,9 +689,13 @@ def test_a_column_has_the_type_that_the_user_says(tmp_path, place, dtype, texts,
     ("dtype", "number", "rounded"),
     [("f4", 16777217, 16777216), ("f4", -123456789, -123456792), ("f8", 2**53 + 1, 2**53)],
 )
-def test_a_whole_number_that_floats_of_a_column_do_not_hold_is_refused(tmp_path, place, dtype, number, rounded):
+def test_a_whole_number_that_floats_of_a_column_do_not_hold_is_refused(
+    tmp_path, place, dtype, number, rounded
+):
     path = written(tmp_path, f"x,y\n0.5,1\n{number},2\n,3\n")
-    message = rf"line 3, column 'x': '{number}' is no float\d+(.|\n)*exactly: it would become {rounded}"
+    message = (
+        rf"line 3, column 'x': '{number}' is no float\d+(.|\n)*exactly: it would become {rounded}"
+    )
 
     with pytest.raises(RecordError, match=message) as error:
         gl.csv(path, {"x": dtype})
@@ -646,7 +727,9 @@ def test_defaults_stand_for_what_is_missing_and_give_the_dtype(tmp_path, place):
     path = written(tmp_path, "a,b,c,d,e\n1,,x,,\n,2,,true,NA\n")
     when = np.datetime64("2000-01-01")
 
-    fields = values(gl.csv(path, defaults={"a": 0, "b": np.float32(0.5), "c": "none", "d": False, "e": when}))
+    fields = values(
+        gl.csv(path, defaults={"a": 0, "b": np.float32(0.5), "c": "none", "d": False, "e": when})
+    )
 
     assert_same(fields["a"], np.array([1, 0]))
     assert_same(fields["b"], np.array([0.5, 2], "f4"))
@@ -661,7 +744,14 @@ def test_record_defaults_of_tensorflow_mean_the_same(tmp_path, place):
     path = written(tmp_path, "\n".join(lines))
     target = tf.io.decode_csv(lines, [[7], [0.5], ["none"]])
 
-    fields = values(gl.csv(path, header=False, defaults=[[np.int32(7)], [np.float32(0.5)], ["none"]], na_values=[""]))
+    fields = values(
+        gl.csv(
+            path,
+            header=False,
+            defaults=[[np.int32(7)], [np.float32(0.5)], ["none"]],
+            na_values=[""],
+        )
+    )
 
     for result, tensor in zip(fields.values(), target, strict=True):
         expected = tensor.numpy()
@@ -672,7 +762,9 @@ def test_record_defaults_of_tensorflow_mean_the_same(tmp_path, place):
 def test_a_type_in_place_of_a_default_needs_a_value_in_each_line(tmp_path, place, required):
     path = written(tmp_path, "a,b\n1,2\n" * 1 + "3,4\n" * 30 + ",5\n")
 
-    with pytest.raises(RecordError, match=r"a\.csv, line 33, column 'a': a value is missing") as caught:
+    with pytest.raises(
+        RecordError, match=r"a\.csv, line 33, column 'a': a value is missing"
+    ) as caught:
         gl.csv(path, defaults=[required, 0])
 
     assert "defaults={'a': 0}" in caught.value.remedy
@@ -730,7 +822,10 @@ def test_a_header_that_looks_like_data_is_refused(tmp_path, head):
 @pytest.mark.parametrize(
     ("text", "options"),
     [
-        ("39, State-gov, 77516, Bachelors, 13, <=50K\n50, Private, 83311, Bachelors, 13, <=50K\n", {}),
+        (
+            "39, State-gov, 77516, Bachelors, 13, <=50K\n50, Private, 83311, Bachelors, 13, <=50K\n",
+            {},
+        ),
         ("M,0.455,15\nF,0.35,7\n", {}),
         ("M;0,455;15\nF;0,35;7\n", {"delimiter": ";", "decimal": ","}),
         ("a1,5.1,3.5,setosa\na2,4.9,3.0,setosa\n", {}),
@@ -769,13 +864,16 @@ def test_years_as_names_are_a_header(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("second", "options"), [("a,c\n1,2\n", {}), ("b,a\n1,2\n", {}), ("1,2,3\n", {"header": False}), ("a\n1\n", {})]
+    ("second", "options"),
+    [("a,c\n1,2\n", {}), ("b,a\n1,2\n", {}), ("1,2,3\n", {"header": False}), ("a\n1\n", {})],
 )
 def test_files_of_other_columns_are_refused_by_both_names(tmp_path, second, options):
     written(tmp_path, "a,b\n1,2\n", "first.csv")
     written(tmp_path, second, "second.csv")
 
-    with pytest.raises(FormatError, match=r"second\.csv has the columns (.|\n)*first\.csv has \['a', 'b'\]"):
+    with pytest.raises(
+        FormatError, match=r"second\.csv has the columns (.|\n)*first\.csv has \['a', 'b'\]"
+    ):
         gl.csv(f"{tmp_path}/*.csv", **options)
 
 
@@ -813,13 +911,20 @@ def test_parts_without_records_as_spark_writes_them_hold_none(tmp_path, place, b
         source = call(folder)
         assert values(source)["a"].tolist() == [1, 2, 3]
         assert source.where(0) == f"part-{int(at == 0):05d}-c000.csv, line 2"
-        assert values(gl.open(source.index(tmp_path / "a.manifest")))["b"].tolist() == ["x", "y", "z"]
+        assert values(gl.open(source.index(tmp_path / "a.manifest")))["b"].tolist() == [
+            "x",
+            "y",
+            "z",
+        ]
 
 
 def test_parts_of_which_none_has_records_say_so(tmp_path, place):
     paths = [written(tmp_path, text, f"{number}.csv") for number, text in enumerate(["", "\n", ""])]
 
-    with pytest.raises(FormatError, match=r"0\.csv and 2 more are empty\n.*no file has a line that names the columns"):
+    with pytest.raises(
+        FormatError,
+        match=r"0\.csv and 2 more are empty\n.*no file has a line that names the columns",
+    ):
         gl.csv(paths)
     with pytest.raises(FormatError, match=r"0\.csv is empty"):
         gl.open(paths)
@@ -839,7 +944,9 @@ def test_a_file_that_is_no_archive_is_said_to_be_none(tmp_path):
     path = tmp_path / "a.csv.gz"
     path.write_bytes(gzip.compress(b"a,b\n1,2\n"))
 
-    with pytest.raises(FormatError, match=r"a\.csv\.gz is no ZIP archive\n.*it is a file of gzip") as error:
+    with pytest.raises(
+        FormatError, match=r"a\.csv\.gz is no ZIP archive\n.*it is a file of gzip"
+    ) as error:
         gl.csv(path, compression="zip")
     assert 'leave out compression="zip"' in error.value.remedy
 
@@ -877,7 +984,9 @@ def test_a_line_that_is_wrong_is_named(tmp_path, place, at, line, columns, messa
 def test_a_quote_that_is_not_closed_names_its_line(tmp_path, place):
     path = written(tmp_path, "a,b\n" + "1,2\n" * 30 + '3,"x\n' + "4,5\n" * 30)
 
-    with pytest.raises(RecordError, match=r"a\.csv, line 32: a quote is opened and not closed(.|\n)*the file ends"):
+    with pytest.raises(
+        RecordError, match=r"a\.csv, line 32: a quote is opened and not closed(.|\n)*the file ends"
+    ):
         gl.csv(path)
 
 
@@ -887,7 +996,9 @@ def test_a_quote_that_is_never_closed_is_refused_before_the_file_is_read(tmp_pat
     with open(path, "wb") as file:
         file.write(b'a,b\n1,"x\n' + b"4,5\n" * (1 << 20))
 
-    with pytest.raises(RecordError, match=r"a\.csv, line 2: a quote(.|\n)*next 1048576 bytes do not close it"):
+    with pytest.raises(
+        RecordError, match=r"a\.csv, line 2: a quote(.|\n)*next 1048576 bytes do not close it"
+    ):
         gl.csv(path)
 
 
@@ -920,7 +1031,12 @@ def test_very_many_columns_are_refused(tmp_path):
 
 def test_thousands_of_columns_are_read(tmp_path, place):
     count = 5000
-    text = ",".join(f"c{number}" for number in range(count)) + "\n" + ",".join(map(str, range(count))) + "\n"
+    text = (
+        ",".join(f"c{number}" for number in range(count))
+        + "\n"
+        + ",".join(map(str, range(count)))
+        + "\n"
+    )
 
     source = gl.csv(written(tmp_path, text), {"x": ("f4", "c*")})
 
@@ -930,7 +1046,9 @@ def test_thousands_of_columns_are_read(tmp_path, place):
 def test_bytes_that_are_no_utf8_are_named_by_line_and_byte(tmp_path, place):
     path = written(tmp_path, b"\xef\xbb\xbfa,b\n" + b"1,x\n" * 30 + b"2,caf\xe9\n")
 
-    with pytest.raises(RecordError, match=r"a\.csv, line 32, byte 132, column 'b': 0xe9 is no UTF-8(.|\n)*latin-1"):
+    with pytest.raises(
+        RecordError, match=r"a\.csv, line 32, byte 132, column 'b': 0xe9 is no UTF-8(.|\n)*latin-1"
+    ):
         gl.csv(path)
     assert values(gl.csv(path, encoding="latin-1"))["b"][-1] == "café"
 
@@ -943,9 +1061,13 @@ def test_bytes_of_another_encoding_are_named_by_line_and_byte(tmp_path, place):
 
 
 def test_the_byte_that_is_named_does_not_depend_on_the_pieces_that_are_decoded(tmp_path):
-    path = written(tmp_path, "a,b\n1,é\n".encode("utf-16-le") + b"\x00\xdc" + "x\n".encode("utf-16-le"))
+    path = written(
+        tmp_path, "a,b\n1,é\n".encode("utf-16-le") + b"\x00\xdc" + "x\n".encode("utf-16-le")
+    )
     files, _ = look_at([str(path)], 0, lambda *_: None)
-    dialect = columns.Dialect(",", '"', "utf-16-le", header=True, names=None, skip_lines=0, na_values=())
+    dialect = columns.Dialect(
+        ",", '"', "utf-16-le", header=True, names=None, skip_lines=0, na_values=()
+    )
 
     for piece_bytes in range(1, 20):
         with pytest.raises(RecordError, match=r"a\.csv, line 3, byte 16 is no utf-16-le"):
@@ -979,7 +1101,9 @@ def test_without_pyarrow_the_extra_is_named(tmp_path, monkeypatch):
     parse._arrow.cache_clear()
     monkeypatch.setitem(sys.modules, "pyarrow", None)
 
-    with pytest.raises(MissingPackageError, match=r"gl\.csv needs the package 'pyarrow'(.|\n)*\[csv\]"):
+    with pytest.raises(
+        MissingPackageError, match=r"gl\.csv needs the package 'pyarrow'(.|\n)*\[csv\]"
+    ):
         gl.csv(written(tmp_path, "a\n1\n"))
 
     parse._arrow.cache_clear()
@@ -998,7 +1122,9 @@ def test_without_pyarrow_the_extra_is_named(tmp_path, monkeypatch):
         ({"defaults": {"z": 0}}, "no field 'z'"),
     ],
 )
-def test_a_column_that_is_not_there_is_an_error_that_names_those_that_are(tmp_path, arguments, message):
+def test_a_column_that_is_not_there_is_an_error_that_names_those_that_are(
+    tmp_path, arguments, message
+):
     with pytest.raises(UnknownFieldError, match=message):
         gl.csv(written(tmp_path, "a,b\n1,x\n"), **arguments)
 
@@ -1037,7 +1163,10 @@ def test_a_column_that_is_not_there_is_an_error_that_names_those_that_are(tmp_pa
         ({"defaults": {"a": [1, 2]}}, "'a' has"),
         ({"columns": {"a": "u1"}, "defaults": {"a": -1}}, "-1(.|\n)*no value of uint8"),
         ({"columns": {"a": "i4"}, "defaults": {"a": 0.5}}, "0.5(.|\n)*no value of int32"),
-        ({"columns": {"a": "f8"}, "defaults": {"a": 2**53 + 1}}, "9007199254740993(.|\n)*no value of float64"),
+        (
+            {"columns": {"a": "f8"}, "defaults": {"a": 2**53 + 1}},
+            "9007199254740993(.|\n)*no value of float64",
+        ),
         ({"columns": {"a": "f4"}, "defaults": {"a": 1e-60}}, "1e-60(.|\n)*no value of float32"),
         ({"columns": {"a": "i4"}, "defaults": {"a": "x"}}, "'x'(.|\n)*no value of int32"),
         ({"columns": {"b": "U2"}, "defaults": {"b": "xyz"}}, "'xyz'(.|\n)*no value of <U2"),
@@ -1070,15 +1199,22 @@ def test_a_wrong_argument_is_refused_with_its_name(tmp_path, arguments, message)
 
 
 def test_a_loader_goes_on_where_it_was_left(tmp_path, in_tables):
-    path = written(tmp_path, "x,y,name\n" + "".join(f"{number},{number / 8},n{number}\n" for number in range(500)))
+    path = written(
+        tmp_path,
+        "x,y,name\n" + "".join(f"{number},{number / 8},n{number}\n" for number in range(500)),
+    )
     columns = {"v": ("f4", ["x", "y"]), "name": str}
 
-    with gl.Loader(gl.csv(path, columns), batch_size=32, shuffle=True, seed=5, device="cpu") as loader:
+    with gl.Loader(
+        gl.csv(path, columns), batch_size=32, shuffle=True, seed=5, device="cpu"
+    ) as loader:
         batches = iter(loader)
         first = [next(batches) for _ in range(6)]
         records = [batch["v"][:, 0].tolist() for batch in first]
         state = loader.state_dict()
-    with gl.Loader(gl.csv(path, columns), batch_size=32, shuffle=True, seed=5, device="cpu") as again:
+    with gl.Loader(
+        gl.csv(path, columns), batch_size=32, shuffle=True, seed=5, device="cpu"
+    ) as again:
         again.load_state_dict(state)
         for batch in again:
             assert batch["name"].tolist() == [f"n{int(x)}" for x in batch["v"][:, 0]]
@@ -1091,7 +1227,9 @@ def test_a_loader_goes_on_where_it_was_left(tmp_path, in_tables):
 def test_ragged_bytes_reach_a_batch(tmp_path):
     path = written(tmp_path, "text\n" + "".join(f"{'ab' * number}x\n" for number in range(40)))
 
-    with gl.Loader(gl.csv(path, {"text": bytes}), batch_size=16, shuffle=True, seed=1, device="cpu") as loader:
+    with gl.Loader(
+        gl.csv(path, {"text": bytes}), batch_size=16, shuffle=True, seed=1, device="cpu"
+    ) as loader:
         results = [bytes(value) for batch in loader for value in batch["text"]]
 
     assert sorted(results) == sorted(b"ab" * number + b"x" for number in range(40))

@@ -1,4 +1,5 @@
-"""Lines of CSV files that are wrong and kept: all others are read as they are, these are errors when they are read."""
+"""Lines of CSV files that are wrong and kept: all others are read as they are, these are errors
+when they are read."""
 
 from __future__ import annotations
 
@@ -29,7 +30,10 @@ WRONG = {
     "too few columns": (b"9,1.5", "has 2 columns, not 3: '9 | 1.5'"),
     "too many columns": (b'9,1.5,"a\nb",c', "has 4 columns, not 3"),
     "no number": (b"abc,1.5,n", "column 'id': 'abc' is no int64"),
-    "a number that is too large": (b"99999999999999999999,1.5,n", "column 'id': '99999999999999999999' is no int64"),
+    "a number that is too large": (
+        b"99999999999999999999,1.5,n",
+        "column 'id': '99999999999999999999' is no int64",
+    ),
     "no float": (b"9,1.5.5,n", "column 'x': '1.5.5' is no float32"),
     "a missing value": (b",1.5,n", "column 'id': a value is missing"),
     "a text that is too long": (b"9,1.5,elevenchars", "column 'name' has 11 characters"),
@@ -52,19 +56,27 @@ def place(request, tmp_path, monkeypatch):
 def conversions(monkeypatch):
     """Return the names of the files that are read from now on."""
     values, convert = [], rows.convert
-    monkeypatch.setattr(keep, "convert", lambda job, *extra: values.append(job) or convert(job, *extra))
+    monkeypatch.setattr(
+        keep, "convert", lambda job, *extra: values.append(job) or convert(job, *extra)
+    )
     return values
 
 
 def written(folder, lines, name="a.csv"):
     path = folder / name
-    path.write_bytes(b"id,x,name\n" + b"".join(line if isinstance(line, bytes) else line.encode() for line in lines))
+    path.write_bytes(
+        b"id,x,name\n"
+        + b"".join(line if isinstance(line, bytes) else line.encode() for line in lines)
+    )
     return path
 
 
 def lines_of(count, wrong, line=b"9,1.5"):
     """Return lines that are numbered by their id, some of them wrong."""
-    return [line + b"\n" if number in wrong else f"{number},{number / 2},n{number}\n" for number in range(count)]
+    return [
+        line + b"\n" if number in wrong else f"{number},{number / 2},n{number}\n"
+        for number in range(count)
+    ]
 
 
 def seen_of(source):
@@ -79,7 +91,9 @@ def seen_of(source):
 
 
 @pytest.mark.parametrize(("line", "message"), WRONG.values(), ids=WRONG)
-def test_a_wrong_line_is_an_error_when_it_is_read_and_the_others_are_what_they_are(tmp_path, place, line, message):
+def test_a_wrong_line_is_an_error_when_it_is_read_and_the_others_are_what_they_are(
+    tmp_path, place, line, message
+):
     path = written(tmp_path, [f"{item}\n" for item in SOUND[:3]] + [line + b"\n", SOUND[3] + "\n"])
     with pytest.raises(RecordError, match="line 6"):
         gl.csv(path, COLUMNS)
@@ -96,7 +110,9 @@ def test_a_wrong_line_is_an_error_when_it_is_read_and_the_others_are_what_they_a
     assert source.origin(3) == (str(path), path.read_bytes().index(line))
 
 
-@pytest.mark.parametrize("wrong", [{0}, {49}, {0, 1, 2, 3}, {7, 8, 21, 22, 23, 48, 49}, set(range(50)), set()])
+@pytest.mark.parametrize(
+    "wrong", [{0}, {49}, {0, 1, 2, 3}, {7, 8, 21, 22, 23, 48, 49}, set(range(50)), set()]
+)
 def test_wherever_they_stand_all_other_lines_keep_their_numbers(tmp_path, place, wrong):
     source = gl.csv(written(tmp_path, lines_of(50, wrong)), COLUMNS, bad_lines="keep")
 
@@ -108,10 +124,14 @@ def test_wherever_they_stand_all_other_lines_keep_their_numbers(tmp_path, place,
 
 def test_bytes_of_varying_length_lie_where_they_lay(tmp_path, place):
     wrong = {0, 3, 20, 49}
-    source = gl.csv(written(tmp_path, lines_of(50, wrong)), {**COLUMNS, "name": bytes}, bad_lines="keep")
+    source = gl.csv(
+        written(tmp_path, lines_of(50, wrong)), {**COLUMNS, "name": bytes}, bad_lines="keep"
+    )
 
     sound = [number for number in range(50) if number not in wrong]
-    assert [bytes(item) for item in source.read(sound)["name"]] == [f"n{number}".encode() for number in sound]
+    assert [bytes(item) for item in source.read(sound)["name"]] == [
+        f"n{number}".encode() for number in sound
+    ]
     with pytest.raises(RecordError, match=r"a\.csv, line 5: has 2 columns"):
         source.read([1, 3])
 
@@ -126,14 +146,18 @@ def test_types_are_those_of_the_other_lines(tmp_path, place, wrong):
     assert seen_of(source) == [None if number in wrong else number for number in range(50)]
 
 
-def test_integers_that_are_too_large_beside_wrong_lines_are_floats_where_others_are(tmp_path, place):
+def test_integers_that_are_too_large_beside_wrong_lines_are_floats_where_others_are(
+    tmp_path, place
+):
     huge = 2**80
     path = written(tmp_path, [f"{huge},1,a\n", "9\n", "2.5,1,b\n"])
 
     assert gl.csv(path, bad_lines="keep").read([0, 2])["id"].tolist() == [float(huge), 2.5]
 
     with pytest.raises(SpecError, match=str(huge + 1)):
-        gl.csv(written(tmp_path, [f"{huge + 1},1,a\n", "9\n", "2,1,b\n"], "b.csv"), bad_lines="keep")
+        gl.csv(
+            written(tmp_path, [f"{huge + 1},1,a\n", "9\n", "2,1,b\n"], "b.csv"), bad_lines="keep"
+        )
 
 
 def test_a_loader_replaces_them_and_lists_them(tmp_path, place):
@@ -145,7 +169,9 @@ def test_a_loader_replaces_them_and_lists_them(tmp_path, place):
         batches = list(loader)
 
     rows_of = [
-        (int(item), bool(valid)) for batch in batches for item, valid in zip(batch["id"], batch.valid, strict=True)
+        (int(item), bool(valid))
+        for batch in batches
+        for item, valid in zip(batch["id"], batch.valid, strict=True)
     ]
     assert sorted(item for item, valid in rows_of if valid) == sorted(set(range(50)) - wrong)
     bad = sorted(loader.bad_records(), key=lambda item: item.record)
@@ -170,7 +196,9 @@ def test_sources_that_are_made_of_it_say_the_same(tmp_path, place):
 def test_a_part_of_a_mix_names_its_file_once(tmp_path, place):
     source = gl.csv(written(tmp_path, lines_of(20, {4})), COLUMNS, bad_lines="keep")
 
-    with gl.Loader(gl.mix([(source, 1), (source[10:], 1)]), 5, on_error="replace", max_bad=1, device="cpu") as loader:
+    with gl.Loader(
+        gl.mix([(source, 1), (source[10:], 1)]), 5, on_error="replace", max_bad=1, device="cpu"
+    ) as loader:
         list(loader)
 
     assert {(item.where, item.cause[:14]) for item in loader.bad_records()} == {
@@ -186,9 +214,14 @@ def test_check_lists_all_of_them(tmp_path, place):
 
     for result in (of_path, of_source):
         entries = list(result)
-        assert [(item.record, item.where) for item in entries] == [(12, "a.csv, line 14"), (40, "a.csv, line 42")]
+        assert [(item.record, item.where) for item in entries] == [
+            (12, "a.csv, line 14"),
+            (40, "a.csv, line 42"),
+        ]
         assert {item.file for item in entries} == {str(path)}
-        assert [path.read_bytes()[item.offset_bytes :].split(b"\n")[0] for item in entries] == [b"9,1.5"] * 2
+        assert [path.read_bytes()[item.offset_bytes :].split(b"\n")[0] for item in entries] == [
+            b"9,1.5"
+        ] * 2
         assert result.num_unopened == 0
 
 
@@ -229,7 +262,9 @@ def test_not_all_of_a_large_file_may_be_wrong(tmp_path, place, monkeypatch):
     monkeypatch.setattr(rows, "MOST_BAD", 5)
     path = written(tmp_path, lines_of(50, {1, 2, 3, 30, 40, 49}))
 
-    with pytest.raises(RecordError, match=r"a\.csv, line 51: has 2 columns(.|\n)*more than 5 lines"):
+    with pytest.raises(
+        RecordError, match=r"a\.csv, line 51: has 2 columns(.|\n)*more than 5 lines"
+    ):
         gl.csv(path, COLUMNS, bad_lines="keep")
 
 
@@ -241,10 +276,14 @@ OTHERS = [
 
 
 @pytest.mark.parametrize(("text", "dtype"), OTHERS)
-def test_values_that_python_takes_and_the_parser_does_not_are_wrong_by_themselves(tmp_path, place, text, dtype):
+def test_values_that_python_takes_and_the_parser_does_not_are_wrong_by_themselves(
+    tmp_path, place, text, dtype
+):
     sound = ["2020-01-01", "2021-02-03"] if dtype.startswith("M8") else ["1", "0"]
     path = tmp_path / "a.csv"
-    path.write_text("a,b\n" + "".join(f"{item},1\n" for item in (*sound, text, *sound)), encoding="utf-8")
+    path.write_text(
+        "a,b\n" + "".join(f"{item},1\n" for item in (*sound, text, *sound)), encoding="utf-8"
+    )
 
     with pytest.raises(RecordError, match=r"a\.csv, line 4, column '?a"):
         gl.csv(path, {"a": dtype})
@@ -260,7 +299,9 @@ def test_what_the_parser_takes_is_right_beside_what_is_wrong(tmp_path, place):
     path = tmp_path / "a.csv"
     path.write_text("a\nnan(1)\nx\n2\n")
 
-    np.testing.assert_equal(gl.csv(path, {"a": "f8"}, bad_lines="keep").read([0, 2])["a"], [np.nan, 2.0])
+    np.testing.assert_equal(
+        gl.csv(path, {"a": "f8"}, bad_lines="keep").read([0, 2])["a"], [np.nan, 2.0]
+    )
 
 
 def test_a_bad_record_is_told_without_reading_its_file_again(tmp_path, place, monkeypatch):
@@ -271,7 +312,10 @@ def test_a_bad_record_is_told_without_reading_its_file_again(tmp_path, place, mo
     with gl.Loader(source, 8, on_error="skip", max_bad=0.1, device="cpu") as loader:
         list(loader)
 
-    assert sorted(item.where for item in loader.bad_records()) == ["a.csv, line 32", "a.csv, line 49"]
+    assert sorted(item.where for item in loader.bad_records()) == [
+        "a.csv, line 32",
+        "a.csv, line 49",
+    ]
 
 
 def test_many_wrong_lines_with_long_names_come_back_from_the_table(tmp_path, place, conversions):
@@ -306,7 +350,10 @@ def test_a_table_without_them_is_not_taken_for_one_with_them(tmp_path, place):
 @pytest.mark.parametrize("line", ['5,1.5,"open', "5,1.5,a\0b"])
 def test_what_no_other_line_can_be_told_from_is_an_error_all_the_same(tmp_path, place, line):
     with pytest.raises(RecordError, match=r"a\.csv, line 12"):
-        gl.csv(written(tmp_path, [*lines_of(10, set()), f"{line}\n", *lines_of(10, set())]), bad_lines="keep")
+        gl.csv(
+            written(tmp_path, [*lines_of(10, set()), f"{line}\n", *lines_of(10, set())]),
+            bad_lines="keep",
+        )
 
 
 @pytest.mark.parametrize("value", ["skip", None, True, ["keep"]])
@@ -315,7 +362,9 @@ def test_another_way_is_refused(tmp_path, value):
         gl.csv(written(tmp_path, lines_of(3, set())), bad_lines=value)
 
 
-FIELD = st.sampled_from(["1", "-7", "0.5", "x", "", "é", "a,b", 'q"q', "two\nlines", "9" * 30, "longer than ten"])
+FIELD = st.sampled_from(
+    ["1", "-7", "0.5", "x", "", "é", "a,b", 'q"q', "two\nlines", "9" * 30, "longer than ten"]
+)
 
 
 @given(
@@ -323,7 +372,9 @@ FIELD = st.sampled_from(["1", "-7", "0.5", "x", "", "é", "a,b", 'q"q', "two\nli
     block_bytes=st.integers(20, 300),
     short_bytes=st.integers(10, 100),
 )
-def test_what_is_kept_is_what_cannot_be_read_by_other_hands(tmp_path_factory, table, block_bytes, short_bytes):
+def test_what_is_kept_is_what_cannot_be_read_by_other_hands(
+    tmp_path_factory, table, block_bytes, short_bytes
+):
     table = [line for line in table if line != [""]]  # written as a line of two quotes
     path = tmp_path_factory.mktemp("bad") / "a.csv"
     with open(path, "w", newline="", encoding="utf-8") as file:
@@ -383,20 +434,30 @@ def test_a_wrong_line_among_thousands_of_columns_is_found_soon(tmp_path, how):
     count = 2000
     row = ",".join(["1"] * count) + "\n"
     path = tmp_path / "a.csv"
-    path.write_text(",".join(f"c{number}" for number in range(count)) + "\n" + row * 100 + row[2:] + row)
+    path.write_text(
+        ",".join(f"c{number}" for number in range(count)) + "\n" + row * 100 + row[2:] + row
+    )
     gl.csv(path, columns=["c0"], bad_lines="keep")  # imports and compiles
     began = time.process_time()
 
-    with contextlib.nullcontext() if how == "keep" else pytest.raises(RecordError, match="line 102 has 1999 columns"):
+    with (
+        contextlib.nullcontext()
+        if how == "keep"
+        else pytest.raises(RecordError, match="line 102 has 1999 columns")
+    ):
         assert len(gl.csv(path, bad_lines=how)) == 102
-    assert time.process_time() - began < 4  # some 0.3 s; a parse for each record and column took 16 s
+    assert (
+        time.process_time() - began < 4
+    )  # some 0.3 s; a parse for each record and column took 16 s
 
 
 def test_columns_that_only_text_can_hold_are_found_soon_among_thousands(tmp_path):
     count = 1000
     row = ",".join(["1.5"] * count) + "\n"
     path = tmp_path / "a.csv"
-    path.write_text(",".join(f"c{number}" for number in range(count)) + "\n" + row * 300 + "0x1f" + row[3:])
+    path.write_text(
+        ",".join(f"c{number}" for number in range(count)) + "\n" + row * 300 + "0x1f" + row[3:]
+    )
     began = time.process_time()
 
     source = gl.csv(path)

@@ -1,4 +1,5 @@
-"""Tables as other programs and countries write them: other marks in numbers, escapes, Excel's first line, ZIP."""
+"""Tables as other programs and countries write them: other marks in numbers, escapes, Excel's first
+line, ZIP."""
 
 from __future__ import annotations
 
@@ -46,14 +47,22 @@ MARKS = {
     "german": (
         'id;x;text\n1;"1.234.567,5";1.234\n2;-0,25;b\n3;7;"1,5"\n4;12.345;c\n',
         {"delimiter": ";", "decimal": ",", "thousands": "."},
-        {"id": [1, 2, 3, 4], "x": [1234567.5, -0.25, 7.0, 12345.0], "text": ["1.234", "b", "1,5", "c"]},
+        {
+            "id": [1, 2, 3, 4],
+            "x": [1234567.5, -0.25, 7.0, 12345.0],
+            "text": ["1.234", "b", "1,5", "c"],
+        },
     ),
     "american": (
         'id,x,text\n1,"1,234","1,234"\n2,-5,b\n3,"12,345,678",c\n',
         {"thousands": ","},
         {"id": [1, 2, 3], "x": [1234, -5, 12345678], "text": ["1,234", "b", "c"]},
     ),
-    "indian": ('x,y\n"12,34,567.5",1\n"1,234",2\n', {"thousands": ","}, {"x": [1234567.5, 1234.0], "y": [1, 2]}),
+    "indian": (
+        'x,y\n"12,34,567.5",1\n"1,234",2\n',
+        {"thousands": ","},
+        {"x": [1234567.5, 1234.0], "y": [1, 2]},
+    ),
     "swiss": (
         "x;y\n1'234;1\n-1'234'567;2\n",
         {"delimiter": ";", "thousands": "'"},
@@ -90,9 +99,19 @@ def test_a_mark_between_other_groups_than_thousands_makes_no_number(tmp_path):
     ("value", "remedy", "options", "expected"),
     [
         ("2,5", "pass decimal=',' if it is a number", {"decimal": ","}, 2.5),
-        ("1.234,5", "pass decimal=',', thousands='.' if", {"decimal": ",", "thousands": "."}, 1234.5),
+        (
+            "1.234,5",
+            "pass decimal=',', thousands='.' if",
+            {"decimal": ",", "thousands": "."},
+            1234.5,
+        ),
         ("1,234.5", "pass thousands=',' if", {"thousands": ","}, 1234.5),
-        ("1 234,5", "pass decimal=',', thousands=' ' if", {"decimal": ",", "thousands": " "}, 1234.5),
+        (
+            "1 234,5",
+            "pass decimal=',', thousands=' ' if",
+            {"decimal": ",", "thousands": " "},
+            1234.5,
+        ),
     ],
 )
 def test_the_error_of_a_number_with_other_marks_says_the_arguments_that_read_it(
@@ -172,7 +191,9 @@ def test_values_that_mysql_writes_as_missing_are_missing_or_an_error(tmp_path, p
         gl.csv(path, escape="\\")
     assert "na_values=['', '\\\\N']" in error.value.remedy
 
-    source = gl.csv(path, defaults={"n": -1}, escape="\\", na_values=["", "\\N"])  # as the remedy says
+    source = gl.csv(
+        path, defaults={"n": -1}, escape="\\", na_values=["", "\\N"]
+    )  # as the remedy says
 
     records = values(source)
     assert records["n"] == [1, -1, 3, 4, 5, -1]
@@ -199,7 +220,9 @@ def test_a_table_of_mysql_without_quotes_is_read(tmp_path, place, options):
     np.testing.assert_array_equal(source.read([0, 1, 2])["b"], [1, np.nan, np.nan])
 
 
-@pytest.mark.parametrize(("header", "is_told"), [(",x", True), ('"","x"', True), ("id,x", False), ("x,", False)])
+@pytest.mark.parametrize(
+    ("header", "is_told"), [(",x", True), ('"","x"', True), ("id,x", False), ("x,", False)]
+)
 def test_a_first_column_without_a_name_is_told(tmp_path, caplog, header, is_told):
     path = written(tmp_path, f"{header}\n0,5\n1,6\n")
     assert len(gl.csv(path)) == 2
@@ -224,11 +247,15 @@ def test_a_quote_behind_a_backslash_is_an_error_whose_remedy_reads_it(tmp_path, 
     assert values(gl.csv(path, escape="\\"))["text"] == ['a tube of 5" inside', "bare"]
 
 
-def test_a_line_with_such_a_quote_is_kept_as_a_damaged_record_where_the_user_wants_that(tmp_path, place):
+def test_a_line_with_such_a_quote_is_kept_as_a_damaged_record_where_the_user_wants_that(
+    tmp_path, place
+):
     source = gl.csv(written(tmp_path, ESCAPED), bad_lines="keep")
 
     assert source[1] == {"n": 8, "text": "bare"}
-    with pytest.raises(RecordError, match=r"line 2: a quote inside of a value stands behind a backslash"):
+    with pytest.raises(
+        RecordError, match=r"line 2: a quote inside of a value stands behind a backslash"
+    ):
         source[0]
 
 
@@ -250,7 +277,10 @@ def test_a_value_that_ends_with_a_backslash_is_none_of_these(tmp_path, place):
         ([" 007", "8", "9"], [" 007", "8", "9"]),
         (["1.5", "00.5", "2"], ["1.5", "00.5", "2"]),
         (["+4915123456789", "5", "+49301234567"], ["+4915123456789", "5", "+49301234567"]),
-        (['"+4915112345678901234"', "+4915112345678901235", ""], ["+4915112345678901234", "+4915112345678901235", ""]),
+        (
+            ['"+4915112345678901234"', "+4915112345678901235", ""],
+            ["+4915112345678901234", "+4915112345678901235", ""],
+        ),
         (["+1", "-1", "+1.5e+20"], [1.0, -1.0, 1.5e20]),
         (["1.0e+00000012", "-12345678", "+123.45678901"], [1e12, -12345678.0, 123.45678901]),
         (["  07", "8", "9"], ["  07", "8", "9"]),
@@ -259,8 +289,13 @@ def test_a_value_that_ends_with_a_backslash_is_none_of_these(tmp_path, place):
         (["2020-01-02 05:00:00", "2020-01-03 00:00:01", "2020-01-04 09:00:00"], None),
     ],
 )
-def test_numbers_that_begin_with_a_zero_stay_the_text_that_they_are(tmp_path, place, caplog, column, expected):
-    path = written(tmp_path, "x,y\n" + "".join(f"{text},1\n" for text in ["11"] * 8 * (expected is not None) + column))
+def test_numbers_that_begin_with_a_zero_stay_the_text_that_they_are(
+    tmp_path, place, caplog, column, expected
+):
+    path = written(
+        tmp_path,
+        "x,y\n" + "".join(f"{text},1\n" for text in ["11"] * 8 * (expected is not None) + column),
+    )
 
     source = gl.csv(path)
 
@@ -306,7 +341,9 @@ def test_the_first_line_of_excel_is_no_record(tmp_path, place, encoding):
 def test_another_delimiter_than_the_first_line_says_is_an_error_whose_remedy_works(tmp_path):
     path = written(tmp_path, "sep=;\nid;x\n1;2\n")
 
-    with pytest.raises(SpecError, match="says in its first line that ';' stands between values") as error:
+    with pytest.raises(
+        SpecError, match="says in its first line that ';' stands between values"
+    ) as error:
         gl.csv(path)
 
     assert error.value.remedy.startswith("pass delimiter=';'")
@@ -332,7 +369,9 @@ def test_a_table_with_another_delimiter_is_told(tmp_path, caplog):
 def archive(path, *names, method=zipfile.ZIP_DEFLATED):
     with zipfile.ZipFile(path, "w", method) as file:
         for name in names:
-            file.writestr(name, "a,b\n" + "".join(f"{number},x{number}\n" for number in range(1000)))
+            file.writestr(
+                name, "a,b\n" + "".join(f"{number},x{number}\n" for number in range(1000))
+            )
     return path
 
 
@@ -342,7 +381,11 @@ def test_a_table_in_an_archive_is_read_where_the_user_names_it(tmp_path, place, 
 
     source = gl.csv(path, compression="zip")
 
-    assert (len(source), source[999], source.where(999)) == (1000, {"a": 999, "b": "x999"}, "t.zip, line 1001")
+    assert (len(source), source[999], source.where(999)) == (
+        1000,
+        {"a": 999, "b": "x999"},
+        "t.zip, line 1001",
+    )
 
 
 @pytest.mark.parametrize("call", [gl.csv, gl.text, gl.open, lambda path: gl.idx(x=path)])
@@ -364,7 +407,11 @@ def test_an_archive_of_several_files_or_of_arrays_is_no_table(tmp_path):
 
 @pytest.mark.parametrize("change", ["flip", "cut", "sum"])
 def test_a_damaged_archive_is_refused(tmp_path, change):
-    path = archive(tmp_path / "t.zip", "t.csv", method=zipfile.ZIP_STORED if change == "sum" else zipfile.ZIP_DEFLATED)
+    path = archive(
+        tmp_path / "t.zip",
+        "t.csv",
+        method=zipfile.ZIP_STORED if change == "sum" else zipfile.ZIP_DEFLATED,
+    )
     raw = bytearray(path.read_bytes())
     if change == "cut":
         del raw[len(raw) // 2 :]
@@ -401,7 +448,9 @@ def test_arguments_of_before_have_the_fingerprints_of_before(tmp_path):
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "latin-1"])
-@pytest.mark.parametrize("text", ["sep=;\na;b\n1;2\n", "sep=;\r\na;b\r\n1;2", "a;b\n1;2\n", "a;b\n1;2"])
+@pytest.mark.parametrize(
+    "text", ["sep=;\na;b\n1;2\n", "sep=;\r\na;b\r\n1;2", "a;b\n1;2\n", "a;b\n1;2"]
+)
 def test_the_line_of_excel_is_seen_in_tables_of_a_few_bytes(tmp_path, encoding, text):
     path = tmp_path / "a.csv"
     path.write_bytes(text.encode(encoding))

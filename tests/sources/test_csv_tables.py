@@ -1,4 +1,5 @@
-"""Tables of CSV files: made once, whole or not at all, believed only as long as they are those of the file."""
+"""Tables of CSV files: made once, whole or not at all, believed only as long as they are those of
+the file."""
 
 from __future__ import annotations
 
@@ -44,7 +45,9 @@ def conversions(monkeypatch):
 
 def written(folder, count, name="a.csv", first=0):
     path = folder / name
-    path.write_text("x,y\n" + "".join(f"{number},n{number}\n" for number in range(first, first + count)))
+    path.write_text(
+        "x,y\n" + "".join(f"{number},n{number}\n" for number in range(first, first + count))
+    )
     return path
 
 
@@ -93,7 +96,13 @@ def test_a_file_is_read_once(tmp_path, conversions):
 
 
 @pytest.mark.parametrize(
-    "options", [{"columns": ["x"]}, {"columns": {"x": "f4", "y": str}}, {"na_values": ["n3"]}, {"header": ["x", "y"]}]
+    "options",
+    [
+        {"columns": ["x"]},
+        {"columns": {"x": "f4", "y": str}},
+        {"na_values": ["n3"]},
+        {"header": ["x", "y"]},
+    ],
 )
 def test_other_arguments_are_another_table(tmp_path, conversions, options):
     path = written(tmp_path, 50)
@@ -139,13 +148,29 @@ def damaged(kind, path):
     else:
         file = keptfile.END.size
         content[
-            {"first row": 3, "end": -9, "what it is": -file - 20, "places": -file - 200, "all rows": 250}[kind]
+            {
+                "first row": 3,
+                "end": -9,
+                "what it is": -file - 20,
+                "places": -file - 200,
+                "all rows": 250,
+            }[kind]
         ] ^= 1
     path.write_bytes(content)
 
 
 @pytest.mark.parametrize(
-    "kind", ["cut short", "cut in the rows", "empty", "first row", "all rows", "end", "what it is", "places"]
+    "kind",
+    [
+        "cut short",
+        "cut in the rows",
+        "empty",
+        "first row",
+        "all rows",
+        "end",
+        "what it is",
+        "places",
+    ],
 )
 def test_a_damaged_table_is_made_anew(tmp_path, cache, conversions, kind):
     path = written(tmp_path, 500)
@@ -163,7 +188,15 @@ def test_a_damaged_table_is_made_anew(tmp_path, cache, conversions, kind):
 @pytest.mark.parametrize(
     "content",
     [
-        *(b"", b"{}", b"[[1]]", b'[["<i8", 0, 1]]', b'[["<i8", 0, 1], ["nonsense", 0, 1]]', b"\xff", b"[" * 100_000),
+        *(
+            b"",
+            b"{}",
+            b"[[1]]",
+            b'[["<i8", 0, 1]]',
+            b'[["<i8", 0, 1], ["nonsense", 0, 1]]',
+            b"\xff",
+            b"[" * 100_000,
+        ),
         *(b'[["<i8",1e999,1,false],["<i8",0,1,false]]', b'[["<f8",0,1,false],["<U4",0,1,false]]'),
     ],
 )
@@ -216,7 +249,9 @@ def test_where_names_the_record_once_the_file_is_gone(tmp_path):
 @pytest.mark.parametrize("begin", ["", "\ufeff"])
 def test_where_finds_a_line_without_reading_the_file_from_its_beginning(tmp_path, begin):
     path = tmp_path / "a.csv"
-    path.write_text(begin + "x,y\n" + "".join(f'{number},"a\n\nb"\n' for number in range(300)), encoding="utf-8")
+    path.write_text(
+        begin + "x,y\n" + "".join(f'{number},"a\n\nb"\n' for number in range(300)), encoding="utf-8"
+    )
 
     source = gl.csv(path)
 
@@ -269,7 +304,9 @@ gl.csv(sys.argv[1], {"x": "i8", "y": bytes})
 @pytest.mark.skipif(sys.platform == "win32", reason="SIGKILL")
 def test_a_conversion_that_is_killed_leaves_nothing_that_is_believed(tmp_path, cache):
     path = written(tmp_path, 500)
-    with subprocess.Popen([sys.executable, "-c", KILLED, path], stdout=subprocess.PIPE, text=True) as child:
+    with subprocess.Popen(
+        [sys.executable, "-c", KILLED, path], stdout=subprocess.PIPE, text=True
+    ) as child:
         assert child.stdout is not None
         assert child.stdout.readline() == "writing\n"
         child.send_signal(signal.SIGKILL)
@@ -304,7 +341,11 @@ def test_a_file_is_converted_in_bounded_memory(tmp_path):
     large.write_text("a,b,c,d\n" + line * (1 << 21))  # 65 MB
 
     grown = subprocess.run(
-        [sys.executable, "-c", LARGE, large, small], capture_output=True, text=True, check=True, timeout=100
+        [sys.executable, "-c", LARGE, large, small],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=100,
     )
 
     assert int(grown.stdout) < 32 << 10  # KiB; a few blocks and their rows

@@ -36,7 +36,9 @@ def quoted(text):
 
 
 def text_of(first=0, end=COUNT):
-    lines = [f"{number},{quoted(TWEETS[number])},{LABELS[number]}\n" for number in range(first, end)]
+    lines = [
+        f"{number},{quoted(TWEETS[number])},{LABELS[number]}\n" for number in range(first, end)
+    ]
     return "id,tweet,label\n" + "".join(lines)
 
 
@@ -137,7 +139,11 @@ def test_a_table_that_lost_its_payload_is_made_anew(tmp_path, place):
 def test_texts_are_cached_converted_and_pickled(tmp_path):
     source = gl.csv(written(tmp_path, text_of()), ["tweet", "id"])
 
-    for copy in (source.cache(memory="1MB"), pickle.loads(pickle.dumps(source)), source.select(range(COUNT))):
+    for copy in (
+        source.cache(memory="1MB"),
+        pickle.loads(pickle.dumps(source)),
+        source.select(range(COUNT)),
+    ):
         assert copy.read(range(COUNT))["tweet"].tolist() == TWEETS
     gl.convert(source, tmp_path / "a.tfrecord")
     back = gl.open(tmp_path / "a.tfrecord")

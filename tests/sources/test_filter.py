@@ -51,7 +51,12 @@ class TestFilteredByMaskOfAPart(SourceContract):
 
     def expected(self):
         choice = (np.flatnonzero(self.mask) + 3).tolist()
-        return {"r": [LISTS[i] for i in choice], "x": X[choice], "y": Y[choice], "name": NAMES[choice]}
+        return {
+            "r": [LISTS[i] for i in choice],
+            "x": X[choice],
+            "y": Y[choice],
+            "name": NAMES[choice],
+        }
 
 
 def test_the_result_is_a_selection_that_stores_numbers():
@@ -72,7 +77,9 @@ def test_a_function_is_given_the_fields_that_were_named_and_no_others(tmp_path):
     source = with_lists(tmp_path).filter(keep, fields=("name", "r"))
 
     assert source.read(range(len(source)))["r"].lengths.tolist() == [
-        len(values) for values, name in zip(LISTS, NAMES, strict=True) if len(values) > 2 and name == "cat"
+        len(values)
+        for values, name in zip(LISTS, NAMES, strict=True)
+        if len(values) > 2 and name == "cat"
     ]
     assert [list(fields) for fields in value] == [["name", "r"]]
     assert isinstance(value[0]["r"], Ragged)
@@ -131,7 +138,10 @@ def test_an_exception_of_the_function_reaches_the_caller_and_says_for_which_reco
 @pytest.mark.parametrize(
     ("keep", "message"),
     [
-        (lambda fields: True, r"given records 0 to 9, got True(.|\n)*shape \(10,\)(.|\n)*compare whole arrays"),
+        (
+            lambda fields: True,
+            r"given records 0 to 9, got True(.|\n)*shape \(10,\)(.|\n)*compare whole arrays",
+        ),
         (lambda fields: fields["y"][0] > 1, f"got {np.False_!r}"),
         (lambda fields: None, "got None"),
         (lambda fields: fields["y"], r"got int64 of shape \(10,\)(.|\n)*astype\(bool\)"),
@@ -147,7 +157,20 @@ def test_a_function_that_returns_no_mask_is_refused(keep, message):
 
 
 @pytest.mark.parametrize(
-    "keep", [None, True, 3, "yes", b"x", [True] * 9, [True] * 11, [0, 1], np.ones((10, 1), bool), Y, [[1], [1, 2]]]
+    "keep",
+    [
+        None,
+        True,
+        3,
+        "yes",
+        b"x",
+        [True] * 9,
+        [True] * 11,
+        [0, 1],
+        np.ones((10, 1), bool),
+        Y,
+        [[1], [1, 2]],
+    ],
 )
 def test_what_is_no_mask_is_refused(keep):
     with pytest.raises(SpecError, match=r"source\.filter of a source of 10 records got") as caught:

@@ -7,7 +7,13 @@ import pickle
 import numpy as np
 import pytest
 
-from gpuload.errors import ChangedFileError, DirectoryError, FormatError, MissingFileError, SpecError
+from gpuload.errors import (
+    ChangedFileError,
+    DirectoryError,
+    FormatError,
+    MissingFileError,
+    SpecError,
+)
 from gpuload.formats.fixed.source import fixed
 from gpuload.testing.sources import SourceContract, assert_same
 
@@ -32,14 +38,18 @@ class TestCifar10(SourceContract):
         return fixed(folder / "data_batch_0.bin", CIFAR10)
 
     def expected(self):
-        raw = b"".join(random_bytes(count * 3073, number) for number, count in enumerate(self.num_records))
+        raw = b"".join(
+            random_bytes(count * 3073, number) for number, count in enumerate(self.num_records)
+        )
         records = np.frombuffer(raw, np.uint8).reshape(-1, 3073)
         return {"label": records[:, 0], "image": records[:, 1:].reshape(-1, 3, 32, 32)}
 
 
 @pytest.mark.usefixtures("reader")
 class TestBigEndianFieldsBetweenHeaderAndFooter(SourceContract):
-    dtype = np.dtype([("id", ">u4"), ("value", ">f8", (2,)), ("when", ">M8[s]"), ("name", "S5"), ("flag", "?")])
+    dtype = np.dtype(
+        [("id", ">u4"), ("value", ">f8", (2,)), ("when", ">M8[s]"), ("name", "S5"), ("flag", "?")]
+    )
 
     def records(self):
         records = np.zeros(10, self.dtype)
@@ -60,7 +70,10 @@ class TestBigEndianFieldsBetweenHeaderAndFooter(SourceContract):
         return fixed(folder / "0.dat", [("all", "u1", (self.dtype.itemsize,))])
 
     def expected(self):
-        return {name: self.records()[name].astype(self.dtype[name].base.newbyteorder("=")) for name in self.dtype.names}
+        return {
+            name: self.records()[name].astype(self.dtype[name].base.newbyteorder("="))
+            for name in self.dtype.names
+        }
 
 
 @pytest.mark.parametrize(
@@ -83,13 +96,23 @@ def test_a_plain_dtype_is_one_field(tmp_path, dtype, shape, expected, reader):
 
 def test_nested_fields_and_arrays_of_structures_are_named_by_their_path(tmp_path, reader):
     point = np.dtype([("x", ">i2"), ("y", "<i2")])
-    dtype = np.dtype([("box", [("low", point), ("high", point)]), ("path", point, (3,)), ("skip", "V2")])
+    dtype = np.dtype(
+        [("box", [("low", point), ("high", point)]), ("path", point, (3,)), ("skip", "V2")]
+    )
     records = np.frombuffer(random_bytes(7 * dtype.itemsize), dtype)
     (tmp_path / "a.bin").write_bytes(records.tobytes())
 
     fields = fixed(tmp_path / "a.bin", dtype).read([6, 0])
 
-    assert list(fields) == ["box.low.x", "box.low.y", "box.high.x", "box.high.y", "path.x", "path.y", "skip"]
+    assert list(fields) == [
+        "box.low.x",
+        "box.low.y",
+        "box.high.x",
+        "box.high.y",
+        "path.x",
+        "path.y",
+        "skip",
+    ]
     np.testing.assert_array_equal(fields["box.high.x"], records["box"]["high"]["x"][[6, 0]])
     np.testing.assert_array_equal(fields["path.y"], records["path"]["y"][[6, 0]])
     assert fields["path.x"].dtype.isnative
@@ -112,7 +135,9 @@ def test_a_body_that_is_no_multiple_of_the_record_is_refused_when_opened(tmp_pat
 def test_a_file_shorter_than_header_and_footer_is_refused(tmp_path):
     (tmp_path / "a.bin").write_bytes(bytes(10))
 
-    with pytest.raises(FormatError, match=r"a\.bin has 10 bytes(.|\n)*header and footer alone are 12"):
+    with pytest.raises(
+        FormatError, match=r"a\.bin has 10 bytes(.|\n)*header and footer alone are 12"
+    ):
         fixed(tmp_path / "a.bin", "u1", header_bytes=8, footer_bytes=4)
 
 
@@ -167,7 +192,9 @@ def test_read_only_indices_are_taken(tmp_path, reader):
 def test_a_header_longer_than_any_file_is_refused(tmp_path, name, bytes_around):
     (tmp_path / "a.bin").write_bytes(bytes(10))
 
-    with pytest.raises(FormatError, match=rf"a\.bin has 10 bytes(.|\n)*header and footer alone are {bytes_around}"):
+    with pytest.raises(
+        FormatError, match=rf"a\.bin has 10 bytes(.|\n)*header and footer alone are {bytes_around}"
+    ):
         fixed(tmp_path / "a.bin", "u1", **{name: bytes_around})
 
 
@@ -182,7 +209,9 @@ def test_a_list_of_files_keeps_its_order_and_a_wildcard_is_sorted(tmp_path):
     assert pickle.loads(pickle.dumps(entries)).read(range(3))["x"].tolist() == [b"c", b"a", b"b"]
 
 
-@pytest.mark.parametrize("dtype", [[("a", "S0"), ("b", "u1")], [("a", "U0", (3,)), ("b", "u1")], ("V0", (4,))])
+@pytest.mark.parametrize(
+    "dtype", [[("a", "S0"), ("b", "u1")], [("a", "U0", (3,)), ("b", "u1")], ("V0", (4,))]
+)
 def test_fields_of_elements_without_bytes_are_refused(tmp_path, dtype):
     (tmp_path / "a.bin").write_bytes(bytes(16))
 

@@ -1,4 +1,5 @@
-"""Folders of tables are opened as Spark, Hive, PyArrow and `datasets` mean them, or refused with the form to write."""
+"""Folders of tables are opened as Spark, Hive, PyArrow and `datasets` mean them, or refused with
+the form to write."""
 
 from __future__ import annotations
 
@@ -46,7 +47,9 @@ def spark(folder, suffix, values=(1, 2, 3)):
 
 
 @pytest.mark.parametrize("parts", [1, 3])
-@pytest.mark.parametrize(("suffix", "call"), [(".parquet", gl.parquet), (".arrow", gl.arrow), (".csv", gl.csv)])
+@pytest.mark.parametrize(
+    ("suffix", "call"), [(".parquet", gl.parquet), (".arrow", gl.arrow), (".csv", gl.csv)]
+)
 def test_a_folder_of_spark_is_its_part_files(tmp_path, caplog, suffix, call, parts):
     folder = spark(tmp_path / "out", suffix, range(parts))
 
@@ -66,14 +69,19 @@ def test_damage_in_a_folder_of_spark_is_named_by_check(tmp_path):
 
 
 def partitioned(folder):
-    """Write a table of four records in folders of years and places, with PyArrow; one place is missing."""
-    table = pa.table({"x": [0, 1, 2, 3], "year": [2019, 2019, 2020, 2021], "place": ["a b", "c/d", None, "é=1"]})
+    """Write a table of four records in folders of years and places, with PyArrow; one place is
+    missing."""
+    table = pa.table(
+        {"x": [0, 1, 2, 3], "year": [2019, 2019, 2020, 2021], "place": ["a b", "c/d", None, "é=1"]}
+    )
     dataset.write_dataset(
         table,
         folder,
         format="parquet",
         existing_data_behavior="overwrite_or_ignore",
-        partitioning=dataset.partitioning(pa.schema([table.schema.field(1), table.schema.field(2)]), flavor="hive"),
+        partitioning=dataset.partitioning(
+            pa.schema([table.schema.field(1), table.schema.field(2)]), flavor="hive"
+        ),
     )
     return folder
 
@@ -97,17 +105,29 @@ def test_partitions_are_columns_of_the_type_of_all_values(tmp_path):
 
     with gl.parquet(tmp_path / "data", defaults={"place": "none"}) as source:
         fields = source.read(range(4))
-        assert [str(field) for field in source.spec] == ["x: int64 ()", "year: int64 ()", "place: str ()"]
+        assert [str(field) for field in source.spec] == [
+            "x: int64 ()",
+            "year: int64 ()",
+            "place: str ()",
+        ]
     assert fields["year"].tolist() == expected["year"]
     assert fields["place"].tolist() == [text or "none" for text in expected["place"]]
     assert fields["x"].tolist() == expected["x"]
-    with pytest.raises(SpecError, match=r"the value of 'place' is missing(.|\n)*defaults=\{'place': '\?'\}"):
+    with pytest.raises(
+        SpecError, match=r"the value of 'place' is missing(.|\n)*defaults=\{'place': '\?'\}"
+    ):
         gl.parquet(tmp_path / "data")
 
 
 @pytest.mark.parametrize(
     ("texts", "dtype"),
-    [(["1", "-7"], "int64"), (["01", "2"], "str"), (["1.5", "2"], "str"), (["2020-01-01"], "str"), (["9" * 19], "str")],
+    [
+        (["1", "-7"], "int64"),
+        (["01", "2"], "str"),
+        (["1.5", "2"], "str"),
+        (["2020-01-01"], "str"),
+        (["9" * 19], "str"),
+    ],
 )
 def test_values_that_a_whole_number_would_change_are_text(tmp_path, texts, dtype):
     for text in texts:
@@ -131,7 +151,10 @@ def test_partitions_can_be_named_ordered_and_left_out(tmp_path):
     source = gl.parquet(tmp_path, ["year", "x"])
     assert source.spec.names == ("year", "x")
     assert gl.parquet(tmp_path, ["year"]).read([0, 1])["year"].tolist() == [2019, 2020]
-    for again in (pickle.loads(pickle.dumps(source)), gl.open(source.index(tmp_path / "all.manifest"))):
+    for again in (
+        pickle.loads(pickle.dumps(source)),
+        gl.open(source.index(tmp_path / "all.manifest")),
+    ):
         assert again.fingerprint() == source.fingerprint()
         assert again.read([1, 0])["year"].tolist() == [2020, 2019]
 
@@ -149,7 +172,9 @@ def test_partitions_go_through_a_loader_and_are_part_of_the_fingerprint(tmp_path
 
 def test_a_column_of_the_files_stands_before_the_folder_of_its_name(tmp_path):
     (tmp_path / "year=2020").mkdir()
-    pq.write_table(pa.table({"year": pa.array([2020], pa.int16())}), tmp_path / "year=2020" / "a.parquet")
+    pq.write_table(
+        pa.table({"year": pa.array([2020], pa.int16())}), tmp_path / "year=2020" / "a.parquet"
+    )
 
     assert gl.parquet(tmp_path).read([0])["year"].dtype == np.int16
 
@@ -160,7 +185,9 @@ def test_a_column_of_files_that_says_another_value_than_their_folder_is_refused(
     assert gl.parquet(tmp_path).read([0, 1])["x"].tolist() == [2019, 2020]
     (tmp_path / "x=2019").rename(tmp_path / "x=2018")
 
-    with pytest.raises(SpecError, match=r"'x' is 2019 in the file, and 2018 by its folder") as error:
+    with pytest.raises(
+        SpecError, match=r"'x' is 2019 in the file, and 2018 by its folder"
+    ) as error:
         gl.parquet(tmp_path)
 
     [call] = re.findall(r"gl\.parquet\(.*\)", error.value.remedy)
@@ -172,7 +199,9 @@ def test_a_column_of_files_that_says_another_value_than_their_folder_is_refused(
 @pytest.mark.parametrize("argument", ["fields", "defaults", "dtypes", "shapes"])
 def test_an_unknown_column_is_told_beside_columns_and_folders(tmp_path, argument):
     write(tmp_path / "year=2019" / "a.parquet", [1])
-    value = ["y"] if argument == "fields" else {"y": {"dtypes": "i8", "shapes": (1,)}.get(argument, 0)}
+    value = (
+        ["y"] if argument == "fields" else {"y": {"dtypes": "i8", "shapes": (1,)}.get(argument, 0)}
+    )
 
     with pytest.raises(UnknownFieldError, match=r"no column 'y'\n.*it has \['x', 'year'\]"):
         gl.parquet(tmp_path, **{argument: value})
@@ -217,7 +246,9 @@ def test_folders_in_another_order_have_one_order_of_fields(tmp_path):
 
     outputs = {
         subprocess.run(
-            [sys.executable, "-c", program], capture_output=True, env={**os.environ, "PYTHONHASHSEED": str(seed)}
+            [sys.executable, "-c", program],
+            capture_output=True,
+            env={**os.environ, "PYTHONHASHSEED": str(seed)},
         ).stdout
         for seed in (1, 2, 3, 4)
     }
@@ -229,7 +260,9 @@ def test_files_of_other_depths_are_refused(tmp_path):
     write(tmp_path / "year=2020" / "a.parquet", [1])
     write(tmp_path / "b.parquet", [1])
 
-    with pytest.raises(SpecError, match=r"b\.parquet lies in no folder year=(.|\n)*partitions=\[\]"):
+    with pytest.raises(
+        SpecError, match=r"b\.parquet lies in no folder year=(.|\n)*partitions=\[\]"
+    ):
         gl.parquet(tmp_path)
     assert len(gl.parquet(tmp_path, partitions=[])) == 2
 
@@ -258,7 +291,9 @@ def saved(folder, values=((1, 2), (3,)), **state):
     for name, part in zip(names, values, strict=True):
         write(folder / name, part)
     (folder / "dataset_info.json").write_text("{}")
-    (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": name} for name in names], **state}))
+    (folder / "state.json").write_text(
+        json.dumps({"_data_files": [{"filename": name} for name in names], **state})
+    )
     return folder
 
 
@@ -302,7 +337,11 @@ def test_folders_of_splits_are_refused_with_the_forms_to_write(tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "title"),
-    [("_delta_log/0.json", "Delta Lake"), (".hoodie/x", "Hudi"), ("metadata/v1.metadata.json", "Ice")],
+    [
+        ("_delta_log/0.json", "Delta Lake"),
+        (".hoodie/x", "Hudi"),
+        ("metadata/v1.metadata.json", "Ice"),
+    ],
 )
 def test_tables_of_several_versions_are_refused(tmp_path, name, title):
     write(tmp_path / "t" / "a.parquet", [1])

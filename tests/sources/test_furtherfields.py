@@ -1,4 +1,5 @@
-"""Fields that the first file of a source does not hold: told once, for each format that leaves them out."""
+"""Fields that the first file of a source does not hold: told once, for each format that leaves them
+out."""
 
 from __future__ import annotations
 
@@ -37,7 +38,12 @@ def write_zarr(path, **columns):
         group.create_array(name, data=values)
 
 
-FORMATS = [(gl.parquet, write_parquet), (gl.arrow, write_arrow), (gl.hdf5, write_hdf5), (gl.zarr, write_zarr)]
+FORMATS = [
+    (gl.parquet, write_parquet),
+    (gl.arrow, write_arrow),
+    (gl.hdf5, write_hdf5),
+    (gl.zarr, write_zarr),
+]
 
 
 @pytest.mark.parametrize(("call", "write"), FORMATS)

@@ -1,4 +1,5 @@
-"""Files that cannot be opened: each is one record that cannot be read, and the others are what they are without it."""
+"""Files that cannot be opened: each is one record that cannot be read, and the others are what they
+are without it."""
 
 from __future__ import annotations
 
@@ -46,7 +47,9 @@ def npy(number):
 
 
 def npy_of_other_form(number):
-    return saved(np.save, np.asfortranarray(array(number)) if number % 2 else array(number).astype(">i4"))
+    return saved(
+        np.save, np.asfortranarray(array(number)) if number % 2 else array(number).astype(">i4")
+    )
 
 
 def npy_of_any_length(number):
@@ -95,7 +98,8 @@ KINDS = {
 
 @pytest.fixture(params=KINDS)
 def case(request, tmp_path, monkeypatch):
-    """Give the paths of eight files, of which some are damaged, and the function that opens them."""
+    """Give the paths of eight files, of which some are damaged, and the function that opens
+    them."""
     monkeypatch.setenv("GPULOAD_CACHE", str(tmp_path / "cache"))
     write, opener, damages = KINDS[request.param]
     paths = [tmp_path / f"{number}.{'png' if write is png else 'bin'}" for number in range(8)]
@@ -107,7 +111,11 @@ def case(request, tmp_path, monkeypatch):
 
 def records_of(source, paths):
     """Return the records of a source that are bad files, and all others."""
-    bad = [number for number in range(len(source)) if source.where(number).partition(",")[0] in {f"{b}" for b in paths}]
+    bad = [
+        number
+        for number in range(len(source))
+        if source.where(number).partition(",")[0] in {f"{b}" for b in paths}
+    ]
     return bad, sorted(set(range(len(source))) - set(bad))
 
 
@@ -145,15 +153,21 @@ def test_its_record_is_an_error_that_names_the_file(case):
     source, bad, good = opened(case, on_error="skip")
 
     for number, file in zip(bad, BAD, strict=True):
-        with pytest.raises(RecordError, match=rf"^{file}\.(bin|png)(, record 0)?: .*(\n.*)*leaves it out") as caught:
+        with pytest.raises(
+            RecordError, match=rf"^{file}\.(bin|png)(, record 0)?: .*(\n.*)*leaves it out"
+        ) as caught:
             source.read([good[0], number, good[-1]])
         assert caught.value.cause
         assert source.origin(number) == (case[0][file], 0)
-    assert source.origin(good[0]) is None or source.origin(good[0])[0] == case[0][GOOD[0]]  # None: of unpacked copies
+    assert (
+        source.origin(good[0]) is None or source.origin(good[0])[0] == case[0][GOOD[0]]
+    )  # None: of unpacked copies
 
 
 @pytest.mark.parametrize("on_error", ["replace", "skip"])
-def test_a_loader_counts_it_and_puts_the_same_record_in_its_place_whatever_the_batches(case, on_error, tmp_path):
+def test_a_loader_counts_it_and_puts_the_same_record_in_its_place_whatever_the_batches(
+    case, on_error, tmp_path
+):
     source, bad, _ = opened(case, on_error=on_error)
     ops = [gl.ops.Decode(), gl.ops.Resize(4, 4)] if source.spec.names == ("image",) else []
     epochs = []
@@ -168,7 +182,10 @@ def test_a_loader_counts_it_and_puts_the_same_record_in_its_place_whatever_the_b
         assert len(lines.read_text().splitlines()) == len(bad)
         epochs.append(
             [
-                ([np.asarray(batch[name][row]).tolist() for name in source.spec.names], bool(batch.valid[row]))
+                (
+                    [np.asarray(batch[name][row]).tolist() for name in source.spec.names],
+                    bool(batch.valid[row]),
+                )
                 for batch in batches
                 for row in range(len(batch.records))
             ]
@@ -181,7 +198,10 @@ def test_a_loader_counts_it_and_puts_the_same_record_in_its_place_whatever_the_b
 def test_a_loader_that_raises_and_one_that_allows_too_few_stop(case):
     source, _, _ = opened(case, on_error="skip")
 
-    with gl.Loader(source, batch_size=4, device="cpu") as loader, pytest.raises(RecordError, match=r"record 0|png: "):
+    with (
+        gl.Loader(source, batch_size=4, device="cpu") as loader,
+        pytest.raises(RecordError, match=r"record 0|png: "),
+    ):
         list(loader)
     loader = gl.Loader(source, batch_size=4, device="cpu", on_error="skip", max_bad=0.0)
     with loader, pytest.raises(DamagedSourceError, match=r"max_bad=0\.0"):
@@ -204,7 +224,9 @@ def test_it_goes_through_slices_concat_and_pickles(case):
 
     assert again.fingerprint() == source.fingerprint()
     assert len(gl.concat(source, again)) == 2 * len(source)
-    for name, values in gl.concat(source, again).select([good[0], len(source) + good[1]]).read([0, 1]).items():
+    for name, values in (
+        gl.concat(source, again).select([good[0], len(source) + good[1]]).read([0, 1]).items()
+    ):
         assert_same(values, source.read(good[:2])[name])
     with pytest.raises(RecordError):
         source[bad[1] :].read([0])
@@ -261,7 +283,9 @@ class TestTFRecord:
 
     def write(self, folder):
         for number in range(4):
-            payloads = [example(x=10 * number + record, y=[0.5] * (record + 1)) for record in range(5)]
+            payloads = [
+                example(x=10 * number + record, y=[0.5] * (record + 1)) for record in range(5)
+            ]
             write(folder / f"{number}.tfrecord", payloads)
         piece = (folder / "0.tfrecord").read_bytes()
         (folder / "0.tfrecord").write_bytes(piece[:-9])
@@ -272,7 +296,10 @@ class TestTFRecord:
         (folder / "3.tfrecord").write_bytes(b"something that is no TFRecord file")
         return f"{folder}/*.tfrecord"
 
-    @pytest.fixture(params=[{"x": "i8"}, None, {"x": "i8", "y": ("f4", (None,))}], ids=["x", "inferred", "ragged"])
+    @pytest.fixture(
+        params=[{"x": "i8"}, None, {"x": "i8", "y": ("f4", (None,))}],
+        ids=["x", "inferred", "ragged"],
+    )
     def features(self, request):
         return request.param
 
@@ -294,7 +321,13 @@ class TestTFRecord:
         epochs = []
         for batch_size in (1, 4, 13):
             with gl.Loader(
-                source, batch_size=batch_size, shuffle=True, seed=1, device="cpu", on_error="skip", max_bad=0.5
+                source,
+                batch_size=batch_size,
+                shuffle=True,
+                seed=1,
+                device="cpu",
+                on_error="skip",
+                max_bad=0.5,
             ) as loader:
                 epochs.append(
                     [

@@ -1,4 +1,5 @@
-"""HDF5 files give what h5py, and the programs that wrote them, say of them; damage is refused by name."""
+"""HDF5 files give what h5py, and the programs that wrote them, say of them; damage is refused by
+name."""
 
 from __future__ import annotations
 
@@ -110,7 +111,9 @@ class TestValuesOfVaryingLength(SourceContract):
     def open(self, folder, count=COUNT):
         with h5py.File(folder / "a.h5", "w") as file:
             file.create_dataset("text", data=self.texts()[:count], dtype=h5py.string_dtype())
-            series = file.create_dataset("series", (count,), h5py.vlen_dtype(np.dtype("i2")), chunks=(7,))
+            series = file.create_dataset(
+                "series", (count,), h5py.vlen_dtype(np.dtype("i2")), chunks=(7,)
+            )
             for number, values in enumerate(self.series()[:count]):
                 series[number] = values
         return gl.hdf5(folder / "a.h5", ["text", "series"])
@@ -123,7 +126,9 @@ class TestValuesOfVaryingLength(SourceContract):
 
 
 @pytest.mark.parametrize("chunk", [(1, 1), (3, 2), (25, 3), (7, 5)])
-@pytest.mark.parametrize("filters", [{}, {"compression": "gzip"}, {"shuffle": True, "fletcher32": True}])
+@pytest.mark.parametrize(
+    "filters", [{}, {"compression": "gzip"}, {"shuffle": True, "fletcher32": True}]
+)
 def test_chunks_of_any_shape_are_put_together(tmp_path, chunk, filters):
     values = np.random.default_rng(1).integers(0, 9, (25, 5)).astype("f4")
     with h5py.File(tmp_path / "a.h5", "w") as file:
@@ -159,7 +164,10 @@ def test_a_file_of_other_types_gives_what_h5py_gives(tmp_path):
         file.create_dataset("kind", data=[1, 0], dtype=h5py.enum_dtype({"cat": 0, "dog": 1}, "i1"))
         file["time"] = np.array([3, 5], "M8[s]").astype(h5py.opaque_dtype("M8[s]"))
         file.create_dataset("inner", (2,), np.dtype(("<i2", (3,))))[...] = [[1, 2, 3], [4, 5, 6]]
-        file.create_dataset("inner chunks", (2,), np.dtype(("<i2", (3,))), chunks=(1,))[...] = [[1, 2, 3], [4, 5, 6]]
+        file.create_dataset("inner chunks", (2,), np.dtype(("<i2", (3,))), chunks=(1,))[...] = [
+            [1, 2, 3],
+            [4, 5, 6],
+        ]
         space = h5py.h5t.FORTRAN_S1.copy()
         space.set_size(3)
         h5py.h5d.create(file.id, b"fortran", space, h5py.h5s.create_simple((2,)))
@@ -178,7 +186,9 @@ def test_a_file_of_other_types_gives_what_h5py_gives(tmp_path):
 @pytest.mark.parametrize("name", ["h5py-earliest", "h5py-latest", "pytables"])
 def test_files_of_other_programs_hold_what_these_wrote(name):
     with gl.open(GOLDEN / f"{name}.h5") as source:
-        fields = {key.removeprefix("rows."): values for key, values in source.read(range(7)).items()}
+        fields = {
+            key.removeprefix("rows."): values for key, values in source.read(range(7)).items()
+        }
 
     assert fields["number"].tolist() == list(range(7))
     np.testing.assert_array_equal(fields["x"], np.linspace(-1, 1, 7))
@@ -189,7 +199,15 @@ def test_files_of_other_programs_hold_what_these_wrote(name):
         assert fields["list"].tolist() == np.arange(14).reshape(7, 2).tolist()
     else:
         assert fields["word"].tolist() == [f"wörd {i}" for i in range(7)]
-        assert [value.tolist() for value in fields["list"]] == [[], [0], [0, 1], [0, 1, 2], [], [0], [0, 1]]
+        assert [value.tolist() for value in fields["list"]] == [
+            [],
+            [0],
+            [0, 1],
+            [0, 1, 2],
+            [],
+            [0],
+            [0, 1],
+        ]
 
 
 def test_bytes_of_images_are_images(tmp_path):
@@ -203,7 +221,10 @@ def test_bytes_of_images_are_images(tmp_path):
         for number, content in enumerate(encoded_images):
             dataset[number] = content
 
-    with gl.hdf5(tmp_path / "a.h5") as source, gl.Loader(source, batch_size=2, ops=[gl.ops.Decode()]) as loader:
+    with (
+        gl.hdf5(tmp_path / "a.h5") as source,
+        gl.Loader(source, batch_size=2, ops=[gl.ops.Decode()]) as loader,
+    ):
         [batch] = loader
         assert np.asarray(batch["image"])[:, 0, 0, 0].tolist() == [3, 4]
 
@@ -242,10 +263,13 @@ def test_fields_are_named_by_a_list_a_dict_and_a_group(tmp_path):
         assert other.read([2])["b"].tolist() == [2.0]
         assert other.fingerprint() != source.fingerprint()
     with pytest.raises(
-        SpecError, match=r"no dataset with an axis in the group /(.|\n)*train/meta/y, train/x(.|\n)*group="
+        SpecError,
+        match=r"no dataset with an axis in the group /(.|\n)*train/meta/y, train/x(.|\n)*group=",
     ):
         gl.hdf5(tmp_path / "a.h5")
-    with pytest.raises(UnknownFieldError, match=r"a\.h5 has no 'train/z'(.|\n)*\['back', 'meta', 'soft', 'x'\]"):
+    with pytest.raises(
+        UnknownFieldError, match=r"a\.h5 has no 'train/z'(.|\n)*\['back', 'meta', 'soft', 'x'\]"
+    ):
         gl.hdf5(tmp_path / "a.h5", ["z"], group="train")
     with pytest.raises(SpecError, match="is no group"):
         gl.hdf5(tmp_path / "a.h5", group="mean")
@@ -344,7 +368,11 @@ def test_single_values_and_groups_are_refused_by_name(tmp_path):
         file["none"] = h5py.Empty("f4")
 
     assert gl.hdf5(tmp_path / "a.h5").spec.names == ("x",)
-    for name, cause in (("one", "single value or empty"), ("none", "single value or empty"), ("g", "it is a group")):
+    for name, cause in (
+        ("one", "single value or empty"),
+        ("none", "single value or empty"),
+        ("g", "it is a group"),
+    ):
         with pytest.raises(SpecError, match=rf"a\.h5, {name}: it is no array(.|\n)*{cause}"):
             gl.hdf5(tmp_path / "a.h5", [name])
 
@@ -366,7 +394,9 @@ def test_wrong_arguments_are_refused(tmp_path, arguments, message):
 
 def test_without_h5py_the_extra_is_named(tmp_path, monkeypatch):
     path = write(tmp_path / "a.h5")
-    monkeypatch.setattr(reader.signalsafe, "import_package", lambda name: (_ for _ in ()).throw(ImportError(name)))
+    monkeypatch.setattr(
+        reader.signalsafe, "import_package", lambda name: (_ for _ in ()).throw(ImportError(name))
+    )
 
     with pytest.raises(MissingPackageError, match=r"gl\.hdf5 needs the package 'h5py'(.|\n)*hdf5"):
         gl.hdf5(path)
@@ -377,7 +407,8 @@ def test_a_filter_that_hdf5_has_not_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(h5py.h5z, "filter_avail", lambda code: False)
 
     with pytest.raises(
-        MissingPackageError, match=r"a\.h5, big: it is compressed by the filter 1 \(deflate\)(.|\n)*hdf5plugin"
+        MissingPackageError,
+        match=r"a\.h5, big: it is compressed by the filter 1 \(deflate\)(.|\n)*hdf5plugin",
     ):
         gl.hdf5(path)
 
@@ -422,7 +453,9 @@ def test_a_file_that_is_cut_short_is_refused(tmp_path, keep):
 
 
 def test_a_damaged_chunk_is_that_alone_and_is_reported_once(tmp_path):
-    path = write(tmp_path / "a.h5", {"x": np.arange(30)}, chunks=(10,), compression="gzip", fletcher32=True)
+    path = write(
+        tmp_path / "a.h5", {"x": np.arange(30)}, chunks=(10,), compression="gzip", fletcher32=True
+    )
     with h5py.File(path) as file:
         info = file["x"].id.get_chunk_info(1)
     content = bytearray(path.read_bytes())
@@ -432,14 +465,18 @@ def test_a_damaged_chunk_is_that_alone_and_is_reported_once(tmp_path):
     with gl.hdf5(path) as source:
         assert source.read([0, 9, 20, 29])["x"].tolist() == [0, 9, 20, 29]
         with pytest.raises(
-            DamagedBlockError, match=rf"a\.h5, x, chunk at byte {info.byte_offset}(.|\n)*checksum is 0x"
+            DamagedBlockError,
+            match=rf"a\.h5, x, chunk at byte {info.byte_offset}(.|\n)*checksum is 0x",
         ):
             source[10]
         with gl.Loader(source, batch_size=10, on_error="skip", max_bad=1, device="cpu") as loader:
             values = np.concatenate([batch["x"] for batch in loader])
         assert sorted(set(values.tolist())) == [*range(10), *range(20, 30)]
     [finding] = gl.check(path)
-    assert (finding.where, finding.offset_bytes) == (f"{path}, x, chunk at byte {info.byte_offset}", info.byte_offset)
+    assert (finding.where, finding.offset_bytes) == (
+        f"{path}, x, chunk at byte {info.byte_offset}",
+        info.byte_offset,
+    )
 
 
 @pytest.mark.parametrize(
@@ -452,7 +489,14 @@ def test_a_damaged_chunk_is_that_alone_and_is_reported_once(tmp_path):
 )
 def test_a_deflated_chunk_that_is_none_is_damage(content, cause):
     grid = chunks.Grid(
-        "a.h5, x", 0, (3,), (3,), np.dtype("i4"), ((chunks.DEFLATE, ()),), 0, *(np.zeros(1, np.int64) for _ in range(4))
+        "a.h5, x",
+        0,
+        (3,),
+        (3,),
+        np.dtype("i4"),
+        ((chunks.DEFLATE, ()),),
+        0,
+        *(np.zeros(1, np.int64) for _ in range(4)),
     )
 
     with pytest.raises(DamagedBlockError, match=cause):
@@ -460,11 +504,20 @@ def test_a_deflated_chunk_that_is_none_is_damage(content, cause):
 
 
 def test_a_chunk_that_unpacks_to_more_than_it_has_is_damage(tmp_path):
-    path = write(tmp_path / "a.h5", {"x": np.zeros(1 << 20, "u1")}, chunks=(1 << 20,), compression="gzip")
+    path = write(
+        tmp_path / "a.h5", {"x": np.zeros(1 << 20, "u1")}, chunks=(1 << 20,), compression="gzip"
+    )
     with h5py.File(path) as file:
         packed = np.frombuffer(file["x"].id.read_direct_chunk((0,))[1], np.uint8)
     grid = chunks.Grid(
-        "a.h5, x", 0, (3,), (3,), np.dtype("i4"), ((chunks.DEFLATE, ()),), 0, *(np.zeros(1, np.int64) for _ in range(4))
+        "a.h5, x",
+        0,
+        (3,),
+        (3,),
+        np.dtype("i4"),
+        ((chunks.DEFLATE, ()),),
+        0,
+        *(np.zeros(1, np.int64) for _ in range(4)),
     )
 
     with pytest.raises(DamagedBlockError, match="it unpacks to more than"):
@@ -539,7 +592,12 @@ def test_what_is_written_is_read_again_by_h5py_and_where_it_lies(tmp_path):
     with gl.open(tmp_path / "out.h5") as back:
         assert sorted(back.spec.names) == sorted([*contents, "series", "text"])
         np.testing.assert_array_equal(back.read([1, 0])["half"], contents["half"][::-1])
-        assert "decoded" not in gl.hdf5(tmp_path / "out.h5", ["half", "flag", "raw", "cube", "complex"]).describe()
+        assert (
+            "decoded"
+            not in gl.hdf5(
+                tmp_path / "out.h5", ["half", "flag", "raw", "cube", "complex"]
+            ).describe()
+        )
 
 
 @pytest.mark.parametrize("array", [np.zeros(2, "M8[s]"), np.array([["a"], ["b"]])])
@@ -567,7 +625,9 @@ def test_chunks_that_were_never_written_are_told_once_for_all_who_decodes_them(t
     gl.open(path).close()
     assert caplog.records == []
     for call in (lambda: gl.hdf5(tmp_path / "a.h5", fill=False), lambda: gl.hdf5(path, fill=False)):
-        with pytest.raises(SpecError, match=r"3 of its 4 chunks are not there(.|\n)*pass fill=True"):
+        with pytest.raises(
+            SpecError, match=r"3 of its 4 chunks are not there(.|\n)*pass fill=True"
+        ):
             call()
     with pytest.raises(SpecError, match="fill = 0"):
         gl.hdf5(path, fill=0)
@@ -622,7 +682,15 @@ def test_a_range_of_all_numbers_is_nothing_to_choose(tmp_path, dtype):
 
 def test_the_choices_of_arrays_of_several_lengths_are_named(tmp_path):
     with h5py.File(tmp_path / "a.h5", "w") as file:
-        file.update({"m": np.zeros(2), "x": np.arange(6), "s": np.zeros(2), "y": np.zeros(6), "q": np.zeros(9)})
+        file.update(
+            {
+                "m": np.zeros(2),
+                "x": np.arange(6),
+                "s": np.zeros(2),
+                "y": np.zeros(6),
+                "q": np.zeros(9),
+            }
+        )
     message = r"fields=\['x', 'y'\] has 6 records, fields=\['m', 's'\] has 2 records, fields=\['q'\] has 9 records"
     with pytest.raises(SpecError, match=message):
         gl.hdf5(tmp_path / "a.h5")
@@ -630,7 +698,12 @@ def test_the_choices_of_arrays_of_several_lengths_are_named(tmp_path):
 
 
 IMAGES_EACH = {"hwc": (64, 64, 3), "chw": (3, 32, 48), "volume": (16, 32, 48)}
-NO_IMAGES = {"rows": (600, 28, 28), "table": (100, 9), "videos": (8, 32, 32, 3), "words": (16, 197, 768)}
+NO_IMAGES = {
+    "rows": (600, 28, 28),
+    "table": (100, 9),
+    "videos": (8, 32, 32, 3),
+    "words": (16, 197, 768),
+}
 
 
 @pytest.mark.parametrize("kind", [*IMAGES_EACH, *NO_IMAGES, "labels beside"])
@@ -654,9 +727,13 @@ def test_packed_numbers_are_asked_for_and_become_values_or_stay(tmp_path, kind, 
         data = file.create_dataset("x", data=stored, **options)
         data.attrs.update(attributes)
 
-    with pytest.raises(SpecError, match=r"x: its numbers stand for others(.|\n)*mask_and_scale=True"):
+    with pytest.raises(
+        SpecError, match=r"x: its numbers stand for others(.|\n)*mask_and_scale=True"
+    ):
         gl.hdf5(tmp_path / "a.nc")
-    as_stored, unpacked = (gl.hdf5(tmp_path / "a.nc", mask_and_scale=choice) for choice in (False, True))
+    as_stored, unpacked = (
+        gl.hdf5(tmp_path / "a.nc", mask_and_scale=choice) for choice in (False, True)
+    )
     np.testing.assert_array_equal(as_stored.read(range(len(stored)))["x"], stored)
     np.testing.assert_array_equal(unpacked.read(range(len(stored)))["x"], values)
     assert unpacked.spec["x"].dtype == values.dtype
@@ -669,16 +746,21 @@ def test_packed_numbers_are_asked_for_and_become_values_or_stay(tmp_path, kind, 
 
 
 @pytest.mark.parametrize(
-    ("dtype", "number"), [("i8", 2**53 + 1), (">i8", -(2**62) - 1), ("u8", 2**64 - 2), ("i8", 2**63 - 1)]
+    ("dtype", "number"),
+    [("i8", 2**53 + 1), (">i8", -(2**62) - 1), ("u8", 2**64 - 2), ("i8", 2**63 - 1)],
 )
 def test_whole_numbers_that_float64_does_not_hold_are_refused(tmp_path, dtype, number):
     missing = np.array(-(2**63) if "i" in dtype else 2**64 - 1, dtype)
     with h5py.File(tmp_path / "a.nc", "w") as file:
-        file.create_dataset("x", data=np.array([7, number, missing], dtype), chunks=(1,)).attrs["_FillValue"] = missing
+        file.create_dataset("x", data=np.array([7, number, missing], dtype), chunks=(1,)).attrs[
+            "_FillValue"
+        ] = missing
 
     source = gl.hdf5(tmp_path / "a.nc", mask_and_scale=True)
     np.testing.assert_array_equal(source.read([0, 2])["x"], [7.0, np.nan])
-    with pytest.raises(SpecError, match=rf"x: {number} is no value of float64(.|\n)*mask_and_scale=False"):
+    with pytest.raises(
+        SpecError, match=rf"x: {number} is no value of float64(.|\n)*mask_and_scale=False"
+    ):
         source.read([1])
     stored = gl.hdf5(tmp_path / "a.nc", fields=["x"], mask_and_scale=False)  # as the remedy says
     assert stored.read([1])["x"].tolist() == [number]
@@ -696,8 +778,16 @@ NOT_UNPACKED = {
     "compound": (np.dtype([("a", "i2"), ("b", "f4")]), HALF, "beside elements of"),
     "varying": (h5py.vlen_dtype("i2"), HALF, "beside elements of"),
     "complex": (np.dtype("c8"), HALF, "beside elements of complex64"),
-    "two factors": (np.dtype("i2"), {"scale_factor": np.array([0.5, 0.25])}, "scale_factor has 2 numbers"),
-    "half a range": (np.dtype("i2"), {**HALF, "valid_range": np.array([1], "i2")}, "valid_range has 1 numbers"),
+    "two factors": (
+        np.dtype("i2"),
+        {"scale_factor": np.array([0.5, 0.25])},
+        "scale_factor has 2 numbers",
+    ),
+    "half a range": (
+        np.dtype("i2"),
+        {**HALF, "valid_range": np.array([1], "i2")},
+        "valid_range has 1 numbers",
+    ),
     "text": (np.dtype("i2"), {"missing_value": "none"}, "missing_value is 'none', and no number"),
 }
 
@@ -713,12 +803,16 @@ def test_numbers_that_cannot_be_unpacked_are_refused_or_come_as_stored(tmp_path,
             data[...] = np.zeros(3, dtype)
         data.attrs.update(attributes)
     for choice in (None, True):
-        with pytest.raises(SpecError, match=rf"x: its numbers cannot(.|\n)*{message}(.|\n)*mask_and_scale=False"):
+        with pytest.raises(
+            SpecError, match=rf"x: its numbers cannot(.|\n)*{message}(.|\n)*mask_and_scale=False"
+        ):
             gl.hdf5(tmp_path / "a.h5", mask_and_scale=choice)
     assert len(gl.hdf5(tmp_path / "a.h5", mask_and_scale=False)) == 3
 
 
-@pytest.mark.parametrize("text", [np.array(["true"], object), np.array([b"true"]), np.bytes_(b"True")])
+@pytest.mark.parametrize(
+    "text", [np.array(["true"], object), np.array([b"true"]), np.bytes_(b"True")]
+)
 def test_texts_of_netcdf_in_arrays_of_one_are_understood(tmp_path, text):
     with h5py.File(tmp_path / "a.nc", "w") as file:
         file.create_dataset("x", data=np.array([-1, 2], "i1")).attrs["_Unsigned"] = text
@@ -747,25 +841,35 @@ def test_names_that_steer_a_terminal_are_written_out(tmp_path):
 def test_nan_for_missing_floats_and_a_factor_of_one_are_no_packing(tmp_path, caplog):
     with h5py.File(tmp_path / "a.nc", "w") as file:
         data = file.create_dataset("x", data=np.array([1, np.nan], "f4"))
-        data.attrs.update({"_FillValue": np.float32("nan"), "scale_factor": 1.0, "add_offset": 0.0, "units": "K"})
+        data.attrs.update(
+            {"_FillValue": np.float32("nan"), "scale_factor": 1.0, "add_offset": 0.0, "units": "K"}
+        )
 
-    np.testing.assert_array_equal(gl.hdf5(tmp_path / "a.nc").read([0, 1])["x"], np.array([1, np.nan], "f4"))
+    np.testing.assert_array_equal(
+        gl.hdf5(tmp_path / "a.nc").read([0, 1])["x"], np.array([1, np.nan], "f4")
+    )
     assert caplog.records == []
 
 
 @pytest.mark.parametrize("order", [None, "F"])
 def test_chunks_that_hdf5_inflates_are_bounded(tmp_path, monkeypatch, order):
-    for name in ("ALLOWED_BYTES", "inflate.ALLOWED_BYTES"):  # instead of 1 GiB, which would take seconds
+    for name in (
+        "ALLOWED_BYTES",
+        "inflate.ALLOWED_BYTES",
+    ):  # instead of 1 GiB, which would take seconds
         module = "gpuload.storage" if "." in name else "gpuload.formats.hdf5.datasets"
         monkeypatch.setattr(f"{module}.{name}", 1 << 16)
     monkeypatch.setenv("GPULOAD_EXPANSION", "10")
     with h5py.File(tmp_path / "a.h5", "w") as file:
         options = {"fletcher32": True} if order else {"scaleoffset": 3}
-        data = file.create_dataset("x", (64, 32), "i4", chunks=(64, 32), compression="gzip", **options)
+        data = file.create_dataset(
+            "x", (64, 32), "i4", chunks=(64, 32), compression="gzip", **options
+        )
         data[...] = np.arange(2048).reshape(64, 32) % 8
     values = np.arange(2048).reshape(64, 32) % 8
     np.testing.assert_array_equal(
-        gl.hdf5(tmp_path / "a.h5", order=order).read([3])["x"][0], values[:, 3] if order else values[3]
+        gl.hdf5(tmp_path / "a.h5", order=order).read([3])["x"][0],
+        values[:, 3] if order else values[3],
     )
     with h5py.File(tmp_path / "a.h5", "r+") as file:
         file["x"].id.write_direct_chunk((0, 0), zlib.compress(bytes(1 << 22)) + bytes(4))
@@ -779,11 +883,15 @@ def of_matlab(group, name, values, kind, **attributes):
 
 
 @pytest.mark.parametrize("order", ["C", "F"])
-@pytest.mark.parametrize("options", [{}, {"chunks": (2, 2)}, {"chunks": (2, 2), "compression": "lzf"}])
+@pytest.mark.parametrize(
+    "options", [{}, {"chunks": (2, 2)}, {"chunks": (2, 2), "compression": "lzf"}]
+)
 def test_logical_arrays_of_matlab_are_boolean(tmp_path, order, options):
     values = np.array([[1, 0, 1], [0, 0, 1]], "u1")
     with h5py.File(tmp_path / "m.mat", "w", userblock_size=512) as file:
-        file.create_dataset("mask", data=values, **options).attrs["MATLAB_class"] = np.bytes_("logical")
+        file.create_dataset("mask", data=values, **options).attrs["MATLAB_class"] = np.bytes_(
+            "logical"
+        )
     source = gl.hdf5(tmp_path / "m.mat", order=order)
     again = gl.hdf5(source.index(tmp_path / "x.manifest"))
     for records in (source.read(range(len(source))), again.read(range(len(source)))):
@@ -794,7 +902,9 @@ def test_logical_arrays_of_matlab_are_boolean(tmp_path, order, options):
 def test_characters_of_matlab_are_told_once(tmp_path, caplog):
     for name in "ab":
         with h5py.File(tmp_path / f"{name}.mat", "w") as file:
-            of_matlab(file, "word", np.array([[104, 105]], "u2").T, "char", MATLAB_int_decode=np.int32(2))
+            of_matlab(
+                file, "word", np.array([[104, 105]], "u2").T, "char", MATLAB_int_decode=np.int32(2)
+            )
     source = gl.hdf5(tmp_path / "*.mat", order="F")
     [record] = caplog.records
     assert "word: its elements are characters of MATLAB" in record.getMessage()
@@ -831,14 +941,22 @@ def test_cells_objects_and_sparse_matrices_of_matlab_are_refused_or_told(tmp_pat
     assert "sparse matrices of MATLAB are left out: ['sparse']" in caplog.text
 
 
-@pytest.mark.parametrize("options", [{}, {"chunks": (2, 7)}, {"chunks": (3, 4), "compression": "gzip"}])
+@pytest.mark.parametrize(
+    "options", [{}, {"chunks": (2, 7)}, {"chunks": (3, 4), "compression": "gzip"}]
+)
 def test_axes_of_matlab_are_asked_for_and_turned(tmp_path, options):
     samples = np.arange(40.0).reshape(10, 4)
     with h5py.File(tmp_path / "m.mat", "w", userblock_size=512) as file:
-        file.create_dataset("X", data=samples.T, **options).attrs["MATLAB_class"] = np.bytes_("double")
-        file.create_dataset("y", data=np.arange(10.0)[None]).attrs["MATLAB_class"] = np.bytes_("double")
+        file.create_dataset("X", data=samples.T, **options).attrs["MATLAB_class"] = np.bytes_(
+            "double"
+        )
+        file.create_dataset("y", data=np.arange(10.0)[None]).attrs["MATLAB_class"] = np.bytes_(
+            "double"
+        )
 
-    with pytest.raises(SpecError, match=r'MATLAB(.|\n)*order="F"(.|\n)*10 records(.|\n)*order="C" for 4'):
+    with pytest.raises(
+        SpecError, match=r'MATLAB(.|\n)*order="F"(.|\n)*10 records(.|\n)*order="C" for 4'
+    ):
         gl.hdf5(tmp_path / "m.mat", ["X"])
     source = gl.hdf5(tmp_path / "m.mat", order="F")
     records = source.read([9, 0, 3])
@@ -847,7 +965,10 @@ def test_axes_of_matlab_are_asked_for_and_turned(tmp_path, options):
     again = gl.open(source.index(tmp_path / "x.manifest"))
     assert again.read([9, 0, 3])["X"].tolist() == samples[[9, 0, 3]].tolist()
     assert pickle.loads(pickle.dumps(source)).read([9])["X"].tolist() == samples[[9]].tolist()
-    assert gl.hdf5(tmp_path / "m.mat", ["X"], order="C").read([1])["X"].tolist() == samples.T[[1]].tolist()
+    assert (
+        gl.hdf5(tmp_path / "m.mat", ["X"], order="C").read([1])["X"].tolist()
+        == samples.T[[1]].tolist()
+    )
     with pytest.raises(SpecError, match="other axes"):
         gl.hdf5(tmp_path / "x.manifest", order="C")
     with pytest.raises(SpecError, match="order = 'A'"):
@@ -886,7 +1007,10 @@ def test_chunks_of_hdf5_1_10_are_read_where_they_belong(tmp_path, shape, chunk, 
             data[-1, 0] = 7
         expected = data[...]
 
-    assert gl.hdf5(tmp_path / "a.h5", fill=True).read(range(shape[0]))["x"].tolist() == expected.tolist()
+    assert (
+        gl.hdf5(tmp_path / "a.h5", fill=True).read(range(shape[0]))["x"].tolist()
+        == expected.tolist()
+    )
 
 
 @pytest.mark.parametrize("name", ["shuffle", "deflate", "fletcher32"])
@@ -924,7 +1048,9 @@ def test_a_heap_that_has_no_end_is_damage(tmp_path):
 
 def test_chunks_that_hold_more_than_may_be_unpacked_are_refused(tmp_path):
     with h5py.File(tmp_path / "a.h5", "w") as file:
-        file.create_dataset("x", (2, 1), "u1", chunks=(2, 1 << 30), maxshape=(None, None), compression="lzf")
+        file.create_dataset(
+            "x", (2, 1), "u1", chunks=(2, 1 << 30), maxshape=(None, None), compression="lzf"
+        )
 
     with pytest.raises(FormatError, match=r"a\.h5, x"):
         gl.hdf5(tmp_path / "a.h5", fill=True)
@@ -938,7 +1064,9 @@ def test_a_value_of_varying_length_that_is_longer_than_its_file_is_damage(tmp_pa
         for row in range(4):
             data[row] = [7] * (row + 40)
     content = bytearray(path.read_bytes())
-    first = content.index((43).to_bytes(4, "little") + content[content.index((42).to_bytes(4, "little")) + 4 :][:8])
+    first = content.index(
+        (43).to_bytes(4, "little") + content[content.index((42).to_bytes(4, "little")) + 4 :][:8]
+    )
     content[first : first + 4] = b"\xff" * 4  # the length of the last value: 17 GB
     path.write_bytes(content)
 
@@ -961,7 +1089,9 @@ def test_a_soft_link_to_nothing_is_said_and_can_be_left_out(tmp_path):
 def test_an_empty_array_of_matlab_stores_its_sizes_along_one_axis(tmp_path):
     with h5py.File(tmp_path / "a.mat", "w") as file:
         for name in ("e", "x"):
-            file.create_dataset(name, data=np.array([0, 3], np.uint64)).attrs["MATLAB_class"] = np.bytes_("double")
+            file.create_dataset(name, data=np.array([0, 3], np.uint64)).attrs["MATLAB_class"] = (
+                np.bytes_("double")
+            )
         file["e"].attrs["MATLAB_empty"] = np.uint8(1)  # as MATLAB stores zeros(0, 3)
 
     with pytest.raises(SpecError, match="e: it is an empty array of MATLAB"):

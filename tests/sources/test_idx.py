@@ -49,7 +49,11 @@ def read(path):
     content = gzip.decompress(path.read_bytes()) if path.name.endswith(".gz") else path.read_bytes()
     dtype = np.dtype({number: name for name, number in TYPES.items()}[content[2]])
     shape = struct.unpack_from(f">{content[3]}I", content, 4)
-    return np.frombuffer(content, dtype, offset=4 + 4 * len(shape)).reshape(shape).astype(dtype.newbyteorder("="))
+    return (
+        np.frombuffer(content, dtype, offset=4 + 4 * len(shape))
+        .reshape(shape)
+        .astype(dtype.newbyteorder("="))
+    )
 
 
 def images(count, seed=0):
@@ -133,9 +137,12 @@ def test_arrays_of_any_type_and_rank_come_back(tmp_path_factory, dtype, shape, p
 
 def test_a_loader_shuffles_resumes_and_gives_what_struct_reads(tmp_path):
     path = GOLDEN / "JPG-PNG-to-MNIST-NN-Format"
-    source = idx(image=path / "train-images-idx3-ubyte.gz", label=path / "train-labels-idx1-ubyte.gz")
+    source = idx(
+        image=path / "train-images-idx3-ubyte.gz", label=path / "train-labels-idx1-ubyte.gz"
+    )
     expected = {
-        field: read(path / f"train-{field}s-idx{3 if field == 'image' else 1}-ubyte.gz") for field in source.spec.names
+        field: read(path / f"train-{field}s-idx{3 if field == 'image' else 1}-ubyte.gz")
+        for field in source.spec.names
     }
     loader = gl.Loader(source, batch_size=3, shuffle=True, seed=1, device="cpu")
     values = []
@@ -147,7 +154,9 @@ def test_a_loader_shuffles_resumes_and_gives_what_struct_reads(tmp_path):
             state = loader.state_dict()
             break
     loader.close()
-    with gl.Loader(pickle.loads(pickle.dumps(source)), batch_size=3, shuffle=True, seed=1, device="cpu") as again:
+    with gl.Loader(
+        pickle.loads(pickle.dumps(source)), batch_size=3, shuffle=True, seed=1, device="cpu"
+    ) as again:
         again.load_state_dict(state)
         for batch in again:
             values += batch.records.tolist()
@@ -187,9 +196,15 @@ def test_the_fingerprint_does_not_depend_on_where_the_cache_is(tmp_path, monkeyp
         (b"\0\0\x08\3" + bytes(8), "header of 3 axes does not fit into its 12 bytes"),
         (b"\0\0\x08\xff" + bytes(8), "header of 255 axes"),
         (b"\0\0\x08\1\0\0\0\3ab", "3 elements of 1 bytes.* it has 11 bytes, and it has 10$"),
-        (b"\0\0\x0d\2\0\0\0\2\0\0\0\1abcdefghi", "2 x 1 elements of 4 bytes.* it has 20 bytes, and it has 21$"),
+        (
+            b"\0\0\x0d\2\0\0\0\2\0\0\0\1abcdefghi",
+            "2 x 1 elements of 4 bytes.* it has 20 bytes, and it has 21$",
+        ),
         (b"\0\0\x08\4" + b"\xff" * 16, f"it has {20 + (2**32 - 1) ** 4} bytes, and it has 20$"),
-        (b"\0\0\x0e\2" + b"\x80\0\0\0" * 2, f"it has {12 + 8 * 2**62} bytes, and it has 12$"),  # 0 in 64 bits
+        (
+            b"\0\0\x0e\2" + b"\x80\0\0\0" * 2,
+            f"it has {12 + 8 * 2**62} bytes, and it has 12$",
+        ),  # 0 in 64 bits
     ],
 )
 @pytest.mark.parametrize("name", ["a.idx", "a.gz"])
@@ -217,7 +232,9 @@ def test_axes_without_length_claim_no_memory(tmp_path):
 
 def test_more_axes_than_numpy_has_are_refused(tmp_path):
     path = tmp_path / "a"
-    path.write_bytes(b"\0\0\x08" + bytes([LARGEST_NDIM + 1]) + b"\0\0\0\1" * (LARGEST_NDIM + 1) + b"a")
+    path.write_bytes(
+        b"\0\0\x08" + bytes([LARGEST_NDIM + 1]) + b"\0\0\0\1" * (LARGEST_NDIM + 1) + b"a"
+    )
 
     with pytest.raises(SpecError, match=f"a: field 'x' has {LARGEST_NDIM} axes"):
         idx(path)
@@ -233,7 +250,11 @@ def test_damaged_gzip_is_refused_with_its_name(tmp_path):
 
 def test_files_of_different_records_in_one_field_are_refused_naming_both(tmp_path):
     write(tmp_path / "a", images(3))
-    for second, dtype in ((np.zeros((3, 5, 4)), "i1"), (np.zeros((3, 4, 5)), "u1"), (np.zeros(3), "u1")):
+    for second, dtype in (
+        (np.zeros((3, 5, 4)), "i1"),
+        (np.zeros((3, 4, 5)), "u1"),
+        (np.zeros(3), "u1"),
+    ):
         write(tmp_path / "b", second, dtype)
         with pytest.raises(SpecError, match=r"b has records of .*, .*a of uint8 \(5, 4\)"):
             idx(f"{tmp_path}/*")
@@ -243,7 +264,9 @@ def test_fields_of_different_lengths_are_refused_naming_both(tmp_path):
     write(tmp_path / "images", images(3))
     write(tmp_path / "labels", np.arange(4))
 
-    with pytest.raises(SpecError, match=r"label has 4 records in .*labels, image has 3 in .*images"):
+    with pytest.raises(
+        SpecError, match=r"label has 4 records in .*labels, image has 3 in .*images"
+    ):
         idx(image=tmp_path / "images", label=tmp_path / "labels")
 
 
@@ -251,7 +274,9 @@ def test_shards_of_different_lengths_are_refused_also_if_their_sum_is_the_same(t
     for name, count in (("image-0", 3), ("image-1", 5), ("label-0", 5), ("label-1", 3)):
         write(tmp_path / name, np.zeros(count))
 
-    with pytest.raises(SpecError, match=r"label has 5 records in .*label-0, image has 3 in .*image-0"):
+    with pytest.raises(
+        SpecError, match=r"label has 5 records in .*label-0, image has 3 in .*image-0"
+    ):
         idx(image=f"{tmp_path}/image-*", label=f"{tmp_path}/label-*")
 
 
@@ -282,7 +307,9 @@ def test_files_of_two_fields_in_another_order_are_refused(tmp_path):
     labels = [tmp_path / f"{number}-labels" for number in (1, 2, 10)]
 
     assert len(idx(image=images, label=labels)) == 9
-    with pytest.raises(SpecError, match=r"gl\.idx: .*2-images-idx3-ubyte and .*10-labels stand at one place"):
+    with pytest.raises(
+        SpecError, match=r"gl\.idx: .*2-images-idx3-ubyte and .*10-labels stand at one place"
+    ):
         idx(image=images, label=[labels[0], labels[2], labels[1]])
 
 
@@ -296,10 +323,15 @@ def test_the_index_of_several_fields_is_one_of_each(tmp_path, monkeypatch):
         source.index("both.manifest")
 
     parts, _, last = (
-        caught.value.remedy.removeprefix("index each field, ").removesuffix(" opens them").partition("; then ")
+        caught.value.remedy.removeprefix("index each field, ")
+        .removesuffix(" opens them")
+        .partition("; then ")
     )
     for part in parts.split("; "):
         field = part.partition("=")[0].removeprefix("gl.idx(")
         eval(part.replace("...", repr(field)), {"gl": gl})
     values = eval(last, {"gl": gl}).read(range(3))
-    assert {name: values[name].tolist() for name in values} == {"image": [1, 2, 3], "label": [1, 2, 3]}
+    assert {name: values[name].tolist() for name in values} == {
+        "image": [1, 2, 3],
+        "label": [1, 2, 3],
+    }

@@ -54,10 +54,15 @@ class TestFolderOfClasses(SourceContract):
         return images(write(folder / "root"))
 
     def open_other(self, folder):
-        return images(write(folder / "root", {"bird/a.JPG": FILES["bird/a.JPG"], "cat/e.PNG": b"other"}))
+        return images(
+            write(folder / "root", {"bird/a.JPG": FILES["bird/a.JPG"], "cat/e.PNG": b"other"})
+        )
 
     def expected(self):
-        return {"image": [as_bytes(content) for content in FILES.values()], "label": np.array(LABELS)}
+        return {
+            "image": [as_bytes(content) for content in FILES.values()],
+            "label": np.array(LABELS),
+        }
 
 
 class TestFolderWithoutLabels(SourceContract):
@@ -97,7 +102,10 @@ class TestListOfFilesWithLabels(SourceContract):
         return images([root / name for name in reversed(self.names)])
 
     def expected(self):
-        return {"image": [as_bytes(FILES[name]) for name in self.names], "label": np.array([1, 0, 2, 0])}
+        return {
+            "image": [as_bytes(FILES[name]) for name in self.names],
+            "label": np.array([1, 0, 2, 0]),
+        }
 
 
 def test_files_of_other_projects_come_untouched_and_their_heads_can_be_read():
@@ -181,7 +189,9 @@ def test_links_to_files_and_folders_are_followed_once(tmp_path):
 
     source = images(root)
 
-    assert [source.where(i) for i in range(len(source))] == [f"linked/{name}" for name in ("a.JPG", "b.png", "c.jpeg")]
+    assert [source.where(i) for i in range(len(source))] == [
+        f"linked/{name}" for name in ("a.JPG", "b.png", "c.jpeg")
+    ]
 
 
 def test_an_image_outside_of_the_class_folders_is_an_error_that_names_the_remedy(tmp_path):
@@ -245,7 +255,9 @@ def sparse(path, beginning=b""):
 
 
 @pytest.mark.parametrize(
-    "beginning", [b"", b"\xff\xd8", imagefiles.png()[:8], b"BM"], ids=["zeros", "jpeg", "png", "other"]
+    "beginning",
+    [b"", b"\xff\xd8", imagefiles.png()[:8], b"BM"],
+    ids=["zeros", "jpeg", "png", "other"],
 )
 def test_a_very_large_file_that_is_no_image_is_an_error_when_it_is_opened(tmp_path, beginning):
     sparse(write(tmp_path) / "cat" / "huge.png", beginning)
@@ -259,7 +271,9 @@ def test_a_very_large_file_that_is_no_image_is_an_error_when_it_is_opened(tmp_pa
     assert caught.value.remedy
 
 
-@pytest.mark.parametrize("beginning", [imagefiles.jpeg()[:20], imagefiles.png()[:33]], ids=["jpeg", "png"])
+@pytest.mark.parametrize(
+    "beginning", [imagefiles.jpeg()[:20], imagefiles.png()[:33]], ids=["jpeg", "png"]
+)
 def test_a_very_large_file_that_begins_as_an_image_may_be_opened(tmp_path, beginning):
     assert len(images(sparse(tmp_path / "huge.jpg", beginning), labels=None)) == 1
 
@@ -295,7 +309,9 @@ def test_a_pipe_is_no_image(tmp_path):
         images(tmp_path)
 
 
-@pytest.mark.parametrize("labels", ["files", "", True, 0, 1.5, {1, 2, 3, 4, 5}, iter(range(5)), Path("labels.txt")])
+@pytest.mark.parametrize(
+    "labels", ["files", "", True, 0, 1.5, {1, 2, 3, 4, 5}, iter(range(5)), Path("labels.txt")]
+)
 def test_other_labels_are_an_error(tmp_path, labels):
     with pytest.raises(SpecError, match=r"labels = (.|\n)*remedy"):
         images(write(tmp_path), labels=labels)
@@ -303,7 +319,15 @@ def test_other_labels_are_an_error(tmp_path, labels):
 
 class TestFilesLeftOut:
     def test_how_many_of_which_kinds_is_told_once(self, tmp_path, caplog):
-        rest = ("cat/a.txt", "cat/b.TXT", "bird/deep/c.txt", "cat/x.log", "cat/y.log", "README", ".hidden.txt")
+        rest = (
+            "cat/a.txt",
+            "cat/b.TXT",
+            "bird/deep/c.txt",
+            "cat/x.log",
+            "cat/y.log",
+            "README",
+            ".hidden.txt",
+        )
         write(tmp_path, {**FILES, **dict.fromkeys(rest, b"something")})
         (tmp_path / "cat" / "folder.txt").mkdir()
 
@@ -321,7 +345,10 @@ class TestFilesLeftOut:
 
     def test_one_file_and_many_kinds_are_told_in_short(self, tmp_path, caplog):
         write(tmp_path / "one", {**FILES, "cat/a.txt": b""})
-        write(tmp_path / "many", {**FILES, **{f"cat/a.{kind}": b"" for kind in "abcdefgh"}, "cat/b.h": b""})
+        write(
+            tmp_path / "many",
+            {**FILES, **{f"cat/a.{kind}": b"" for kind in "abcdefgh"}, "cat/b.h": b""},
+        )
 
         with caplog.at_level(logging.INFO, "gpuload"):
             images(tmp_path / "one")
@@ -361,7 +388,11 @@ class TestFilesWithOtherSuffixes:
 
     @pytest.mark.parametrize(
         ("content", "beginning"),
-        [(b"something and more", "b'something and more'"), (b"BM", "b'BM'"), (b"\xff\xd8", r"b'\xff\xd8'")],
+        [
+            (b"something and more", "b'something and more'"),
+            (b"BM", "b'BM'"),
+            (b"\xff\xd8", r"b'\xff\xd8'"),
+        ],
     )
     def test_others_are_refused_where_they_are_named(self, tmp_path, content, beginning):
         path = write(tmp_path, {**FILES, "cat/x.dat": content}) / "cat" / "x.dat"
@@ -429,7 +460,9 @@ def test_names_that_are_no_text_are_read(tmp_path):
 
 def test_the_fingerprint_tells_other_labels_and_folders_apart(tmp_path):
     same = images(write(tmp_path / "a"))
-    source = images(write(tmp_path / "b", {name.replace("cat", "dog"): data for name, data in FILES.items()}))
+    source = images(
+        write(tmp_path / "b", {name.replace("cat", "dog"): data for name, data in FILES.items()})
+    )
 
     assert images(write(tmp_path / "c")).fingerprint() == same.fingerprint()
     assert source.fingerprint() != same.fingerprint()
@@ -453,14 +486,21 @@ class TestFormats:
             "png": imagefiles.png(),
             "j2k": next(golden.rglob("rgb*.j2k")).read_bytes(),
         }
-        names = {f"{kind}{suffix}": of_kind[kind] for kind, item in head.FORMATS.items() for suffix in item.suffixes}
+        names = {
+            f"{kind}{suffix}": of_kind[kind]
+            for kind, item in head.FORMATS.items()
+            for suffix in item.suffixes
+        }
         return write(tmp_path, names)
 
     def test_all_suffixes_stand_side_by_side(self, folder):
         source = images(folder, labels=None)
 
         assert len(source) == len(head.SUFFIXES)
-        beginnings = [item[: head.LOOKED_AT_BYTES].tobytes() for item in source.read(range(len(source)))["image"]]
+        beginnings = [
+            item[: head.LOOKED_AT_BYTES].tobytes()
+            for item in source.read(range(len(source)))["image"]
+        ]
         assert {head.kind_of(beginning) for beginning in beginnings} == set(head.FORMATS)
 
     def test_capital_letters_do_not_matter(self, tmp_path):

@@ -1,4 +1,5 @@
-"""Manifests: the same source as without, no file read before its records, and a refusal of what changed."""
+"""Manifests: the same source as without, no file read before its records, and a refusal of what
+changed."""
 
 from __future__ import annotations
 
@@ -18,7 +19,14 @@ import numpy as np
 import pytest
 
 import gpuload as gl
-from gpuload.errors import ChangedFileError, FileError, FormatError, GpuloadError, MissingPackageError, SpecError
+from gpuload.errors import (
+    ChangedFileError,
+    FileError,
+    FormatError,
+    GpuloadError,
+    MissingPackageError,
+    SpecError,
+)
 from gpuload.storage import manifest
 from gpuload.storage.files import Files
 from tests.imagefiles import jpeg
@@ -31,7 +39,8 @@ RAW = {"compressors": None}  # of arrays of Zarr
 def write_npy(folder):
     for number in range(4):
         np.save(
-            folder / f"{number}.npy", np.arange(100 * number, 100 * number + 20 + number, dtype="i4").reshape(-1, 1)
+            folder / f"{number}.npy",
+            np.arange(100 * number, 100 * number + 20 + number, dtype="i4").reshape(-1, 1),
         )
     return folder / "*.npy", gl.npy
 
@@ -54,19 +63,25 @@ def write_npy_of_other_shapes(folder):
 def write_fixed(folder):
     for number in range(3):
         (folder / f"{number}.bin").write_bytes(b"head" + bytes(range(number, number + 15)))
-    return folder / "*.bin", lambda paths: gl.fixed(paths, [("a", "u1"), ("b", "<u2", (2,))], header_bytes=4)
+    return folder / "*.bin", lambda paths: gl.fixed(
+        paths, [("a", "u1"), ("b", "<u2", (2,))], header_bytes=4
+    )
 
 
 def write_idx(folder):
     for number in range(2):
         head = struct.pack(">HBBII", 0, 8, 2, 3 + number, 4)
-        (folder / f"{number}.idx").write_bytes(head + bytes(range(number, number + 4 * (3 + number))))
+        (folder / f"{number}.idx").write_bytes(
+            head + bytes(range(number, number + 4 * (3 + number)))
+        )
     return folder / "*.idx", lambda paths: gl.idx(image=paths)
 
 
 def write_tfrecords(folder):
     for number in range(3):
-        write_tfrecord(folder / f"{number}.tfrecord", [example(label=[number, i]) for i in range(number + 2)])
+        write_tfrecord(
+            folder / f"{number}.tfrecord", [example(label=[number, i]) for i in range(number + 2)]
+        )
     return folder / "*.tfrecord", lambda paths: gl.tfrecord(paths, {"label": ("i8", (2,))})
 
 
@@ -84,13 +99,17 @@ def write_csv(folder):
 
 def write_npz(folder):
     for number in range(2):
-        np.savez(folder / f"{number}.npz", x=np.arange(number + 2), y=np.ones((number + 2, 3), "f4"))
+        np.savez(
+            folder / f"{number}.npz", x=np.arange(number + 2), y=np.ones((number + 2, 3), "f4")
+        )
     return folder / "*.npz", gl.npz
 
 
 def write_npz_of_files(folder):
     for number in range(3):
-        np.savez_compressed(folder / f"{number}.npz", x=np.full((number + 1, 40), number), y=np.ones(3, ">f4"))
+        np.savez_compressed(
+            folder / f"{number}.npz", x=np.full((number + 1, 40), number), y=np.ones(3, ">f4")
+        )
     return folder / "*.npz", lambda paths: gl.npz(paths, record="file")
 
 
@@ -98,7 +117,11 @@ def write_tars(folder):
     for number in range(2):
         with tarfile.open(folder / f"{number}.tar", "w") as archive:
             for record in range(number + 1):
-                for name, raw in (("cls", b"%d" % number), ("npy", npy(np.full(3, number))), ("txt", b"a" * number)):
+                for name, raw in (
+                    ("cls", b"%d" % number),
+                    ("npy", npy(np.full(3, number))),
+                    ("txt", b"a" * number),
+                ):
                     member = tarfile.TarInfo(f"{record}.{name}")
                     member.size = len(raw)
                     archive.addfile(member, io.BytesIO(raw))
@@ -119,9 +142,13 @@ def write_parquet(folder):
             "raw": [b"raw"] * 7,
         }  # fmt: skip
         table = arrow.table(columns).slice(0, 7 - number)
-        about = json.dumps({"info": {"features": {"x": {"_type": "ClassLabel", "names": ["a", "b"]}}}})
+        about = json.dumps(
+            {"info": {"features": {"x": {"_type": "ClassLabel", "names": ["a", "b"]}}}}
+        )
         parquet.write_table(
-            table.replace_schema_metadata({"huggingface": about}), folder / f"{number}.parquet", row_group_size=3
+            table.replace_schema_metadata({"huggingface": about}),
+            folder / f"{number}.parquet",
+            row_group_size=3,
         )
     return folder / "*.parquet", gl.parquet
 
@@ -136,7 +163,9 @@ def write_arrow(folder, make="new_file", compression=None):
         }  # fmt: skip
         table = arrow.table(columns).drop_columns([] if make == "new_file" else ["kind"])
         options = arrow.ipc.IpcWriteOptions(compression=compression)
-        with getattr(arrow.ipc, make)(folder / f"{number}.arrow", table.schema, options=options) as writer:
+        with getattr(arrow.ipc, make)(
+            folder / f"{number}.arrow", table.schema, options=options
+        ) as writer:
             writer.write_table(table, max_chunksize=3)
     return folder / "*.arrow", gl.arrow
 
@@ -150,11 +179,19 @@ def write_hdf5(folder, **options):
     for number in range(3):
         rows = 7 - number
         with h5py.File(folder / f"{number}.h5", "w") as file:
-            file.create_dataset("x", data=np.arange(rows * 6, dtype=">i2").reshape(rows, 6) + number, **options)
-            file.create_dataset("pair", data=np.ones(rows, [("a", "u1"), ("b", "<f4", (2,))]), **options)
+            file.create_dataset(
+                "x", data=np.arange(rows * 6, dtype=">i2").reshape(rows, 6) + number, **options
+            )
+            file.create_dataset(
+                "pair", data=np.ones(rows, [("a", "u1"), ("b", "<f4", (2,))]), **options
+            )
             file.create_dataset("flag", data=np.arange(rows) % 2 == 0)
-            file.create_dataset("kind", data=np.arange(rows) % 2, dtype=h5py.enum_dtype({"cat": 0, "dog": 1}, "i1"))
-            file.create_dataset("name", data=[f"n{i}" for i in range(rows)], dtype=h5py.string_dtype())
+            file.create_dataset(
+                "kind", data=np.arange(rows) % 2, dtype=h5py.enum_dtype({"cat": 0, "dog": 1}, "i1")
+            )
+            file.create_dataset(
+                "name", data=[f"n{i}" for i in range(rows)], dtype=h5py.string_dtype()
+            )
             raws = file.create_dataset("image", (rows,), h5py.vlen_dtype(np.uint8))
             for row in range(rows):
                 raws[row] = np.frombuffer(jpeg(), np.uint8)
@@ -181,24 +218,37 @@ def write_hdf5_of_a_group(folder):
         with h5py.File(folder / f"{number}.h5", "w", userblock_size=512 * number) as file:
             file["train/deep/x"] = np.arange(3 + number)
             file["train/y"] = h5py.SoftLink("/train/deep/x")
-    return folder / "*.h5", lambda paths: gl.hdf5(paths, {"x": "deep/x", "label": "y"}, group="train")
+    return folder / "*.h5", lambda paths: gl.hdf5(
+        paths, {"x": "deep/x", "label": "y"}, group="train"
+    )
 
 
 def write_zarr(folder, version=2):
     zarr = pytest.importorskip("zarr", "3", reason="gl.zarr needs zarr 3, and so Python 3.11")
     for number in range(3):
-        group, rows = zarr.open_group(str(folder / f"{number}.zarr"), mode="w", zarr_format=version), 7 - number
+        group, rows = (
+            zarr.open_group(str(folder / f"{number}.zarr"), mode="w", zarr_format=version),
+            7 - number,
+        )
         shards = {"shards": (4, 6)} if version == 3 else {}
         columns = {
             "x": (np.arange(rows * 6, dtype="i2").reshape(rows, 6) + number, (2, 3), shards),
-            "plain": (np.arange(rows * 2, dtype=">f4" if version == 2 else "f4").reshape(rows, 2), (2, 2), RAW),
+            "plain": (
+                np.arange(rows * 2, dtype=">f4" if version == 2 else "f4").reshape(rows, 2),
+                (2, 2),
+                RAW,
+            ),
             "name": (np.array([f"n{i}" for i in range(rows)], object), (3,), {"dtype": str}),
         }
         for name, (values, chunks, options) in columns.items():
             settings = {"shape": values.shape, "dtype": values.dtype, **options}
-            group.create_array(name, chunks=chunks, attributes={"number": number}, **settings)[...] = values
+            group.create_array(name, chunks=chunks, attributes={"number": number}, **settings)[
+                ...
+            ] = values
         # All chunks of the first group were written, of the others only those of row 2 or 3.
-        holes = group.create_array("holes", shape=(rows, 2), chunks=(2, 1), dtype="i4", fill_value=5)
+        holes = group.create_array(
+            "holes", shape=(rows, 2), chunks=(2, 1), dtype="i4", fill_value=5
+        )
         holes[slice(None) if number == 0 else slice(2, 4)] = number + 1
     return folder / "*.zarr", gl.zarr
 
@@ -212,13 +262,19 @@ def write_zarr_of_a_group(folder):
     for number in range(2):
         group = zarr.open_group(str(folder / f"{number}.zarr"), mode="w").create_group("train")
         for name in ("deep/x", "y", "other"):
-            group.create_array(name, shape=(3 + number,), chunks=(2,), dtype="i4")[...] = np.arange(1, 4 + number)
-    return folder / "*.zarr", lambda paths: gl.zarr(paths, {"x": "deep/x", "label": "y"}, group="train")
+            group.create_array(name, shape=(3 + number,), chunks=(2,), dtype="i4")[...] = np.arange(
+                1, 4 + number
+            )
+    return folder / "*.zarr", lambda paths: gl.zarr(
+        paths, {"x": "deep/x", "label": "y"}, group="train"
+    )
 
 
 def write_zarr_without_a_group(folder):
     zarr = pytest.importorskip("zarr", "3", reason="gl.zarr needs zarr 3, and so Python 3.11")
-    zarr.create_array(str(folder / "a.zarr"), shape=(5, 2), chunks=(2, 2), dtype="u1", zarr_format=2)[...] = 3
+    zarr.create_array(
+        str(folder / "a.zarr"), shape=(5, 2), chunks=(2, 2), dtype="u1", zarr_format=2
+    )[...] = 3
     return folder / "a.zarr", gl.zarr
 
 
@@ -253,7 +309,10 @@ def folder(tmp_path):
 
 def values(source):
     """Return all values of a source, comparable."""
-    return [{name: np.asarray(value).tolist() for name, value in source[i].items()} for i in range(len(source))]
+    return [
+        {name: np.asarray(value).tolist() for name, value in source[i].items()}
+        for i in range(len(source))
+    ]
 
 
 @pytest.mark.parametrize("write", FORMATS)
@@ -262,7 +321,11 @@ def test_a_manifest_opens_the_same_source(folder, write):
     with function(paths) as source:
         path = source.index(folder / "x.manifest")
         expected, fingerprint = values(source), source.fingerprint()
-        spec, classes, places = source.spec, source.classes, [source.where(i) for i in range(len(source))]
+        spec, classes, places = (
+            source.spec,
+            source.classes,
+            [source.where(i) for i in range(len(source))],
+        )
 
     for again in (function(path), pickle.loads(pickle.dumps(function(path)))):
         assert (again.spec, again.classes) == (spec, classes)
@@ -347,7 +410,9 @@ def test_the_remedy_for_a_file_that_changed_helps(folder):
 def test_a_state_goes_from_files_to_their_manifest_and_back(folder):
     paths, function = write_npy(folder)
     path = function(paths).index(folder / "x.manifest")
-    plain, listed = (gl.Loader(function(argument), 8, shuffle=True, seed=3) for argument in (paths, path))
+    plain, listed = (
+        gl.Loader(function(argument), 8, shuffle=True, seed=3) for argument in (paths, path)
+    )
     for first, second in ((plain, listed), (listed, plain)):
         next(iter(first))
         second.load_state_dict(first.state_dict())
@@ -428,7 +493,11 @@ def test_a_path_that_cannot_be_a_manifest_is_refused(folder, name):
 
 def test_sources_of_no_files_have_no_manifest(folder):
     paths, function = write_npy(folder)
-    for source in (gl.arrays(x=np.zeros(3)), function(paths)[:2], gl.zip(function(paths), gl.arrays(y=np.zeros(86)))):
+    for source in (
+        gl.arrays(x=np.zeros(3)),
+        function(paths)[:2],
+        gl.zip(function(paths), gl.arrays(y=np.zeros(86))),
+    ):
         with pytest.raises(SpecError, match="a manifest lists the files of one call"):
             source.index(folder / "x.manifest")
 
@@ -480,7 +549,9 @@ LIES = {
     "a header that is not there": lambda arrays, about: arrays["head_of"].__setitem__(0, 7),
     "a folder that is not there": lambda arrays, about: arrays["folder_of"].__setitem__(0, 7),
     "a negative size": lambda arrays, about: arrays["stamps"].__setitem__((0, 0), -5),
-    "sizes beyond any disk": lambda arrays, about: arrays["stamps"].__setitem__((slice(None), 0), 2**62),
+    "sizes beyond any disk": lambda arrays, about: arrays["stamps"].__setitem__(
+        (slice(None), 0), 2**62
+    ),
     "bounds that go back": lambda arrays, about: arrays["name_bounds"].__setitem__(1, 12),
     "bounds beyond the names": lambda arrays, about: arrays["name_bounds"].__setitem__(-1, 1000),
     "a slash in a name": lambda arrays, about: arrays["names"].__setitem__(0, ord("/")),
@@ -488,12 +559,16 @@ LIES = {
     "no names": lambda arrays, about: arrays.pop("names"),
     "names of another dtype": lambda arrays, about: arrays.__setitem__("names", arrays["stamps"]),
     "one stamp less": lambda arrays, about: arrays.__setitem__("stamps", arrays["stamps"][1:]),
-    "headers that are none": lambda arrays, about: about["about"].__setitem__("heads", ["__import__('os')"]),
+    "headers that are none": lambda arrays, about: about["about"].__setitem__(
+        "heads", ["__import__('os')"]
+    ),
     "headers of objects": lambda arrays, about: about["about"].__setitem__(
         "heads", ["{'descr': '|O', 'fortran_order': False, 'shape': (0, 1)}"]
     ),
     "a list of headers that is none": lambda arrays, about: about["about"].__setitem__("heads", 3),
-    "a fingerprint that is no text": lambda arrays, about: about["fingerprints"].__setitem__("x", 3),
+    "a fingerprint that is no text": lambda arrays, about: about["fingerprints"].__setitem__(
+        "x", 3
+    ),
 }
 
 
@@ -513,8 +588,12 @@ def test_counts_and_axes_of_idx_files_that_cannot_be_are_refused(folder):
     lies = {
         "one record less": lambda arrays, about: arrays["counts"].__setitem__(1, 3),
         "one record more": lambda arrays, about: arrays["counts"].__setitem__(1, 5),
-        "an axis that no header holds": lambda arrays, about: about["about"].__setitem__("shape", [1 << 32]),
-        "more axes than an array has": lambda arrays, about: about["about"].__setitem__("shape", [4] + [1] * 300),
+        "an axis that no header holds": lambda arrays, about: about["about"].__setitem__(
+            "shape", [1 << 32]
+        ),
+        "more axes than an array has": lambda arrays, about: about["about"].__setitem__(
+            "shape", [4] + [1] * 300
+        ),
     }
     causes = {}
     for name, lie in lies.items():
@@ -532,7 +611,10 @@ def test_bounds_of_records_that_leave_a_file_are_refused(folder):
     path = function(paths).index(folder / "x.manifest")
     for place, value in ((-1, 2**40), (0, -1), (1, 20)):
         other = shutil.copy(path, folder / "other.manifest")
-        rewrite(str(other), lambda arrays, about, at=place, to=value: arrays["bounds"].__setitem__(at, to))
+        rewrite(
+            str(other),
+            lambda arrays, about, at=place, to=value: arrays["bounds"].__setitem__(at, to),
+        )
         with pytest.raises(FormatError, match="before it begins, or behind its file"):
             function(other)
 
@@ -552,7 +634,14 @@ def test_members_that_leave_an_archive_are_refused(folder, column, value):
 
 @pytest.mark.parametrize(
     ("array", "value"),
-    [("offsets", 2**40), ("offsets", -1), ("lengths", 2**40), ("field_of", 9), ("is_first", 3), ("counts", 2)],
+    [
+        ("offsets", 2**40),
+        ("offsets", -1),
+        ("lengths", 2**40),
+        ("field_of", 9),
+        ("is_first", 3),
+        ("counts", 2),
+    ],
 )
 def test_members_that_leave_a_tar_are_refused(folder, array, value):
     paths, function = write_tars(folder)
@@ -577,7 +666,13 @@ def test_members_whose_number_is_right_only_in_64_bits_are_refused(folder):
 
 @pytest.mark.parametrize(
     ("array", "place", "value"),
-    [("schema_of", 0, 7), ("row_groups", 0, 2), ("row_groups", 0, -1), ("unpacked_bytes", 0, -1), ("rows", 0, -1)],
+    [
+        ("schema_of", 0, 7),
+        ("row_groups", 0, 2),
+        ("row_groups", 0, -1),
+        ("unpacked_bytes", 0, -1),
+        ("rows", 0, -1),
+    ],
 )
 def test_row_groups_that_cannot_be_are_refused(folder, array, place, value):
     paths, function = write_parquet(folder)
@@ -639,14 +734,22 @@ ARROW_LIES = {
     "fewer record batches": lambda arrays, about: arrays["batches"].__setitem__(0, 1),
     "less than none": lambda arrays, about: arrays["batches"].__setitem__(0, -1),
     "other nodes": lambda arrays, about: arrays["num_nodes"].__setitem__(0, 2),
-    "a record batch in front of the file": lambda arrays, about: arrays["places"].__setitem__((1, 0), -8),
-    "a record batch behind the file": lambda arrays, about: arrays["places"].__setitem__((1, 0), 2**62),
+    "a record batch in front of the file": lambda arrays, about: arrays["places"].__setitem__(
+        (1, 0), -8
+    ),
+    "a record batch behind the file": lambda arrays, about: arrays["places"].__setitem__(
+        (1, 0), 2**62
+    ),
     "metadata behind the file": lambda arrays, about: arrays["places"].__setitem__((1, 1), 2**62),
     "metadata of no bytes": lambda arrays, about: arrays["places"].__setitem__((1, 1), 0),
     "a body behind the file": lambda arrays, about: arrays["places"].__setitem__((1, 2), 2**62),
     "rows without end": lambda arrays, about: arrays["places"].__setitem__((1, 3), 2**62),
-    "a buffer outside of the body": lambda arrays, about: arrays["buffers"].__setitem__((1, 0), 2**40),
-    "a length that wraps around": lambda arrays, about: arrays["buffers"].__setitem__((1, 1), 2**63 - 1),
+    "a buffer outside of the body": lambda arrays, about: arrays["buffers"].__setitem__(
+        (1, 0), 2**40
+    ),
+    "a length that wraps around": lambda arrays, about: arrays["buffers"].__setitem__(
+        (1, 1), 2**63 - 1
+    ),
     "a column of other rows": lambda arrays, about: arrays["nodes"].__setitem__((0, 0), 2),
     "flags that are none": lambda arrays, about: arrays["is_packed"].__setitem__(0, 7),
     "images that are none": lambda arrays, about: about["about"].__setitem__("images", [1]),
@@ -710,7 +813,8 @@ HDF5_LIES = {
 
 
 def wrong_answers(function, path, lies):
-    """Return, by the names of lies, what became of a copy of a manifest that was not refused as no manifest."""
+    """Return, by the names of lies, what became of a copy of a manifest that was not refused as no
+    manifest."""
     errors = {}
     for name, lie in lies.items():
         copy = shutil.copy(path, Path(path).with_name("copy.manifest"))
@@ -739,12 +843,21 @@ def test_a_dataset_that_is_not_as_the_manifest_says_is_refused_before_hdf5_decod
         file.create_dataset("z", data=["a"] * 4, dtype=h5py.string_dtype())
     path = gl.hdf5(folder / "a.h5").index(folder / "x.manifest")
     literal = "{'descr': '<i4', 'fortran_order': False, 'shape': (0,)}"
-    for number, change in ((1, {"array": literal}), (1, {"chunk": [1]}), (2, {"varying": "values"})):
+    for number, change in (
+        (1, {"array": literal}),
+        (1, {"chunk": [1]}),
+        (2, {"varying": "values"}),
+    ):
         copy = shutil.copy(path, folder / "copy.manifest")
-        rewrite(str(copy), lambda arrays, about, at=number, to=change: about["about"]["kinds"][at][0].update(to))
+        rewrite(
+            str(copy),
+            lambda arrays, about, at=number, to=change: about["about"]["kinds"][at][0].update(to),
+        )
         source = gl.hdf5(copy)
         assert source.read([3], fields="x")["x"].tolist() == [3]
-        with pytest.raises(FormatError, match=r"a\.h5, [yz] is not as the manifest .*copy\.manifest says"):
+        with pytest.raises(
+            FormatError, match=r"a\.h5, [yz] is not as the manifest .*copy\.manifest says"
+        ):
             source.read([3], fields="yz"[number - 1])
 
 
@@ -758,7 +871,9 @@ def test_datasets_that_lead_to_other_files_are_not_read_however_they_are_listed(
                 layout = h5py.VirtualLayout((4,), "i8")
                 layout[:] = h5py.VirtualSource(str(folder / "a.h5"), "x", (4,))
                 file.create_virtual_dataset("virtual", layout)
-                file.create_dataset("external", (4,), "i8", external=[(str(folder / "a.h5"), 0, 32)])
+                file.create_dataset(
+                    "external", (4,), "i8", external=[(str(folder / "a.h5"), 0, 32)]
+                )
     path = gl.hdf5(folder / "b.h5", ["x"]).index(folder / "x.manifest")
 
     def lie(about, name):
@@ -778,7 +893,9 @@ def test_datasets_of_a_manifest_are_named_as_those_of_files(folder):
 
     assert gl.hdf5(path, ["y"], group="/train/").spec == gl.hdf5(paths, ["y"], group="train").spec
     assert gl.hdf5(path, group="train").spec.names == ("y",)  # the listed ones of the group itself
-    with pytest.raises(SpecError, match=r"lists no dataset /train/x(.|\n)*it lists \['/train/deep/x', '/train/y'\]"):
+    with pytest.raises(
+        SpecError, match=r"lists no dataset /train/x(.|\n)*it lists \['/train/deep/x', '/train/y'\]"
+    ):
         gl.hdf5(path, ["x"], group="train")
     with pytest.raises(SpecError, match="lists no dataset in the group /"):
         gl.hdf5(path)
@@ -792,7 +909,9 @@ def test_only_datasets_that_hdf5_decodes_need_h5py(folder, monkeypatch):
 
     for name, values in gl.hdf5(path, ["x", "plain"]).read(range(18)).items():
         np.testing.assert_array_equal(values, expected[name])
-    with pytest.raises(MissingPackageError, match=r"x\.manifest: gl\.hdf5 needs the package 'h5py'"):
+    with pytest.raises(
+        MissingPackageError, match=r"x\.manifest: gl\.hdf5 needs the package 'h5py'"
+    ):
         gl.hdf5(path)
 
 
@@ -890,7 +1009,8 @@ def test_chunks_of_other_names_are_refused_where_zarr_would_give_the_fill_value(
 
     assert source.read([0])["x"].tolist() == [list(range(6))]
     with pytest.raises(
-        FormatError, match=r"2\.zarr, x is not as the manifest .*x\.manifest says(.|\n)*in the place of"
+        FormatError,
+        match=r"2\.zarr, x is not as the manifest .*x\.manifest says(.|\n)*in the place of",
     ):
         source.read([len(source) - 1])
 
@@ -916,7 +1036,10 @@ def test_metadata_that_changed_are_refused_before_zarr_decodes_with_those_of_the
 
     source = function(path)
 
-    assert source.read([0, 8], fields="plain")["plain"].tolist() == [[0, 1], [2, 3]]  # none are needed where rows lie
+    assert source.read([0, 8], fields="plain")["plain"].tolist() == [
+        [0, 1],
+        [2, 3],
+    ]  # none are needed where rows lie
     assert source.read([0], fields="x")["x"].tolist() == [list(range(6))]
     with pytest.raises(ChangedFileError, match=r"1\.zarr/x/\.zarray changed"):
         source.read([8], fields="x")
@@ -927,13 +1050,22 @@ def test_arrays_of_a_manifest_are_named_as_those_of_folders(folder):
     path = function(paths).index(folder / "x.manifest")
 
     plain, listed = (gl.zarr(argument, ["y"], group="/train/") for argument in (paths, path))
-    assert (listed.spec, listed.fingerprint(), values(listed)) == (plain.spec, plain.fingerprint(), values(plain))
+    assert (listed.spec, listed.fingerprint(), values(listed)) == (
+        plain.spec,
+        plain.fingerprint(),
+        values(plain),
+    )
     assert listed.file_paths()[:] == plain.file_paths()
     assert listed._files.names[:] == plain._files.names
     assert gl.zarr(path, group="train").spec.names == ("y",)  # the listed ones of the group itself
     assert gl.zarr(path, group="train/y").spec.names == ("x",)  # an array without a group
-    assert gl.zarr(path, group="train/y").fingerprint() == gl.zarr(paths, group="train/y").fingerprint()
-    with pytest.raises(SpecError, match=r"lists no array /train/x(.|\n)*it lists \['/train/deep/x', '/train/y'\]"):
+    assert (
+        gl.zarr(path, group="train/y").fingerprint()
+        == gl.zarr(paths, group="train/y").fingerprint()
+    )
+    with pytest.raises(
+        SpecError, match=r"lists no array /train/x(.|\n)*it lists \['/train/deep/x', '/train/y'\]"
+    ):
         gl.zarr(path, ["x"], group="train")
     with pytest.raises(SpecError, match="lists no array in the group /"):
         gl.zarr(path)

@@ -21,7 +21,8 @@ NUMBERS = range(1, 13)  # by text: 1 10 11 12 2 ...
 
 
 def write(folder, form, numbers=NUMBERS):
-    """Write NPY files of one value each, and return their source; the value is the number in the name."""
+    """Write NPY files of one value each, and return their source; the value is the number in the
+    name."""
     for number in numbers:
         path = folder / form.format(number)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -30,7 +31,8 @@ def write(folder, form, numbers=NUMBERS):
 
 
 def write_stems(folder, stems):
-    """Write NPY files with these names, and return their source; the value is the place in the list."""
+    """Write NPY files with these names, and return their source; the value is the place in the
+    list."""
     folder.mkdir()
     for number, stem in enumerate(stems):
         np.save(folder / f"{stem}.npy", np.array([number]))
@@ -70,7 +72,8 @@ def test_records_whose_names_differ_by_what_all_share_are_joined(tmp_path, form)
 
 
 @pytest.mark.parametrize(
-    "forms", [("{:03}.npy", "{}_mask.npy"), ("scan{:02}.npy", "{}.npy"), ("x/{}.npy", "x/{:04}b.npy")]
+    "forms",
+    [("{:03}.npy", "{}_mask.npy"), ("scan{:02}.npy", "{}.npy"), ("x/{}.npy", "x/{:04}b.npy")],
 )
 def test_numbers_that_begin_with_zeros_are_the_same_numbers(tmp_path, forms):
     joined = gl.zip(*(write(tmp_path / name, form) for name, form in zip("ab", forms, strict=True)))
@@ -100,7 +103,8 @@ def test_single_records_are_joined_unless_their_names_say_otherwise(tmp_path):
     assert pairs_of(gl.zip(a[3:4], b[2:3])) == [(12, 12)]
     assert pairs_of(gl.zip(a[3:4], b[3:4], by="place")) == [(12, 1)]
     first, second, other = (
-        write(tmp_path / name, form, [1]) for name, form in (("c", "1.npy"), ("d", "2.npy"), ("e", "x.npy"))
+        write(tmp_path / name, form, [1])
+        for name, form in (("c", "1.npy"), ("d", "2.npy"), ("e", "x.npy"))
     )
     with pytest.raises(SpecError, match="without partner"):
         gl.zip(first, second)
@@ -138,20 +142,36 @@ def test_the_sources_are_joined_as_they_are_where_names_stand_in_one_order(tmp_p
     [
         # Worked by hand: the partner of each name of the first, None: as they stand.
         (["img1.jpg", "img10.jpg"], ["mask10.png", "mask1.png"], [1, 0]),
-        (["img10.jpg", "img11.jpg"], ["mask0.png", "mask1.png"], [-1, -1]),  # img1 is not what img10 and img11 share
+        (
+            ["img10.jpg", "img11.jpg"],
+            ["mask0.png", "mask1.png"],
+            [-1, -1],
+        ),  # img1 is not what img10 and img11 share
         (["2020_1.png", "2020_2.png"], ["2021_2.png", "2021_1.png"], [-1, -1]),  # other years
         (["2020_1.png", "2020_2.png"], ["2021_1.png", "2021_2.png"], None),
         (["1_0.png", "2_0.png"], ["2_1.png", "1_1.png"], [-1, -1]),
         (["c_001_0000.nii.gz", "c_002_0000.nii.gz"], ["c_001.nii.gz", "c_002.nii.gz"], None),
-        (["catmask.png", "dogmask.png"], ["dog.png", "cat.png"], [-1, -1]),  # words are not cut in two
+        (
+            ["catmask.png", "dogmask.png"],
+            ["dog.png", "cat.png"],
+            [-1, -1],
+        ),  # words are not cut in two
         (["img_0.5.jpg", "img_0.7.jpg"], ["img_0.7.png", "img_0.5.png"], [1, 0]),
         (["1.jpg", "1.png"], ["1.png", "1.jpg"], [1, 0]),
         (["1.jpg", "1.png"], ["1.bmp", "1.gif"], [-1, -1]),  # without suffixes they are one name
         (["cat/1.png", "dog/2.png"], ["2.png", "1.png"], [1, 0]),  # the second has no folders
         (["cat/1.png", "dog/1.png"], ["1.png", "2.png"], [-1, -1]),
-        (["cat/1.png", "dog/2.png"], ["cat/2.png", "dog/1.png"], [-1, -1]),  # both have, and these differ
+        (
+            ["cat/1.png", "dog/2.png"],
+            ["cat/2.png", "dog/1.png"],
+            [-1, -1],
+        ),  # both have, and these differ
         (["1.png", "2.png"], ["02.png", "01.png"], [1, 0]),  # the numbers of one begin with zeros
-        (["1.png", "01.png"], ["01.jpg", "001.jpg"], [-1, 0]),  # names that are one number on one side
+        (
+            ["1.png", "01.png"],
+            ["01.jpg", "001.jpg"],
+            [-1, 0],
+        ),  # names that are one number on one side
         (["a/1_l.png", "b/1_l.png"], ["b/1_r.png", "a/1_r.png"], [1, 0]),
     ],
 )
@@ -167,8 +187,13 @@ def test_names_are_cut_only_where_that_is_safe(first, second, expected):
     assert not result.repeat
 
 
-def test_a_record_without_partner_is_an_error_that_counts_and_names_and_whose_remedies_work(tmp_path, caplog):
-    a, b = write(tmp_path / "a", "{}.npy", [1, 2, 3, 4]), write(tmp_path / "b", "{}_mask.npy", [2, 3, 4, 5])
+def test_a_record_without_partner_is_an_error_that_counts_and_names_and_whose_remedies_work(
+    tmp_path, caplog
+):
+    a, b = (
+        write(tmp_path / "a", "{}.npy", [1, 2, 3, 4]),
+        write(tmp_path / "b", "{}_mask.npy", [2, 3, 4, 5]),
+    )
 
     with pytest.raises(SpecError) as caught:
         gl.zip(a, b)
@@ -183,13 +208,20 @@ def test_a_record_without_partner_is_an_error_that_counts_and_names_and_whose_re
     assert pairs_of(gl.zip(a, b, missing="drop")) == [(2, 2), (3, 3), (4, 4)]
     assert "1 of the 4 records of source 1" in caplog.text
     assert pairs_of(gl.zip(a, b, by="place")) == [(1, 2), (2, 3), (3, 4), (4, 5)]
-    assert pairs_of(gl.zip(a, b, by=lambda name: (int(name[0]) + 1) % 4)) == [(1, 5), (2, 2), (3, 3), (4, 4)]
+    assert pairs_of(gl.zip(a, b, by=lambda name: (int(name[0]) + 1) % 4)) == [
+        (1, 5),
+        (2, 2),
+        (3, 3),
+        (4, 4),
+    ]
 
 
 def test_other_lengths_are_an_error_of_names_where_there_are_some(tmp_path):
     a, b = write(tmp_path / "a", "{}.npy"), write(tmp_path / "b", "{}_mask.npy", range(1, 11))
 
-    with pytest.raises(SpecError, match=r"2 of 12 records of source 0 without partner: 11\.npy, 12\.npy\n"):
+    with pytest.raises(
+        SpecError, match=r"2 of 12 records of source 0 without partner: 11\.npy, 12\.npy\n"
+    ):
         gl.zip(a, b)
     with pytest.raises(SpecError, match=r"\[12, 10\] records(.|\n)*a\.select\(numbers\)"):
         gl.zip(a, gl.arrays(x=np.zeros(10)))
@@ -235,11 +267,16 @@ def test_parts_of_one_source_are_joined_by_place(tmp_path):
 
 
 def test_a_source_without_names_is_joined_by_place_if_that_is_clear(tmp_path):
-    a, b, rest = write(tmp_path / "a", "{}.npy"), write(tmp_path / "b", "{}_m.npy"), gl.arrays(z=np.arange(12))
+    a, b, rest = (
+        write(tmp_path / "a", "{}.npy"),
+        write(tmp_path / "b", "{}_m.npy"),
+        gl.arrays(z=np.arange(12)),
+    )
 
     assert gl.zip(a, rest)[0]["z"] == 0
     with pytest.raises(
-        SpecError, match=r"record 0 is 1\.npy of source 0, and 10_m\.npy of source 1(.|\n)*gl\.zip\(gl\.zip"
+        SpecError,
+        match=r"record 0 is 1\.npy of source 0, and 10_m\.npy of source 1(.|\n)*gl\.zip\(gl\.zip",
     ):
         gl.zip(a, b, rest)
     assert together(gl.zip(gl.zip(a, b), gl.arrays(z=a.read(range(12))["a"][:, 0])))
@@ -304,7 +341,10 @@ def test_images_and_keys_of_tars_and_archives_have_names(tmp_path):
 
     joined = gl.zip(gl.npz(f"{tmp_path}/*.npz", record="file"), archive.rename(mask="m"))
 
-    assert [(int(record["z"][0]), int(record["cls"])) for record in (joined[0], joined[1])] == [(1, 1), (2, 2)]
+    assert [(int(record["z"][0]), int(record["cls"])) for record in (joined[0], joined[1])] == [
+        (1, 1),
+        (2, 2),
+    ]
     with pytest.raises(SpecError, match=r"img_1\.5\.png"):
         gl.zip(photos, archive)
     assert len(gl.zip(photos, archive, by=lambda name: name[4])) == 2
@@ -325,7 +365,8 @@ def test_files_of_many_records_in_another_order_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "arguments", [{"by": "names"}, {"by": 3}, {"missing": "skip"}, {"by": "place", "missing": "drop"}]
+    "arguments",
+    [{"by": "names"}, {"by": 3}, {"missing": "skip"}, {"by": "place", "missing": "drop"}],
 )
 def test_other_arguments_are_refused(arguments):
     with pytest.raises(SpecError, match=r"by|missing"):
@@ -350,7 +391,9 @@ def test_many_names_take_a_moment():
     assert time.process_time() - start_s < 1  # 0.08 s on a quiet machine
 
 
-@pytest.mark.parametrize("shards", [[range(1, 13)], [range(1, 7), range(7, 13)]], ids=["one", "two"])
+@pytest.mark.parametrize(
+    "shards", [[range(1, 13)], [range(1, 7), range(7, 13)]], ids=["one", "two"]
+)
 @pytest.mark.parametrize("form", ["{}", "img_0.{}", "train/{:03}"])
 def test_archives_with_the_same_keys_in_another_order_are_joined_by_these(tmp_path, shards, form):
     def archive(name, numbers):
@@ -378,12 +421,16 @@ def test_numbered_files_beside_records_without_names_are_told_of(tmp_path, caplo
 
     gl.zip(a, labels)
 
-    (line,) = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    (line,) = [
+        record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING
+    ]
     assert "12.npy comes before 2.npy" in line
     caplog.clear()
     listed = gl.npy([f"{tmp_path}/a/{number}.npy" for number in NUMBERS], field="a", record="file")
     assert together(gl.zip(listed, labels))
-    shuffled = gl.npy([f"{tmp_path}/a/{number}.npy" for number in (12, 2, 10, 1)], field="a", record="file")
+    shuffled = gl.npy(
+        [f"{tmp_path}/a/{number}.npy" for number in (12, 2, 10, 1)], field="a", record="file"
+    )
     padded = write(tmp_path / "c", "{:02}.npy")
     for source in (shuffled, a.select([0, 4]), padded):
         gl.zip(source, labels[: len(source)])
@@ -406,7 +453,9 @@ def test_slices_are_joined_by_what_tells_all_records_apart(tmp_path, form):
     assert pairs_of(gl.zip(a[:3], b[:3])) == [(0, 0), (1, 1), (2, 2)]
     assert pairs_of(gl.zip(a[1:4], b[4:0:-1], missing="drop")) == [(1, 1), (2, 2), (3, 3)]
     assert pairs_of(gl.zip(a[2:3], b[2:3], by="name")) == [(2, 2)]
-    (tmp_path / "b").joinpath(f"{form.format('d', 2)}_mask.npy").unlink()  # of the six masks one is missing
+    (tmp_path / "b").joinpath(
+        f"{form.format('d', 2)}_mask.npy"
+    ).unlink()  # of the six masks one is missing
     b = gl.npy(f"{tmp_path}/b/**/*.npy", field="b", record="file")
     with pytest.raises(SpecError, match="without partner"):
         gl.zip(a[:2], b[3:])
@@ -439,7 +488,9 @@ def test_a_stop_iteration_of_the_function_is_no_end_of_the_names(tmp_path):
 def test_what_cannot_be_looked_up_is_named_also_inside_of_a_tuple(tmp_path):
     a, b = write(tmp_path / "a", "{}.npy", (1, 2)), write(tmp_path / "b", "{}.npy", (1, 2))
 
-    with pytest.raises(SpecError, match=r"of 1.npy of source 0 the function makes \('1.npy', \['1.npy'\]\)"):
+    with pytest.raises(
+        SpecError, match=r"of 1.npy of source 0 the function makes \('1.npy', \['1.npy'\]\)"
+    ):
         gl.zip(a, b, by=lambda name: (name, [name]))
 
 
@@ -469,7 +520,10 @@ def test_where_no_function_is_known_that_joins_the_records_none_is_named(tmp_pat
 
 
 def test_a_single_record_of_a_part_needs_the_name_of_its_partner(tmp_path):
-    photos, masks = write_stems(tmp_path / "a", ["cat", "dog"]), write_stems(tmp_path / "b", ["dog_mask"])
+    photos, masks = (
+        write_stems(tmp_path / "a", ["cat", "dog"]),
+        write_stems(tmp_path / "b", ["dog_mask"]),
+    )
 
     with pytest.raises(SpecError, match="without partner"):
         gl.zip(photos[:1], masks)
@@ -500,7 +554,9 @@ def test_a_column_with_the_names_of_the_files_in_another_order_is_refused(tmp_pa
     right = table(tmp_path / "a.csv", label=[0, 1, 0, 1], file=map(form.format, PETS))
     wrong = table(tmp_path / "b.csv", label=[0, 1, 0, 1], file=map(form.format, OTHER_ORDER))
 
-    with pytest.raises(SpecError, match=r"record 0 of source 1 has file = '.*dog.*', and is joined with bird\.png"):
+    with pytest.raises(
+        SpecError, match=r"record 0 of source 1 has file = '.*dog.*', and is joined with bird\.png"
+    ):
         gl.zip(photos, wrong)
     with pytest.raises(SpecError, match="record 0 of source 0 has file"):
         gl.zip(wrong, photos)
@@ -537,7 +593,9 @@ def test_two_lines_that_changed_places_among_many_are_refused(tmp_path):
 
 
 def test_columns_that_are_no_names_of_the_files_are_joined_by_place(tmp_path, caplog):
-    photos = files(tmp_path / "photos", [f"{name}/{number}.png" for name in PETS for number in range(5)])
+    photos = files(
+        tmp_path / "photos", [f"{name}/{number}.png" for name in PETS for number in range(5)]
+    )
     names = [f"{name}/{number}.png" for name in PETS for number in range(5)]
     columns = {
         "label": [name for name in PETS for _ in range(5)],  # the name of a folder
@@ -553,7 +611,14 @@ def test_columns_that_are_no_names_of_the_files_are_joined_by_place(tmp_path, ca
     del columns["next"], columns["file"]
     assert len(gl.zip(photos, table(tmp_path / "b.csv", **columns))) == 20
     numbers = [3, 3, 0, 7]  # a file in several rows
-    assert len(gl.zip(photos.select(numbers), table(tmp_path / "c.csv", file=[names[n] for n in numbers]))) == 4
+    assert (
+        len(
+            gl.zip(
+                photos.select(numbers), table(tmp_path / "c.csv", file=[names[n] for n in numbers])
+            )
+        )
+        == 4
+    )
     assert not caplog.records
 
 
@@ -576,9 +641,12 @@ def test_columns_that_are_no_names_of_the_files_are_joined_by_place(tmp_path, ca
         (["2020_01", "2020_02"], ["01", "02"], False),
     ],
 )
-def test_names_that_stand_in_one_order_and_differ_in_their_numbers_are_told(tmp_path, caplog, first, second, is_told):
+def test_names_that_stand_in_one_order_and_differ_in_their_numbers_are_told(
+    tmp_path, caplog, first, second, is_told
+):
     a, b = (
-        files(tmp_path / folder, [f"{name}.png" for name in names]) for folder, names in (("a", first), ("b", second))
+        files(tmp_path / folder, [f"{name}.png" for name in names])
+        for folder, names in (("a", first), ("b", second))
     )
 
     assert len(gl.zip(a, b)) == len(first)

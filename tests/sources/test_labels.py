@@ -10,12 +10,24 @@ import numpy as np
 import pytest
 
 import gpuload as gl
-from gpuload.errors import FormatError, GpuloadError, MissingFileError, SpecError, UnreadableFileError
+from gpuload.errors import (
+    FormatError,
+    GpuloadError,
+    MissingFileError,
+    SpecError,
+    UnreadableFileError,
+)
 from gpuload.formats.images.source import images
 from gpuload.testing.sources import SourceContract, assert_same
 from tests import imagefiles
 
-NAMES = ("a.png", "b, black.png", "cat/c.png", "cat/d.png", "dog/a.png")  # in the order of their paths
+NAMES = (
+    "a.png",
+    "b, black.png",
+    "cat/c.png",
+    "cat/d.png",
+    "dog/a.png",
+)  # in the order of their paths
 FILES = {name: imagefiles.png(3 + number, 4) for number, name in enumerate(NAMES)}
 IMAGES = [np.frombuffer(content, np.uint8) for content in FILES.values()]
 
@@ -73,7 +85,9 @@ class TestMappingOfAList(SourceContract):
         return images([root / name for name in reversed(NAMES)], labels=labels)
 
     def open_other(self, folder):
-        return images(write(folder / "root"), labels=dict(zip(NAMES, [0.5, 1.5, 2.5, 3.5, 4.5], strict=True)))
+        return images(
+            write(folder / "root"), labels=dict(zip(NAMES, [0.5, 1.5, 2.5, 3.5, 4.5], strict=True))
+        )
 
     def expected(self):
         return {"image": IMAGES[::-1], "label": np.array([4.5, 3.5, 2.5, 1.5, 0.5])}
@@ -89,16 +103,25 @@ class TestCsv(SourceContract):
 
     def open_other(self, folder):
         root = write(folder / "root")
-        return images(root, labels=str(write_csv(folder / "l.CSV", [(name, "x") for name in NAMES])))
+        return images(
+            root, labels=str(write_csv(folder / "l.CSV", [(name, "x") for name in NAMES]))
+        )
 
     def expected(self):
         return {"image": IMAGES, "label": np.array(self.numbers)}
 
 
-@pytest.mark.parametrize("kind", [list, tuple, np.array, lambda value: dict(zip(NAMES, value, strict=True))])
+@pytest.mark.parametrize(
+    "kind", [list, tuple, np.array, lambda value: dict(zip(NAMES, value, strict=True))]
+)
 @pytest.mark.parametrize(
     ("labels", "dtype"),
-    [([3, 1, 2, 2, 0], "i8"), ([0.5, 1, 2, 3, 4], "f8"), ([True, False] * 2 + [True], "?"), ([[1, 2]] * 5, "i8")],
+    [
+        ([3, 1, 2, 2, 0], "i8"),
+        ([0.5, 1, 2, 3, 4], "f8"),
+        ([True, False] * 2 + [True], "?"),
+        ([[1, 2]] * 5, "i8"),
+    ],
 )
 def test_numbers_are_labels_as_they_are(tmp_path, kind, labels, dtype):
     source = images(write(tmp_path), labels=kind(labels))
@@ -122,7 +145,9 @@ def test_the_order_of_records_does_not_depend_on_labels(tmp_path):
 
     for labels in (list("edcba"), dict.fromkeys(reversed(NAMES), 1)):
         source = images(tmp_path, labels=labels)
-        assert [source.where(i) for i in range(5)] == [plain.where(i) for i in range(5)] == list(NAMES)
+        assert (
+            [source.where(i) for i in range(5)] == [plain.where(i) for i in range(5)] == list(NAMES)
+        )
 
 
 def test_labels_are_copied(tmp_path):
@@ -134,13 +159,18 @@ def test_labels_are_copied(tmp_path):
     assert source.read(range(5))["label"].tolist() == [0, 1, 2, 3, 4]
 
 
-def test_names_as_seen_from_where_the_program_runs_and_elsewhere_when_it_is_pickled(tmp_path, monkeypatch):
+def test_names_as_seen_from_where_the_program_runs_and_elsewhere_when_it_is_pickled(
+    tmp_path, monkeypatch
+):
     write(tmp_path / "photos")
     monkeypatch.chdir(tmp_path)
     write_csv(tmp_path / "l.csv", [(f"photos/{name}", number) for number, name in enumerate(NAMES)])
     sources = [
         images("photos", labels={f"photos/{name}": number for number, name in enumerate(NAMES)}),
-        images([f"photos/{name}" for name in NAMES], labels={Path("photos") / name: i for i, name in enumerate(NAMES)}),
+        images(
+            [f"photos/{name}" for name in NAMES],
+            labels={Path("photos") / name: i for i, name in enumerate(NAMES)},
+        ),
         images("photos", labels="l.csv"),
     ]
     pickled = [pickle.dumps(source) for source in sources]
@@ -168,7 +198,10 @@ def test_names_as_seen_from_where_the_program_runs_and_elsewhere_when_it_is_pick
         (np.ma.masked_array(range(5)), "masked"),
         ({}, "(?s)a.png has no label, nor have 4 others.*0 labels for 5 images"),
         ({"a.png": 1, "z.png": 2}, r"labels\['z.png'\]: 'z.png' is none of the 5 images"),
-        ({"a.png": 1, "./a.png": 2}, r"(?s)'./a.png' has a label already, labels\['a.png'\].*a.png"),
+        (
+            {"a.png": 1, "./a.png": 2},
+            r"(?s)'./a.png' has a label already, labels\['a.png'\].*a.png",
+        ),
         ({3: 1}, "3 as the name of a file"),
         (dict.fromkeys(NAMES[1:], 1), "a.png has no label\n"),
         (b"labels.csv", "labels is one value without axes"),
@@ -202,7 +235,8 @@ class TestOfCsv:
 
     def test_quotes_blanks_empty_lines_and_byte_order_marks_are_read(self, tmp_path):
         text = (
-            'image,"class"\r\n\r\na.png, x\r\n"b, black.png","y ""z"""\r\n\r\ncat/c.png,x\r\ncat/d.png,x\r\ndog/a.png,x'
+            'image,"class"\r\n\r\na.png, x\r\n"b, black.png","y ""z"""\r\n\r\n'
+            "cat/c.png,x\r\ncat/d.png,x\r\ndog/a.png,x"
         )
 
         source = self.labels_of(tmp_path, text, "utf-8-sig")
@@ -215,10 +249,19 @@ class TestOfCsv:
         [
             ("", r"l\.csv: its first line has 0 columns"),
             ("file;label\na.png;1\n", r"l\.csv: its first line has 1 columns"),
-            ("a.png,1\ncat/c.png,1\n", r"(?s)l\.csv: its first line is \['a.png', '1'\].*file,label"),
+            (
+                "a.png,1\ncat/c.png,1\n",
+                r"(?s)l\.csv: its first line is \['a.png', '1'\].*file,label",
+            ),
             ("file,label\na.png,1\nz.png,1\n", r"l\.csv, line 3: 'z.png' is none of the 5 images"),
-            ("file,label\na.png,1\na.png,1\n", r"l\.csv, line 3: 'a.png' has a label already, .*l\.csv, line 2"),
-            ("file,label\na.png,1\n", "(?s)b, black.png has no label, nor have 3 others.*1 labels for 5 images"),
+            (
+                "file,label\na.png,1\na.png,1\n",
+                r"l\.csv, line 3: 'a.png' has a label already, .*l\.csv, line 2",
+            ),
+            (
+                "file,label\na.png,1\n",
+                "(?s)b, black.png has no label, nor have 3 others.*1 labels for 5 images",
+            ),
             ("file,label\nb, black.png,1\n", r"(?s)line 2: \['b', 'black.png', '1'\].*quotes"),
             ("file,label\na.png,\n", r"line 2: \['a.png', ''\]"),
             ("file,label\na.png\n", r"line 2: \['a.png'\]"),
@@ -236,7 +279,8 @@ class TestOfCsv:
             self.labels_of(tmp_path, "file,label\nä.png,1\n", "latin-1")
 
     @pytest.mark.parametrize(
-        "text", [str(2**63), str(-(2**63) - 1), "9" * 309, "9" * 5000, "1e400", "0" * 5000 + "1e999"]
+        "text",
+        [str(2**63), str(-(2**63) - 1), "9" * 309, "9" * 5000, "1e400", "0" * 5000 + "1e999"],
     )
     def test_numbers_that_no_array_holds_are_refused_with_their_line(self, tmp_path, text):
         lines = [f'"{name}",1' for name in NAMES[:3]] + [f"{NAMES[3]},{text}", f"{NAMES[4]},1"]
@@ -252,18 +296,33 @@ class TestOfCsv:
         assert source.read(range(5))["label"].tolist() == [0, 1, 2, 3, 4]
 
     def test_names_without_suffix_mean_the_files_that_have_them(self, tmp_path):
-        stems = ["a", "b, black", "cat/c", "d", "dog/a"]  # "a" is a.png, seen from the folder; cat/d.png has the one d
+        stems = [
+            "a",
+            "b, black",
+            "cat/c",
+            "d",
+            "dog/a",
+        ]  # "a" is a.png, seen from the folder; cat/d.png has the one d
         source = images(
             write(tmp_path / "root"),
             labels=write_csv(tmp_path / "l.csv", zip(stems, "edcba", strict=True), ("id", "k")),
         )
 
-        assert [source.classes[number] for number in source.read(range(5))["label"]] == list("edcba")
-        assert images(tmp_path / "root", labels=dict(zip(stems, range(5), strict=True))).read([3])["label"] == 3
+        assert [source.classes[number] for number in source.read(range(5))["label"]] == list(
+            "edcba"
+        )
+        assert (
+            images(tmp_path / "root", labels=dict(zip(stems, range(5), strict=True))).read([3])[
+                "label"
+            ]
+            == 3
+        )
 
     def test_the_column_of_files_is_known_by_its_name(self, tmp_path):
         rows = [(number, name) for number, name in enumerate(NAMES)]
-        source = images(write(tmp_path / "root"), labels=write_csv(tmp_path / "l.csv", rows, ("breed", "Image")))
+        source = images(
+            write(tmp_path / "root"), labels=write_csv(tmp_path / "l.csv", rows, ("breed", "Image"))
+        )
 
         assert source.read(range(5))["label"].tolist() == [0, 1, 2, 3, 4]
 
@@ -272,12 +331,17 @@ class TestOfCsv:
         (root / "cat" / "c.jpg").write_bytes(b"")
         (root / "cat" / "c.jpg").write_bytes(FILES["a.png"])
         path = write_csv(tmp_path / "l.csv", [("cat/c", 1)])
-        with pytest.raises(SpecError, match=r"line 2: 'cat/c' is the name of 2 images(.|\n)*c\.jpg and .*c\.png"):
+        with pytest.raises(
+            SpecError, match=r"line 2: 'cat/c' is the name of 2 images(.|\n)*c\.jpg and .*c\.png"
+        ):
             images(root, labels=path)
 
         path = write_csv(tmp_path / "m.csv", [("a", 1)])
         with pytest.raises(SpecError, match="line 2: 'a' is the name of 2 images"):
-            images([root / "cat" / "d.png", root / "dog" / "a.png", write(root / "x") / "a.png"], labels=path)
+            images(
+                [root / "cat" / "d.png", root / "dog" / "a.png", write(root / "x") / "a.png"],
+                labels=path,
+            )
 
     def test_a_missing_file_is_an_error(self, tmp_path):
         with pytest.raises(MissingFileError, match=r"none\.csv is missing"):
@@ -293,7 +357,9 @@ class TestColumnsOfCsv:
     header = ("subject", "breed", "file", "x", "y")
     rows = tuple(
         (f"s{number}", breed, name, number, number / 2)
-        for number, (breed, name) in enumerate(zip(("ox", "dog", "ape", "dog", "ox"), NAMES, strict=True))
+        for number, (breed, name) in enumerate(
+            zip(("ox", "dog", "ape", "dog", "ox"), NAMES, strict=True)
+        )
     )
 
     def labels_of(self, folder, *arguments, rows=rows, header=header):
@@ -303,23 +369,31 @@ class TestColumnsOfCsv:
     def test_a_column_is_chosen_and_the_files_are_known_by_name(self, tmp_path):
         source = self.labels_of(tmp_path, "breed")
 
-        assert [source.classes[number] for number in source.read(range(5))["label"]] == [row[1] for row in self.rows]
+        assert [source.classes[number] for number in source.read(range(5))["label"]] == [
+            row[1] for row in self.rows
+        ]
 
     def test_several_columns_make_a_vector(self, tmp_path):
         source = self.labels_of(tmp_path, ["y", "x"], "file")
 
-        assert_same(source.read(range(5))["label"], np.array([[row[4], row[3]] for row in self.rows]))
+        assert_same(
+            source.read(range(5))["label"], np.array([[row[4], row[3]] for row in self.rows])
+        )
         assert pickle.loads(pickle.dumps(source)).fingerprint() == source.fingerprint()
 
     def test_the_first_column_has_the_files_where_no_name_says_so(self, tmp_path):
-        source = self.labels_of(tmp_path, "k", rows=[(name, 1, 7) for name in NAMES], header=("what", "z", "k"))
+        source = self.labels_of(
+            tmp_path, "k", rows=[(name, 1, 7) for name in NAMES], header=("what", "z", "k")
+        )
 
         assert source.read(range(5))["label"].tolist() == [7] * 5
 
     def test_a_file_of_more_columns_names_the_call_that_chooses(self, tmp_path):
         path = write_csv(tmp_path / "train.csv", self.rows, self.header)
 
-        with pytest.raises(FormatError, match=r"has 5 columns, (.|\n)*gl\.Labels\('train\.csv', label="):
+        with pytest.raises(
+            FormatError, match=r"has 5 columns, (.|\n)*gl\.Labels\('train\.csv', label="
+        ):
             images(write(tmp_path / "root"), labels=path)
 
     @pytest.mark.parametrize(
@@ -332,14 +406,18 @@ class TestColumnsOfCsv:
             ((3,), "label=3"), (([],), "label="), (("x", 3), "file=3"),
         ],
     )  # fmt: skip
-    def test_columns_that_are_not_there_or_of_another_kind_are_refused(self, tmp_path, arguments, message):
+    def test_columns_that_are_not_there_or_of_another_kind_are_refused(
+        self, tmp_path, arguments, message
+    ):
         with pytest.raises(GpuloadError, match=message) as caught:
             self.labels_of(tmp_path, *arguments)
         assert caught.value.remedy
 
     def test_a_line_that_is_short_is_named(self, tmp_path):
         with pytest.raises(FormatError, match=r"train\.csv, line 4"):
-            self.labels_of(tmp_path, "x", rows=[*self.rows[:2], ("s", "ox", "cat/c.png"), *self.rows[3:]])
+            self.labels_of(
+                tmp_path, "x", rows=[*self.rows[:2], ("s", "ox", "cat/c.png"), *self.rows[3:]]
+            )
 
 
 def test_the_fingerprint_sees_other_labels(tmp_path):
@@ -356,11 +434,18 @@ def test_the_fingerprint_sees_other_labels(tmp_path):
     prints = [images(tmp_path, labels=item).fingerprint() for item in labels]
 
     assert len(set(prints)) == len(labels)
-    assert images(tmp_path, labels=dict(zip(NAMES, labels[0], strict=True))).fingerprint() == prints[0]
+    assert (
+        images(tmp_path, labels=dict(zip(NAMES, labels[0], strict=True))).fingerprint() == prints[0]
+    )
 
 
 def test_sources_with_labels_go_through_a_loader(tmp_path):
     source = images(write(tmp_path), labels=[[1, 2], [3, 4], [5, 6], [7, 8], [9, 10]])[1:]
 
     with gl.Loader(source, batch_size=2, output="label", device="cpu") as loader:
-        assert np.concatenate([batch["label"] for batch in loader]).tolist() == [[3, 4], [5, 6], [7, 8], [9, 10]]
+        assert np.concatenate([batch["label"] for batch in loader]).tolist() == [
+            [3, 4],
+            [5, 6],
+            [7, 8],
+            [9, 10],
+        ]

@@ -18,7 +18,10 @@ from gpuload.sources.arrays import arrays
 from gpuload.testing.sources import SourceContract
 from tests import imagefiles, simdevice
 
-FILES = [imagefiles.png(3 + number, 4) if number % 2 else imagefiles.jpeg(8, 8 + number) for number in range(6)]
+FILES = [
+    imagefiles.png(3 + number, 4) if number % 2 else imagefiles.jpeg(8, 8 + number)
+    for number in range(6)
+]
 LONGEST = max(map(len, FILES))
 VECTORS = np.array([np.frombuffer(file.ljust(LONGEST, b"\0"), np.uint8) for file in FILES])
 LABELS = np.arange(6) * 2
@@ -30,9 +33,19 @@ class TestBytesOfOneLength(SourceContract):
     """With fields of one length before and behind them in the record."""
 
     def table(self):
-        dtype = [("label", ">i4"), ("image", f"S{LONGEST}"), ("weight", "<f4"), ("small", "u1", (LONGEST,))]
+        dtype = [
+            ("label", ">i4"),
+            ("image", f"S{LONGEST}"),
+            ("weight", "<f4"),
+            ("small", "u1", (LONGEST,)),
+        ]
         table = np.zeros(6, dtype)
-        table["label"], table["image"], table["weight"], table["small"] = LABELS, FILES, LABELS / 4, VECTORS
+        table["label"], table["image"], table["weight"], table["small"] = (
+            LABELS,
+            FILES,
+            LABELS / 4,
+            VECTORS,
+        )
         return table
 
     def open(self, folder):
@@ -60,7 +73,8 @@ class TestVectorsInMemoryOfWhichSomeWereChosen(SourceContract):
 
 
 class TestMarkedOfDifferentGroups(SourceContract):
-    """Parts of a concatenation in which each field is a group of its own, of one leaf with picks and one without."""
+    """Parts of a concatenation in which each field is a group of its own, of one leaf with picks
+    and one without."""
 
     def open(self, folder):
         table = np.zeros(2, [("image", f"S{LONGEST}"), ("label", "i8")])
@@ -146,7 +160,9 @@ def test_decode_takes_what_is_marked_and_makes_the_pixels_of_the_files(tmp_path,
     ) as loader:  # fmt: skip
         batches = list(loader)
 
-    assert sorted(record for batch in batches for record in batch.records.tolist()) == list(range(6))
+    assert sorted(record for batch in batches for record in batch.records.tolist()) == list(
+        range(6)
+    )
     for batch in batches:
         for record, pixels in zip(batch.records.tolist(), batch["image"], strict=True):
             assert np.array_equal(pixels, PIXELS[record])
@@ -185,7 +201,9 @@ def test_a_marked_record_that_is_no_image_is_an_error_that_names_it():
     source = arrays(image=np.zeros((3, 50), np.uint8)).mark(image="encoded")
 
     with (
-        gl.Loader(source, batch_size=3, ops=[gl.ops.Decode()], device="cpu", executor="array") as loader,
+        gl.Loader(
+            source, batch_size=3, ops=[gl.ops.Decode()], device="cpu", executor="array"
+        ) as loader,
         pytest.raises(RecordError, match="arrays, record 0"),
     ):
         list(loader)
@@ -196,7 +214,12 @@ def test_axes_that_were_said_go_before_what_the_shape_looks_like(executor):
     if executor == "dali":
         pytest.importorskip("nvidia.dali")
     images = np.random.default_rng(0).integers(0, 256, (4, 3, 6, 5), np.uint8)
-    arguments = {"batch_size": 4, "ops": [gl.ops.RandomFlip(p=1)], "device": "cpu", "executor": executor}
+    arguments = {
+        "batch_size": 4,
+        "ops": [gl.ops.RandomFlip(p=1)],
+        "device": "cpu",
+        "executor": executor,
+    }
     with pytest.raises(SpecError, match="channels first"):
         gl.Loader(arrays(image=images), **arguments)
 
@@ -211,7 +234,9 @@ def test_what_is_said_to_be_chw_must_be_transposed():
 
     with pytest.raises(SpecError, match=r"(?s)channels first.*Transpose\('HWC'"):
         gl.Loader(source, batch_size=4, ops=[gl.ops.RandomFlip()], device="cpu")
-    with gl.Loader(source, batch_size=4, ops=[gl.ops.Transpose("HWC"), gl.ops.RandomFlip()], device="cpu") as loader:
+    with gl.Loader(
+        source, batch_size=4, ops=[gl.ops.Transpose("HWC"), gl.ops.RandomFlip()], device="cpu"
+    ) as loader:
         assert loader.spec_out["image"].axes == "HWC"
 
 
@@ -245,7 +270,9 @@ def test_marks_follow_the_field_through_names_and_parts():
     source = arrays(x=VECTORS).mark(x="encoded").rename(x="image")[1:]
 
     assert str(source.spec) == "image: encoded image"
-    assert gl.concat(source, source.mark(image="encoded")).read([7])["image"][0].tobytes() == FILES[3]
+    assert (
+        gl.concat(source, source.mark(image="encoded")).read([7])["image"][0].tobytes() == FILES[3]
+    )
 
 
 def test_marked_images_stay_on_the_host_beside_fields_on_a_simulated_gpu(monkeypatch):

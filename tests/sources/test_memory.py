@@ -1,4 +1,5 @@
-"""Memory that a step lends is used for what is large, in the thread and the block that it was lent for."""
+"""Memory that a step lends is used for what is large, in the thread and the block that it was lent
+for."""
 
 from __future__ import annotations
 

@@ -23,7 +23,11 @@ def numbered(first, length):
 
 
 def three(seed=3, **arguments):
-    return mix([(numbered(0, 5), 0.5), (numbered(100, 3), 0.2), (numbered(1000, 11), 0.3)], seed=seed, **arguments)
+    return mix(
+        [(numbered(0, 5), 0.5), (numbered(100, 3), 0.2), (numbered(1000, 11), 0.3)],
+        seed=seed,
+        **arguments,
+    )
 
 
 def values(source, count):
@@ -61,7 +65,9 @@ def test_proportions_are_kept_at_every_number(first, length, weight):
     st.integers(0, 2**61),
     st.integers(0, 2**64 - 1),
 )
-def test_each_number_is_the_turn_of_one_part_and_turns_are_counted_without_a_gap(weights, first, seed):
+def test_each_number_is_the_turn_of_one_part_and_turns_are_counted_without_a_gap(
+    weights, first, seed
+):
     turns = Turns(tuple(weights), seed)
     numbers = np.arange(first, first + 100)
 
@@ -79,7 +85,9 @@ def test_each_number_is_the_turn_of_one_part_and_turns_are_counted_without_a_gap
         assert part_turns.size == 0 or part_turns[0] == starts[part]
 
 
-@given(st.lists(st.fractions(Fraction(1, 1000), 1000), min_size=2, max_size=5), st.integers(0, 10**15))
+@given(
+    st.lists(st.fractions(Fraction(1, 1000), 1000), min_size=2, max_size=5), st.integers(0, 10**15)
+)
 def test_the_share_of_a_part_is_exact_to_a_record_for_each_part(weights, number):
     counts = Turns(tuple(weights), 0).counts(np.array([number]))[0].tolist()
 
@@ -144,8 +152,14 @@ def test_batches_do_not_depend_on_shards_and_a_run_goes_on_where_it_stopped(shuf
     with gl.Loader(three(num_records=18), 6, **arguments) as again:
         again.load_state_dict(state)
         rest = [batch["x"].tolist() for _ in range(2) for batch in again]
-    shards = [gl.Loader(three(num_records=18), 3, shard_id=number, num_shards=2, **arguments) for number in range(2)]
-    by_shard = [[batch["x"].tolist() for epoch in range(3) for batch in shard.epoch(epoch)] for shard in shards]
+    shards = [
+        gl.Loader(three(num_records=18), 3, shard_id=number, num_shards=2, **arguments)
+        for number in range(2)
+    ]
+    by_shard = [
+        [batch["x"].tolist() for epoch in range(3) for batch in shard.epoch(epoch)]
+        for shard in shards
+    ]
 
     assert rest == expected[3 + 2 :]
     assert [item + two for item, two in zip(*by_shard, strict=True)] == expected
@@ -197,7 +211,10 @@ def test_renamed_marked_and_zipped_mixes_are_mixes():
 
 
 def test_a_mix_is_not_joined_with_sources_that_end():
-    for make in (lambda: gl.zip(three().rename(x="y"), numbered(0, 19)), lambda: gl.concat(three(), three())):
+    for make in (
+        lambda: gl.zip(three().rename(x="y"), numbered(0, 19)),
+        lambda: gl.concat(three(), three()),
+    ):
         with pytest.raises(SpecError, match=r"of <gl\.mix(.|\n)*mix\[:\]"):
             make()
     with pytest.raises(SpecError, match="it is a mix or a sample itself"):

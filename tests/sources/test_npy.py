@@ -88,7 +88,9 @@ class TestRowsOfTablesOfStructures(SourceContract):
 
     def open(self, folder):
         write(folder / "a.npy", self.array[:4])
-        raw = self.array[4:].view(f"V{STRUCTURE.itemsize}")  # so that NumPy copies also what lies between the fields
+        raw = self.array[4:].view(
+            f"V{STRUCTURE.itemsize}"
+        )  # so that NumPy copies also what lies between the fields
         write(folder / "b.npy", np.asfortranarray(raw).view(STRUCTURE))
         return npy(f"{folder}/?.npy")
 
@@ -106,7 +108,11 @@ class TestFilesOfOneShape(SourceContract):
 
     def open(self, folder):
         for number, array in enumerate(self.arrays):
-            write(folder / f"{number}.npy", np.asfortranarray(array) if number == 2 else array, swapped=number == 3)
+            write(
+                folder / f"{number}.npy",
+                np.asfortranarray(array) if number == 2 else array,
+                swapped=number == 3,
+            )
         return npy(f"{folder}/*.npy", field="tile", record="file")
 
     def open_other(self, folder):
@@ -121,7 +127,11 @@ class TestFilesOfOneShape(SourceContract):
 class TestFilesOfVaryingShape(SourceContract):
     def open(self, folder):
         for number, array in enumerate(self.expected()["x"]):
-            write(folder / f"{number}.npy", np.asfortranarray(array) if number == 1 else array, swapped=number == 3)
+            write(
+                folder / f"{number}.npy",
+                np.asfortranarray(array) if number == 1 else array,
+                swapped=number == 3,
+            )
         return npy(f"{folder}/*.npy", record="file")
 
     def open_other(self, folder):
@@ -131,7 +141,9 @@ class TestFilesOfVaryingShape(SourceContract):
 
     def expected(self):
         shapes = [(2, 3), (4, 3, 1), (), (0, 3), (7,)]
-        return {"x": [np.arange(np.prod(shape), dtype=np.float32).reshape(shape) for shape in shapes]}
+        return {
+            "x": [np.arange(np.prod(shape), dtype=np.float32).reshape(shape) for shape in shapes]
+        }
 
 
 @pytest.mark.usefixtures("reader")
@@ -147,11 +159,15 @@ class TestFilesOfStructuresOfVaryingShape(SourceContract):
         return npy(f"{folder}/*.npy", record="file")
 
     def expected(self):
-        records = [fields_of(structures(count, seed=number)) for number, count in enumerate([4, 0, 6])]
+        records = [
+            fields_of(structures(count, seed=number)) for number, count in enumerate([4, 0, 6])
+        ]
         return {name: [record[name] for record in records] for name in records[0]}
 
 
-@pytest.mark.parametrize("path", sorted(GOLDEN.rglob("*.npy")), ids=lambda path: f"{path.parent.name}/{path.name}")
+@pytest.mark.parametrize(
+    "path", sorted(GOLDEN.rglob("*.npy")), ids=lambda path: f"{path.parent.name}/{path.name}"
+)
 def test_files_of_other_libraries_give_what_numpy_load_gives(path, reader):
     if path.name in PICKLES:
         with pytest.raises(FormatError, match="Python objects"):
@@ -163,7 +179,9 @@ def test_files_of_other_libraries_give_what_numpy_load_gives(path, reader):
 
     assert_same(whole, array.astype(array.dtype.newbyteorder("=")))
     if array.ndim:
-        assert_same(npy(path).read(range(len(array)))["x"], array.astype(array.dtype.newbyteorder("=")))
+        assert_same(
+            npy(path).read(range(len(array)))["x"], array.astype(array.dtype.newbyteorder("="))
+        )
 
 
 KINDS = st.one_of(
@@ -177,12 +195,16 @@ KINDS = st.one_of(
     hnp.byte_string_dtypes(endianness="?", min_len=1),
     hnp.unicode_string_dtypes(endianness="?", min_len=1),
 )
-DTYPES = st.one_of(KINDS, hnp.nested_dtypes(KINDS, max_leaves=6, max_itemsize=200).filter(lambda d: d.subdtype is None))
+DTYPES = st.one_of(
+    KINDS,
+    hnp.nested_dtypes(KINDS, max_leaves=6, max_itemsize=200).filter(lambda d: d.subdtype is None),
+)
 
 
 @st.composite
 def stored_arrays(draw):
-    """Return the arrays of several files with rows of one dtype and shape, and how to write each."""
+    """Return the arrays of several files with rows of one dtype and shape, and how to write
+    each."""
     dtype = draw(DTYPES)
     row_shape = draw(hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4))
     writes = []
@@ -190,7 +212,12 @@ def stored_arrays(draw):
         array = draw(hnp.arrays(dtype, (draw(st.integers(0, 12)), *row_shape)))
         fortran, swapped = draw(st.booleans()), draw(st.booleans())
         version = draw(st.sampled_from([(1, 0), (2, 0), (3, 0)]))
-        writes.append((np.asfortranarray(array) if fortran else array, {"version": version, "swapped": swapped}))
+        writes.append(
+            (
+                np.asfortranarray(array) if fortran else array,
+                {"version": version, "swapped": swapped},
+            )
+        )
     return writes
 
 
@@ -205,7 +232,9 @@ def test_rows_of_any_arrays_are_what_numpy_load_gives(tmp_path_factory, compiled
         if not compiled:
             patch.setattr(maps, "supported", lambda: False)
         source = npy(f"{folder}/*.npy")
-    indices = data.draw(st.lists(st.integers(0, len(source) - 1), max_size=20)) if len(source) else []
+    indices = (
+        data.draw(st.lists(st.integers(0, len(source) - 1), max_size=20)) if len(source) else []
+    )
 
     fields = source.read(indices)
 
@@ -292,7 +321,9 @@ def test_an_array_without_axes_has_no_rows(tmp_path):
 
 
 @pytest.mark.parametrize("record", ["row", "file"])
-@pytest.mark.parametrize("second", [np.zeros((2, 3), np.int32), np.zeros((2, 3), np.float64), structures(2)])
+@pytest.mark.parametrize(
+    "second", [np.zeros((2, 3), np.int32), np.zeros((2, 3), np.float64), structures(2)]
+)
 def test_files_of_different_dtypes_are_refused_naming_both(tmp_path, second, record):
     write(tmp_path / "a.npy", np.zeros((2, 3), np.float32))
     write(tmp_path / "b.npy", second)
@@ -305,7 +336,9 @@ def test_rows_of_different_shapes_are_refused_naming_both(tmp_path):
     write(tmp_path / "a.npy", np.zeros((2, 3)))
     write(tmp_path / "b.npy", np.zeros((2, 4)))
 
-    with pytest.raises(SpecError, match=r"b\.npy has rows of shape \(4,\), .*a\.npy of shape \(3,\)"):
+    with pytest.raises(
+        SpecError, match=r"b\.npy has rows of shape \(4,\), .*a\.npy of shape \(3,\)"
+    ):
         npy(f"{tmp_path}/*.npy")
 
 
@@ -326,7 +359,9 @@ def test_a_source_of_no_rows_has_no_records(tmp_path, reader):
 def test_a_file_of_100_gigabytes_opens_in_milliseconds_and_costs_no_memory(tmp_path, reader):
     num_rows, row_bytes = 10**9, 100
     path = tmp_path / "large.npy"
-    write_header(path, f"{{'descr': '|u1', 'fortran_order': False, 'shape': ({num_rows}, {row_bytes})}}")
+    write_header(
+        path, f"{{'descr': '|u1', 'fortran_order': False, 'shape': ({num_rows}, {row_bytes})}}"
+    )
     begin = path.stat().st_size
     os.truncate(path, begin + num_rows * row_bytes)
     with open(path, "r+b") as file:
@@ -371,7 +406,9 @@ def test_more_files_than_the_guard_has_ranges_are_read_without_maps(tmp_path):
 
 
 def test_a_record_larger_than_memory_is_an_error_with_a_remedy(tmp_path):
-    path = write_header(tmp_path / "a.npy", "{'descr': '|u1', 'fortran_order': False, 'shape': (8796093022208,)}")
+    path = write_header(
+        tmp_path / "a.npy", "{'descr': '|u1', 'fortran_order': False, 'shape': (8796093022208,)}"
+    )
     os.truncate(path, path.stat().st_size + 2**43)
 
     with pytest.raises(SpecError, match="not so much memory"):
@@ -388,7 +425,10 @@ def memory_needed(code, *arguments):
         "print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)",
     ]
     run_result = subprocess.run(
-        [sys.executable, "-c", "\n".join(lines), *map(str, arguments)], capture_output=True, text=True, check=True
+        [sys.executable, "-c", "\n".join(lines), *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     return int(run_result.stdout)
 
@@ -413,7 +453,9 @@ def test_opening_a_file_in_fortran_order_and_reading_of_it_takes_memory_for_what
 
 def test_a_split_of_rows_without_bytes_takes_no_memory(tmp_path):
     other = write(tmp_path / "other.npy", np.zeros((2, 3), np.float32))
-    path = write_header(tmp_path / "a.npy", f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({2**60}, 0)}}")
+    path = write_header(
+        tmp_path / "a.npy", f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({2**60}, 0)}}"
+    )
 
     code = f"first, second = gl.npy({str(path)!r}).split(0.5); assert len(first) == 2**59"
     assert memory_needed(code, other) < 16 << 20
@@ -450,8 +492,14 @@ def test_a_file_in_fortran_order_keeps_that_order_for_the_device_to_turn_round(t
     [
         ("{'descr': '|S0', 'fortran_order': False, 'shape': (4611686018427387904,)}", "no bytes"),
         ("{'descr': '<U0', 'fortran_order': False, 'shape': (9,)}", "no bytes"),
-        ("{'descr': [('a', '|S0'), ('b', '|V0')], 'fortran_order': False, 'shape': (10, 3)}", "no bytes"),
-        (f"{{'descr': [('a', '|u1', {(1,) * AXES})], 'fortran_order': False, 'shape': {(0,) + (1,) * AXES}}}", "axes"),
+        (
+            "{'descr': [('a', '|S0'), ('b', '|V0')], 'fortran_order': False, 'shape': (10, 3)}",
+            "no bytes",
+        ),
+        (
+            f"{{'descr': [('a', '|u1', {(1,) * AXES})], 'fortran_order': False, 'shape': {(0,) + (1,) * AXES}}}",
+            "axes",
+        ),
     ],
 )
 def test_what_no_array_can_hold_is_refused_naming_the_file(tmp_path, header, subject, record):
@@ -518,7 +566,8 @@ def test_files_of_elements_of_one_byte_keep_their_dtype_and_axes(tmp_path, dtype
 
 
 class TestElementsWithoutType:
-    """What numpy.save writes of the dtypes that ml_dtypes adds to NumPy: their bytes, as ``|V2``."""
+    """What numpy.save writes of the dtypes that ml_dtypes adds to NumPy: their bytes, as
+    ``|V2``."""
 
     @pytest.fixture(autouse=True)
     def types(self):
@@ -613,7 +662,9 @@ def test_files_that_look_like_images_are_told_of_once_where_nobody_said_what_a_r
         ((512, 768), "f2", False), ((256, 1024), "f4", False), ((8, 4), "f4", False), ((10, 12), "f4", False),
     ],
 )  # fmt: skip
-def test_of_two_axes_of_wide_numbers_those_that_are_no_table_are_told_of(tmp_path, caplog, shape, dtype, is_image):
+def test_of_two_axes_of_wide_numbers_those_that_are_no_table_are_told_of(
+    tmp_path, caplog, shape, dtype, is_image
+):
     for number in range(8):
         np.save(tmp_path / f"{number}.npy", np.zeros(shape, dtype))
 

@@ -1,4 +1,5 @@
-"""Headers of NPY files: what numpy.load takes is taken, anything else is refused and nothing is run."""
+"""Headers of NPY files: what numpy.load takes is taken, anything else is refused and nothing is
+run."""
 
 from __future__ import annotations
 
@@ -37,7 +38,9 @@ DATA = np.arange(6, dtype="<f4").tobytes()
         "{'shape': (2, 3), 'fortran_order': False, 'descr': '<f4'}\n\n",
     ],
 )
-@pytest.mark.filterwarnings("ignore:Reading `.npy`:UserWarning")  # of numpy.load, about headers of Python 2
+@pytest.mark.filterwarnings(
+    "ignore:Reading `.npy`:UserWarning"
+)  # of numpy.load, about headers of Python 2
 def test_headers_that_numpy_load_takes_are_taken(tmp_path, header):
     path = write_header(tmp_path / "a.npy", header, DATA + b"bytes after the last element")
 
@@ -84,7 +87,14 @@ def test_a_pickle_is_refused_and_not_run(tmp_path):
 
 @pytest.mark.parametrize(
     "descr",
-    ["'|O'", "'O'", "'|O8'", "[('a', '<f4'), ('b', '|O')]", "[('a', [('b', '|O', (2,))])]", "'object'"],
+    [
+        "'|O'",
+        "'O'",
+        "'|O8'",
+        "[('a', '<f4'), ('b', '|O')]",
+        "[('a', [('b', '|O', (2,))])]",
+        "'object'",
+    ],
 )
 def test_objects_are_refused_wherever_they_hide(tmp_path, descr):
     path = write_header(tmp_path / "a.npy", GOOD.replace("'<f4'", descr).replace("(2, 3)", "(0,)"))
@@ -148,7 +158,9 @@ def test_long_integers_are_of_python_2_and_not_in_version_3(tmp_path):
         np.load(path)
 
 
-@pytest.mark.parametrize("shape", ["(9223372036854775807,)", "(4294967296, 4294967296)", "(4611686018427387904, 0, 8)"])
+@pytest.mark.parametrize(
+    "shape", ["(9223372036854775807,)", "(4294967296, 4294967296)", "(4611686018427387904, 0, 8)"]
+)
 def test_a_shape_that_overflows_is_refused(tmp_path, shape):
     path = write_header(tmp_path / "a.npy", GOOD.replace("(2, 3)", shape), DATA)
 
@@ -201,7 +213,9 @@ def test_what_is_no_npy_file_is_refused(tmp_path, content, cause):
 
 
 def test_a_giant_header_is_refused_before_it_is_read(tmp_path):
-    path = write_header(tmp_path / "a.npy", GOOD + " " * (npyheader.LARGEST_HEADER_BYTES + 1), DATA, version=(2, 0))
+    path = write_header(
+        tmp_path / "a.npy", GOOD + " " * (npyheader.LARGEST_HEADER_BYTES + 1), DATA, version=(2, 0)
+    )
 
     with pytest.raises(FormatError, match="longer than"):
         npy(path)
@@ -216,7 +230,9 @@ def test_any_bytes_as_a_header_are_an_error_of_ours_or_a_header(tmp_path_factory
 
 
 @given(st.integers(0, len(GOOD) - 1), st.text(max_size=3))
-def test_a_damaged_header_is_an_error_of_ours_or_what_numpy_load_gives(tmp_path_factory, place, text):
+def test_a_damaged_header_is_an_error_of_ours_or_what_numpy_load_gives(
+    tmp_path_factory, place, text
+):
     broken = (GOOD[:place] + text + GOOD[place + 1 :]).encode("latin1", "replace")
     path = write_header(tmp_path_factory.mktemp("npy") / "a.npy", broken, DATA)
 
@@ -230,9 +246,12 @@ def test_a_damaged_header_is_an_error_of_ours_or_what_numpy_load_gives(tmp_path_
 
 
 @pytest.mark.parametrize(
-    ("descr", "dtype"), [("'|a5'", "S5"), ("[('n', '|a2'), ('a5', '<i2')]", [("n", "S2"), ("a5", "<i2")])]
+    ("descr", "dtype"),
+    [("'|a5'", "S5"), ("[('n', '|a2'), ('a5', '<i2')]", [("n", "S2"), ("a5", "<i2")])],
 )
-def test_the_old_name_of_bytes_is_taken_and_the_filters_of_all_threads_left_alone(tmp_path, monkeypatch, descr, dtype):
+def test_the_old_name_of_bytes_is_taken_and_the_filters_of_all_threads_left_alone(
+    tmp_path, monkeypatch, descr, dtype
+):
     header = f"{{'descr': {descr}, 'fortran_order': False, 'shape': (1,)}}"
     path = write_header(tmp_path / "a.npy", header, b"abcdefgh")
     monkeypatch.setattr(warnings, "catch_warnings", None)
@@ -240,13 +259,17 @@ def test_the_old_name_of_bytes_is_taken_and_the_filters_of_all_threads_left_alon
     record = npy(path)[0]
 
     expected = fields_of(np.frombuffer(b"abcdefgh", dtype, 1))
-    assert {name: value.item() for name, value in record.items()} == {n: v.item() for n, v in expected.items()}
+    assert {name: value.item() for name, value in record.items()} == {
+        n: v.item() for n, v in expected.items()
+    }
 
 
 @pytest.mark.parametrize("shape", ["(1l,)", "(1,\v)"])
 def test_what_python_itself_does_not_read_is_refused(tmp_path, shape):
     path = write_header(
-        tmp_path / "a.npy", f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}\n", bytes(8)
+        tmp_path / "a.npy",
+        f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}\n",
+        bytes(8),
     )
     with pytest.raises((ValueError, SyntaxError)):
         np.load(path)

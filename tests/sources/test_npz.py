@@ -1,4 +1,5 @@
-"""NPZ files give what numpy.load gives: rows of many archives, or archives as records, stored or deflated."""
+"""NPZ files give what numpy.load gives: rows of many archives, or archives as records, stored or
+deflated."""
 
 from __future__ import annotations
 
@@ -20,13 +21,29 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import gpuload as gl
-from gpuload.errors import ChangedFileError, ClosedError, FileError, FormatError, RecordError, SpecError
+from gpuload.errors import (
+    ChangedFileError,
+    ClosedError,
+    FileError,
+    FormatError,
+    RecordError,
+    SpecError,
+)
 from gpuload.formats.npz import contents, copies
 from gpuload.formats.npz.source import npz
 from gpuload.storage import inflate
 from gpuload.testing.sources import SourceContract, assert_same
 from tests.sources.npyfiles import fields_of
-from tests.sources.npzfiles import archive_of, deflate, flip, npy_header, packed_place, save, write, write_zip64
+from tests.sources.npzfiles import (
+    archive_of,
+    deflate,
+    flip,
+    npy_header,
+    packed_place,
+    save,
+    write,
+    write_zip64,
+)
 from tests.sources.test_npy import DTYPES, structures
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "npz"
@@ -78,16 +95,25 @@ class TestRowsOfStoredAndDeflatedArrays(TestRowsOfStoredArrays):
 
 @pytest.mark.usefixtures("reader")
 class TestRowsOfManyForms(SourceContract):
-    """Byte orders, C and Fortran order, structures, and NPY headers of all versions side by side."""
+    """Byte orders, C and Fortran order, structures, and NPY headers of all versions side by
+    side."""
 
     array = np.arange(60, dtype=np.float32).reshape(10, 3, 2)
 
     def open(self, folder):
         table = structures(10)
         write(folder / "0.npz", {"x": self.array[:3], "t": table[:3]}, version=(2, 0))
-        write(folder / "1.npz", {"x": np.asfortranarray(self.array[3:6]), "t": table[3:6]}, method=zipfile.ZIP_DEFLATED)
-        write(folder / "2.npz", {"t": table[6:9], "x": self.array[6:9].astype(">f4")}, version=(3, 0))
-        write(folder / "3.npz", {"x": np.asfortranarray(self.array[9:].astype(">f4")), "t": table[9:]})
+        write(
+            folder / "1.npz",
+            {"x": np.asfortranarray(self.array[3:6]), "t": table[3:6]},
+            method=zipfile.ZIP_DEFLATED,
+        )
+        write(
+            folder / "2.npz", {"t": table[6:9], "x": self.array[6:9].astype(">f4")}, version=(3, 0)
+        )
+        write(
+            folder / "3.npz", {"x": np.asfortranarray(self.array[9:].astype(">f4")), "t": table[9:]}
+        )
         return npz(f"{folder}/*.npz")
 
     def open_other(self, folder):
@@ -104,7 +130,12 @@ class TestArchivesOfOneShape(SourceContract):
     def open(self, folder):
         for number, (image, label) in enumerate(zip(images(5), np.arange(5), strict=True)):
             image = np.asfortranarray(image) if number == 2 else image
-            save(folder / f"{number}.npz", deflated=number > 2, image=image, label=label.astype(">i8"))
+            save(
+                folder / f"{number}.npz",
+                deflated=number > 2,
+                image=image,
+                label=label.astype(">i8"),
+            )
         return npz(f"{folder}/*.npz", record="file")
 
     def open_other(self, folder):
@@ -122,7 +153,13 @@ class TestArchivesOfVaryingShape(SourceContract):
     def open(self, folder):
         for number, array in enumerate(self.expected()["x"]):
             array = np.asfortranarray(array) if number == 1 else array
-            save(folder / f"{number}.npz", deflated=number in (1, 4), x=array, n=number, r=np.arange(number + 1))
+            save(
+                folder / f"{number}.npz",
+                deflated=number in (1, 4),
+                x=array,
+                n=number,
+                r=np.arange(number + 1),
+            )
         return npz(f"{folder}/*.npz", record="file")
 
     def open_other(self, folder):
@@ -131,14 +168,20 @@ class TestArchivesOfVaryingShape(SourceContract):
         return npz(f"{folder}/*.npz", record="file")
 
     def expected(self):
-        arrays = [np.arange(np.prod(shape), dtype=np.float32).reshape(shape) for shape in self.shapes]
+        arrays = [
+            np.arange(np.prod(shape), dtype=np.float32).reshape(shape) for shape in self.shapes
+        ]
         return {"x": arrays, "n": np.arange(5), "r": [np.arange(number + 1) for number in range(5)]}
 
 
-@pytest.mark.parametrize("path", sorted(GOLDEN.rglob("*.npz")), ids=lambda path: f"{path.parent.name}/{path.name}")
+@pytest.mark.parametrize(
+    "path", sorted(GOLDEN.rglob("*.npz")), ids=lambda path: f"{path.parent.name}/{path.name}"
+)
 def test_archives_of_other_libraries_give_what_numpy_load_gives(path, reader):
     if path.name in PICKLES:
-        with pytest.raises(FormatError, match=r"py3-objarr\.npz, member 'x\.npy', (.|\n)*Python objects"):
+        with pytest.raises(
+            FormatError, match=r"py3-objarr\.npz, member 'x\.npy', (.|\n)*Python objects"
+        ):
             npz(path)
         return
     with np.load(path, allow_pickle=False) as archive:
@@ -159,9 +202,13 @@ def read_by_numpy(folder):
         with np.load(path) as archive:
             fields = {}
             for name, array in archive.items():
-                array_fields = fields_of(array, name) if array.dtype.names is None else fields_of(array)
+                array_fields = (
+                    fields_of(array, name) if array.dtype.names is None else fields_of(array)
+                )
                 fields.update(
-                    array_fields if array.dtype.names is None else {f"{name}.{k}": v for k, v in array_fields.items()}
+                    array_fields
+                    if array.dtype.names is None
+                    else {f"{name}.{k}": v for k, v in array_fields.items()}
                 )
         archives.append(fields)
     return archives
@@ -169,9 +216,15 @@ def read_by_numpy(folder):
 
 @st.composite
 def archives(draw):
-    """Return the arrays of several archives with rows of the same dtypes and shapes, and how to write each."""
-    names = draw(st.lists(st.sampled_from(["x", "a/b", "ä", "arr_0"]), min_size=1, max_size=3, unique=True))
-    kinds = {n: (draw(DTYPES), draw(hnp.array_shapes(min_dims=0, max_dims=2, min_side=0, max_side=3))) for n in names}
+    """Return the arrays of several archives with rows of the same dtypes and shapes, and how to
+    write each."""
+    names = draw(
+        st.lists(st.sampled_from(["x", "a/b", "ä", "arr_0"]), min_size=1, max_size=3, unique=True)
+    )
+    kinds = {
+        n: (draw(DTYPES), draw(hnp.array_shapes(min_dims=0, max_dims=2, min_side=0, max_side=3)))
+        for n in names
+    }
     results = []
     for _ in range(draw(st.integers(1, 3))):
         count, arrays = draw(st.integers(0, 8)), {}
@@ -196,7 +249,10 @@ def test_any_archives_give_what_numpy_load_gives(tmp_path_factory, archive_conte
 
     assert list(by_row) == list(by_file) == list(content[0])
     for name in content[0]:
-        assert_same(by_row[name], np.concatenate([item[name] for item in content])[np.array(indices, np.int64)])
+        assert_same(
+            by_row[name],
+            np.concatenate([item[name] for item in content])[np.array(indices, np.int64)],
+        )
         for value, item in zip(by_file[name], content, strict=True):
             assert_same(value, item[name])
     shutil.rmtree(folder)
@@ -206,7 +262,12 @@ def test_any_archives_give_what_numpy_load_gives(tmp_path_factory, archive_conte
 @pytest.mark.parametrize("record", ["row", "file"])
 def test_a_loader_shuffles_resumes_and_gives_what_numpy_load_gives(tmp_path, deflated, record):
     for number in range(3):
-        save(tmp_path / f"{number}.npz", deflated=deflated, x=images(4, seed=number), y=np.arange(4) + 4 * number)
+        save(
+            tmp_path / f"{number}.npz",
+            deflated=deflated,
+            x=images(4, seed=number),
+            y=np.arange(4) + 4 * number,
+        )
     source = npz(f"{tmp_path}/*.npz", record=record)
     archives = [dict(np.load(path)) for path in sorted(tmp_path.iterdir())]
     join = np.concatenate if record == "row" else np.stack
@@ -219,7 +280,9 @@ def test_a_loader_shuffles_resumes_and_gives_what_numpy_load_gives(tmp_path, def
                 assert_same(batch[name], array[batch.records])
             state = loader.state_dict()
             break
-    with gl.Loader(pickle.loads(pickle.dumps(source)), batch_size=2, shuffle=True, seed=3, device="cpu") as again:
+    with gl.Loader(
+        pickle.loads(pickle.dumps(source)), batch_size=2, shuffle=True, seed=3, device="cpu"
+    ) as again:
         again.load_state_dict(state)
         values += [batch.records.tolist() for batch in again]
 
@@ -231,7 +294,12 @@ def test_large_members_are_read_in_pieces_and_small_ones_together(tmp_path, monk
     monkeypatch.setattr(contents, "PACKED_BYTES", pieces)
     monkeypatch.setattr(inflate, "OUT_BYTES", 64)
     for number in range(6):
-        save(tmp_path / f"{number}.npz", deflated=number != 3, x=images(20 * (number % 3), seed=number), y=number)
+        save(
+            tmp_path / f"{number}.npz",
+            deflated=number != 3,
+            x=images(20 * (number % 3), seed=number),
+            y=number,
+        )
     arrays = [dict(np.load(tmp_path / f"{number}.npz")) for number in range(6)]
 
     source = npz(f"{tmp_path}/*.npz", record="file")
@@ -242,7 +310,9 @@ def test_large_members_are_read_in_pieces_and_small_ones_together(tmp_path, monk
         assert y == number
 
 
-def test_rows_of_many_deflated_archives_share_copies_that_are_made_once(tmp_path, cache, monkeypatch, caplog):
+def test_rows_of_many_deflated_archives_share_copies_that_are_made_once(
+    tmp_path, cache, monkeypatch, caplog
+):
     caplog.set_level(logging.INFO, "gpuload")
     monkeypatch.setattr(copies, "GROUP_BYTES", 300)
     for number in range(6):
@@ -256,7 +326,9 @@ def test_rows_of_many_deflated_archives_share_copies_that_are_made_once(tmp_path
     assert {path: path.stat().st_mtime_ns for path in cache.iterdir()} == results
     assert_same(again.read([25])["x"], images(10, seed=2)[5:6])
     assert_same(source.read([59, 0])["y"], np.array([9, 0]))
-    assert f"deflated arrays of 6 archives are read from unpacked copies in {cache}" in caplog.messages
+    assert (
+        f"deflated arrays of 6 archives are read from unpacked copies in {cache}" in caplog.messages
+    )
 
 
 def test_a_copy_that_was_cut_short_is_made_anew(tmp_path, cache):
@@ -278,7 +350,12 @@ def test_an_archive_that_changed_has_another_copy(tmp_path):
 
 def test_where_and_repr_name_the_archive(tmp_path):
     for number, count in enumerate([4, 0, 6]):
-        save(tmp_path / f"train-{number}.npz", deflated=number == 2, x=np.zeros((count, 2)), y=np.zeros(count))
+        save(
+            tmp_path / f"train-{number}.npz",
+            deflated=number == 2,
+            x=np.zeros((count, 2)),
+            y=np.zeros(count),
+        )
     rows, files = npz(f"{tmp_path}/*.npz"), npz(f"{tmp_path}/*.npz", record="file")
 
     assert [rows.where(index) for index in (0, 4, 9)] == [
@@ -287,17 +364,23 @@ def test_where_and_repr_name_the_archive(tmp_path):
         "train-2.npz, record 5",
     ]
     assert files.where(1) == "train-1.npz, record 0"
-    assert " ".join(repr(rows).split()).startswith("<gl.npz: 10 records, x: float64 (2,), y: float64 (), 3 files in ")
+    assert " ".join(repr(rows).split()).startswith(
+        "<gl.npz: 10 records, x: float64 (2,), y: float64 (), 3 files in "
+    )
     assert rows.origin(3)[0] == str(tmp_path / "train-0.npz")
     assert files.origin(1) == (str(tmp_path / "train-1.npz"), 0)
 
 
 def test_fields_are_chosen_and_keep_the_order_in_which_they_are_named(tmp_path):
-    path = save(tmp_path / "a.npz", x=np.arange(3), y=np.arange(3) * 2, z=np.array([None]), odd=np.arange(7))
+    path = save(
+        tmp_path / "a.npz", x=np.arange(3), y=np.arange(3) * 2, z=np.array([None]), odd=np.arange(7)
+    )
 
     assert list(npz(path, fields=["y", "x"]).read([1])) == ["y", "x"]
     assert npz(path, fields="odd").spec.names == ("odd",)
-    with pytest.raises(FormatError, match=r"a\.npz, member 'z\.npy'(.|\n)*fields=\[\.\.\.\]\) of \['x', 'y'"):
+    with pytest.raises(
+        FormatError, match=r"a\.npz, member 'z\.npy'(.|\n)*fields=\[\.\.\.\]\) of \['x', 'y'"
+    ):
         npz(path)
     with pytest.raises(SpecError, match=r"a\.npz has no array 'w'(.|\n)*\['x', 'y', 'z', 'odd'\]"):
         npz(path, fields=["x", "w"])
@@ -335,9 +418,15 @@ def test_members_without_the_suffix_are_arrays_if_they_are_and_else_named(tmp_pa
 @pytest.mark.parametrize(
     ("second", "subject"),
     [
-        ({"x": np.zeros((2, 3))}, r"b\.npz has the arrays \['x'\], .*a\.npz has \['x', 'y'\](.|\n)*fields=\['x'\]"),
+        (
+            {"x": np.zeros((2, 3))},
+            r"b\.npz has the arrays \['x'\], .*a\.npz has \['x', 'y'\](.|\n)*fields=\['x'\]",
+        ),
         ({"x": np.zeros((2, 3)), "z": np.zeros(2)}, r"b\.npz has the arrays \['x', 'z'\]"),
-        ({"x": np.zeros((2, 3), np.int32), "y": np.zeros(2)}, r"b\.npz: array 'x' holds int32, in .*a\.npz .* float64"),
+        (
+            {"x": np.zeros((2, 3), np.int32), "y": np.zeros(2)},
+            r"b\.npz: array 'x' holds int32, in .*a\.npz .* float64",
+        ),
     ],
 )
 def test_archives_of_another_schema_are_refused_naming_both(tmp_path, record, second, subject):
@@ -361,29 +450,39 @@ def test_rows_of_another_shape_are_refused_naming_both(tmp_path):
     save(tmp_path / "a.npz", x=np.zeros((2, 3)))
     save(tmp_path / "b.npz", x=np.zeros((2, 4)))
 
-    with pytest.raises(SpecError, match=r"b\.npz: array 'x' has rows of shape \(4,\), in .*a\.npz of shape \(3,\)"):
+    with pytest.raises(
+        SpecError, match=r"b\.npz: array 'x' has rows of shape \(4,\), in .*a\.npz of shape \(3,\)"
+    ):
         npz(f"{tmp_path}/*.npz")
     assert npz(f"{tmp_path}/*.npz", record="file").spec["x"].shape == (2, None)
 
 
 @pytest.mark.parametrize("deflated", [False, True])
-def test_a_damaged_array_of_a_file_is_named_with_member_and_byte_and_the_others_are_read(tmp_path, deflated):
+def test_a_damaged_array_of_a_file_is_named_with_member_and_byte_and_the_others_are_read(
+    tmp_path, deflated
+):
     for number in range(4):
         save(tmp_path / f"{number}.npz", deflated=deflated, y=number, x=images(30, seed=number))
     begin, length = packed_place(tmp_path / "2.npz")
     flip(tmp_path / "2.npz", begin + length - 20)
     source = npz(f"{tmp_path}/*.npz", record="file")
 
-    with pytest.raises(RecordError, match=r"^2\.npz, record 0: member 'x\.npy' at byte \d+ is damaged: ") as caught:
+    with pytest.raises(
+        RecordError, match=r"^2\.npz, record 0: member 'x\.npy' at byte \d+ is damaged: "
+    ) as caught:
         source.read([0, 2])
 
     assert deflated or "check sum is" in str(caught.value)
     assert source.origin(2)[0] == str(tmp_path / "2.npz")
-    assert_same(source.read([0, 1, 3])["x"], np.stack([images(30, seed=number) for number in (0, 1, 3)]))
+    assert_same(
+        source.read([0, 1, 3])["x"], np.stack([images(30, seed=number) for number in (0, 1, 3)])
+    )
     assert npz(f"{tmp_path}/*.npz", record="file", fields="y").read([2])["y"].tolist() == [2]
 
 
-def test_a_damaged_deflated_array_is_refused_when_its_rows_are_opened_and_no_copy_stays(tmp_path, cache):
+def test_a_damaged_deflated_array_is_refused_when_its_rows_are_opened_and_no_copy_stays(
+    tmp_path, cache
+):
     path = save(tmp_path / "a.npz", deflated=True, x=images(30))
     begin, length = packed_place(path)
     flip(path, begin + length - 20)
@@ -394,10 +493,17 @@ def test_a_damaged_deflated_array_is_refused_when_its_rows_are_opened_and_no_cop
 
 
 @pytest.mark.parametrize("pieces", [1 << 20, 50])
-def test_a_check_finds_damage_of_stored_rows_that_reading_them_does_not_show(tmp_path, monkeypatch, pieces):
+def test_a_check_finds_damage_of_stored_rows_that_reading_them_does_not_show(
+    tmp_path, monkeypatch, pieces
+):
     monkeypatch.setattr(contents, "PACKED_BYTES", pieces)
     for number in range(3):
-        save(tmp_path / f"{number}.npz", deflated=number == 2, x=images(30, seed=number), y=np.arange(30))
+        save(
+            tmp_path / f"{number}.npz",
+            deflated=number == 2,
+            x=images(30, seed=number),
+            y=np.arange(30),
+        )
     begin, _ = packed_place(tmp_path / "1.npz")
     flip(tmp_path / "1.npz", begin + 200)
     source = npz(f"{tmp_path}/*.npz")
@@ -415,7 +521,8 @@ def test_a_check_finds_damage_of_stored_rows_that_reading_them_does_not_show(tmp
 
 
 def test_no_changed_byte_gives_other_content(tmp_path):
-    """Every byte of an archive, changed, gives an error or the same arrays (of what says nothing about them)."""
+    """Every byte of an archive, changed, gives an error or the same arrays (of what says nothing
+    about them)."""
     path = save(tmp_path / "a.npz", deflated=True, x=images(4), y=np.arange(2))
     whole, wrong = path.read_bytes(), 0
     for place in range(len(whole)):
@@ -442,7 +549,9 @@ def test_no_archive_that_was_cut_short_is_read(tmp_path, record):
     for length in range(0, len(whole), 3):
         path.write_bytes(whole[:length])
 
-        with pytest.raises(FormatError, match=r"a\.npz is no archive to read(.|\n)*(cut short|never written)"):
+        with pytest.raises(
+            FormatError, match=r"a\.npz is no archive to read(.|\n)*(cut short|never written)"
+        ):
             npz(path, record=record)
 
 
@@ -466,12 +575,18 @@ def test_bytes_behind_the_elements_are_passed_over_and_still_summed(tmp_path):
     [
         (npy_header((1000,)) + bytes(1001), None, "becomes more than the 1128 bytes"),
         (npy_header((1000,)) + bytes(999), None, "becomes 1127 bytes, and says 1128"),
-        (npy_header((1000,)) + bytes(1000), 7, "check sum is [0-9a-f]{8}, the archive says 00000007"),
+        (
+            npy_header((1000,)) + bytes(1000),
+            7,
+            "check sum is [0-9a-f]{8}, the archive says 00000007",
+        ),
     ],
 )
 def test_lengths_and_sums_that_lie_are_found_out(tmp_path, content, crc, reason):
     path = tmp_path / "a.npz"
-    path.write_bytes(archive_of(deflate(content), 1128, crc=zlib.crc32(content) if crc is None else crc))
+    path.write_bytes(
+        archive_of(deflate(content), 1128, crc=zlib.crc32(content) if crc is None else crc)
+    )
 
     with pytest.raises(RecordError, match=reason):
         npz(path, record="file").read([0])
@@ -501,17 +616,23 @@ def test_a_member_that_claims_more_than_deflate_can_give_is_refused(tmp_path):
     path = tmp_path / "a.npz"
     path.write_bytes(archive_of(deflate(content), 2**31 + len(content)))
 
-    with pytest.raises(FormatError, match=r"a\.npz, member 'x\.npy' at byte 0, (.|\n)*cannot become"):
+    with pytest.raises(
+        FormatError, match=r"a\.npz, member 'x\.npy' at byte 0, (.|\n)*cannot become"
+    ):
         npz(path)
 
 
 @pytest.mark.parametrize("record", ["row", "file"])
-def test_an_array_that_grows_like_a_bomb_is_refused_and_the_limit_can_be_raised(tmp_path, monkeypatch, record):
+def test_an_array_that_grows_like_a_bomb_is_refused_and_the_limit_can_be_raised(
+    tmp_path, monkeypatch, record
+):
     monkeypatch.setattr(inflate, "ALLOWED_BYTES", 1 << 16)
     path = tmp_path / "a.npz"
     np.savez_compressed(path, x=np.zeros((4, 100_000), "u1"))
 
-    with pytest.raises(FormatError, match=r"a\.npz, member 'x\.npy', has(.|\n)*GPULOAD_EXPANSION=1032(.|\n)*unzip"):
+    with pytest.raises(
+        FormatError, match=r"a\.npz, member 'x\.npy', has(.|\n)*GPULOAD_EXPANSION=1032(.|\n)*unzip"
+    ):
         npz(path, record=record)
     monkeypatch.setenv("GPULOAD_EXPANSION", "1032")
     assert npz(path, record=record).read([0])["x"].sum() == 0
@@ -522,7 +643,8 @@ def test_a_deflated_member_that_is_damaged_at_its_beginning_is_refused_when_it_i
     path.write_bytes(archive_of(b"\xff" * 100, 1000))
 
     with pytest.raises(
-        FormatError, match=r"a\.npz, member 'x\.npy' at byte 0, is damaged at its beginning(.|\n)*inflated"
+        FormatError,
+        match=r"a\.npz, member 'x\.npy' at byte 0, is damaged at its beginning(.|\n)*inflated",
     ):
         npz(path)
 
@@ -540,7 +662,9 @@ def test_copies_that_would_fill_the_disk_are_refused(tmp_path, cache, monkeypatc
     monkeypatch.setattr(copies.shutil, "disk_usage", lambda path: SimpleNamespace(free=130))
     path = save(tmp_path / "a.npz", deflated=True, x=images(10))
 
-    with pytest.raises(FileError, match=r"a\.npz: 120 bytes are needed(.|\n)*130 free(.|\n)*GPULOAD_CACHE"):
+    with pytest.raises(
+        FileError, match=r"a\.npz: 120 bytes are needed(.|\n)*130 free(.|\n)*GPULOAD_CACHE"
+    ):
         npz(path)
     assert list(cache.iterdir()) == []
     assert_same(npz(path, record="file").read([0])["x"][0], images(10))

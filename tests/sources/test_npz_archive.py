@@ -1,4 +1,5 @@
-"""Archives: zipfile says what is in a good one; whatever else a file holds is refused in bounded time and memory."""
+"""Archives: zipfile says what is in a good one; whatever else a file holds is refused in bounded
+time and memory."""
 
 from __future__ import annotations
 
@@ -36,10 +37,14 @@ def members(path, *, head_bytes=4096):
         max_size=5,
     ),
     method=st.sampled_from([zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED]),
-    comment=st.binary(max_size=60).filter(lambda comment: b"PK" not in comment),  # zipfile would take it for the end
+    comment=st.binary(max_size=60).filter(
+        lambda comment: b"PK" not in comment
+    ),  # zipfile would take it for the end
     head_bytes=st.sampled_from([0, 40, 4096]),
 )
-def test_a_good_archive_has_what_zipfile_finds(tmp_path_factory, named, method, comment, head_bytes):
+def test_a_good_archive_has_what_zipfile_finds(
+    tmp_path_factory, named, method, comment, head_bytes
+):
     path = tmp_path_factory.mktemp("zip") / "a.npz"
     with zipfile.ZipFile(path, "w", method) as content:
         for name, data in named.items():
@@ -53,7 +58,13 @@ def test_a_good_archive_has_what_zipfile_finds(tmp_path_factory, named, method, 
     assert list(result) == [info.orig_filename for info in infos]
     for info in infos:
         begin, member = result[info.orig_filename]
-        assert (member.method, member.crc, member.packed_bytes, member.num_bytes, member.header_offset) == (
+        assert (
+            member.method,
+            member.crc,
+            member.packed_bytes,
+            member.num_bytes,
+            member.header_offset,
+        ) == (
             *(info.compress_type, info.CRC, info.compress_size, info.file_size, info.header_offset),
         )
         if method == zipfile.ZIP_STORED:
@@ -84,7 +95,8 @@ def test_an_archive_that_was_written_to_a_pipe_is_read(tmp_path):
 
 
 def good(tmp_path):
-    """Return an archive of two members as bytes that can be changed, and where its directory and end record begin."""
+    """Return an archive of two members as bytes that can be changed, and where its directory and
+    end record begin."""
     path = save(tmp_path / "a.npz", x=np.arange(3), y=np.arange(3))
     raw = bytearray(path.read_bytes())
     end = raw.rindex(b"PK\5\6")
@@ -110,7 +122,9 @@ def test_an_encrypted_member_is_refused(tmp_path):
     refused(path, raw, r"member 'x\.npy' at byte 0, cannot be read(.|\n)*encrypted(.|\n)*password")
 
 
-@pytest.mark.parametrize(("method", "name"), [(12, "bzip2"), (14, "lzma"), (93, "zstd"), (77, "method 77")])
+@pytest.mark.parametrize(
+    ("method", "name"), [(12, "bzip2"), (14, "lzma"), (93, "zstd"), (77, "method 77")]
+)
 def test_members_packed_otherwise_are_refused_by_name(tmp_path, method, name):
     if method in (12, 14):
         path = tmp_path / "a.npz"
@@ -263,7 +277,9 @@ def test_a_claim_of_a_huge_directory_takes_no_memory(tmp_path):
         file.seek(length)
         file.write(struct.pack("<4sQ2H2I4Q", b"PK\6\6", 44, 45, 45, 0, 0, 10**9, 10**9, length, 0))
         file.write(struct.pack("<4sIQI", b"PK\6\7", 0, length, 1))
-        file.write(struct.pack("<4s4H2IH", b"PK\5\6", 0, 0, 0xFFFF, 0xFFFF, 2**32 - 1, 2**32 - 1, 0))
+        file.write(
+            struct.pack("<4s4H2IH", b"PK\5\6", 0, 0, 0xFFFF, 0xFFFF, 2**32 - 1, 2**32 - 1, 0)
+        )
     tracemalloc.start()
 
     with pytest.raises(FormatError, match=f"directory of {length} bytes is longer than"):
@@ -276,7 +292,9 @@ def test_a_claim_of_a_huge_directory_takes_no_memory(tmp_path):
 def test_a_comment_that_looks_like_an_end_hides_nothing(tmp_path):
     path = save(tmp_path / "a.npz", x=np.arange(3))
     with zipfile.ZipFile(path, "a") as content:
-        content.comment = struct.pack("<4s4H2IH", b"PK\5\6", 0, 0, 0, 0, 0, 0, 99) + b"PK\5\6" * 16_000
+        content.comment = (
+            struct.pack("<4s4H2IH", b"PK\5\6", 0, 0, 0, 0, 0, 0, 99) + b"PK\5\6" * 16_000
+        )
 
     assert npz(path).read([0, 1])["x"].tolist() == [0, 1]
 
@@ -291,7 +309,9 @@ def test_a_member_that_is_damaged_is_named_with_its_place(tmp_path):
 
 
 @given(data=st.data())
-def test_no_mutation_of_an_archive_gives_anything_but_an_error_of_ours_or_arrays(tmp_path_factory, data):
+def test_no_mutation_of_an_archive_gives_anything_but_an_error_of_ours_or_arrays(
+    tmp_path_factory, data
+):
     folder = tmp_path_factory.mktemp("mutated")
     path = folder / "a.npz"
     if data.draw(st.booleans()):
@@ -302,7 +322,8 @@ def test_no_mutation_of_an_archive_gives_anything_but_an_error_of_ours_or_arrays
     for _ in range(data.draw(st.integers(1, 6))):
         place = data.draw(st.integers(0, len(raw) - 1))
         part = data.draw(
-            st.sampled_from([b"\xff\xff\xff\xff", b"\0", b"PK\5\6", b"PK\1\2", b"\xff" * 8]) | st.binary(max_size=4)
+            st.sampled_from([b"\xff\xff\xff\xff", b"\0", b"PK\5\6", b"PK\1\2", b"\xff" * 8])
+            | st.binary(max_size=4)
         )
         raw[place : place + len(part)] = part
     path.write_bytes(raw)

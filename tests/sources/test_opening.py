@@ -19,7 +19,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gpuload as gl
-from gpuload.errors import DirectoryError, FormatError, GpuloadError, MissingFileError, RecordError, SpecError
+from gpuload.errors import (
+    DirectoryError,
+    FormatError,
+    GpuloadError,
+    MissingFileError,
+    RecordError,
+    SpecError,
+)
 from gpuload.open import open_with_title
 from tests import imagefiles
 
@@ -64,7 +71,10 @@ def make(tmp_path):
             os.unlink(tmp_path / "made.bin.convert.jsonl")
         else:
             delimiter = {"csv": ",", "tabs": "\t", "semicolons": ";", "csv in gzip": ","}[kind]
-            lines = [delimiter.join("abcd"), *(delimiter.join(map(str, row)) for row in ROWS.tolist())]
+            lines = [
+                delimiter.join("abcd"),
+                *(delimiter.join(map(str, row)) for row in ROWS.tolist()),
+            ]
             text = ("\n".join(lines) + "\n").encode()
             path.write_bytes(gzip.compress(text) if "gzip" in kind else text)
         return path
@@ -73,7 +83,16 @@ def make(tmp_path):
 
 
 KINDS = [
-    *("npy", "npz", "idx", "idx in gzip", "tfrecord", "tfrecord in gzip", "tfrecord in zlib", "fixed"),
+    *(
+        "npy",
+        "npz",
+        "idx",
+        "idx in gzip",
+        "tfrecord",
+        "tfrecord in gzip",
+        "tfrecord in zlib",
+        "fixed",
+    ),
     *("csv", "tabs", "semicolons", "csv in gzip"),
 ]
 
@@ -87,7 +106,9 @@ def test_a_file_is_opened_by_its_bytes_whatever_its_name(make, kind, name, caplo
     with gl.open(path) as source:
         fields = source.read(range(6))
 
-    values = fields["x"] if "x" in fields else np.stack([fields[column] for column in "abcd"], axis=1)  # of a table
+    values = (
+        fields["x"] if "x" in fields else np.stack([fields[column] for column in "abcd"], axis=1)
+    )  # of a table
     np.testing.assert_array_equal(values, ROWS)
     assert f"{path}: found" in caplog.text
 
@@ -141,7 +162,10 @@ def test_a_folder_of_images_has_the_labels_that_it_says(tmp_path, labels, caplog
     source = gl.open(root)
 
     if labels == "folder":
-        assert (source.classes, source.read([0, 1, 2])["label"].tolist()) == (("cat", "dog"), [0, 0, 1])
+        assert (source.classes, source.read([0, 1, 2])["label"].tolist()) == (
+            ("cat", "dog"),
+            [0, 0, 1],
+        )
     elif labels == "table":
         assert source.read([0, 1])["label"].tolist() == [7, 5]
     else:
@@ -162,7 +186,9 @@ def test_a_folder_of_files_with_one_suffix_is_their_source(make, tmp_path, suffi
 
 @pytest.mark.parametrize("suffix", [".npy", ".bin", ".tfrecord", ".parquet"])
 def test_a_folder_is_opened_with_what_gpuload_put_beside_its_files(tmp_path, suffix):
-    gl.convert(gl.arrays(x=ROWS), tmp_path / ("{shard}" + suffix), num_shards=2)  # a journal; descriptions of .bin
+    gl.convert(
+        gl.arrays(x=ROWS), tmp_path / ("{shard}" + suffix), num_shards=2
+    )  # a journal; descriptions of .bin
     gl.open(tmp_path / f"*{suffix}").index(tmp_path / "train.manifest")
 
     source = gl.open(tmp_path)
@@ -182,7 +208,10 @@ def test_a_folder_of_files_of_several_kinds_is_refused_with_what_is_in_it(make, 
 
     assert caught.value.what == f"{tmp_path} holds no image"
     assert caught.value.cause.endswith("; there are 2 .npy, 1 .csv")
-    assert caught.value.remedy == f"check the folder, or name files of one kind: gl.open('{tmp_path}/*.npy')"
+    assert (
+        caught.value.remedy
+        == f"check the folder, or name files of one kind: gl.open('{tmp_path}/*.npy')"
+    )
 
 
 def test_files_beside_folders_are_not_opened_without_these(make, tmp_path):
@@ -245,7 +274,11 @@ def files_that_are_nothing(folder):
     )
     yield "prose", b"Once, there was\na table\n", r"text that begins with 'Once, there was'"
     yield "both", b"a,b;c\nd,e;f\n", r"two ways to read it(.|\n)*commas and semicolons"
-    yield "encrypted", b"PARE" + bytes(100), r"is a Parquet file with an encrypted footer(.|\n)*PyArrow"
+    yield (
+        "encrypted",
+        b"PARE" + bytes(100),
+        r"is a Parquet file with an encrypted footer(.|\n)*PyArrow",
+    )
     yield "pickle", b"\x80\x04\x95" + bytes(100), r"is a Python pickle(.|\n)*could run any code"
     yield (
         "lfs",
@@ -258,18 +291,32 @@ def files_that_are_nothing(folder):
         gzip.compress(b"\x93NUMPY\x01\0" + bytes(100)),
         r"compressed with gzip and holds an NPY file(.|\n)*unpack it",
     )
-    yield "noise.gz", gzip.compress(bytes(range(200, 256)) * 10), r"compressed with gzip and holds bytes that begin"
-    yield "zip", lambda path: archive(path, ["a.npy", "b.txt"]), r"ZIP archive and no NPZ(.|\n)*it holds 'b\.txt'"
+    yield (
+        "noise.gz",
+        gzip.compress(bytes(range(200, 256)) * 10),
+        r"compressed with gzip and holds bytes that begin",
+    )
+    yield (
+        "zip",
+        lambda path: archive(path, ["a.npy", "b.txt"]),
+        r"ZIP archive and no NPZ(.|\n)*it holds 'b\.txt'",
+    )
     yield "empty zip", lambda path: archive(path, []), "it holds nothing"
     yield "half zip", b"PK\x03\x04" + bytes(30), "a damaged ZIP archive"
     yield "short idx", idx()[:-1], "of no format that is known"
-    yield "image or table", b"P3 1,1\n255,3\n", r"may be PNM images or a table of text(.|\n)*gl\.images or gl\.csv"
+    yield (
+        "image or table",
+        b"P3 1,1\n255,3\n",
+        r"may be PNM images or a table of text(.|\n)*gl\.images or gl\.csv",
+    )
 
 
 @pytest.mark.parametrize("name", [name for name, _, _ in files_that_are_nothing(None)])
 def test_what_is_none_or_two_of_the_formats_is_refused_with_what_was_seen(tmp_path, name):
     content, message = next(
-        (content, message) for item, content, message in files_that_are_nothing(tmp_path) if item == name
+        (content, message)
+        for item, content, message in files_that_are_nothing(tmp_path)
+        if item == name
     )
     path = tmp_path / name
     content(path) if callable(content) else path.write_bytes(content)
@@ -306,7 +353,17 @@ def test_a_missing_file_is_named(tmp_path):
 @given(
     st.binary(max_size=300),
     st.sampled_from(
-        [b"", b"PK\x03\x04", b"\x1f\x8b\x08\0", b"x\x9c", b"\0\0\x08\x01", b"{", b"\x93NUMPY", b"RIFF", b"a,b\n"]
+        [
+            b"",
+            b"PK\x03\x04",
+            b"\x1f\x8b\x08\0",
+            b"x\x9c",
+            b"\0\0\x08\x01",
+            b"{",
+            b"\x93NUMPY",
+            b"RIFF",
+            b"a,b\n",
+        ]
     ),
 )
 def test_any_bytes_are_found_or_refused_with_an_error_of_ours(tmp_path_factory, content, beginning):
@@ -360,7 +417,11 @@ AMBIGUOUS = {"badheadersize.bmp", "broken.png", "test_batch.bin"}
 )
 def test_real_files_are_known_by_their_bytes(topic):
     calls = {"npy": "gl.npy", "npz": "gl.npz", "tfrecord": "gl.tfrecord", "fixed": "gl.idx(x=...)"}
-    paths = [path for path in sorted((SHARED / topic).rglob("*")) if path.is_file() and path.name[0] != "."]
+    paths = [
+        path
+        for path in sorted((SHARED / topic).rglob("*"))
+        if path.is_file() and path.name[0] != "."
+    ]
 
     results = {}
     for path in paths:
@@ -431,8 +492,16 @@ def test_a_table_whose_first_name_begins_with_a_bracket_is_one(tmp_path):
     [
         ("a.yaml", "names: [cat, dog]\nsizes: [3, 4]\n", "its name ends in .yaml"),
         ("a.md", "# Cats, dogs\nand birds, say\n", "its name ends in .md"),
-        ("a.log", "2024-01-01 10:00:00,123 start\n2024-01-01 10:00:01,456 end\n", "its name ends in .log"),
-        ("a.txt", "A cat sat, a dog ran\nThe bird flew, the fish swam\n", "its lines look like sentences"),
+        (
+            "a.log",
+            "2024-01-01 10:00:00,123 start\n2024-01-01 10:00:01,456 end\n",
+            "its name ends in .log",
+        ),
+        (
+            "a.txt",
+            "A cat sat, a dog ran\nThe bird flew, the fish swam\n",
+            "its lines look like sentences",
+        ),
         ("a.jsonl", '"a, b"\n"c, d"\n', "JSON is not supported"),
         ("a", '{"a": 1, "b": 2}\n{"a": 3, "b": 4}\n', "JSON is not supported"),
         ("a.data", "[1, 2]\n[3, 4]\n", "JSON is not supported"),
@@ -447,9 +516,12 @@ def test_text_with_as_many_commas_in_each_line_is_no_table_for_that(tmp_path, na
     assert "gl.text(path)" in error.value.remedy
 
 
-@pytest.mark.parametrize("name", ["a.csv", "a.txt", "a.tsv", "a.data", "part-00000", "a.CSV", "iris.dat"])
 @pytest.mark.parametrize(
-    "text", ["a,b\n1,2\n", "a, b\n1, x y\n", "label,text\n1,A cat sat\n", "city,name\nLa Paz,Li Wu\n"]
+    "name", ["a.csv", "a.txt", "a.tsv", "a.data", "part-00000", "a.CSV", "iris.dat"]
+)
+@pytest.mark.parametrize(
+    "text",
+    ["a,b\n1,2\n", "a, b\n1, x y\n", "label,text\n1,A cat sat\n", "city,name\nLa Paz,Li Wu\n"],
 )
 def test_tables_of_text_are_tables_by_other_names_too(tmp_path, name, text):
     path = tmp_path / name

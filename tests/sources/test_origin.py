@@ -1,4 +1,5 @@
-"""Where a record begins: file and byte, through all that is made of sources; None where it is in no one file."""
+"""Where a record begins: file and byte, through all that is made of sources; None where it is in no
+one file."""
 
 from __future__ import annotations
 
@@ -14,7 +15,10 @@ from tests import imagefiles
 def files(tmp_path):
     """Three files of rows, the last in Fortran order, and one of other fields."""
     for number, order in enumerate("CCF"):
-        np.save(tmp_path / f"{number}.npy", np.asarray(np.arange(15.0).reshape(5, 3) + 100 * number, order=order))
+        np.save(
+            tmp_path / f"{number}.npy",
+            np.asarray(np.arange(15.0).reshape(5, 3) + 100 * number, order=order),
+        )
     np.arange(15, dtype="<i4").tofile(tmp_path / "labels.bin")
     return tmp_path
 
@@ -27,7 +31,9 @@ def at(origin):
 
 def test_the_byte_is_that_of_the_records_first_number(files):
     source = gl.npy(files / "?.npy")
-    assert [at(source.origin(number)) for number in range(15)] == source.read(range(15))["x"][:, 0].tolist()
+    assert [at(source.origin(number)) for number in range(15)] == source.read(range(15))["x"][
+        :, 0
+    ].tolist()
     assert source.origin(7) == (str(files / "1.npy"), 128 + 2 * 24)
 
 

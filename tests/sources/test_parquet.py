@@ -1,4 +1,5 @@
-"""Parquet files give what PyArrow, and the programs that wrote them, say of them; damage is refused by name."""
+"""Parquet files give what PyArrow, and the programs that wrote them, say of them; damage is refused
+by name."""
 
 from __future__ import annotations
 
@@ -47,7 +48,9 @@ def table(count=COUNT, factor=1):
         {
             "number": number,
             "text": pa.array(texts(count)),
-            "series": pa.array([np.arange(i % 4, dtype="i2") for i in range(count)], pa.list_(pa.int16())),
+            "series": pa.array(
+                [np.arange(i % 4, dtype="i2") for i in range(count)], pa.list_(pa.int16())
+            ),
             "matrix": pa.array(vectors.tolist(), pa.list_(pa.list_(pa.float32(), 3), 2)),
             "tags": pa.array([[f"t{j}" for j in range(i % 3)] for i in range(count)]),
             "kind": pa.array([f"kind {i % 3}" for i in range(count)]).dictionary_encode(),
@@ -56,7 +59,9 @@ def table(count=COUNT, factor=1):
 
 
 def write(path, content=None, **options):
-    pq.write_table(table() if content is None else content, path, **{"row_group_size": 10, **options})
+    pq.write_table(
+        table() if content is None else content, path, **{"row_group_size": 10, **options}
+    )
     return path
 
 
@@ -86,7 +91,14 @@ class TestColumnsThatAreNotCached(TestColumns):
 
 
 @pytest.mark.parametrize(
-    "name", ["polars.parquet", "polars-lz4.parquet", "polars.arrow", "duckdb.parquet", "fastparquet.parquet"]
+    "name",
+    [
+        "polars.parquet",
+        "polars-lz4.parquet",
+        "polars.arrow",
+        "duckdb.parquet",
+        "fastparquet.parquet",
+    ],
 )
 def test_files_of_other_programs_hold_what_these_wrote(name):
     with gl.open(GOLDEN / name) as source:
@@ -97,8 +109,18 @@ def test_files_of_other_programs_hold_what_these_wrote(name):
     assert fields["word"].tolist() == [f"wörd {i}" for i in range(7)]
     assert fields["flag"].tolist() == [True, False, False, True, False, False, True]
     if name != "fastparquet.parquet":
-        assert [value.tolist() for value in fields["list"]] == [[], [0], [0, 1], [0, 1, 2], [], [0], [0, 1]]
-        assert fields["day"].tolist() == np.arange("2026-11-01", "2026-11-08", dtype="M8[D]").tolist()
+        assert [value.tolist() for value in fields["list"]] == [
+            [],
+            [0],
+            [0, 1],
+            [0, 1, 2],
+            [],
+            [0],
+            [0, 1],
+        ]
+        assert (
+            fields["day"].tolist() == np.arange("2026-11-01", "2026-11-08", dtype="M8[D]").tolist()
+        )
 
 
 TYPES = {
@@ -112,8 +134,14 @@ TYPES = {
     "time": (pa.array([1, 2], pa.time64("us")), np.array([1, 2], "m8[us]")),
     "length": (pa.array([1, 2], pa.duration("ms")), np.array([1, 2], "m8[ms]")),
     "large": (pa.array(["a", "bc"], pa.large_string()), np.array(["a", "bc"], object)),
-    "fixed": (pa.array([b"abc", b"def"], pa.binary(3)), np.array([[97, 98, 99], [100, 101, 102]], "u1")),
-    "pixels": (pa.array([[[1, 2]], [[3, 4]]], pa.list_(pa.list_(pa.int8()))), np.array([[[1, 2]], [[3, 4]]], "i1")),
+    "fixed": (
+        pa.array([b"abc", b"def"], pa.binary(3)),
+        np.array([[97, 98, 99], [100, 101, 102]], "u1"),
+    ),
+    "pixels": (
+        pa.array([[[1, 2]], [[3, 4]]], pa.list_(pa.list_(pa.int8()))),
+        np.array([[[1, 2]], [[3, 4]]], "i1"),
+    ),
     "tensor": (
         pa.FixedShapeTensorArray.from_numpy_ndarray(np.arange(12).reshape(2, 2, 3)),
         np.arange(12).reshape(2, 2, 3),
@@ -147,7 +175,8 @@ def test_a_column_that_is_no_field_is_refused_by_name_and_can_be_left_out(tmp_pa
     path = write(tmp_path / "a.parquet", pa.table({"x": np.arange(len(column)), name: column}))
 
     with pytest.raises(
-        SpecError, match=rf"a\.parquet: column '{name}'(.|\n)*{cause}(.|\n)*fields=\['x'\] leaves it out"
+        SpecError,
+        match=rf"a\.parquet: column '{name}'(.|\n)*{cause}(.|\n)*fields=\['x'\] leaves it out",
     ):
         gl.parquet(path)
 
@@ -158,7 +187,9 @@ def test_missing_values_are_refused_by_name_or_have_a_default(tmp_path):
     columns = {"x": [1.0, None, 3.0], "y": [1, 2, 3], "s": ["a", None, "c"]}
     path = write(tmp_path / "a.parquet", pa.table(columns))
 
-    with pytest.raises(SpecError, match=r"a\.parquet, row group 0: column 'x'.*missing(.|\n)*defaults=\{'x': 0\}"):
+    with pytest.raises(
+        SpecError, match=r"a\.parquet, row group 0: column 'x'.*missing(.|\n)*defaults=\{'x': 0\}"
+    ):
         gl.parquet(path)[0]
 
     fields = gl.parquet(path, defaults={"x": -1, "s": "none"}).read([0, 1, 2])
@@ -170,7 +201,10 @@ def test_missing_values_are_refused_by_name_or_have_a_default(tmp_path):
 def test_what_an_older_pyarrow_cannot_read_is_not_called_damage(monkeypatch):
     """PyArrow 25 of a file with a missing list of fixed length, which PyArrow 26 reads."""
     monkeypatch.setattr(pa, "__version__", "25.0.0")
-    with pytest.raises(SpecError, match="not supported by PyArrow 25") as error, as_damage("a.parquet"):
+    with (
+        pytest.raises(SpecError, match="not supported by PyArrow 25") as error,
+        as_damage("a.parquet"),
+    ):
         raise pa.ArrowInvalid("Expected all lists to be of size=2 but index 2 had size=0")
     assert "pyarrow>=26" in error.value.remedy
 
@@ -201,7 +235,8 @@ def test_the_default_that_the_error_for_missing_values_names_is_one(tmp_path, va
         gl.parquet(path, shapes=shapes).read([0, 1])
 
     defaults = eval(
-        re.search(r"gl\.parquet\(\.\.\., defaults=(\{.*?\})\);", error.value.remedy)[1], {"numpy": np}
+        re.search(r"gl\.parquet\(\.\.\., defaults=(\{.*?\})\);", error.value.remedy)[1],
+        {"numpy": np},
     )  # what a reader would type
 
     assert len(gl.parquet(path, shapes=shapes, defaults=defaults).read([0, 1])["x"]) == 2
@@ -211,7 +246,9 @@ def test_missing_elements_of_lists_and_missing_members_are_refused(tmp_path):
     columns = pa.table({"l": [[1, None], [2]], "s": [{"a": 1}, None]})
     path = write(tmp_path / "a.parquet", columns)
 
-    with pytest.raises(SpecError, match=r"column 'l': 1 elements of its lists are missing") as error:
+    with pytest.raises(
+        SpecError, match=r"column 'l': 1 elements of its lists are missing"
+    ) as error:
         gl.parquet(path, ["l"])[0]
     assert "defaults=" not in error.value.remedy  # it stands for whole lists alone
     with pytest.raises(SpecError, match=r"'s\.a': 1 values are missing"):
@@ -226,9 +263,14 @@ def png(value):
 
 
 def test_images_in_binary_columns_are_decoded(tmp_path):
-    path = write(tmp_path / "a.parquet", pa.table({"image": [png(3), png(4)], "other": [b"ab", b"c"]}))
+    path = write(
+        tmp_path / "a.parquet", pa.table({"image": [png(3), png(4)], "other": [b"ab", b"c"]})
+    )
 
-    with gl.parquet(path) as source, gl.Loader(source, batch_size=2, ops=[gl.ops.Decode()], device="cpu") as loader:
+    with (
+        gl.parquet(path) as source,
+        gl.Loader(source, batch_size=2, ops=[gl.ops.Decode()], device="cpu") as loader,
+    ):
         [batch] = loader
 
         assert [field.encoded for field in source.spec] == [True, False]
@@ -264,8 +306,14 @@ def test_columns_come_in_the_order_that_was_asked_and_unknown_ones_are_refused(t
     path = write(tmp_path / "a.parquet")
 
     assert gl.parquet(path, ["text", "number"]).spec.names == ("text", "number")
-    for arguments in ({"fields": ["nothing"]}, {"defaults": {"nothing": 0}}, {"shapes": {"nothing": (1,)}}):
-        with pytest.raises(UnknownFieldError, match=r"a\.parquet has no column 'nothing'(.|\n)*'number'"):
+    for arguments in (
+        {"fields": ["nothing"]},
+        {"defaults": {"nothing": 0}},
+        {"shapes": {"nothing": (1,)}},
+    ):
+        with pytest.raises(
+            UnknownFieldError, match=r"a\.parquet has no column 'nothing'(.|\n)*'number'"
+        ):
             gl.parquet(path, **arguments)
 
 
@@ -291,7 +339,8 @@ def test_a_shape_that_records_have_not_is_damage(tmp_path):
     path = write(tmp_path / "a.parquet")
 
     with pytest.raises(
-        DamagedBlockError, match=r"a\.parquet, row group 0: column 'series' has 13 elements in 10 records"
+        DamagedBlockError,
+        match=r"a\.parquet, row group 0: column 'series' has 13 elements in 10 records",
     ):
         gl.parquet(path, ["series"], shapes={"series": (3,)})[0]
 
@@ -301,7 +350,9 @@ def test_files_of_other_columns_are_refused(tmp_path):
     write(tmp_path / "b.parquet", pa.table({"x": [1.5]}))
     write(tmp_path / "c.parquet", pa.table({"y": [1]}))
 
-    with pytest.raises(SpecError, match=r"b\.parquet has x: float64 \(\), .*a\.parquet has x: int64"):
+    with pytest.raises(
+        SpecError, match=r"b\.parquet has x: float64 \(\), .*a\.parquet has x: int64"
+    ):
         gl.parquet([tmp_path / "a.parquet", tmp_path / "b.parquet"])
     with pytest.raises(UnknownFieldError, match=r"c\.parquet has no column 'x'"):
         gl.parquet([tmp_path / "a.parquet", tmp_path / "c.parquet"])
@@ -323,9 +374,14 @@ def test_blocks_decode_each_row_group_once_and_a_whole_shuffle_says_its_price(tm
     decoded_blocks = []
     source = gl.parquet(path, cache_bytes=3000)
     leaf = source.resolve(np.zeros(1, np.int64))[0].leaf
-    decode, leaf._decode = leaf._decode, lambda block: [decoded_blocks.append(block), decode(block)][1]
+    decode, leaf._decode = (
+        leaf._decode,
+        lambda block: [decoded_blocks.append(block), decode(block)][1],
+    )
 
-    with gl.Loader(source, batch_size=50, shuffle=gl.Blocks(100, 1), num_threads=1, device="cpu") as loader:
+    with gl.Loader(
+        source, batch_size=50, shuffle=gl.Blocks(100, 1), num_threads=1, device="cpu"
+    ) as loader:
         values = np.concatenate([batch["x"] for batch in loader])
     assert sorted(values) == list(range(1000))
     assert len(decoded_blocks) <= 21  # a block of the order lies in at most two row groups
@@ -361,7 +417,9 @@ def damage(path, group):
     for number in range(columns.num_columns):
         chunk = columns.column(number)
         begin = chunk.dictionary_page_offset or chunk.data_page_offset
-        content[begin + 4 : begin + chunk.total_compressed_size] = b"\xa5" * (chunk.total_compressed_size - 4)
+        content[begin + 4 : begin + chunk.total_compressed_size] = b"\xa5" * (
+            chunk.total_compressed_size - 4
+        )
     path.write_bytes(content)
 
 
@@ -371,7 +429,9 @@ def test_a_damaged_row_group_is_that_alone_and_is_reported_once(tmp_path):
 
     with gl.parquet(path) as source:
         assert source.read([0, 9, 20, 29])["x"].tolist() == [0, 9, 20, 29]
-        with pytest.raises(DamagedBlockError, match=r"a\.parquet, row group 1(.|\n)*PyArrow cannot decode it"):
+        with pytest.raises(
+            DamagedBlockError, match=r"a\.parquet, row group 1(.|\n)*PyArrow cannot decode it"
+        ):
             source[10]
         with gl.Loader(source, batch_size=10, on_error="skip", max_bad=1, device="cpu") as loader:
             values = np.concatenate([batch["x"] for batch in loader])
@@ -381,7 +441,12 @@ def test_a_damaged_row_group_is_that_alone_and_is_reported_once(tmp_path):
 
 
 def test_a_number_of_rows_that_the_footer_states_is_not_believed(tmp_path):
-    path = write(tmp_path / "a.parquet", pa.table({"x": np.arange(100)}), row_group_size=100, write_statistics=False)
+    path = write(
+        tmp_path / "a.parquet",
+        pa.table({"x": np.arange(100)}),
+        row_group_size=100,
+        write_statistics=False,
+    )
     begin = path.stat().st_size - 8 - pq.read_metadata(path).serialized_size
     content = path.read_bytes()
     footer = content[begin:].replace(b"\xc8\x01", b"\x80\x7d")  # varints of 100, and of 8000
@@ -390,17 +455,27 @@ def test_a_number_of_rows_that_the_footer_states_is_not_believed(tmp_path):
 
     with gl.parquet(path) as source:
         assert len(source) == 8000
-        with pytest.raises(DamagedBlockError, match=r"row group 0, column x has 100 rows(.|\n)*says that it has 8000"):
+        with pytest.raises(
+            DamagedBlockError,
+            match=r"row group 0, column x has 100 rows(.|\n)*says that it has 8000",
+        ):
             source[0]
 
 
 def test_a_column_that_lies_outside_of_the_file_is_damage(tmp_path):
-    path = write(tmp_path / "a.parquet", pa.table({"x": np.random.default_rng(0).random(999)}), row_group_size=999)
+    path = write(
+        tmp_path / "a.parquet",
+        pa.table({"x": np.random.default_rng(0).random(999)}),
+        row_group_size=999,
+    )
     content, size = path.read_bytes(), path.stat().st_size
     begin = size - 8 - pq.read_metadata(path).serialized_size
     path.write_bytes(content[:4] + content[begin:])  # no pages are left, only the footer
 
-    with gl.parquet(path) as source, pytest.raises(DamagedBlockError, match=r"a\.parquet, row group 0(.|\n)*PyArrow"):
+    with (
+        gl.parquet(path) as source,
+        pytest.raises(DamagedBlockError, match=r"a\.parquet, row group 0(.|\n)*PyArrow"),
+    ):
         source[0]
 
 
@@ -445,7 +520,11 @@ def test_what_is_written_is_read_again(tmp_path):
         gl.parquet(write(tmp_path / "a.parquet", table(2))),
         gl.arrays(**{**arrays, "cube": arrays["cube"].astype(">i4")}),
     ]
-    parts.append(gl.parquet(write(tmp_path / "b.parquet", pa.table({"image": [png(1), png(2)], "raw": [b"", b"a"]}))))
+    parts.append(
+        gl.parquet(
+            write(tmp_path / "b.parquet", pa.table({"image": [png(1), png(2)], "raw": [b"", b"a"]}))
+        )
+    )
 
     result = gl.convert(gl.zip(*parts), tmp_path / "out.parquet")
 
@@ -462,7 +541,9 @@ def test_what_is_written_is_read_again(tmp_path):
         assert back[1]["kind"] == "kind 1"
 
 
-@pytest.mark.parametrize("array", [np.zeros(2, "c8"), np.array([b"a", b"b"]), np.array([["a"], ["b"]])])
+@pytest.mark.parametrize(
+    "array", [np.zeros(2, "c8"), np.array([b"a", b"b"]), np.array([["a"], ["b"]])]
+)
 def test_what_parquet_cannot_hold_is_refused_by_name(tmp_path, array):
     with pytest.raises(SpecError, match=r"field x: .* cannot be written as parquet"):
         gl.convert(gl.arrays(x=array), tmp_path / "out.parquet")
@@ -472,12 +553,19 @@ def test_without_pyarrow_the_extra_is_named(tmp_path, monkeypatch):
     path = write(tmp_path / "a.parquet")
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
 
-    with pytest.raises(MissingPackageError, match=r"gl\.parquet needs the package 'pyarrow'(.|\n)*\[parquet\]"):
+    with pytest.raises(
+        MissingPackageError, match=r"gl\.parquet needs the package 'pyarrow'(.|\n)*\[parquet\]"
+    ):
         gl.parquet(path)
 
 
 def far_dates():
-    return ["1677-01-01", "1969-12-31T23:59:59.999999", "2023-05-04T06:07:08", "9999-12-31T23:59:59.999999"]
+    return [
+        "1677-01-01",
+        "1969-12-31T23:59:59.999999",
+        "2023-05-04T06:07:08",
+        "9999-12-31T23:59:59.999999",
+    ]
 
 
 @pytest.mark.parametrize("kind", ["single", "struct", "list"])
@@ -489,7 +577,9 @@ def test_timestamps_of_12_bytes_are_microseconds_and_reach_the_year_9999(tmp_pat
         "struct": pa.StructArray.from_arrays([column], ["t"]),
         "list": pa.ListArray.from_arrays(pa.array([0, 1, 1, 3, 4], pa.int32()), column),
     }[kind]
-    path = write(tmp_path / "a.parquet", pa.table({"t": column}), use_deprecated_int96_timestamps=True)
+    path = write(
+        tmp_path / "a.parquet", pa.table({"t": column}), use_deprecated_int96_timestamps=True
+    )
     source = gl.parquet(path)
 
     for opened in (source, gl.parquet(source.index(tmp_path / "a.manifest"))):
@@ -501,15 +591,21 @@ def test_timestamps_of_12_bytes_are_microseconds_and_reach_the_year_9999(tmp_pat
 
 def test_timestamps_of_12_bytes_that_microseconds_do_not_hold_are_refused_or_nanoseconds(tmp_path):
     times = pa.array([1, None, -1], pa.timestamp("ns"))
-    path = write(tmp_path / "a.parquet", pa.table({"t": times}), use_deprecated_int96_timestamps=True)
+    path = write(
+        tmp_path / "a.parquet", pa.table({"t": times}), use_deprecated_int96_timestamps=True
+    )
     defaults = {"t": np.datetime64("NaT")}
 
-    with pytest.raises(SpecError, match=r"'t': value 0 of it is 1970-01-01T00:00:00 and 1 ns") as error:
+    with pytest.raises(
+        SpecError, match=r"'t': value 0 of it is 1970-01-01T00:00:00 and 1 ns"
+    ) as error:
         gl.parquet(path, defaults=defaults).read([0])
     [dtypes] = re.findall(r"dtypes=(\{.*?\})", error.value.remedy)
     values = gl.parquet(path, defaults=defaults, dtypes=eval(dtypes)).read(range(3))["t"]
     assert values.tolist() == [1, None, -1]
-    write(path, pa.table({"t": np.array(far_dates(), "M8[us]")}), use_deprecated_int96_timestamps=True)
+    write(
+        path, pa.table({"t": np.array(far_dates(), "M8[us]")}), use_deprecated_int96_timestamps=True
+    )
     with pytest.raises(SpecError, match=r"'t': value 0 of it is 1677-01-01(.|\n)*ends before it"):
         gl.parquet(path, dtypes={"t": "M8[ns]"}).read([0])
 
@@ -554,7 +650,11 @@ def test_a_default_has_its_value_in_the_column_or_is_refused(tmp_path, kind, def
             gl.parquet(path, defaults={"x": default})
         return
     source = gl.parquet(path, defaults={"x": default})
-    for opened in (source, pickle.loads(pickle.dumps(source)), gl.open(source.index(tmp_path / "a.manifest"))):
+    for opened in (
+        source,
+        pickle.loads(pickle.dumps(source)),
+        gl.open(source.index(tmp_path / "a.manifest")),
+    ):
         assert opened.fingerprint() == source.fingerprint()
         value = opened.read([1])["x"][0]
         if isinstance(default, list):
@@ -571,7 +671,9 @@ def test_a_default_has_its_value_in_the_column_or_is_refused(tmp_path, kind, def
 
 @pytest.mark.parametrize("order", [[0, 1], [1, 0]])
 def test_two_columns_with_one_name_are_refused_and_can_be_left_out(tmp_path, order):
-    columns = pa.table({"a.b": [1, 2], "a": pa.array([{"b": 10, "c": 5}, {"b": 20, "c": 6}])}).select(order)
+    columns = pa.table(
+        {"a.b": [1, 2], "a": pa.array([{"b": 10, "c": 5}, {"b": 20, "c": 6}])}
+    ).select(order)
     path = write(tmp_path / "a.parquet", columns)
 
     for fields in (None, ["a.b"]):
@@ -616,7 +718,10 @@ def test_row_labels_of_pandas_are_left_out_and_told_once(tmp_path, caplog):
 def test_files_of_two_dtypes_have_that_which_holds_both(tmp_path, caplog, kinds, dtype):
     caplog.set_level("INFO", "gpuload")
     values = [[1], [2]] if "list" in str(kinds[0]) else [1, 2]
-    paths = [write(tmp_path / f"{n}.parquet", pa.table({"x": pa.array(values, kind)})) for n, kind in enumerate(kinds)]
+    paths = [
+        write(tmp_path / f"{n}.parquet", pa.table({"x": pa.array(values, kind)}))
+        for n, kind in enumerate(kinds)
+    ]
 
     source = gl.parquet(paths, defaults=None if "list" in str(kinds[0]) else {"x": 7})
 
@@ -637,10 +742,16 @@ def test_the_dtype_of_files_can_be_said_and_holds_each_value(tmp_path):
     dtypes = eval(re.search(r"dtypes=(\{.*\})\)", error.value.remedy)[1])
 
     source = gl.parquet(paths, dtypes=dtypes, defaults={"x": -1})
-    for opened in (source, pickle.loads(pickle.dumps(source)), gl.open(source.index(tmp_path / "a.manifest"))):
+    for opened in (
+        source,
+        pickle.loads(pickle.dumps(source)),
+        gl.open(source.index(tmp_path / "a.manifest")),
+    ):
         assert opened.read(range(3))["x"].tolist() == [1, -1, 1.5]
     write(paths[0], pa.table({"x": pa.array([1, 2**53 + 1], pa.int64())}))
-    with pytest.raises(SpecError, match=r"a\.parquet, row group 0: column 'x': value 1 of it is 9007199254740993"):
+    with pytest.raises(
+        SpecError, match=r"a\.parquet, row group 0: column 'x': value 1 of it is 9007199254740993"
+    ):
         gl.parquet(paths, dtypes=dtypes).read([0])
 
 
@@ -664,26 +775,36 @@ def test_dtypes_that_values_do_not_become_are_refused(tmp_path, kind, dtypes):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is counted in /proc")
 @pytest.mark.parametrize(
-    "kind", [pa.string(), pa.dictionary(pa.int32(), pa.string()), pa.binary(), pa.binary(1 << 19)], ids=str
+    "kind",
+    [pa.string(), pa.dictionary(pa.int32(), pa.string()), pa.binary(), pa.binary(1 << 19)],
+    ids=str,
 )
-def test_a_text_that_is_stored_once_for_many_rows_takes_no_memory_before_it_is_refused(tmp_path, monkeypatch, kind):
+def test_a_text_that_is_stored_once_for_many_rows_takes_no_memory_before_it_is_refused(
+    tmp_path, monkeypatch, kind
+):
     monkeypatch.setattr("gpuload.storage.inflate.ALLOWED_BYTES", 1 << 24)
     monkeypatch.setenv("GPULOAD_EXPANSION", "1")
     values = pa.array([b"a" * (1 << 19) if "binary" in str(kind) else "a" * (1 << 19)] * 2)
     values = values.cast(kind.value_type if "dictionary" in str(kind) else kind)
     column = pa.DictionaryArray.from_arrays(pa.array(np.zeros(200, "i4")), values[:1])
     column = column if "dictionary" in str(kind) else column.dictionary_decode()
-    path = write(tmp_path / "a.parquet", pa.table({"x": column}), row_group_size=200, compression="zstd")
+    path = write(
+        tmp_path / "a.parquet", pa.table({"x": column}), row_group_size=200, compression="zstd"
+    )
     assert path.stat().st_size < 2000
     del column
     pa.default_memory_pool().release_unused()
     Path("/proc/self/clear_refs").write_text("5")
     before = memory("VmHWM")
 
-    with pytest.raises(FormatError, match=r"a\.parquet, row group 0 has \d+ bytes, and unpacks to \d+ or more"):
+    with pytest.raises(
+        FormatError, match=r"a\.parquet, row group 0 has \d+ bytes, and unpacks to \d+ or more"
+    ):
         gl.parquet(path).read([0])
 
-    assert memory("VmHWM") - before < 80 << 10  # of 100 MB that it stands for, and of 200 that PyArrow takes for these
+    assert (
+        memory("VmHWM") - before < 80 << 10
+    )  # of 100 MB that it stands for, and of 200 that PyArrow takes for these
 
 
 class Keys:
@@ -708,28 +829,39 @@ class Keys:
         encryption = pytest.importorskip("pyarrow.parquet.encryption")
         configuration = encryption.EncryptionConfiguration(footer_key="footer", **options)
         factory = encryption.CryptoFactory(self.client)
-        properties = factory.file_encryption_properties(encryption.KmsConnectionConfig(), configuration)
+        properties = factory.file_encryption_properties(
+            encryption.KmsConnectionConfig(), configuration
+        )
         with pq.ParquetWriter(path, columns.schema, encryption_properties=properties) as writer:
             writer.write_table(columns)
 
 
 def test_encrypted_files_are_not_called_damaged(tmp_path):
     columns, keys = pa.table({"x": [1, 2], "y": [3, 4]}), Keys()
-    keys.write(tmp_path / "a.parquet", columns, plaintext_footer=False, column_keys={"key": ["x", "y"]})
+    keys.write(
+        tmp_path / "a.parquet", columns, plaintext_footer=False, column_keys={"key": ["x", "y"]}
+    )
     keys.write(tmp_path / "b.parquet", columns, plaintext_footer=True, column_keys={"key": ["x"]})
 
-    with pytest.raises(FormatError, match=r"a\.parquet is a Parquet file with an encrypted footer\n.*not supported"):
+    with pytest.raises(
+        FormatError, match=r"a\.parquet is a Parquet file with an encrypted footer\n.*not supported"
+    ):
         gl.parquet(tmp_path / "a.parquet")
-    with pytest.raises(DamagedBlockError, match=r"it is encrypted, which is not supported(.|\n)*fields="):
+    with pytest.raises(
+        DamagedBlockError, match=r"it is encrypted, which is not supported(.|\n)*fields="
+    ):
         gl.parquet(tmp_path / "b.parquet").read([0])
     assert gl.parquet(tmp_path / "b.parquet", ["y"]).read([1, 0])["y"].tolist() == [4, 3]
 
 
 def test_intervals_of_parquet_are_refused_as_those_of_arrow_are(tmp_path):
-    path = write(tmp_path / "a.parquet", pa.table({"x": pa.array([bytes(12)], pa.binary(12)), "y": [1]}))
+    path = write(
+        tmp_path / "a.parquet", pa.table({"x": pa.array([bytes(12)], pa.binary(12)), "y": [1]})
+    )
     content = path.read_bytes()
     begin = len(content) - 8 - pq.read_metadata(path).serialized_size
-    # In the schema: FIXED_LEN_BYTE_ARRAY (7), length 12, OPTIONAL (1), the name; behind it a converted type, INTERVAL.
+    # In the schema: FIXED_LEN_BYTE_ARRAY (7), length 12, OPTIONAL (1), the name; behind it a
+    # converted type, INTERVAL.
     element = b"\x15\x0e\x15\x18\x15\x02\x18\x01x"
     assert content[begin:].count(element + b"\x00") == 1
     footer = (
@@ -740,7 +872,9 @@ def test_intervals_of_parquet_are_refused_as_those_of_arrow_are(tmp_path):
     path.write_bytes(content[:begin] + footer + len(footer).to_bytes(4, "little") + b"PAR1")
     assert pq.ParquetFile(path).schema.column(0).converted_type == "INTERVAL"
 
-    with pytest.raises(SpecError, match=r"'x' is month_day_nano_interval(.|\n)*fields=\['y'\] leaves it out"):
+    with pytest.raises(
+        SpecError, match=r"'x' is month_day_nano_interval(.|\n)*fields=\['y'\] leaves it out"
+    ):
         gl.parquet(path)
     assert gl.parquet(path, ["y"]).read([0])["y"].tolist() == [1]
 
@@ -756,34 +890,59 @@ def test_a_column_without_a_name_can_be_left_out(tmp_path):
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is counted in /proc")
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
 @pytest.mark.parametrize("kind", [pa.int64(), pa.bool_(), pa.string()], ids=str)
-def test_many_elements_of_one_row_take_no_memory_before_they_are_refused(tmp_path, monkeypatch, kind, version):
+def test_many_elements_of_one_row_take_no_memory_before_they_are_refused(
+    tmp_path, monkeypatch, kind, version
+):
     monkeypatch.setattr("gpuload.storage.inflate.ALLOWED_BYTES", 1 << 24)
     monkeypatch.setenv("GPULOAD_EXPANSION", "1")
-    elements = pa.array(["a" * (1 << 19)] * 200 if kind == pa.string() else np.zeros(20 << 20, "?"), kind)
+    elements = pa.array(
+        ["a" * (1 << 19)] * 200 if kind == pa.string() else np.zeros(20 << 20, "?"), kind
+    )
     column = pa.LargeListArray.from_arrays(pa.array([0, len(elements)]), elements)
-    path = write(tmp_path / "a.parquet", pa.table({"x": column}), compression="zstd", data_page_version=version)
+    path = write(
+        tmp_path / "a.parquet",
+        pa.table({"x": column}),
+        compression="zstd",
+        data_page_version=version,
+    )
     assert path.stat().st_size < 3000
     del column, elements
     pa.default_memory_pool().release_unused()
     Path("/proc/self/clear_refs").write_text("5")
     before = memory("VmHWM")
 
-    with pytest.raises(FormatError, match=r"a\.parquet, row group 0 has \d+ bytes, and unpacks to \d+ or more"):
+    with pytest.raises(
+        FormatError, match=r"a\.parquet, row group 0 has \d+ bytes, and unpacks to \d+ or more"
+    ):
         gl.parquet(path).read([0])
 
     assert memory("VmHWM") - before < 40 << 10  # of 100 MB of texts, and more of levels and numbers
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.list_(pa.string())], ids=str)
-@pytest.mark.parametrize("encoding", ["RLE_DICTIONARY", "DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY"])
-def test_texts_that_are_stored_once_are_decoded_by_places_or_few_rows_at_a_time(tmp_path, monkeypatch, kind, encoding):
+@pytest.mark.parametrize(
+    "encoding", ["RLE_DICTIONARY", "DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY"]
+)
+def test_texts_that_are_stored_once_are_decoded_by_places_or_few_rows_at_a_time(
+    tmp_path, monkeypatch, kind, encoding
+):
     monkeypatch.setattr("gpuload.storage.inflate.ALLOWED_BYTES", 6000)
     monkeypatch.setenv("GPULOAD_EXPANSION", "1")
     texts = [f"text {'x' * 50} {number % 7}" for number in range(60)]
-    column = pa.array(texts if kind == pa.string() else [texts[n : n + n % 3] for n in range(40)], kind)
+    column = pa.array(
+        texts if kind == pa.string() else [texts[n : n + n % 3] for n in range(40)], kind
+    )
     leaf = "x" if kind == pa.string() else "x.list.element"
-    options = {} if "RLE" in encoding else {"use_dictionary": False, "column_encoding": {leaf: encoding}}
-    path = write(tmp_path / "a.parquet", pa.table({"x": column}), row_group_size=60, compression="zstd", **options)
+    options = (
+        {} if "RLE" in encoding else {"use_dictionary": False, "column_encoding": {leaf: encoding}}
+    )
+    path = write(
+        tmp_path / "a.parquet",
+        pa.table({"x": column}),
+        row_group_size=60,
+        compression="zstd",
+        **options,
+    )
     assert path.stat().st_size < 2000
     calls, batches = [], Table.batches
 
@@ -795,7 +954,9 @@ def test_texts_that_are_stored_once_are_decoded_by_places_or_few_rows_at_a_time(
 
     values = gl.parquet(path).read(range(len(column)))["x"]
 
-    assert [value if isinstance(value, str) else value.tolist() for value in values] == column.to_pylist()
+    assert [
+        value if isinstance(value, str) else value.tolist() for value in values
+    ] == column.to_pylist()
     assert calls[-1] == (encoding == "DELTA_BYTE_ARRAY", encoding == "RLE_DICTIONARY")
 
     monkeypatch.setattr("gpuload.formats.parquet.source.SMALL_BYTES", 0)  # as a large file
@@ -803,18 +964,24 @@ def test_texts_that_are_stored_once_are_decoded_by_places_or_few_rows_at_a_time(
     assert list(map(str, gl.parquet(path).read(range(len(column)))["x"])) == list(map(str, values))
     assert calls[-1] == (encoding != "DELTA_LENGTH_BYTE_ARRAY", False)
     monkeypatch.setattr("gpuload.storage.inflate.ALLOWED_BYTES", 400)
-    with pytest.raises(FormatError, match=r"a\.parquet, row group 0 has \d+ bytes, and unpacks to \d+ or more"):
+    with pytest.raises(
+        FormatError, match=r"a\.parquet, row group 0 has \d+ bytes, and unpacks to \d+ or more"
+    ):
         gl.parquet(path).read([0])
 
 
 @pytest.mark.parametrize(("num_rows", "is_refused"), [(8, False), (11, True)])
-def test_values_of_lists_count_twice_as_they_are_copied(tmp_path, monkeypatch, num_rows, is_refused):
+def test_values_of_lists_count_twice_as_they_are_copied(
+    tmp_path, monkeypatch, num_rows, is_refused
+):
     monkeypatch.setattr("gpuload.storage.inflate.ALLOWED_BYTES", 20_000)
     monkeypatch.setenv("GPULOAD_EXPANSION", "1")
     path = write(tmp_path / "a.parquet", pa.table({"x": [[0] * 100] * num_rows}), row_group_size=60)
     assert path.stat().st_size < 2000
     if is_refused:  # 8,800 bytes of values
-        with pytest.raises(FormatError, match=r"row group 0 has \d+ bytes, and unpacks to 22000 or more"):
+        with pytest.raises(
+            FormatError, match=r"row group 0 has \d+ bytes, and unpacks to 22000 or more"
+        ):
             gl.parquet(path).read([0])
     else:
         assert gl.parquet(path).read([num_rows - 1])["x"][0].tolist() == [0] * 100
@@ -824,7 +991,12 @@ def test_values_of_lists_count_twice_as_they_are_copied(tmp_path, monkeypatch, n
 @pytest.mark.parametrize("codec", ["none", "gzip", "zstd"])
 def test_the_headers_of_pages_say_the_values_that_the_footer_says(tmp_path, version, codec):
     column = pa.array([[number % 5, number] for number in range(5000)] + [[], None])
-    options = {"data_page_version": version, "compression": codec, "data_page_size": 1000, "write_page_checksum": True}
+    options = {
+        "data_page_version": version,
+        "compression": codec,
+        "data_page_size": 1000,
+        "write_page_checksum": True,
+    }
     path = write(tmp_path / "a.parquet", pa.table({"x": column}), row_group_size=1 << 20, **options)
     chunk = pq.read_metadata(path).row_group(0).column(0)
     begin = chunk.dictionary_page_offset or chunk.data_page_offset
@@ -832,10 +1004,14 @@ def test_the_headers_of_pages_say_the_values_that_the_footer_says(tmp_path, vers
     pages = parse_pages(path.read_bytes()[begin : begin + chunk.total_compressed_size])
 
     assert pages.num_values == chunk.num_values == 10_002
-    assert pages.num_bytes < chunk.total_uncompressed_size < pages.num_bytes + 100 * 20  # with the headers
+    assert (
+        pages.num_bytes < chunk.total_uncompressed_size < pages.num_bytes + 100 * 20
+    )  # with the headers
 
 
-@pytest.mark.parametrize("content", [b"\x15", b"\x1c" * 50, b"\x19\xff", b"\xff" * 99, bytes(9), b"\x55\x00"])
+@pytest.mark.parametrize(
+    "content", [b"\x15", b"\x1c" * 50, b"\x19\xff", b"\xff" * 99, bytes(9), b"\x55\x00"]
+)
 def test_bytes_that_are_no_header_of_a_page_end_the_pages(content):
     assert parse_pages(content).num_values == 0
 

@@ -1,4 +1,5 @@
-"""Files of Python objects: which records they have, and what is refused; expected values are what was pickled."""
+"""Files of Python objects: which records they have, and what is refused; expected values are what
+was pickled."""
 
 from __future__ import annotations
 
@@ -34,14 +35,22 @@ def converted(folder, out="out.npz", **arguments):
     return eval(result.call, {"gl": gl})
 
 
-LABELS = {"int": int, "NumPy scalar": np.int64, "array without axes": np.array, "bool": lambda i: i % 2 == 0}
+LABELS = {
+    "int": int,
+    "NumPy scalar": np.int64,
+    "array without axes": np.array,
+    "bool": lambda i: i % 2 == 0,
+}
 
 
 @pytest.mark.parametrize("suffix", ["npz", "npy", "tfrecord"])
 @pytest.mark.parametrize("label", LABELS.values(), ids=LABELS)
 def test_each_file_with_a_dict_is_one_record(tmp_path, label, suffix):
     for i in range(6):  # the arrays have as many rows as each other, and are not cut
-        save(tmp_path / f"{i}.npy", {"a": np.full((4, 5), i, "f4"), "b": np.zeros((4, 2), "f4"), "label": label(i)})
+        save(
+            tmp_path / f"{i}.npy",
+            {"a": np.full((4, 5), i, "f4"), "b": np.zeros((4, 2), "f4"), "label": label(i)},
+        )
 
     tensors = {"tensors": ["a", "b"]} if suffix == "tfrecord" else {}
     source = converted(tmp_path, f"out.{suffix}", **tensors)
@@ -82,7 +91,9 @@ def test_a_single_dict_is_one_record_and_its_rows_are_asked_for(tmp_path, caplog
 )
 def test_each_file_with_a_tuple_is_one_record(tmp_path, save_tuple):
     for i in range(3):
-        save_tuple(tmp_path / f"{i}.npy", (np.full((2, 2), i, "u1"), np.full(3, i, "f8"), f"name {i}"))
+        save_tuple(
+            tmp_path / f"{i}.npy", (np.full((2, 2), i, "u1"), np.full(3, i, "f8"), f"name {i}")
+        )
 
     read = converted(tmp_path).read(range(3))
 
@@ -105,7 +116,9 @@ RECORDS = [(np.full((2, 3), i, "f4"), i) for i in range(4)]
 )
 @pytest.mark.parametrize("num_files", [1, 2])
 @pytest.mark.parametrize("form", [save, save_items], ids=["list", "array"])
-def test_a_list_of_records_in_a_file_is_a_record_for_each(tmp_path, content, names, num_files, form):
+def test_a_list_of_records_in_a_file_is_a_record_for_each(
+    tmp_path, content, names, num_files, form
+):
     for number in range(num_files):
         half = len(content) // num_files
         form(tmp_path / f"{number}.npy", content[half * number : half * (number + 1)])
@@ -136,7 +149,11 @@ def test_a_structured_array_with_objects_has_a_record_for_each_row(tmp_path):
 
 def test_an_archive_with_objects_is_a_dict(tmp_path):
     for i in range(3):
-        np.savez(tmp_path / f"{i}.npz", image=np.full((2, 2), i), label=np.array({"cat": i}["cat"], object))
+        np.savez(
+            tmp_path / f"{i}.npz",
+            image=np.full((2, 2), i),
+            label=np.array({"cat": i}["cat"], object),
+        )
 
     result = gl.convert(f"{tmp_path}/?.npz", tmp_path / "out.npz", allow_pickle=True)
 
@@ -147,11 +164,16 @@ def test_values_of_one_kind_in_several_files_have_to_be_explained(tmp_path):
     for i in range(2):
         save_items(tmp_path / f"{i}.npy", [np.full(2, i), np.full(3, i)])
 
-    with pytest.raises(SpecError, match=r"0\.npy holds 2 values of one kind(.|\n)*record='file'(.|\n)*record='row'"):
+    with pytest.raises(
+        SpecError, match=r"0\.npy holds 2 values of one kind(.|\n)*record='file'(.|\n)*record='row'"
+    ):
         converted(tmp_path)
 
     by_file = converted(tmp_path, "a.npz", record="file").read(range(2))
-    assert (by_file["x0"].tolist(), by_file["x1"].tolist()) == ([[0, 0], [1, 1]], [[0] * 3, [1] * 3])
+    assert (by_file["x0"].tolist(), by_file["x1"].tolist()) == (
+        [[0, 0], [1, 1]],
+        [[0] * 3, [1] * 3],
+    )
     by_row = converted(tmp_path, "a.tfrecord", record="row").read(range(4))
     assert [item.tolist() for item in by_row["x"]] == [[0, 0], [0, 0, 0], [1, 1], [1, 1, 1]]
 
@@ -168,7 +190,10 @@ def test_arrays_whose_first_axis_varies_become_ragged(tmp_path):
 
 def test_a_format_of_one_shape_names_the_whole_call_for_arrays_that_vary(tmp_path):
     for i in range(2):
-        save(tmp_path / f"{i}.npy", {"x": np.ones((i + 1, i + 2), "f4"), "y": np.ones(2, "f8"), "z": np.ones(i + 1)})
+        save(
+            tmp_path / f"{i}.npy",
+            {"x": np.ones((i + 1, i + 2), "f4"), "y": np.ones(2, "f8"), "z": np.ones(i + 1)},
+        )
 
     with pytest.raises(SpecError, match=r"\.tfrecord(.|\n)*tensors=\['x', 'y', 'z'\]"):
         converted(tmp_path)
@@ -196,7 +221,9 @@ def test_a_field_has_the_smallest_dtype_that_holds_all_values(tmp_path, values, 
     read = converted(tmp_path).read(range(len(values)))["x"]
 
     assert read.dtype == dtype
-    assert read.tolist() == [value.item() if isinstance(value, np.generic) else value for value in values]
+    assert read.tolist() == [
+        value.item() if isinstance(value, np.generic) else value for value in values
+    ]
 
 
 @pytest.mark.parametrize(
@@ -214,7 +241,10 @@ def test_a_field_has_the_smallest_dtype_that_holds_all_values(tmp_path, values, 
         ([{"x": 2**70}], r"field 'x' of .*0\.npy is a int"),
         ([{"x": np.ma.masked_array([1, 2], [0, 1])}], r"is a MaskedArray"),
         ([{"x": 2**53 + 1}, {"x": 0.5}], r"0\.npy holds whole numbers that float64 cannot hold"),
-        ([{"x": np.uint64(2**64 - 1)}, {"x": -1}], r"0\.npy holds whole numbers that float64 cannot hold"),
+        (
+            [{"x": np.uint64(2**64 - 1)}, {"x": -1}],
+            r"0\.npy holds whole numbers that float64 cannot hold",
+        ),
         ([{"x": 1}, {}], r"1\.npy has no fields"),
         ([()], r"0\.npy has no fields"),
         ([{1: 2}], r"0\.npy: its key 1(.|\n)*which are texts"),
@@ -233,12 +263,15 @@ def test_what_is_no_record_is_refused_by_its_file_and_field(tmp_path, contents, 
     assert not (tmp_path / "out.npz").exists()
 
 
-@pytest.mark.parametrize("content", [{"x": np.arange(3), "y": 1}, {"x": np.arange(3), "y": np.arange(2)}])
+@pytest.mark.parametrize(
+    "content", [{"x": np.arange(3), "y": 1}, {"x": np.arange(3), "y": np.arange(2)}]
+)
 def test_a_dict_whose_values_have_other_lengths_has_no_rows(tmp_path, content):
     save(tmp_path / "a.npy", content)
 
     with pytest.raises(
-        FormatError, match=r"a\.npy: its values have \{'x': 3, 'y': (None|2)\} items(.|\n)*leave record="
+        FormatError,
+        match=r"a\.npy: its values have \{'x': 3, 'y': (None|2)\} items(.|\n)*leave record=",
     ):
         converted(tmp_path, record="row")
 
@@ -272,31 +305,44 @@ def test_the_refusal_of_a_source_names_the_call_that_works(tmp_path, monkeypatch
     assert np.load("records.npz")["label"].tolist() == [3]
 
 
-def test_the_refusal_of_a_wildcard_names_the_wildcard_and_that_of_a_list_none_of_its_files(tmp_path):
+def test_the_refusal_of_a_wildcard_names_the_wildcard_and_that_of_a_list_none_of_its_files(
+    tmp_path,
+):
     for i in range(2):
         save(tmp_path / f"{i}.npy", {"x": i})
 
-    with pytest.raises(FormatError, match=re.escape(f"gl.convert('{tmp_path}/*.npy', 'records.npz', allow_pickle")):
+    with pytest.raises(
+        FormatError, match=re.escape(f"gl.convert('{tmp_path}/*.npy', 'records.npz', allow_pickle")
+    ):
         gl.npy(f"{tmp_path}/*.npy")
-    with pytest.raises(FormatError, match=r"gl\.convert\(paths, 'records\.npz', allow_pickle=True\)"):
+    with pytest.raises(
+        FormatError, match=r"gl\.convert\(paths, 'records\.npz', allow_pickle=True\)"
+    ):
         gl.npy([tmp_path / "0.npy", tmp_path / "1.npy"])
 
 
 def test_an_archive_of_objects_names_the_call_that_works(tmp_path):
     np.savez(tmp_path / "a.npz", x=np.array([1, None], object))
 
-    with pytest.raises(FormatError, match=re.escape(f"gl.convert('{tmp_path}/a.npz', 'records.npz', allow_pickle")):
+    with pytest.raises(
+        FormatError, match=re.escape(f"gl.convert('{tmp_path}/a.npz', 'records.npz', allow_pickle")
+    ):
         gl.npz(str(tmp_path / "a.npz"))
 
 
 def test_record_is_for_pickles_alone(tmp_path, capsys):
     np.save(tmp_path / "a.npy", np.arange(3))
 
-    with pytest.raises(SpecError, match=r"record='file' without allow_pickle=True(.|\n)*gl\.npy\(paths, record="):
+    with pytest.raises(
+        SpecError, match=r"record='file' without allow_pickle=True(.|\n)*gl\.npy\(paths, record="
+    ):
         gl.convert(tmp_path / "a.npy", tmp_path / "b.npz", record="file")
     with pytest.raises(SpecError, match=r"record = 'rows'"):
         gl.convert(tmp_path / "a.npy", tmp_path / "b.npz", record="rows", allow_pickle=True)
-    assert cli.main(["convert", "--record", "row", str(tmp_path / "a.npy"), str(tmp_path / "b.npz")]) == 2
+    assert (
+        cli.main(["convert", "--record", "row", str(tmp_path / "a.npy"), str(tmp_path / "b.npz")])
+        == 2
+    )
     assert "--record row without --allow-pickle" in capsys.readouterr().err
 
 
@@ -307,7 +353,20 @@ def test_the_command_makes_records_of_files(tmp_path, capsys):
     out = str(tmp_path / "out.npz")
     assert cli.main(["convert", "--allow-pickle", f"{tmp_path}/*.npy", out]) == 0
     assert "3 records" in capsys.readouterr().out
-    assert cli.main(["convert", "--allow-pickle", "--overwrite", "--record", "row", f"{tmp_path}/*.npy", out]) == 2
+    assert (
+        cli.main(
+            [
+                "convert",
+                "--allow-pickle",
+                "--overwrite",
+                "--record",
+                "row",
+                f"{tmp_path}/*.npy",
+                out,
+            ]
+        )
+        == 2
+    )
     assert "'label': None" in capsys.readouterr().err
 
 

@@ -28,7 +28,11 @@ def read_rows(indices):
 
 
 def read_all(indices):
-    return {"x": X.astype(">f4")[indices], "r": [LISTS[i] for i in indices], "image": [IMAGES[i] for i in indices]}
+    return {
+        "x": X.astype(">f4")[indices],
+        "r": [LISTS[i] for i in indices],
+        "image": [IMAGES[i] for i in indices],
+    }
 
 
 def read_bytes(indices):
@@ -75,7 +79,10 @@ class TestBytes(SourceContract):
         return records(10, read_bytes, fields={"data": ("u1", (None,)), "label": ("i8", (1,))})
 
     def expected(self):
-        return {"data": [np.arange(number, dtype=np.uint8) for number in range(10)], "label": np.arange(10)}
+        return {
+            "data": [np.arange(number, dtype=np.uint8) for number in range(10)],
+            "label": np.arange(10),
+        }
 
 
 class TestFieldsThatWereSaid(SourceContract):
@@ -181,7 +188,10 @@ def test_an_exception_of_the_function_reaches_the_caller_as_itself_and_says_for_
     source = records(10, read)
     with pytest.raises(OutOfReach) as caught:
         source.read([3, 7])
-    with gl.Loader(source, batch_size=4, device="cpu") as loader, pytest.raises(OutOfReach) as in_a_thread:
+    with (
+        gl.Loader(source, batch_size=4, device="cpu") as loader,
+        pytest.raises(OutOfReach) as in_a_thread,
+    ):
         list(loader)
 
     assert caught.value.__notes__ == ["gl.records: the function was asked for records 3, 7"]
@@ -196,13 +206,22 @@ def wrong(result):
 @pytest.mark.parametrize(
     ("result", "message"),
     [
-        (lambda i: {"y": X[i]}, r"(?s)records 3, 4: the function returned the fields \['y'\].*are \['x'\]"),
+        (
+            lambda i: {"y": X[i]},
+            r"(?s)records 3, 4: the function returned the fields \['y'\].*are \['x'\]",
+        ),
         (lambda i: {"x": X[i], "y": X[i]}, r"the fields \['x', 'y'\]"),
         (lambda i: {}, "returned no field"),
         (lambda i: X[i], "the function returned ndarray"),
         (lambda i: None, "the function returned NoneType"),
-        (lambda i: {"x": X[i].astype("f8")}, r"(?s)'x' of record 3 has dtype float64.*float32 \(4,\).*astype\('<f4'\)"),
-        (lambda i: {"x": X[i][:, :3]}, r"'x' of record 3 has shape \(3,\), the field is x: float32 \(4,\)"),
+        (
+            lambda i: {"x": X[i].astype("f8")},
+            r"(?s)'x' of record 3 has dtype float64.*float32 \(4,\).*astype\('<f4'\)",
+        ),
+        (
+            lambda i: {"x": X[i][:, :3]},
+            r"'x' of record 3 has shape \(3,\), the field is x: float32 \(4,\)",
+        ),
         (lambda i: {"x": X}, r"(?s)'x' has 10 records.*asked for 2"),
         (lambda i: {"x": np.float32(3)}, "'x' has no axis of records"),
         (lambda i: {"x": [X[0], X[1][:2]]}, r"'x' of record 4 has shape \(2,\)"),
@@ -277,7 +296,10 @@ def test_a_version_is_a_text():
 def test_the_fingerprint_sees_length_fields_and_version_alone():
     fingerprint = records(10, read_rows).fingerprint()
 
-    assert records(10, lambda indices: {"x": -X[indices], "name": NAMES[indices]}).fingerprint() == fingerprint
+    assert (
+        records(10, lambda indices: {"x": -X[indices], "name": NAMES[indices]}).fingerprint()
+        == fingerprint
+    )
     assert records(9, read_rows).fingerprint() != fingerprint
     assert records(10, read_rows, version="b").fingerprint() != fingerprint
     assert records(10, lambda indices: {"x": X[indices]}).fingerprint() != fingerprint
@@ -313,10 +335,12 @@ def test_a_loader_asks_for_the_records_of_one_step_at_a_time():
         requests.append(numbers.size)
         return {"x": numbers}
 
-    source = gl.zip(gl.arrays(y=np.arange(1000)), records(1000, read, fields={"x": ("i8", ())}).rename(x="z"))
-    assert [batch["z"].tolist() for batch in gl.Loader(source, 10, device="cpu", num_threads=1)] == [
-        list(range(first, first + 10)) for first in range(0, 1000, 10)
-    ]
+    source = gl.zip(
+        gl.arrays(y=np.arange(1000)), records(1000, read, fields={"x": ("i8", ())}).rename(x="z")
+    )
+    assert [
+        batch["z"].tolist() for batch in gl.Loader(source, 10, device="cpu", num_threads=1)
+    ] == [list(range(first, first + 10)) for first in range(0, 1000, 10)]
     assert max(requests) == 10
 
 
@@ -325,13 +349,18 @@ def test_batches_are_those_of_the_same_arrays(executor):
     if executor == "dali":
         pytest.importorskip("nvidia.dali")
     images = np.random.default_rng(0).integers(0, 256, (40, 8, 9, 3), np.uint8)
-    source = records(40, lambda indices: {"image": images[indices], "r": [np.arange(i) for i in indices]})
+    source = records(
+        40, lambda indices: {"image": images[indices], "r": [np.arange(i) for i in indices]}
+    )
     arguments = {
         "batch_size": 7, "shuffle": True, "seed": 3, "ops": [gl.ops.RandomFlip()], "executor": executor,
         "device": "cpu",
     }  # fmt: skip
 
-    with gl.Loader(source, **arguments) as loader, gl.Loader(gl.arrays(image=images), **arguments) as expected:
+    with (
+        gl.Loader(source, **arguments) as loader,
+        gl.Loader(gl.arrays(image=images), **arguments) as expected,
+    ):
         for actual, want in zip(loader, expected, strict=True):
             assert np.array_equal(actual["image"], want["image"])
             assert isinstance(actual["r"], Ragged)
@@ -366,7 +395,9 @@ def test_values_reach_a_simulated_gpu(monkeypatch):
     with gl.Loader(source, batch_size=3, shuffle=True, device="gpu", executor="array") as loader:
         for batch in loader:
             assert batch["x"].get().tolist() == X[batch.records].tolist()
-            assert [item.get().tolist() for item in batch["r"]] == [LISTS[i].tolist() for i in batch.records]
+            assert [item.get().tolist() for item in batch["r"]] == [
+                LISTS[i].tolist() for i in batch.records
+            ]
     del batch, loader
     gc.collect()
     sim.finish()
@@ -408,7 +439,11 @@ class TestTextsOfAnyLength(SourceContract):
         whole = read_texts(range(len(TEXTS)))
         objects = np.empty(len(TEXTS), object)
         objects[:] = TEXTS
-        return {"text": objects, "words": [np.array(words, object) for words in whole["words"]], "pair": whole["pair"]}
+        return {
+            "text": objects,
+            "words": [np.array(words, object) for words in whole["words"]],
+            "pair": whole["pair"],
+        }
 
 
 def test_a_list_of_str_is_text_of_any_length_without_being_told():
@@ -433,7 +468,9 @@ def test_what_is_no_text_is_refused_by_its_field(result, message):
 
 
 def test_a_record_with_another_number_of_texts_is_named():
-    source = records(4, lambda indices: {"x": [["a"] * i for i in indices]}, fields={"x": (str, (2,))})
+    source = records(
+        4, lambda indices: {"x": [["a"] * i for i in indices]}, fields={"x": (str, (2,))}
+    )
 
     with pytest.raises(gl.GpuloadError, match=r"record 1: field 'x' has texts of shape \(1,\)"):
         source.read([2, 1])
@@ -441,7 +478,11 @@ def test_a_record_with_another_number_of_texts_is_named():
 
 def test_lists_of_numbers_become_the_dtype_of_their_field():
     boxes, labels = [[], [[10, 20.5, 30, 40]], [[1, 2, 3, 4], [5, 6, 7, 8]]], [[], [3], [1, 2]]
-    fields = {"boxes": ("float32", (None, 4)), "labels": ("int16", (None,)), "area": ("float32", ())}
+    fields = {
+        "boxes": ("float32", (None, 4)),
+        "labels": ("int16", (None,)),
+        "area": ("float32", ()),
+    }
 
     def read(indices):
         return {
@@ -459,9 +500,13 @@ def test_lists_of_numbers_become_the_dtype_of_their_field():
     assert values["area"].dtype == np.float32
 
 
-@pytest.mark.parametrize("numbers", [[1.5], [40000], [2**70], [True], ["1"], [np.int64(3)], np.array([3])])
+@pytest.mark.parametrize(
+    "numbers", [[1.5], [40000], [2**70], [True], ["1"], [np.int64(3)], np.array([3])]
+)
 def test_lists_of_numbers_that_the_field_does_not_hold_are_refused(numbers):
-    source = records(1, lambda indices: {"labels": [numbers]}, fields={"labels": ("int16", (None,))})
+    source = records(
+        1, lambda indices: {"labels": [numbers]}, fields={"labels": ("int16", (None,))}
+    )
 
     with pytest.raises(SpecError, match="'labels' of record 0 has dtype"):
         source.read([0])

@@ -21,14 +21,18 @@ X = np.arange(10)
 
 
 def sample(weights=None, **arguments):
-    return gl.arrays(x=X).sample(np.arange(10) if weights is None else weights, **{"seed": 3, **arguments})
+    return gl.arrays(x=X).sample(
+        np.arange(10) if weights is None else weights, **{"seed": 3, **arguments}
+    )
 
 
 def drawn(source, count):
     return source.read(range(count))["x"]
 
 
-@pytest.mark.parametrize("weights", [np.arange(10), np.ones(10), [0, 0, 0.1, 0, 0, 0, 1e-3, 0, 0, 5e-3]])
+@pytest.mark.parametrize(
+    "weights", [np.arange(10), np.ones(10), [0, 0, 0.1, 0, 0, 0, 1e-3, 0, 0, 5e-3]]
+)
 def test_records_come_in_proportion_to_their_weights(weights):
     weights, count = np.asarray(weights, float), 200_000
 
@@ -42,7 +46,9 @@ def test_records_come_in_proportion_to_their_weights(weights):
 
 
 def test_a_draw_is_where_the_random_word_falls_in_the_running_total():
-    words = rng.bits(1, seed=3, epoch=0, records=np.arange(1000), stream=SAMPLE_STREAM)[:, 0].tolist()
+    words = rng.bits(1, seed=3, epoch=0, records=np.arange(1000), stream=SAMPLE_STREAM)[
+        :, 0
+    ].tolist()
     ends = np.cumsum(np.arange(10))
 
     expected = [next(record for record in range(10) if Fraction(word, 2**64) < Fraction(int(ends[record]), 45))
@@ -53,7 +59,9 @@ def test_a_draw_is_where_the_random_word_falls_in_the_running_total():
 
 @given(st.lists(st.integers(0, 2**64 - 1), min_size=1), st.integers(1, 2**63))
 def test_words_below_a_number_are_the_exact_product(words, count):
-    assert rng.below(np.array(words, np.uint64), count).tolist() == [word * count >> 64 for word in words]
+    assert rng.below(np.array(words, np.uint64), count).tolist() == [
+        word * count >> 64 for word in words
+    ]
 
 
 @given(st.lists(st.floats(0, 1e300), min_size=1, max_size=50).filter(any))
@@ -69,13 +77,20 @@ def test_batches_do_not_depend_on_size_shards_or_stops():
         return gl.Loader(sample(num_records=24), **{"batch_size": 4, **arguments})
 
     def records(item, epochs):
-        return [x for epoch in range(epochs) for batch in item.epoch(epoch) for x in batch["x"].tolist()]
+        return [
+            x for epoch in range(epochs) for batch in item.epoch(epoch) for x in batch["x"].tolist()
+        ]
 
     expected = drawn(sample(), 72).tolist()
     assert records(loader(), 3) == records(loader(batch_size=5), 3) == expected
     assert expected[:24] != expected[24:48]
-    shards = [[batch["x"].tolist() for batch in loader(num_shards=2, shard_id=i).epoch(1)] for i in range(2)]
-    assert [x for pair in zip(*shards, strict=True) for part in pair for x in part] == expected[24:48]
+    shards = [
+        [batch["x"].tolist() for batch in loader(num_shards=2, shard_id=i).epoch(1)]
+        for i in range(2)
+    ]
+    assert [x for pair in zip(*shards, strict=True) for part in pair for x in part] == expected[
+        24:48
+    ]
 
     item, second = loader(), loader(batch_size=6)
     iterator = iter(item)
@@ -103,7 +118,13 @@ def test_a_sample_is_a_source_like_a_mix(tmp_path):
     assert drawn(pickle.loads(pickle.dumps(source)), 50).tolist() == drawn(source, 50).tolist()
     assert source.fingerprint() == sample().fingerprint()
     assert (
-        len({item.fingerprint() for item in (source, sample(seed=4), sample(np.ones(10)), sample(num_records=3))}) == 4
+        len(
+            {
+                item.fingerprint()
+                for item in (source, sample(seed=4), sample(np.ones(10)), sample(num_records=3))
+            }
+        )
+        == 4
     )
     assert "drawn from 10" in repr(source)
     gl.convert(source, tmp_path / "a.npy")
@@ -116,7 +137,9 @@ def test_classes_can_be_balanced():
 
     balanced = source.sample(1 / np.bincount(labels)[labels])
 
-    assert np.abs(np.bincount(balanced.read(range(30_000))["label"]) - 10_000).max() < 400  # 4 standard deviations: 327
+    assert (
+        np.abs(np.bincount(balanced.read(range(30_000))["label"]) - 10_000).max() < 400
+    )  # 4 standard deviations: 327
 
 
 @pytest.mark.parametrize(

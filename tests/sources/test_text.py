@@ -11,7 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gpuload as gl
-from gpuload.errors import ChangedFileError, FormatError, MissingFileError, RecordError, RowError, SpecError
+from gpuload.errors import (
+    ChangedFileError,
+    FormatError,
+    MissingFileError,
+    RecordError,
+    RowError,
+    SpecError,
+)
 from gpuload.ragged import Ragged
 from gpuload.sources import fileindex
 from gpuload.testing.sources import SourceContract
@@ -52,7 +59,9 @@ class TestLines(SourceContract):
 
 class TestLinesAsBytes(TestLines):
     def open(self, folder):
-        return gl.text(written(folder, gzip.compress("\n".join(LINES).encode()), "a.txt.gz"), encoding=None)
+        return gl.text(
+            written(folder, gzip.compress("\n".join(LINES).encode()), "a.txt.gz"), encoding=None
+        )
 
     def expected(self):
         texts = np.empty(len(LINES), object)
@@ -90,11 +99,17 @@ def test_lines_are_what_stands_between_line_ends(tmp_path, data, lines):
 def test_lines_that_end_with_cr_alone_are_refused(tmp_path, data):
     (tmp_path / "a.txt").write_bytes(data)
 
-    with pytest.raises(FormatError, match=r"a\.txt: lines that end with CR alone are not supported(.|\n)*tr "):
+    with pytest.raises(
+        FormatError, match=r"a\.txt: lines that end with CR alone are not supported(.|\n)*tr "
+    ):
         gl.text(tmp_path / "a.txt")
 
 
-@given(st.binary(max_size=60).map(lambda data: data.replace(b"\r", b"").replace(b"b", b"\n").replace(b"c", b"\r\n")))
+@given(
+    st.binary(max_size=60).map(
+        lambda data: data.replace(b"\r", b"").replace(b"b", b"\n").replace(b"c", b"\r\n")
+    )
+)
 def test_lines_are_those_of_tensorflow_which_drops_any_other_cr(tmp_path_factory, data):
     tf = pytest.importorskip("tensorflow")
     path = written(tmp_path_factory.mktemp("lines"), data)
@@ -119,7 +134,11 @@ def test_a_batch_holds_the_lines_of_its_records(tmp_path):
     source = gl.text(written(tmp_path, "\n".join(lines)))
 
     with gl.Loader(source, batch_size=32, shuffle=True, seed=2, output="text") as loader:
-        results = {record: text for batch in loader for record, text in zip(batch.records, batch["text"], strict=True)}
+        results = {
+            record: text
+            for batch in loader
+            for record, text in zip(batch.records, batch["text"], strict=True)
+        }
 
     assert [results[record] for record in range(500)] == lines
 
@@ -127,7 +146,9 @@ def test_a_batch_holds_the_lines_of_its_records(tmp_path):
 def test_a_line_that_is_no_utf8_is_an_error_that_names_file_line_and_byte(tmp_path):
     source = gl.text(written(tmp_path, b"good\nalso good\ncaf\xe9\nlast"))
 
-    with pytest.raises(RecordError, match=r"a\.txt, line 3, byte 15: field 'text': byte 3 of its 4 is no UTF-8"):
+    with pytest.raises(
+        RecordError, match=r"a\.txt, line 3, byte 15: field 'text': byte 3 of its 4 is no UTF-8"
+    ):
         source.read([0, 2])
     assert source.read([0, 1, 3])["text"].tolist() == ["good", "also good", "last"]
     loader = gl.Loader(source, batch_size=4, on_error="skip", max_bad=0.5)
@@ -194,7 +215,9 @@ class TestIndex:
         monkeypatch.setattr(fileindex, "SMALL_BYTES", 0)
         self.walks, module = [], sys.modules["gpuload.formats.text"]
         walk = module._bounds_in
-        monkeypatch.setattr(module, "_bounds_in", lambda *value: self.walks.append(value) or walk(*value))
+        monkeypatch.setattr(
+            module, "_bounds_in", lambda *value: self.walks.append(value) or walk(*value)
+        )
 
     def test_lines_are_looked_for_once(self, tmp_path):
         path = written(tmp_path, "\ufeffone\r\ntwo\nthree")
@@ -224,7 +247,9 @@ class TestIndex:
         assert len(self.walks) == 2
 
     @pytest.mark.parametrize("data", [b"one\nt\no\nend\n", b"one two\nend\n", b"onetwotwo.."])
-    def test_lines_that_moved_behind_the_index_are_an_error_and_no_wrong_record(self, tmp_path, data):
+    def test_lines_that_moved_behind_the_index_are_an_error_and_no_wrong_record(
+        self, tmp_path, data
+    ):
         path = written(tmp_path, "one\ntwo\nend\n")
         source = gl.text(path)
         leaf, numbers = source.resolve(np.arange(3))[0].leaf, np.arange(3)

@@ -1,4 +1,5 @@
-"""TFRecord files: what features become, and what is refused; files and framing: `test_tfrecord_files.py`."""
+"""TFRecord files: what features become, and what is refused; files and framing:
+`test_tfrecord_files.py`."""
 
 from __future__ import annotations
 
@@ -122,7 +123,9 @@ class TestSequenceExamples(SourceContract):
 
     def open_other(self, folder):
         records = [sequence_example({"label": 1}, {"tokens": [1]})] * 3
-        return gl.tfrecord(write(folder / "s.tfrecord", records), {"label": "i8"}, sequence={"tokens": "i8"})
+        return gl.tfrecord(
+            write(folder / "s.tfrecord", records), {"label": "i8"}, sequence={"tokens": "i8"}
+        )
 
     def expected(self):
         tags = [[-1, -1], [0, -1], [0, 1]]
@@ -166,7 +169,8 @@ def read(folder, payloads, features=None, numbers=None, **arguments):
 
 
 def refused(folder, payloads, features, **arguments):
-    """Return what is said of the last record, which has no fault of its own but that it does not fit."""
+    """Return what is said of the last record, which has no fault of its own but that it does not
+    fit."""
     source = gl.tfrecord(write(folder / "f.tfrecord", payloads), features, **arguments)
     with pytest.raises(RecordError) as caught:
         source.read([len(payloads) - 1])
@@ -189,26 +193,40 @@ class TestNumbers:
         ],
     )
     def test_int64_lists_become_any_whole_numbers_that_hold_them(self, tmp_path, dtype, values):
-        results = read(tmp_path, [example(x=[value, value]) for value in values], {"x": (dtype, (2,))})["x"]
+        results = read(
+            tmp_path, [example(x=[value, value]) for value in values], {"x": (dtype, (2,))}
+        )["x"]
 
         assert_same(results, np.array([[value, value] for value in values], dtype))
 
-    @pytest.mark.parametrize(("dtype", "value"), [("u1", 256), ("i1", -129), ("u8", -1), ("?", 2), ("i4", 2**31)])
+    @pytest.mark.parametrize(
+        ("dtype", "value"), [("u1", 256), ("i1", -129), ("u8", -1), ("?", 2), ("i4", 2**31)]
+    )
     def test_a_number_that_the_dtype_does_not_hold_is_refused(self, tmp_path, dtype, value):
-        results = refused(tmp_path, [example(x=[1, 1]), example(x=[1, value])], {"x": (dtype, (2,))})
+        results = refused(
+            tmp_path, [example(x=[1, 1]), example(x=[1, value])], {"x": (dtype, (2,))}
+        )
 
         assert "f.tfrecord, record 1, byte " in results
         assert f"feature 'x' is {value}" in results
 
-    def test_of_numbers_at_the_limits_of_a_dtype_none_is_named_in_place_of_that_beyond(self, tmp_path):
-        results = refused(tmp_path, [example(x=[-128, 127]), example(x=[-128, 128])], {"x": ("i1", (2,))})
+    def test_of_numbers_at_the_limits_of_a_dtype_none_is_named_in_place_of_that_beyond(
+        self, tmp_path
+    ):
+        results = refused(
+            tmp_path, [example(x=[-128, 127]), example(x=[-128, 128])], {"x": ("i1", (2,))}
+        )
 
         assert "f.tfrecord, record 1, byte " in results
         assert "feature 'x' is 128" in results
 
     def test_floats_keep_their_bits(self, tmp_path):
-        bits = np.array([0x7F800001, 0xFFC00001, 0x80000000, 1], np.uint32)  # not-a-numbers, -0, the smallest one
-        payload = files.message(1, files.entry("x", files.message(2, files.message(1, bits.tobytes()))))
+        bits = np.array(
+            [0x7F800001, 0xFFC00001, 0x80000000, 1], np.uint32
+        )  # not-a-numbers, -0, the smallest one
+        payload = files.message(
+            1, files.entry("x", files.message(2, files.message(1, bits.tobytes())))
+        )
 
         values = read(tmp_path, [payload], {"x": ("f4", (4,))})["x"]
 
@@ -228,7 +246,9 @@ class TestNumbers:
     def test_a_default_stands_in_for_a_missing_feature_and_for_an_empty_one(self, tmp_path):
         features = {"x": gl.Feature("i2", (2,), default=[7, 8]), "y": gl.Feature("f4", default=-1)}
 
-        results = read(tmp_path, [example(x=[1, 2], y=0.5), example(), example(x=None, y=None)], features)
+        results = read(
+            tmp_path, [example(x=[1, 2], y=0.5), example(), example(x=None, y=None)], features
+        )
 
         assert_same(results["x"], np.array([[1, 2], [7, 8], [7, 8]], np.int16))
         assert_same(results["y"], np.array([0.5, -1, -1], np.float32))
@@ -242,7 +262,9 @@ class TestNumbers:
     def test_another_number_of_values_is_refused_whatever_the_default(self, tmp_path, value):
         payload = files.message(1, files.entry("x", files.ints(*value)))
 
-        results = refused(tmp_path, [example(x=[1, 2]), payload], {"x": gl.Feature("i8", (2,), default=0)})
+        results = refused(
+            tmp_path, [example(x=[1, 2]), payload], {"x": gl.Feature("i8", (2,), default=0)}
+        )
 
         assert f"feature 'x' has {len(value)} value" in results
 
@@ -253,22 +275,33 @@ class TestNumbers:
         assert "{'x': \"f4\"}" in message
 
     def test_ragged_values_are_empty_where_a_record_has_none(self, tmp_path):
-        results = read(tmp_path, [example(x=[1, 2, 3, 4]), example(), example(x=[5, 6])], {"x": ("i8", (None, 2))})["x"]
+        results = read(
+            tmp_path,
+            [example(x=[1, 2, 3, 4]), example(), example(x=[5, 6])],
+            {"x": ("i8", (None, 2))},
+        )["x"]
 
         assert isinstance(results, Ragged)
         assert [row.tolist() for row in results] == [[[1, 2], [3, 4]], [], [[5, 6]]]
 
     def test_ragged_values_are_whole_rows(self, tmp_path):
-        results = refused(tmp_path, [example(x=[1, 2]), example(x=[1, 2, 3])], {"x": ("i8", (None, 2))})
+        results = refused(
+            tmp_path, [example(x=[1, 2]), example(x=[1, 2, 3])], {"x": ("i8", (None, 2))}
+        )
 
         assert "takes a multiple of 2" in results
 
     def test_padding_fills_up_and_never_cuts(self, tmp_path):
         features = {"x": gl.Feature("f4", (3, 2), pad=-1)}
 
-        results = read(tmp_path, [example(x=[1.0, 2.0]), example(), example(x=[1.0] * 6)], features)["x"]
+        results = read(
+            tmp_path, [example(x=[1.0, 2.0]), example(), example(x=[1.0] * 6)], features
+        )["x"]
 
-        assert_same(results, np.array([[[1, 2], [-1, -1], [-1, -1]], [[-1, -1]] * 3, [[1, 1]] * 3], np.float32))
+        assert_same(
+            results,
+            np.array([[[1, 2], [-1, -1], [-1, -1]], [[-1, -1]] * 3, [[1, 1]] * 3], np.float32),
+        )
         for count in (8, 3):
             message = refused(tmp_path, [example(x=[1.0, 2.0]), example(x=[1.0] * count)], features)
             assert f"feature 'x' has {count} values" in message
@@ -282,7 +315,9 @@ class TestNumbers:
         assert results.tolist() == [[1, 0], [7, 8], [7, 8]]
 
     def test_a_key_may_be_another_name(self, tmp_path):
-        entries = files.entry("image/class/label", files.ints(4)) + files.entry(b"\xff", files.ints(5))
+        entries = files.entry("image/class/label", files.ints(4)) + files.entry(
+            b"\xff", files.ints(5)
+        )
         features = {
             "label": gl.Feature("i8", key="image/class/label"),
             "odd": gl.Feature("i8", key=b"\xff"),
@@ -300,9 +335,15 @@ class TestBytes:
     def test_raw_numbers_in_both_byte_orders(self, tmp_path):
         numbers = np.arange(6).reshape(2, 3)
         for dtype in (">i2", "<i2", ">f8", "<c8", "?", ">M8[s]", "V3", "S4", ">U2"):
-            raw = numbers.astype(dtype) if dtype[0] not in "VS" else np.array([b"abc"] * 6, dtype).reshape(2, 3)
+            raw = (
+                numbers.astype(dtype)
+                if dtype[0] not in "VS"
+                else np.array([b"abc"] * 6, dtype).reshape(2, 3)
+            )
 
-            values = read(tmp_path, [example(x=raw.tobytes())] * 2, {"x": gl.Raw(dtype, (2, 3))})["x"]
+            values = read(tmp_path, [example(x=raw.tobytes())] * 2, {"x": gl.Raw(dtype, (2, 3))})[
+                "x"
+            ]
 
             assert_same(values, np.stack([raw] * 2).astype(raw.dtype.newbyteorder("=")))
 
@@ -350,7 +391,9 @@ class TestBytes:
         assert "feature 'x' has 2 values" in refused(tmp_path, payloads, {"x": gl.Image()})
 
     def test_an_index_beyond_the_values_is_refused(self, tmp_path):
-        results = refused(tmp_path, [example(x=[b"ab", b"cd"]), example(x=b"ef")], {"x": gl.Raw(index=1)})
+        results = refused(
+            tmp_path, [example(x=[b"ab", b"cd"]), example(x=b"ef")], {"x": gl.Raw(index=1)}
+        )
 
         assert "takes more than 1, the index" in results
 
@@ -369,8 +412,12 @@ class TestBytes:
         assert_same(values["word"], np.array([b"c", b"ab"], "S4"))
 
     def test_a_text_that_is_too_long_is_refused_and_so_is_one_that_ends_in_zero(self, tmp_path):
-        assert "has a text of 5 bytes" in refused(tmp_path, [example(x=b"abcd"), example(x=b"abcde")], {"x": "S4"})
-        assert "ends in a zero byte" in refused(tmp_path, [example(x=b"abcd"), example(x=b"a\0")], {"x": "S4"})
+        assert "has a text of 5 bytes" in refused(
+            tmp_path, [example(x=b"abcd"), example(x=b"abcde")], {"x": "S4"}
+        )
+        assert "ends in a zero byte" in refused(
+            tmp_path, [example(x=b"abcd"), example(x=b"a\0")], {"x": "S4"}
+        )
 
     def test_images_are_decoded_by_the_loader(self, tmp_path):
         data = []
@@ -379,13 +426,17 @@ class TestBytes:
             Image.fromarray(image).save(file, "PNG")
             data.append(file.getvalue())
         payloads = [
-            example(**{"image/encoded": open_one_file, "label": number}) for number, open_one_file in enumerate(data)
+            example(**{"image/encoded": open_one_file, "label": number})
+            for number, open_one_file in enumerate(data)
         ]
         source = gl.tfrecord(
-            write(tmp_path / "i.tfrecord", payloads), {"image": gl.Image(key="image/encoded"), "label": "i8"}
+            write(tmp_path / "i.tfrecord", payloads),
+            {"image": gl.Image(key="image/encoded"), "label": "i8"},
         )
 
-        loader = gl.Loader(source, 4, ops=[gl.ops.Decode(), gl.ops.Resize(5, 4)], shuffle=True, device="cpu")
+        loader = gl.Loader(
+            source, 4, ops=[gl.ops.Decode(), gl.ops.Resize(5, 4)], shuffle=True, device="cpu"
+        )
         batches = list(loader)
 
         assert source.spec["image"].encoded
@@ -399,7 +450,11 @@ class TestMessages:
     """The wire format: what protobuf allows is read, in whatever order it stands."""
 
     def test_the_last_entry_of_a_key_wins(self, tmp_path):
-        entries = files.entry("x", files.ints(1)) + files.entry("y", files.ints(2)) + files.entry("x", files.ints(3))
+        entries = (
+            files.entry("x", files.ints(1))
+            + files.entry("y", files.ints(2))
+            + files.entry("x", files.ints(3))
+        )
 
         values = read(tmp_path, [files.message(1, entries)], {"x": "i8", "y": "i8"})
 
@@ -423,7 +478,14 @@ class TestMessages:
 
     def test_unknown_fields_and_groups_are_skipped(self, tmp_path):
         groups = files.group(13, files.message(1, b"\xff")) + files.tag(1, 0) + b"\x05"
-        odd = files.tag(9, 0) + files.varint(2**64 - 1) + files.tag(10, 1) + bytes(8) + files.tag(11, 5) + bytes(4)
+        odd = (
+            files.tag(9, 0)
+            + files.varint(2**64 - 1)
+            + files.tag(10, 1)
+            + bytes(8)
+            + files.tag(11, 5)
+            + bytes(4)
+        )
         odd += files.message(2**29 - 1, b"abc") + files.group(12, groups)
         value = odd + files.message(3, odd + files.message(1, files.varint(5)) + odd) + odd
         entry = odd + files.message(2, value) + files.message(1, b"x")
@@ -432,7 +494,9 @@ class TestMessages:
         assert read(tmp_path, [payload], {"x": "i8"})["x"].tolist() == [5]
 
     def test_what_stands_in_the_place_of_feature_lists_is_unknown_to_an_example(self, tmp_path):
-        payload = files.message(1, files.entry("x", files.ints(5))) + files.message(2, b"\xff no message")
+        payload = files.message(1, files.entry("x", files.ints(5))) + files.message(
+            2, b"\xff no message"
+        )
 
         assert read(tmp_path, [payload], {"x": "i8"})["x"].tolist() == [5]
         with pytest.raises(RecordError, match="record 0"):
@@ -491,7 +555,11 @@ class TestMessages:
 @pytest.mark.usefixtures("parser")
 class TestSequences:
     def test_a_list_that_is_missing_has_no_steps(self, tmp_path):
-        payloads = [sequence_example({}, {"x": [1, 2]}), example(y=1), sequence_example({}, {"x": []})]
+        payloads = [
+            sequence_example({}, {"x": [1, 2]}),
+            example(y=1),
+            sequence_example({}, {"x": []}),
+        ]
 
         results = read(tmp_path, payloads, {}, sequence={"x": "i8"})["x"]
 
@@ -499,7 +567,11 @@ class TestSequences:
 
     @pytest.mark.parametrize(
         ("step", "cause"),
-        [([1, 2], "has 2 values"), (None, "has no feature list 'x'"), (1.5, "list of 1 float values")],
+        [
+            ([1, 2], "has 2 values"),
+            (None, "has no feature list 'x'"),
+            (1.5, "list of 1 float values"),
+        ],
     )
     def test_a_step_that_does_not_fit_is_refused(self, tmp_path, step, cause):
         payloads = [sequence_example({}, {"x": [1, 2]}), sequence_example({}, {"x": [1, step, 3]})]
@@ -512,14 +584,21 @@ class TestSequences:
     def test_context_and_lists_may_have_one_key(self, tmp_path):
         payload = sequence_example({"x": 7}, {"x": [1, 2]})
 
-        results = read(tmp_path, [payload], {"x": "i8"}, sequence={"steps": gl.Feature("i8", key="x")})
+        results = read(
+            tmp_path, [payload], {"x": "i8"}, sequence={"steps": gl.Feature("i8", key="x")}
+        )
 
-        assert (results["x"].tolist(), [row.tolist() for row in results["steps"]]) == ([7], [[1, 2]])
+        assert (results["x"].tolist(), [row.tolist() for row in results["steps"]]) == (
+            [7],
+            [[1, 2]],
+        )
 
     def test_damaged_steps_are_refused(self, tmp_path):
         payload = files.message(2, files.entry("x", files.message(1, b"\x1a\x05")))
 
-        results = refused(tmp_path, [sequence_example({}, {"x": [1]}), payload], {}, sequence={"x": "i8"})
+        results = refused(
+            tmp_path, [sequence_example({}, {"x": [1]}), payload], {}, sequence={"x": "i8"}
+        )
 
         assert "says that it has 5 bytes, and 0 are left" in results
 
@@ -559,7 +638,9 @@ class TestFeaturesThatAreFound:
         assert source.read([3])["tags"][0].tolist() == []
         assert pickle.loads(pickle.dumps(source)).spec == source.spec
 
-    @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF", "BMP", "PPM", "JPEG2000", "GIF", "AVIF"])
+    @pytest.mark.parametrize(
+        "kind", ["JPEG", "PNG", "WEBP", "TIFF", "BMP", "PPM", "JPEG2000", "GIF", "AVIF"]
+    )
     def test_images_of_every_format_are_images(self, tmp_path, kind):
         file = io.BytesIO()
         Image.fromarray(IMAGES[0]).save(file, kind)
@@ -569,7 +650,10 @@ class TestFeaturesThatAreFound:
         assert source.spec["image"].encoded
 
     def test_lists_are_found_too(self, tmp_path):
-        payloads = [sequence_example({"y": 0.5}, {"x": [1] * length, "s": [b"ab"] * length}) for length in (2, 3)]
+        payloads = [
+            sequence_example({"y": 0.5}, {"x": [1] * length, "s": [b"ab"] * length})
+            for length in (2, 3)
+        ]
 
         source = gl.tfrecord(write(tmp_path / "s.tfrecord", payloads))
 
@@ -617,10 +701,20 @@ USES = {
     },
     **{
         f"{feature_class.__name__}, {name}": lambda argument, feature_class=feature_class, name=name, other=other: (
-            open_one_file({"x" if feature_class is gl.Feature else "b": feature_class(**{**other, name: argument})})
+            open_one_file(
+                {
+                    "x" if feature_class is gl.Feature else "b": feature_class(
+                        **{**other, name: argument}
+                    )
+                }
+            )
         )
         for feature_class, other, names in (
-            (gl.Feature, {"dtype": "i8", "shape": (1,)}, ("dtype", "shape", "key", "default", "pad")),
+            (
+                gl.Feature,
+                {"dtype": "i8", "shape": (1,)},
+                ("dtype", "shape", "key", "default", "pad"),
+            ),
             (gl.Raw, {}, ("dtype", "shape", "key", "index", "num_values", "default")),
             (gl.Tensor, {"dtype": "f4", "shape": (1,)}, ("dtype", "shape", "key", "index")),
             (gl.Image, {}, ("key", "index")),
@@ -637,14 +731,33 @@ class TestArguments:
             *(3, "i8", [], {}, {3: "i8"}, {"": "i8"}, gl.Feature("i8"), gl.Raw(index=0)),
             *(
                 {"x": feature}
-                for feature in (None, 3, "O", "no dtype", "f2", ">i8", "U4", "c8", "M8[s]", "O", [("a", "i8")])
+                for feature in (
+                    None,
+                    3,
+                    "O",
+                    "no dtype",
+                    "f2",
+                    ">i8",
+                    "U4",
+                    "c8",
+                    "M8[s]",
+                    "O",
+                    [("a", "i8")],
+                )
             ),
             *({"x": ("i8", shape)} for shape in ("a", (-1,), (2, None), 2.5, (2.5,))),
             *({"x": gl.Feature("i8", (None,), **{name: 1})} for name in ("default", "pad")),
-            *({"x": gl.Feature("i8", default=feature)} for feature in ("a", 0.5, [1, 2], 2**63, 1j, object())),
+            *(
+                {"x": gl.Feature("i8", default=feature)}
+                for feature in ("a", 0.5, [1, 2], 2**63, 1j, object())
+            ),
             *(
                 {"x": feature}
-                for feature in (gl.Feature("i8", key=3), gl.Feature("i8", pad=1), gl.Feature("u1", default=256))
+                for feature in (
+                    gl.Feature("i8", key=3),
+                    gl.Feature("i8", pad=1),
+                    gl.Feature("u1", default=256),
+                )
             ),
             *(
                 {"x": feature}
@@ -660,11 +773,19 @@ class TestArguments:
             *({"x": gl.Raw("i2", (3,), index=feature)} for feature in (-1, "a", 2.5)),
             *(
                 {"x": feature}
-                for feature in (gl.Raw("i2", (3,), num_values=2, index=0), gl.Raw("i2", (None,), num_values=2))
+                for feature in (
+                    gl.Raw("i2", (3,), num_values=2, index=0),
+                    gl.Raw("i2", (None,), num_values=2),
+                )
             ),
             *(
                 {"x": feature}
-                for feature in (gl.Raw("u1", (2, None)), gl.Tensor("S4", (2,)), gl.Image(index="a"), gl.Image)
+                for feature in (
+                    gl.Raw("u1", (2, None)),
+                    gl.Tensor("S4", (2,)),
+                    gl.Image(index="a"),
+                    gl.Image,
+                )
             ),
         ],
     )
@@ -678,7 +799,8 @@ class TestArguments:
         assert caught.value.remedy
 
     @pytest.mark.parametrize(
-        "sequence", [3, {"y": ("i8", (None,))}, {"x": "i8"}, {"y": gl.Image()}, {"y": "bytes"}, {"y": 3}]
+        "sequence",
+        [3, {"y": ("i8", (None,))}, {"x": "i8"}, {"y": gl.Image()}, {"y": "bytes"}, {"y": 3}],
     )
     def test_sequences_that_mean_nothing_are_refused(self, tmp_path, sequence):
         path = write(tmp_path / "a.tfrecord", [example(x=1)])
@@ -690,7 +812,9 @@ class TestArguments:
     @pytest.mark.parametrize("name", USES)
     def test_whatever_is_typed_is_taken_or_refused_with_a_remedy(self, tmp_path, monkeypatch, name):
         monkeypatch.chdir(tmp_path)
-        write(tmp_path / "one.tfrecord", [sequence_example({"x": 1, "b": b"ab"}, {"s": [1, 2]})] * 4)
+        write(
+            tmp_path / "one.tfrecord", [sequence_example({"x": 1, "b": b"ab"}, {"s": [1, 2]})] * 4
+        )
         errors = []
         for value in WRONG:
             try:
@@ -703,7 +827,9 @@ class TestArguments:
     def test_features_that_fit_no_record_are_refused_when_it_is_opened(self, tmp_path):
         path = write(tmp_path / "a.tfrecord", [example(x=1), example(x=2)])
 
-        with pytest.raises(RecordError, match=r"a\.tfrecord, record 0: feature 'x' is a list of 1 int64 values"):
+        with pytest.raises(
+            RecordError, match=r"a\.tfrecord, record 0: feature 'x' is a list of 1 int64 values"
+        ):
             gl.tfrecord(path, {"x": "f4"})
         with pytest.raises(RecordError, match="it has no feature 'z'"):
             gl.tfrecord(path, {"z": "f4"})
@@ -725,13 +851,17 @@ class TestArguments:
 def test_on_a_gpu_the_fields_are_the_same(tmp_path, monkeypatch):
     sim = simdevice.install(monkeypatch, seed=3)
     source = TestExamples().open(tmp_path).rename(words="text")
-    loaders = [gl.Loader(source, 4, shuffle=True, seed=1, device=device) for device in ("cpu", "gpu")]
+    loaders = [
+        gl.Loader(source, 4, shuffle=True, seed=1, device=device) for device in ("cpu", "gpu")
+    ]
 
     for on_cpu, on_gpu in zip(*loaders, strict=True):
         for name in ("label", "pixels", "box", "padded", "score"):
             np.testing.assert_array_equal(on_gpu[name].get(), on_cpu[name])
         for name in ("tags", "name"):
-            np.testing.assert_array_equal(on_gpu[name].payload.get()[: on_gpu[name].offsets[-1]], on_cpu[name].flat)
+            np.testing.assert_array_equal(
+                on_gpu[name].payload.get()[: on_gpu[name].offsets[-1]], on_cpu[name].flat
+            )
             np.testing.assert_array_equal(on_gpu[name].lengths, on_cpu[name].lengths)
         assert [list(row) for row in on_gpu["text"]] == [list(row) for row in on_cpu["text"]]
     for loader in loaders:
@@ -744,12 +874,25 @@ def test_on_a_gpu_the_fields_are_the_same(tmp_path, monkeypatch):
 @pytest.mark.parametrize("last_batch", ["partial", "pad", "drop"])
 def test_steps_that_are_done_together_are_those_done_alone(tmp_path, batch_size, last_batch):
     payloads = [example(x=[number, -number], y=b"%04d" % number) for number in range(300)]
-    parts = [write(tmp_path / f"{part}.tfrecord", payloads[100 * part : 100 * part + 100]) for part in range(3)]
+    parts = [
+        write(tmp_path / f"{part}.tfrecord", payloads[100 * part : 100 * part + 100])
+        for part in range(3)
+    ]
     features = {"x": ("i8", (2,)), "y": gl.Raw("u1", (4,))}
-    source = gl.concat(gl.tfrecord(parts[:2], features), gl.tfrecord(parts[2], features)).rename(x="z")
-    value = {"batch_size": batch_size, "last_batch": last_batch, "shuffle": True, "device": "cpu", "num_shards": 2}
+    source = gl.concat(gl.tfrecord(parts[:2], features), gl.tfrecord(parts[2], features)).rename(
+        x="z"
+    )
+    value = {
+        "batch_size": batch_size,
+        "last_batch": last_batch,
+        "shuffle": True,
+        "device": "cpu",
+        "num_shards": 2,
+    }
     ops = [gl.ops.Cast("float32", on="z")]
-    group, single = (gl.Loader(source, **value, shard_id=1, ops=ops, prefetch=prefetch) for prefetch in (None, 2))
+    group, single = (
+        gl.Loader(source, **value, shard_id=1, ops=ops, prefetch=prefetch) for prefetch in (None, 2)
+    )
     assert group._session.recipe.num_joined > 1 == single._session.recipe.num_joined
 
     for first, second in zip(group, single, strict=True):
@@ -761,12 +904,17 @@ def test_steps_that_are_done_together_are_those_done_alone(tmp_path, batch_size,
 
 @pytest.mark.parametrize("features", [{"x": ("i8", (None,))}, {"x": ("i8", (2,)), "y": "bytes"}])
 def test_steps_with_values_of_varying_length_are_done_alone(tmp_path, features):
-    path = write(tmp_path / "a.tfrecord", [example(x=[number, -number], y=b"y" * number) for number in range(50)])
+    path = write(
+        tmp_path / "a.tfrecord",
+        [example(x=[number, -number], y=b"y" * number) for number in range(50)],
+    )
 
     loader = gl.Loader(gl.tfrecord(path, features), 2, device="cpu")
 
     assert loader._session.recipe.num_joined == 1
-    assert [value.tolist() for batch in loader for value in batch["x"]] == [[number, -number] for number in range(50)]
+    assert [value.tolist() for batch in loader for value in batch["x"]] == [
+        [number, -number] for number in range(50)
+    ]
 
 
 class TestStates:
@@ -787,7 +935,10 @@ class TestStates:
         path = write(tmp_path / "a.tfrecord", [example(x=[1, 2])] * 3)
         features = [
             {"y": gl.Feature("i8", (2,), key="x")},
-            *({"x": (dtype, shape)} for dtype, shape in [("i8", (2,)), ("i4", (2,)), ("i8", (None,))]),
+            *(
+                {"x": (dtype, shape)}
+                for dtype, shape in [("i8", (2,)), ("i4", (2,)), ("i8", (None,))]
+            ),
             *({"x": gl.Feature("i8", (2,), default=default)} for default in (0, 1)),
         ]
 

@@ -72,14 +72,18 @@ class TestChecksums:
     def test_those_of_lengths_are_those_of_their_bytes(self):
         lengths = np.array([0, 1, 255, 256, 3150, 2**31, 2**40 + 12345, 2**63 - 1, -1], np.int64)
 
-        assert checksums.of_lengths(lengths).tolist() == [masked(struct.pack("<q", n)) for n in lengths.tolist()]
+        assert checksums.of_lengths(lengths).tolist() == [
+            masked(struct.pack("<q", n)) for n in lengths.tolist()
+        ]
 
     @pytest.mark.parametrize("size", [0, 1, 3, 4, 63, 64, 65, 4607, 4608, 4609, 100_000])
     def test_they_are_those_of_another_library(self, size):
         raw = np.random.default_rng(size).integers(0, 256, size + 7, np.uint8)
 
         for before in (0, 1, 0x8A9136AA):
-            assert crc32c.of_bytes(raw[7:], before) == google_crc32c.extend(before, raw[7:].tobytes())
+            assert crc32c.of_bytes(raw[7:], before) == google_crc32c.extend(
+                before, raw[7:].tobytes()
+            )
 
     def test_those_of_many_pieces_are_those_of_each(self):
         raw = np.random.default_rng(0).integers(0, 256, 10_000, np.uint8)
@@ -104,7 +108,9 @@ class TestFinding:
             "a-0.tfrecord, record 0", "a-1.tfrecord, record 0", "a-1.tfrecord, record 3",
         ]  # fmt: skip
         paths = [str(tmp_path / f"a-{number}.tfrecord") for number in (0, 1, 1, 1, 1)]
-        assert [source.origin(number) for number in range(5)] == list(zip(paths, [0, *STARTS], strict=True))
+        assert [source.origin(number) for number in range(5)] == list(
+            zip(paths, [0, *STARTS], strict=True)
+        )
 
     @pytest.mark.parametrize("piece_bytes", [16, 40, 100, 1 << 10])
     def test_pieces_of_any_size_are_walked_through(self, tmp_path, monkeypatch, piece_bytes):
@@ -142,8 +148,13 @@ class TestFinding:
         path = write(tmp_path / "a.tfrecord", PAYLOADS)
 
         assert opened(path).describe().endswith("checksums verified")
-        assert opened(path, verify=False).describe().endswith("checksums not verified (verify=False)")
-        assert " ".join(repr(opened(path)).split()) == f"<gl.tfrecord: 4 records, record: uint8 (None,), {path}>"
+        assert (
+            opened(path, verify=False).describe().endswith("checksums not verified (verify=False)")
+        )
+        assert (
+            " ".join(repr(opened(path)).split())
+            == f"<gl.tfrecord: 4 records, record: uint8 (None,), {path}>"
+        )
 
 
 def flipped(data, place):
@@ -194,16 +205,25 @@ class TestDamage:
         assert str(caught.value).startswith(
             f"b.tfrecord, record 2, byte 52: payload checksum is {right:#010x}, the file says {message:#010x}"
         )
-        assert [bytes(value) for value in source.read([0, 1, 3])["record"]] == [PAYLOADS[0], b"", PAYLOADS[3]]
+        assert [bytes(value) for value in source.read([0, 1, 3])["record"]] == [
+            PAYLOADS[0],
+            b"",
+            PAYLOADS[3],
+        ]
         assert bytes(opened(tmp_path / "b.tfrecord", verify=False).read([2])["record"][0]) != b"bcd"
 
     def test_a_header_that_changed_since_the_index_was_made_is_noticed(self, tmp_path):
         path = write(tmp_path / "b.tfrecord", PAYLOADS)
         stamp = os.stat(path)
-        for place, message in ((52, "its header says 19 bytes, the index 3"), (62, "length checksum is 0x")):
+        for place, message in (
+            (52, "its header says 19 bytes, the index 3"),
+            (62, "length checksum is 0x"),
+        ):
             source = opened(path)
             path.write_bytes(flipped(self.whole, place))
-            os.utime(path, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))  # a fault of the disk leaves the time as it is
+            os.utime(
+                path, ns=(stamp.st_atime_ns, stamp.st_mtime_ns)
+            )  # a fault of the disk leaves the time as it is
 
             with pytest.raises(RecordError, match=rf"b\.tfrecord, record 2, byte 52: {message}"):
                 source.read([2])
@@ -216,7 +236,8 @@ class TestDamage:
         loader = gl.Loader(gl.tfrecord(tmp_path / "b.tfrecord", {"x": "i8"}), 4, device="cpu")
 
         with pytest.raises(
-            RecordError, match=rf"b\.tfrecord, record 7, byte {7 * len(payloads) // 20}: payload checksum"
+            RecordError,
+            match=rf"b\.tfrecord, record 7, byte {7 * len(payloads) // 20}: payload checksum",
         ):
             list(loader)
 
@@ -233,7 +254,9 @@ class TestDamage:
         with pytest.raises(error):
             opened(tmp_path / name)
 
-    @pytest.mark.parametrize("arguments", [{"verify": 2}, {"compression": "zip"}, {"compression": []}, {"index": []}])
+    @pytest.mark.parametrize(
+        "arguments", [{"verify": 2}, {"compression": "zip"}, {"compression": []}, {"index": []}]
+    )
     def test_wrong_arguments_are_refused(self, tmp_path, arguments):
         with pytest.raises(SpecError):
             opened(write(tmp_path / "b.tfrecord", PAYLOADS), **arguments)
@@ -298,7 +321,9 @@ class TestSidecars:
 
         assert os.listdir(tmp_path) == ["a.tfrecord"]
 
-    def test_where_nothing_can_be_written_it_goes_to_the_cache_folder(self, tmp_path, cache, walks, monkeypatch):
+    def test_where_nothing_can_be_written_it_goes_to_the_cache_folder(
+        self, tmp_path, cache, walks, monkeypatch
+    ):
         path = write(tmp_path / "a.tfrecord", PAYLOADS)
         locked = derivedfiles._locked
 
@@ -314,7 +339,9 @@ class TestSidecars:
         assert sorted(os.listdir(tmp_path)) == ["a.tfrecord", "cache"]
         assert [name.endswith(".gpuload-index") for name in os.listdir(cache)] == [True]
 
-    def test_where_nothing_can_be_written_at_all_the_log_says_so(self, tmp_path, walks, monkeypatch, caplog):
+    def test_where_nothing_can_be_written_at_all_the_log_says_so(
+        self, tmp_path, walks, monkeypatch, caplog
+    ):
         path = write(tmp_path / "a.tfrecord", PAYLOADS)
 
         def refused(place, *extra):
@@ -351,7 +378,14 @@ class TestSidecars:
         index_path = tmp_path / ".a.tfrecord.gpuload-index"
         right = index_path.read_bytes()
         for number, wrong in enumerate(
-            [right[:40], right[:-1], flipped(right, 70), flipped(right, 50), flipped(right, 3), flipped(right, -3)]
+            [
+                right[:40],
+                right[:-1],
+                flipped(right, 70),
+                flipped(right, 50),
+                flipped(right, 3),
+                flipped(right, -3),
+            ]
         ):
             index_path.write_bytes(wrong)
 
@@ -378,8 +412,13 @@ class TestSidecars:
                 opened(path).read([0, 1])
 
     @pytest.mark.parametrize("kind", ["empty", "text", "link"])
-    def test_what_others_have_in_its_place_stays_and_it_goes_to_the_cache_folder(self, tmp_path, cache, walks, kind):
-        path, index_path = write(tmp_path / "a.tfrecord", PAYLOADS), tmp_path / ".a.tfrecord.gpuload-index"
+    def test_what_others_have_in_its_place_stays_and_it_goes_to_the_cache_folder(
+        self, tmp_path, cache, walks, kind
+    ):
+        path, index_path = (
+            write(tmp_path / "a.tfrecord", PAYLOADS),
+            tmp_path / ".a.tfrecord.gpuload-index",
+        )
         (tmp_path / "victim").write_text("precious")
         if kind == "link":
             index_path.symlink_to(tmp_path / "victim")
@@ -393,9 +432,16 @@ class TestSidecars:
         assert index_path.read_text() == {"empty": "", "text": "mine", "link": "precious"}[kind]
         assert [name.endswith(".gpuload-index") for name in os.listdir(cache)] == [True]
 
-    @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid(), reason="root alone can give files away")
-    def test_one_of_another_user_is_believed_if_he_owns_the_file_of_the_records_too(self, tmp_path, walks):
-        path, index_path = write(tmp_path / "a.tfrecord", PAYLOADS), tmp_path / ".a.tfrecord.gpuload-index"
+    @pytest.mark.skipif(
+        not hasattr(os, "geteuid") or os.geteuid(), reason="root alone can give files away"
+    )
+    def test_one_of_another_user_is_believed_if_he_owns_the_file_of_the_records_too(
+        self, tmp_path, walks
+    ):
+        path, index_path = (
+            write(tmp_path / "a.tfrecord", PAYLOADS),
+            tmp_path / ".a.tfrecord.gpuload-index",
+        )
         opened(path)
 
         os.chown(index_path, 65534, 65534)
@@ -419,7 +465,9 @@ class TestIndexesOfDali:
     def write_index(self, path, lines=None):
         index = path.with_suffix(".idx")
         sizes = [len(payload) + 16 for payload in PAYLOADS]
-        index.write_text(lines or "".join(f"{start} {size}\n" for start, size in zip(STARTS, sizes, strict=True)))
+        index.write_text(
+            lines or "".join(f"{start} {size}\n" for start, size in zip(STARTS, sizes, strict=True))
+        )
         return index
 
     def test_one_is_used_if_it_is_named(self, tmp_path, monkeypatch):
@@ -461,7 +509,9 @@ class TestIndexesOfDali:
 class TestCompression:
     whole = b"".join(map(frame, PAYLOADS))
 
-    @pytest.mark.parametrize("packed_bytes", [gzip.compress, zlib.compress, lambda data: zlib.compress(data, 0), bytes])
+    @pytest.mark.parametrize(
+        "packed_bytes", [gzip.compress, zlib.compress, lambda data: zlib.compress(data, 0), bytes]
+    )
     def test_it_is_known_by_the_first_bytes(self, tmp_path, packed_bytes):
         (tmp_path / "a").write_bytes(packed_bytes(self.whole))
         write(tmp_path / "b", PAYLOADS[:2])

@@ -1,4 +1,5 @@
-"""TFRecords beside others: TensorFlow's reader and parsers, protobuf's, and our two parsers against one another."""
+"""TFRecords beside others: TensorFlow's reader and parsers, protobuf's, and our two parsers against
+one another."""
 
 from __future__ import annotations
 
@@ -27,13 +28,17 @@ SHARED = Path(__file__).parents[3] / "shared" / "data" / "tfrecord"
 
 
 def parsed(payloads, features, sequence=None, *, compiled=True):
-    """Return the fields of payloads as our parser has them, a list of rows for each; by one of its forms."""
+    """Return the fields of payloads as our parser has them, a list of rows for each; by one of its
+    forms."""
     columns = columns_of(features, sequence)
     offsets = offsets_of(np.array([len(payload) for payload in payloads], np.int64))
     raw = np.frombuffer(bytearray(b"".join(payloads) + b"\xff" * 8), np.uint8)
     find = parsing.parse_features if compiled else parsing.plain
     result = find(raw, offsets[:-1], offsets[1:], columns)
-    results = {column.field.name: values_of(column, item, raw) for column, item in zip(columns, result, strict=True)}
+    results = {
+        column.field.name: values_of(column, item, raw)
+        for column, item in zip(columns, result, strict=True)
+    }
     return {
         column.field.name: strings.unpack(column.field, results[column.field.name])
         if column.field.text
@@ -83,7 +88,11 @@ FITTING = {
     "pair": st.lists(st.binary(max_size=5), min_size=2, max_size=2),
     "words": st.lists(st.binary(max_size=5), max_size=5),
 }
-ANY = st.one_of(st.lists(INTS, max_size=3), st.lists(FLOATS, max_size=3), st.lists(st.binary(max_size=3), max_size=3))
+ANY = st.one_of(
+    st.lists(INTS, max_size=3),
+    st.lists(FLOATS, max_size=3),
+    st.lists(st.binary(max_size=3), max_size=3),
+)
 
 
 def tf_feature(kind, values):
@@ -156,7 +165,8 @@ def sequence_examples(draw):
             lists[name] = tf.train.FeatureList(feature=steps)
     context = {"label": tf_feature("label", [draw(INTS)])} if draw(st.integers(0, 9)) else {}
     return tf.train.SequenceExample(
-        context=tf.train.Features(feature=context), feature_lists=tf.train.FeatureLists(feature_list=lists)
+        context=tf.train.Features(feature=context),
+        feature_lists=tf.train.FeatureLists(feature_list=lists),
     ).SerializeToString()
 
 
@@ -171,7 +181,9 @@ def test_sequences_are_what_parse_single_sequence_example_makes_of_them(payload,
         "pairs": tf.io.FixedLenSequenceFeature([2], tf.string, allow_missing=True),
     }
     try:
-        context, lists = tf.io.parse_single_sequence_example(payload, {"label": OF_TENSORFLOW["label"]}, of_tensorflow)
+        context, lists = tf.io.parse_single_sequence_example(
+            payload, {"label": OF_TENSORFLOW["label"]}, of_tensorflow
+        )
     except tf.errors.OpError:
         with pytest.raises(RowError):
             parsed([payload], {"label": "i8"}, sequence, compiled=compiled)
@@ -187,7 +199,13 @@ def test_sequences_are_what_parse_single_sequence_example_makes_of_them(payload,
 
 def test_features_of_tensorflow_are_taken_as_they_are(tmp_path):
     payloads = [
-        example(label=number, box=[0.25, number + 0.5], tags=list(range(number + 1)), waves=[0.5], name=b"ab")
+        example(
+            label=number,
+            box=[0.25, number + 0.5],
+            tags=list(range(number + 1)),
+            waves=[0.5],
+            name=b"ab",
+        )
         for number in range(4)
     ]
     path = write(tmp_path / "a.tfrecord", payloads)
@@ -217,17 +235,31 @@ SPARSE_2D = tf.io.SparseFeature(["row", "column"], "value", tf.float32, [2, 3])
 
 
 @settings(max_examples=2 * settings().max_examples)
-@given(st.lists(st.dictionaries(st.tuples(st.integers(0, 1), st.integers(0, 2)), FLOATS), min_size=1, max_size=4))
+@given(
+    st.lists(
+        st.dictionaries(st.tuples(st.integers(0, 1), st.integers(0, 2)), FLOATS),
+        min_size=1,
+        max_size=4,
+    )
+)
 def test_a_sparse_feature_is_what_to_dense_makes_of_it(tmp_path_factory, records):
     payloads = [
-        example(row=[row for row, _ in values], column=[column for _, column in values], value=list(values.values()))
+        example(
+            row=[row for row, _ in values],
+            column=[column for _, column in values],
+            value=list(values.values()),
+        )
         for values in records
     ]
     expected = tf.io.parse_example(payloads, {"x": SPARSE_2D})["x"]
 
-    source = gl.tfrecord(write(tmp_path_factory.mktemp("sparse") / "a.tfrecord", payloads), {"x": SPARSE_2D})
+    source = gl.tfrecord(
+        write(tmp_path_factory.mktemp("sparse") / "a.tfrecord", payloads), {"x": SPARSE_2D}
+    )
 
-    np.testing.assert_array_equal(source.read(range(len(records)))["x"], tf.sparse.to_dense(expected).numpy())
+    np.testing.assert_array_equal(
+        source.read(range(len(records)))["x"], tf.sparse.to_dense(expected).numpy()
+    )
 
 
 def test_a_sparse_feature_of_one_axis_is_an_array_of_its_size(tmp_path):
@@ -238,7 +270,9 @@ def test_a_sparse_feature_of_one_axis_is_an_array_of_its_size(tmp_path):
 
     np.testing.assert_array_equal(source.read([0, 1])["x"], expected.numpy())
     assert source.features == {"x": SPARSE}
-    again = gl.tfrecord(tmp_path / "a.tfrecord", {"x": gl.Sparse("f4", 5, index_key="place", value_key="value")})
+    again = gl.tfrecord(
+        tmp_path / "a.tfrecord", {"x": gl.Sparse("f4", 5, index_key="place", value_key="value")}
+    )
     assert again.fingerprint() == source.fingerprint()
 
 
@@ -333,15 +367,24 @@ def test_dtype_and_shape_of_tensors_are_found_in_the_first_records(tmp_path):
     path = write(
         tmp_path / "a.tfrecord",
         [
-            example(x=tf.io.serialize_tensor(item).numpy(), y=tf.io.serialize_tensor(item[:0]).numpy())
+            example(
+                x=tf.io.serialize_tensor(item).numpy(), y=tf.io.serialize_tensor(item[:0]).numpy()
+            )
             for item in tensors
         ],
     )
 
-    source = gl.tfrecord(path, {"x": gl.Tensor(), "same": gl.Tensor(key="y"), "half": gl.Tensor(shape=(0, 2), key="y")})
+    source = gl.tfrecord(
+        path,
+        {"x": gl.Tensor(), "same": gl.Tensor(key="y"), "half": gl.Tensor(shape=(0, 2), key="y")},
+    )
     again = pickle.loads(pickle.dumps(source))
 
-    assert [str(field) for field in source.spec] == ["x: int32 (None, 2)", "same: int32 (0, 2)", "half: int32 (0, 2)"]
+    assert [str(field) for field in source.spec] == [
+        "x: int32 (None, 2)",
+        "same: int32 (0, 2)",
+        "half: int32 (0, 2)",
+    ]
     assert source.features["x"] == gl.Tensor(np.dtype("i4").str[1:], (None, 2))
     for number, expected in enumerate(tensors):
         np.testing.assert_array_equal(again[number]["x"], expected)
@@ -350,15 +393,29 @@ def test_dtype_and_shape_of_tensors_are_found_in_the_first_records(tmp_path):
 @pytest.mark.parametrize(
     ("values", "expected", "error", "message"),
     [
-        ([np.zeros(2, "f4"), np.zeros(2, "f8")], gl.Tensor(), SpecError, "tensors of .'f4', 'f8'. with shapes"),
-        ([np.zeros(2, "f4"), np.zeros((2, 2), "f4")], gl.Tensor(), SpecError, r"shapes \[\(2,\), \(2, 2\)\]"),
+        (
+            [np.zeros(2, "f4"), np.zeros(2, "f8")],
+            gl.Tensor(),
+            SpecError,
+            "tensors of .'f4', 'f8'. with shapes",
+        ),
+        (
+            [np.zeros(2, "f4"), np.zeros((2, 2), "f4")],
+            gl.Tensor(),
+            SpecError,
+            r"shapes \[\(2,\), \(2, 2\)\]",
+        ),
         ([np.zeros(2, "f4")], gl.Tensor(key="z"), SpecError, "no such feature"),
         ([np.array([b"a"])], gl.Tensor(), RecordError, "tensor of string"),
         ([b"\xff\xff"], gl.Tensor(), RecordError, r"a\.tfrecord, record 0: feature 'x'"),
     ],
 )
-def test_tensors_whose_dtype_and_shape_cannot_be_found_are_refused(tmp_path, values, expected, error, message):
-    payloads = [item if isinstance(item, bytes) else tf.io.serialize_tensor(item).numpy() for item in values]
+def test_tensors_whose_dtype_and_shape_cannot_be_found_are_refused(
+    tmp_path, values, expected, error, message
+):
+    payloads = [
+        item if isinstance(item, bytes) else tf.io.serialize_tensor(item).numpy() for item in values
+    ]
     path = write(tmp_path / "a.tfrecord", [example(x=payload) for payload in payloads])
     with pytest.raises(error, match=message):
         gl.tfrecord(path, {"x": expected})
@@ -394,7 +451,9 @@ def test_the_last_element_of_a_stated_shape_is_repeated_as_tensorflow_has_it():
 
     values = parsed([example(x=data)], {"x": gl.Tensor("f4", (2, 2))})["x"]
     np.testing.assert_array_equal(values[0], tf.io.parse_tensor(data, tf.float32).numpy())
-    with pytest.raises(RowError, match="1 elements for a shape"):  # a few bytes must not become any size
+    with pytest.raises(
+        RowError, match="1 elements for a shape"
+    ):  # a few bytes must not become any size
         parsed([example(x=data)], {"x": gl.Tensor("f4", (None, 2))})
 
 
@@ -418,7 +477,11 @@ def claiming(*dims):
         (claiming(0, 2**61), gl.Tensor("f4", (None, None)), "is a tensor of shape"),
         (claiming(2**62), gl.Tensor("f4", (None,)), f"axis 0 of its shape is {2**62}"),
         (claiming(-1), gl.Tensor("f4", (None,)), "axis 0 of its shape is -1"),
-        (b"\x08\x01\x12\x02\x18\x01", gl.Tensor("f4", (None,)), "its shape says that it is unknown"),
+        (
+            b"\x08\x01\x12\x02\x18\x01",
+            gl.Tensor("f4", (None,)),
+            "its shape says that it is unknown",
+        ),
         (claiming(3) + b"\x22\x02ab", gl.Tensor("f4", (3,)), "2 bytes for a shape of"),
     ],
 )
@@ -459,7 +522,8 @@ def odd_fields(draw):
 
 @st.composite
 def messages(draw):
-    """Draw an Example with fields in any order, twice, split, packed and not, and with unknown ones between."""
+    """Draw an Example with fields in any order, twice, split, packed and not, and with unknown ones
+    between."""
 
     def mixed(parts):
         parts = [*parts, *draw(st.lists(odd_fields(), max_size=1))]
@@ -475,9 +539,18 @@ def messages(draw):
         return draw(st.one_of(result))
 
     def entry():  # without unknown fields: protobuf keeps such an entry out of the map
-        parts = [files.message(1, key.encode()) for key in draw(st.lists(st.sampled_from(KEYS), max_size=2))]
-        values = [mixed([some_list() for _ in range(draw(st.integers(0, 2)))]) for _ in range(draw(st.integers(0, 2)))]
-        return files.message(1, b"".join(draw(st.permutations([*parts, *(files.message(2, item) for item in values)]))))
+        parts = [
+            files.message(1, key.encode())
+            for key in draw(st.lists(st.sampled_from(KEYS), max_size=2))
+        ]
+        values = [
+            mixed([some_list() for _ in range(draw(st.integers(0, 2)))])
+            for _ in range(draw(st.integers(0, 2)))
+        ]
+        return files.message(
+            1,
+            b"".join(draw(st.permutations([*parts, *(files.message(2, item) for item in values)]))),
+        )
 
     def features():
         return files.message(1, mixed([entry() for _ in range(draw(st.integers(0, 3)))]))
@@ -497,7 +570,12 @@ def test_messages_mean_what_protobuf_says(payload, compiled):
         features[str(number)] = gl.Feature(dtype, (None,), key=key)
         expected[str(number)] = values
 
-    if any(value.endswith(b"\0") for values in expected.values() for value in values if isinstance(value, bytes)):
+    if any(
+        value.endswith(b"\0")
+        for values in expected.values()
+        for value in values
+        if isinstance(value, bytes)
+    ):
         return  # texts that end in zero are refused, which has a test of its own
     result = parsed([b"", payload], features, compiled=compiled)
 
@@ -505,7 +583,11 @@ def test_messages_mean_what_protobuf_says(payload, compiled):
 
 
 @settings(max_examples=3 * settings().max_examples)
-@given(messages(), st.lists(st.tuples(st.integers(0, 200), st.integers(0, 255)), max_size=4), st.integers(0, 200))
+@given(
+    messages(),
+    st.lists(st.tuples(st.integers(0, 200), st.integers(0, 255)), max_size=4),
+    st.integers(0, 200),
+)
 def test_our_two_parsers_say_the_same_of_any_bytes(payload, changes, cut):
     data = bytearray(payload)
     for place, value in changes:
@@ -513,18 +595,23 @@ def test_our_two_parsers_say_the_same_of_any_bytes(payload, changes, cut):
             data[place] = value
     payloads = [bytes(data), bytes(data[:cut]), payload]
     features = {
-        key or "none": gl.Feature(dtype, (None,), key=key) for key, dtype in zip(KEYS, ("i8", "f4", "S9"), strict=True)
+        key or "none": gl.Feature(dtype, (None,), key=key)
+        for key, dtype in zip(KEYS, ("i8", "f4", "S9"), strict=True)
     }
     sequence = {"steps": gl.Feature("i8", (2,), key="a", pad=0)}
     for number in range(3):
         results = []
         for compiled in (True, False):
             try:
-                result = parsed(payloads[number : number + 1], features, sequence, compiled=compiled)
+                result = parsed(
+                    payloads[number : number + 1], features, sequence, compiled=compiled
+                )
                 results.append({name: rows_of(values) for name, values in result.items()})
             except RowError as error:
                 results.append(str(error))
-        assert repr(results[0]) == repr(results[1])  # by their text: a not-a-number is not equal to itself
+        assert repr(results[0]) == repr(
+            results[1]
+        )  # by their text: a not-a-number is not equal to itself
 
 
 # Real files
@@ -542,7 +629,9 @@ PATHS = sorted(path for path in GOLDEN.rglob("*") if path.is_file() and path.suf
 def test_records_are_those_of_tensorflow(path):
     source = gl.tfrecord(path, "bytes")
 
-    assert [bytes(value) for value in source.read(range(len(source)))["record"]] == of_tensorflow(path)
+    assert [bytes(value) for value in source.read(range(len(source)))["record"]] == of_tensorflow(
+        path
+    )
     assert len(source) > 0
 
 
@@ -552,7 +641,9 @@ FOREIGN = ("lingvo", "magenta", "nucleus", "ranking")
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: f"{path.parent.name}-{path.name}")
 def test_what_is_found_in_real_files_is_what_protobuf_reads(path):
     if path.parent.name in FOREIGN:
-        with pytest.raises(gl.GpuloadError, match=r"is no tf\.train\.Example|no features are found"):
+        with pytest.raises(
+            gl.GpuloadError, match=r"is no tf\.train\.Example|no features are found"
+        ):
             gl.tfrecord(path)
         return
     source = gl.tfrecord(path)
@@ -579,7 +670,10 @@ def test_what_is_found_in_real_files_is_what_protobuf_reads(path):
                 assert np.ravel(value).tolist() == expected
         for name in source.sequence or ():
             kinds = [step.WhichOneof("kind") for step in lists[name].feature]
-            steps = [list(getattr(step, kind).value) for step, kind in zip(lists[name].feature, kinds, strict=True)]
+            steps = [
+                list(getattr(step, kind).value)
+                for step, kind in zip(lists[name].feature, kinds, strict=True)
+            ]
             values = [value for step in steps for value in step]
             texts = [value.decode() if isinstance(value, bytes) else value for value in values]
             assert np.ravel(result[name][number]).tolist() in (values, texts)
@@ -629,8 +723,12 @@ def test_mnist_of_the_shared_data_is_what_parse_example_reads(tmp_path):
     loader = gl.Loader(gl.tfrecord(copy, features), 64, shuffle=True, device="cpu")
 
     for batch in loader:
-        np.testing.assert_array_equal(batch["image_class"], expected["image_class"].numpy()[batch.records])
-        np.testing.assert_array_equal(batch["image_floats"], expected["image_floats"].numpy()[batch.records])
+        np.testing.assert_array_equal(
+            batch["image_class"], expected["image_class"].numpy()[batch.records]
+        )
+        np.testing.assert_array_equal(
+            batch["image_floats"], expected["image_floats"].numpy()[batch.records]
+        )
 
 
 def test_sequence_features_of_tensorflow_describe_one_step(tmp_path):
@@ -645,7 +743,9 @@ def test_sequence_features_of_tensorflow_describe_one_step(tmp_path):
     }
     payload = tf.train.SequenceExample(
         feature_lists=tf.train.FeatureLists(
-            feature_list={name: tf.train.FeatureList(feature=value) for name, value in steps.items()}
+            feature_list={
+                name: tf.train.FeatureList(feature=value) for name, value in steps.items()
+            }
         )
     ).SerializeToString()
 
@@ -663,6 +763,8 @@ def test_a_feature_of_no_values_beside_a_default_is_empty(tmp_path):
         for features in ({"x": empty}, {})
     ]
 
-    source = gl.tfrecord(write(tmp_path / "a.tfrecord", payloads), {"x": gl.Feature("i8", (0,), default=0)})
+    source = gl.tfrecord(
+        write(tmp_path / "a.tfrecord", payloads), {"x": gl.Feature("i8", (0,), default=0)}
+    )
 
     assert source.read([0, 1])["x"].shape == (2, 0)

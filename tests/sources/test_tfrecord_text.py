@@ -90,12 +90,29 @@ class TestTextsOfTwoFiles(TestTexts):
 class TestRenamedAndZippedTexts(TestTexts):
     def open(self, folder):
         tweets, rest = texts(folder, "b"), texts(folder)
-        return gl.zip(tweets.rename(words="x", pair="y", padded="z", place="p", label="l"), rest.rename(tweet="t"))
+        return gl.zip(
+            tweets.rename(words="x", pair="y", padded="z", place="p", label="l"),
+            rest.rename(tweet="t"),
+        )
 
     def expected(self):
         fields = super().expected()
-        left = {"l": "label", "tweet": "tweet", "x": "words", "y": "pair", "z": "padded", "p": "place"}
-        right = {"label": "label", "t": "tweet", "words": "words", "pair": "pair", "padded": "padded", "place": "place"}
+        left = {
+            "l": "label",
+            "tweet": "tweet",
+            "x": "words",
+            "y": "pair",
+            "z": "padded",
+            "p": "place",
+        }
+        right = {
+            "label": "label",
+            "t": "tweet",
+            "words": "words",
+            "pair": "pair",
+            "padded": "padded",
+            "place": "place",
+        }
         return {name: fields[of] for name, of in {**left, **right}.items()}
 
     def open_other(self, folder):
@@ -108,7 +125,9 @@ class TestRenamedAndZippedTexts(TestTexts):
 @pytest.mark.parametrize("num_threads", [1, 4])
 @pytest.mark.parametrize("batch_size", [1, 5, 64])
 def test_batches_hold_the_texts_of_their_records(tmp_path, num_threads, batch_size):
-    loader = gl.Loader(texts(tmp_path), batch_size=batch_size, shuffle=True, seed=3, num_threads=num_threads)
+    loader = gl.Loader(
+        texts(tmp_path), batch_size=batch_size, shuffle=True, seed=3, num_threads=num_threads
+    )
 
     for batch in [*loader, *loader]:
         records = batch.records.tolist()
@@ -135,15 +154,22 @@ def test_a_resumed_loader_and_any_step_have_the_texts_of_the_first_run(tmp_path)
 def test_texts_are_filtered_selected_and_mixed(tmp_path):
     source = texts(tmp_path)
 
-    long = source.filter(lambda fields: [len(tweet) > 100 for tweet in fields["tweet"]], fields="tweet")
+    long = source.filter(
+        lambda fields: [len(tweet) > 100 for tweet in fields["tweet"]], fields="tweet"
+    )
     mixture = gl.mix({source: 0.5, source.select([3, 4]): 0.5})
 
-    assert long.read(range(len(long)))["tweet"].tolist() == [tweet for tweet in TWEETS if len(tweet) > 100]
+    assert long.read(range(len(long)))["tweet"].tolist() == [
+        tweet for tweet in TWEETS if len(tweet) > 100
+    ]
     assert set(mixture.read(range(len(mixture)))["tweet"]) <= set(TWEETS)
 
 
 def test_texts_go_beside_images_that_all_threads_decode(tmp_path):
-    payloads = [example(image=imagefiles.jpeg(8, 8 + number), text=TWEETS[number].encode()) for number in range(COUNT)]
+    payloads = [
+        example(image=imagefiles.jpeg(8, 8 + number), text=TWEETS[number].encode())
+        for number in range(COUNT)
+    ]
     path = write(tmp_path / "i.tfrecord", payloads)
     source = gl.tfrecord(path, {"image": gl.Image(), "text": "str"})
     ops = [gl.ops.Decode(), gl.ops.Resize(8, 8)]
@@ -156,7 +182,13 @@ def test_texts_go_beside_images_that_all_threads_decode(tmp_path):
 
 def test_texts_stay_on_the_host_beside_numbers_on_a_gpu(tmp_path, monkeypatch):
     sim = simdevice.install(monkeypatch, seed=5)
-    loader = gl.Loader(texts(tmp_path), batch_size=5, shuffle=True, device="gpu", output=("label", "tweet", "words"))
+    loader = gl.Loader(
+        texts(tmp_path),
+        batch_size=5,
+        shuffle=True,
+        device="gpu",
+        output=("label", "tweet", "words"),
+    )
 
     for batch in loader:
         records = batch.records.tolist()
@@ -172,7 +204,10 @@ def test_a_text_that_is_no_utf8_is_an_error_that_names_the_record_and_can_be_rep
     payloads = [example(t=text) for text in (b"a", b"b", b"caf\xe9", b"d")]
     source = gl.tfrecord(write(tmp_path / "l.tfrecord", payloads), {"t": "str"})
 
-    with pytest.raises(RecordError, match=r"l\.tfrecord, record 2, byte \d+: field 't': byte 3 of its 4 is no UTF-8"):
+    with pytest.raises(
+        RecordError,
+        match=r"l\.tfrecord, record 2, byte \d+: field 't': byte 3 of its 4 is no UTF-8",
+    ):
         source.read(range(4))
     loader = gl.Loader(source, batch_size=4, on_error="replace", max_bad=0.5)
     assert set(next(iter(loader))["t"]) <= {"a", "b", "d"}
@@ -188,7 +223,10 @@ def test_no_file_is_opened_whose_first_texts_all_are_no_utf8(tmp_path):
 
 def test_states_of_bytes_values_are_taken_by_the_same_values_as_text(tmp_path):
     path = write(tmp_path / "a.tfrecord", [example(t=b"a"), example(t=b"b")])
-    as_numbers, with_default = gl.tfrecord(path, {"t": "bytes"}), gl.tfrecord(path, {"t": gl.Raw(default=b"x")})
+    as_numbers, with_default = (
+        gl.tfrecord(path, {"t": "bytes"}),
+        gl.tfrecord(path, {"t": gl.Raw(default=b"x")}),
+    )
 
     for kind in ("str", "S"):
         assert gl.tfrecord(path, {"t": kind}).fingerprint() == as_numbers.fingerprint()
@@ -199,7 +237,9 @@ def test_states_of_bytes_values_are_taken_by_the_same_values_as_text(tmp_path):
 
 def test_bytes_of_an_image_are_marked_as_before(tmp_path):
     data = [b"\xff\xd8\xff" + bytes(number) for number in range(3)]
-    source = gl.tfrecord(write(tmp_path / "a.tfrecord", [example(image=item) for item in data]), {"image": "S"})
+    source = gl.tfrecord(
+        write(tmp_path / "a.tfrecord", [example(image=item) for item in data]), {"image": "S"}
+    )
 
     marked = source.mark(image="encoded")
 
@@ -241,7 +281,9 @@ def test_numpys_text_of_a_length_is_refused_and_str_named(tmp_path):
         ("str", [], "it has no feature 'x'"),
     ],
 )
-def test_another_number_of_texts_is_an_error_that_names_the_record(tmp_path, feature, values, reason):
+def test_another_number_of_texts_is_an_error_that_names_the_record(
+    tmp_path, feature, values, reason
+):
     fitting = [b"a"] if feature == "str" else [b"a", b"b"]
     payloads = [example(x=fitting), example(x=values) if values else example(y=1)]
     source = gl.tfrecord(write(tmp_path / "a.tfrecord", payloads), {"x": feature})

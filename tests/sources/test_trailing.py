@@ -61,7 +61,9 @@ def test_other_bytes_behind_arrays_are_told_once(tmp_path, caplog):
 @pytest.mark.parametrize("record", ["row", "file"])
 def test_arrays_that_were_appended_to_a_member_are_refused(tmp_path, monkeypatch, method, record):
     monkeypatch.setenv("GPULOAD_CACHE", str(tmp_path / "cache"))
-    path = write_zip(tmp_path / "a.npz", ("x.npy", npy(np.arange(400), np.arange(3))), method=method)
+    path = write_zip(
+        tmp_path / "a.npz", ("x.npy", npy(np.arange(400), np.arange(3))), method=method
+    )
 
     with pytest.raises(FormatError, match=r"'x\.npy', holds several arrays"):
         gl.npz(path, record)
@@ -76,7 +78,9 @@ def test_other_bytes_behind_the_array_of_a_member_are_told(tmp_path, monkeypatch
     assert "3 bytes follow its array" in caplog.text
 
 
-def test_two_members_of_one_name_are_refused_and_the_remedy_keeps_what_numpy_loads(tmp_path, monkeypatch):
+def test_two_members_of_one_name_are_refused_and_the_remedy_keeps_what_numpy_loads(
+    tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     path = write_zip(tmp_path / "a.npz", ("x.npy", npy(np.arange(2))), ("x.npy", npy(np.arange(3))))
 

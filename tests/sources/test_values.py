@@ -1,4 +1,5 @@
-"""No value is cut or rounded in any format: extreme values, written by the library of the format, come as they are."""
+"""No value is cut or rounded in any format: extreme values, written by the library of the format,
+come as they are."""
 
 from __future__ import annotations
 
@@ -14,7 +15,9 @@ from gpuload.errors import GpuloadError, SpecError
 
 F8 = np.finfo(np.float64)
 NUMBERS = {
-    "int64": np.array([np.iinfo(np.int64).min, -1, 0, 1, 2**53 + 1, np.iinfo(np.int64).max], np.int64),
+    "int64": np.array(
+        [np.iinfo(np.int64).min, -1, 0, 1, 2**53 + 1, np.iinfo(np.int64).max], np.int64
+    ),
     "uint64": np.array([0, 1, 2**53 + 1, 2**63, 2**64 - 2, 2**64 - 1], np.uint64),
     "int8": np.array([-128, -1, 0, 1, 126, 127], np.int8),
     "uint16": np.array([0, 1, 255, 256, 65534, 65535], np.uint16),
@@ -23,7 +26,9 @@ NUMBERS = {
     "bool": np.array([True, False, True, True, False, False]),
 }
 TEXTS = ["00501", "", "ü李", "NA", " x ", "1e5"]
-DAYS = np.array(["0001-01-01", "1582-10-15", "1969-12-31", "2024-02-29", "9999-12-31", "1970-01-01"], "M8[D]")
+DAYS = np.array(
+    ["0001-01-01", "1582-10-15", "1969-12-31", "2024-02-29", "9999-12-31", "1970-01-01"], "M8[D]"
+)
 
 
 def npy(folder, numbers):
@@ -51,7 +56,9 @@ def table(folder, numbers):
     with open(folder / "a.csv", "w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(numbers)
-        writer.writerows(zip(*(map(str, values.tolist()) for values in numbers.values()), strict=True))
+        writer.writerows(
+            zip(*(map(str, values.tolist()) for values in numbers.values()), strict=True)
+        )
     return gl.csv(folder / "a.csv", {name: values.dtype for name, values in numbers.items()})
 
 
@@ -67,7 +74,10 @@ def parquet(folder, numbers):
 
 def arrow(folder, numbers):
     pa = pytest.importorskip("pyarrow", reason="PyArrow writes the file")
-    with pa.OSFile(str(folder / "a.arrow"), "wb") as file, pa.ipc.new_file(file, pa.table(numbers).schema) as writer:
+    with (
+        pa.OSFile(str(folder / "a.arrow"), "wb") as file,
+        pa.ipc.new_file(file, pa.table(numbers).schema) as writer,
+    ):
         writer.write_table(pa.table(numbers))
     return gl.arrow(folder / "a.arrow")
 
@@ -111,7 +121,20 @@ def converted(folder, numbers):
     return gl.open(folder / "out.npz")
 
 
-FORMATS = [npy, npz, fixed, table, table_of_found_types, parquet, arrow, hdf5, zarr, tar, arrays, converted]
+FORMATS = [
+    npy,
+    npz,
+    fixed,
+    table,
+    table_of_found_types,
+    parquet,
+    arrow,
+    hdf5,
+    zarr,
+    tar,
+    arrays,
+    converted,
+]
 
 
 @pytest.mark.every_case
@@ -157,7 +180,9 @@ def test_texts_and_days_come_as_they_were_written(tmp_path, monkeypatch, make):
     ],
 )
 @pytest.mark.parametrize("call", ["csv", "parquet", "arrow"])
-def test_a_default_that_its_column_does_not_hold_is_refused(tmp_path, monkeypatch, call, column, default):
+def test_a_default_that_its_column_does_not_hold_is_refused(
+    tmp_path, monkeypatch, call, column, default
+):
     monkeypatch.setenv("GPULOAD_CACHE", str(tmp_path / "cache"))
     make = {"csv": table, "parquet": parquet, "arrow": arrow}[call]
     paths = make(tmp_path, {column: NUMBERS[column]}).file_paths()
@@ -179,7 +204,10 @@ def test_the_remedy_for_files_of_two_dtypes_joins_them(tmp_path, call, suffix):
 
     with pytest.raises(SpecError) as caught:
         reader([paths["a"], paths["b"]])
-    assert f"gl.concat(gl.{call}(first), gl.{call}(second), promote=True) has int64" in caught.value.remedy
+    assert (
+        f"gl.concat(gl.{call}(first), gl.{call}(second), promote=True) has int64"
+        in caught.value.remedy
+    )
     joined = gl.concat(reader(paths["a"]), reader(paths["b"]), promote=True)
     assert joined.read(range(4))["x"].tolist() == [1, 2, 3, 2**40]
 
@@ -194,13 +222,24 @@ def test_the_remedy_for_files_of_two_dtypes_joins_them(tmp_path, call, suffix):
 
 
 @pytest.mark.parametrize(
-    "dtypes", [("i4", "f4"), ("f4", "i2"), ("f8", "i8"), ("u8", "i8"), ("i1", "u8"), ("i4", "?"), ("?", "f2")]
+    "dtypes",
+    [
+        ("i4", "f4"),
+        ("f4", "i2"),
+        ("f8", "i8"),
+        ("u8", "i8"),
+        ("i1", "u8"),
+        ("i4", "?"),
+        ("?", "f2"),
+    ],
 )
 @pytest.mark.parametrize("call", ["concat", "mix"])
 def test_the_remedy_for_sources_of_two_kinds_of_numbers_joins_them(tmp_path, call, dtypes):
     small, large = (np.array([0, 1], dtype) for dtype in dtypes)
     names = {"gl": gl, "a": gl.arrays(x=small), "b": gl.arrays(x=large)}
-    join = gl.concat if call == "concat" else lambda *pair: gl.mix([(source, 0.5) for source in pair])
+    join = (
+        gl.concat if call == "concat" else lambda *pair: gl.mix([(source, 0.5) for source in pair])
+    )
 
     with pytest.raises(SpecError) as caught:
         join(names["a"], names["b"])
@@ -218,7 +257,10 @@ def test_the_remedy_for_sources_of_two_kinds_of_numbers_joins_them(tmp_path, cal
         (("f8", "i8"), "write b (int64) anew, if no number of it is beyond 2**53:"),
         (("u8", "i8"), "write a (uint64) anew, if no number of it is above 2**63 - 1:"),
         (("i4", "f4"), "write a (int32) anew:"),
-        (("M8[ns]", "M8[s]"), "give b (datetime64[s]) the unit of a, if all are within 292 years of 1970:"),
+        (
+            ("M8[ns]", "M8[s]"),
+            "give b (datetime64[s]) the unit of a, if all are within 292 years of 1970:",
+        ),
         (("m8[M]", "m8[D]"), "make two loaders"),
         (("S3", "i4"), "make two loaders"),
     ],
@@ -251,7 +293,9 @@ def test_the_remedy_for_dates_of_two_units_joins_them(units):
 def test_of_three_sources_those_two_are_named_whose_values_no_dtype_holds():
     sources = [gl.arrays(x=np.zeros(2, dtype)) for dtype in ("u1", "i1", "u8")]
 
-    with pytest.raises(SpecError, match=r"source 2 has field x: uint64 .*, source 1 has x: int8") as caught:
+    with pytest.raises(
+        SpecError, match=r"source 2 has field x: uint64 .*, source 1 has x: int8"
+    ) as caught:
         gl.concat(*sources, promote=True)
     assert "a is source 1, b is source 2: " in caught.value.remedy
     assert "write b (uint64) anew" in caught.value.remedy

@@ -1,4 +1,5 @@
-"""WebDataset archives give what tarfile and WebDataset's own writer put into them; damaged tars name the byte."""
+"""WebDataset archives give what tarfile and WebDataset's own writer put into them; damaged tars
+name the byte."""
 
 from __future__ import annotations
 
@@ -98,7 +99,11 @@ def test_long_names_of_gnu_and_pax_are_read(tmp_path, form):
 
 def test_folders_links_and_hidden_members_are_passed_over(tmp_path):
     with tarfile.open(tmp_path / "a.tar", "w") as archive:
-        for name, kind in (("set", tarfile.DIRTYPE), ("set/0.lnk", tarfile.SYMTYPE), ("set/.0.cls", tarfile.REGTYPE)):
+        for name, kind in (
+            ("set", tarfile.DIRTYPE),
+            ("set/0.lnk", tarfile.SYMTYPE),
+            ("set/.0.cls", tarfile.REGTYPE),
+        ):
             member = tarfile.TarInfo(name)
             member.type = kind
             archive.addfile(member)
@@ -148,11 +153,15 @@ def test_a_class_that_is_no_number_is_an_error_of_its_record(tmp_path, content):
 
 
 def test_an_array_of_another_dtype_is_an_error_of_its_record(tmp_path):
-    path = write(tmp_path / "a.tar", [("0.npy", npy(np.zeros(3))), ("1.npy", npy(np.zeros(3, "f4")))])
+    path = write(
+        tmp_path / "a.tar", [("0.npy", npy(np.zeros(3))), ("1.npy", npy(np.zeros(3, "f4")))]
+    )
 
     with (
         gl.webdataset(path) as source,
-        pytest.raises(RecordError, match=r"record 1.*float32 \(3,\), another array than float64 \(3,\)"),
+        pytest.raises(
+            RecordError, match=r"record 1.*float32 \(3,\), another array than float64 \(3,\)"
+        ),
     ):
         source[1]
 
@@ -165,7 +174,9 @@ def test_braces_count_upwards_and_name_files_that_must_be_there(tmp_path):
 
 
 def test_a_member_that_a_record_has_twice_is_refused(tmp_path):
-    path = write(tmp_path / "a.tar", [("0.cls", b"1"), ("1.cls", b"2"), ("1.txt", b"a"), ("1.cls", b"3")])
+    path = write(
+        tmp_path / "a.tar", [("0.cls", b"1"), ("1.cls", b"2"), ("1.txt", b"a"), ("1.cls", b"3")]
+    )
 
     with pytest.raises(SpecError, match=r"a\.tar: 1 has 'cls' twice"):
         gl.webdataset(path, ["cls"])
@@ -198,7 +209,8 @@ def test_a_damaged_header_is_refused_with_its_byte(tmp_path, place, raw, is_chec
     change(path, place, raw, is_checked=is_checked)
 
     with pytest.raises(
-        FormatError, match=rf"a\.tar, byte 0: this tar archive (cannot be read|is not supported)(.|\n)*{message}"
+        FormatError,
+        match=rf"a\.tar, byte 0: this tar archive (cannot be read|is not supported)(.|\n)*{message}",
     ):
         gl.webdataset(path)
 
@@ -247,7 +259,9 @@ def test_members_are_found_in_pieces_and_one_by_one(tmp_path, monkeypatch, num_b
     path = write(tmp_path / "a.tar", [(f"{n}.bin", bytes([n]) * num_bytes) for n in range(30)])
 
     with gl.webdataset(path) as source:
-        assert [source[n]["bin"].tobytes() for n in range(30)] == [bytes([n]) * num_bytes for n in range(30)]
+        assert [source[n]["bin"].tobytes() for n in range(30)] == [
+            bytes([n]) * num_bytes for n in range(30)
+        ]
 
 
 class TestIndex:
@@ -263,7 +277,9 @@ class TestIndex:
         write(tmp_path / "a-2.tar", members(range(3, 5)))
         sources = [gl.webdataset(f"{tmp_path}/a-*.tar") for _ in range(3)]
 
-        assert [source.read(range(5))["cls"].tolist() for source in sources] == [[0, 1, 2, 3, 4]] * 3
+        assert [source.read(range(5))["cls"].tolist() for source in sources] == [
+            [0, 1, 2, 3, 4]
+        ] * 3
         assert len({source.fingerprint() for source in sources}) == 1
         assert len(self.walks) == 2
         assert (tmp_path / ".a-2.tar.gpuload-index").exists()
@@ -336,7 +352,9 @@ class TestIndex:
         assert gl.webdataset(path).read(range(2))["cls"].tolist() == [1, 2]
         assert len(self.walks) == 2
 
-    @pytest.mark.parametrize("content", [b"", b"\xff" * 8, bytes(8), bytes(8) + b"[", b"\2" + bytes(30)])
+    @pytest.mark.parametrize(
+        "content", [b"", b"\xff" * 8, bytes(8), bytes(8) + b"[", b"\2" + bytes(30)]
+    )
     def test_an_index_of_other_bytes_is_made_anew(self, tmp_path, content):
         path = write(tmp_path / "a.tar", [("0.cls", b"1"), ("1.cls", b"2")])
         gl.webdataset(path)

@@ -1,4 +1,5 @@
-"""Which members of an archive are the fields of a record: links, names with dots, members apart, and others."""
+"""Which members of an archive are the fields of a record: links, names with dots, members apart,
+and others."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ def npy(*arrays):
 
 
 def write(path, *members):
-    """Write an archive: names alone have themselves as bytes; pairs are name and bytes, or name, kind and target."""
+    """Write an archive: names alone have themselves as bytes; pairs are name and bytes, or name,
+    kind and target."""
     with tarfile.open(path, "w:gz" if path.suffix == ".gz" else "w") as archive:
         for name, *rest in [(member,) if isinstance(member, str) else member for member in members]:
             info = tarfile.TarInfo(name)
@@ -52,14 +54,18 @@ def write(path, *members):
 
 
 def texts(path, fields=None):
-    """Return the fields of all records as text, opened twice: the second time by the index, if there is one."""
+    """Return the fields of all records as text, opened twice: the second time by the index, if
+    there is one."""
     results = []
     for _ in range(2):
         with gl.webdataset(path, fields) as source:
             values = source.read(range(len(source)))
         results.append(
             {
-                name: [value.tobytes().decode() if isinstance(value, np.ndarray) else value for value in column]
+                name: [
+                    value.tobytes().decode() if isinstance(value, np.ndarray) else value
+                    for value in column
+                ]
                 for name, column in values.items()
             }
         )
@@ -86,7 +92,9 @@ def test_links_have_the_bytes_that_tarfile_extracts(tmp_path):
     )
     with tarfile.open(path) as archive:
         expected = [
-            archive.extractfile(member).read().decode() for member in archive.getmembers() if member.name[:3] == "set"
+            archive.extractfile(member).read().decode()
+            for member in archive.getmembers()
+            if member.name[:3] == "set"
         ]
 
     assert expected == ["old", "old", "new", "new", "hidden", "hidden"]
@@ -107,11 +115,26 @@ def test_links_that_lead_nowhere_are_counted(tmp_path, caplog):
 @pytest.mark.parametrize(
     ("links", "text"),
     [
-        ([("1.bin", HARD, "2.bin"), ("3.bin", HARD, "2.bin")], "stand before the file .* 2, the first is 1.bin -> 2"),
-        ([("1.bin", HARD, "9.bin")], "lead to no file of their archive .* 1, the first is 1.bin -> 9.bin"),
-        ([("1.bin", HARD, "1.bin")], "lead to no file of their archive .* 1, the first is 1.bin -> 1.bin"),
-        ([("1.bin", SYMBOLIC, "3.bin"), ("3.bin", SYMBOLIC, "1.bin")], "lead to no file of their archive .* 2, "),
-        ([("1.bin", SYMBOLIC, "/etc/passwd")], "lead to no file of their archive .* 1, .* -> /etc/passwd"),
+        (
+            [("1.bin", HARD, "2.bin"), ("3.bin", HARD, "2.bin")],
+            "stand before the file .* 2, the first is 1.bin -> 2",
+        ),
+        (
+            [("1.bin", HARD, "9.bin")],
+            "lead to no file of their archive .* 1, the first is 1.bin -> 9.bin",
+        ),
+        (
+            [("1.bin", HARD, "1.bin")],
+            "lead to no file of their archive .* 1, the first is 1.bin -> 1.bin",
+        ),
+        (
+            [("1.bin", SYMBOLIC, "3.bin"), ("3.bin", SYMBOLIC, "1.bin")],
+            "lead to no file of their archive .* 2, ",
+        ),
+        (
+            [("1.bin", SYMBOLIC, "/etc/passwd")],
+            "lead to no file of their archive .* 1, .* -> /etc/passwd",
+        ),
         ([("1.bin", SYMBOLIC, "../0.bin")], "lead to no file of their archive .* 1, "),
     ],
 )
@@ -119,7 +142,9 @@ def test_links_without_bytes_are_counted_by_their_kind(tmp_path, caplog, links, 
     path = write(tmp_path / "a.tar", "0.bin", *links, "2.bin")
 
     assert texts(path) == {"bin": ["0.bin", "2.bin"]}
-    [line, _] = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]  # opened twice
+    [line, _] = [
+        record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING
+    ]  # opened twice
     assert re.search(text, line)
 
 
@@ -132,7 +157,9 @@ def test_links_without_bytes_are_counted_by_their_kind(tmp_path, caplog, links, 
         ["/data/0.bin", ("/data/1.bin", HARD, "/data/0.bin")],
     ],
 )
-def test_links_are_followed_through_folders_that_are_links_and_from_the_root(tmp_path, caplog, members):
+def test_links_are_followed_through_folders_that_are_links_and_from_the_root(
+    tmp_path, caplog, members
+):
     name = members[0]
 
     assert texts(write(tmp_path / "a.tar", *members)) == {"bin": [name, name]}
@@ -149,10 +176,17 @@ def test_a_file_that_gnu_tar_was_told_twice_is_one_record(tmp_path, caplog):
     assert not caplog.records
 
 
-@pytest.mark.parametrize("kind", [tarfile.DIRTYPE, HARD, SYMBOLIC, tarfile.FIFOTYPE, tarfile.CHRTYPE])
+@pytest.mark.parametrize(
+    "kind", [tarfile.DIRTYPE, HARD, SYMBOLIC, tarfile.FIFOTYPE, tarfile.CHRTYPE]
+)
 def test_the_size_of_what_is_no_file_is_no_length_of_data(tmp_path, kind):
     header = bytearray(512)
-    header[:2], header[124:135], header[156:157], header[257:263] = b"d/", b"%011o" % 1000, kind, b"ustar\0"
+    header[:2], header[124:135], header[156:157], header[257:263] = (
+        b"d/",
+        b"%011o" % 1000,
+        kind,
+        b"ustar\0",
+    )
     header[148:156] = b" " * 8
     header[148:156] = b"%06o\0 " % sum(header)
     path = write(tmp_path / "a.tar", "0.bin", "1.bin")
@@ -185,7 +219,9 @@ def test_a_part_of_a_file_is_not_supported(tmp_path):
 def test_a_global_header_that_renames_members_is_not_supported(tmp_path):
     with tarfile.open(tmp_path / "a.tar", "w", pax_headers={"path": "x"}) as archive:
         archive.addfile(tarfile.TarInfo("0.bin"))
-    with tarfile.open(tmp_path / "b.tar", "w", pax_headers={"comment": "of git archive"}) as archive:
+    with tarfile.open(
+        tmp_path / "b.tar", "w", pax_headers={"comment": "of git archive"}
+    ) as archive:
         archive.addfile(tarfile.TarInfo("0.bin"))
 
     with pytest.raises(FormatError, match=r"not supported(.|\n)*global PAX"):
@@ -216,7 +252,13 @@ def test_files_about_the_archive_are_passed_over_and_counted(tmp_path, caplog, o
 
 
 @pytest.mark.parametrize(
-    "names", [["readme.txt", "licence.txt", "cat.txt"], ["__init__.py", "main.py"], ["README.md"], ["__a__.b"]]
+    "names",
+    [
+        ["readme.txt", "licence.txt", "cat.txt"],
+        ["__init__.py", "main.py"],
+        ["README.md"],
+        ["__a__.b"],
+    ],
 )
 def test_records_with_such_names_are_records(tmp_path, names):
     [values] = texts(write(tmp_path / "a.tar", *names)).values()
@@ -224,7 +266,9 @@ def test_records_with_such_names_are_records(tmp_path, names):
     assert values == names
 
 
-@pytest.mark.parametrize("names", [["0.bin", "about.json", "1.bin"], ["about.json", "0.bin", "1.bin"]])
+@pytest.mark.parametrize(
+    "names", [["0.bin", "about.json", "1.bin"], ["about.json", "0.bin", "1.bin"]]
+)
 @pytest.mark.parametrize("fields", [None, ["bin"]])
 def test_a_file_that_does_not_belong_is_named_and_the_remedy_takes_it_out(tmp_path, names, fields):
     path = write(tmp_path / "a.tar", *names)
@@ -241,7 +285,15 @@ def test_a_file_that_does_not_belong_is_named_and_the_remedy_takes_it_out(tmp_pa
 
 @pytest.mark.usefixtures("index")
 def test_members_of_a_name_are_a_record_wherever_they_lie(tmp_path):
-    path = write(tmp_path / "a.tar", "0.txt", "1.txt", "x/0.txt", ("1.cls", b"1"), ("x/0.cls", b"2"), ("0.cls", b"0"))
+    path = write(
+        tmp_path / "a.tar",
+        "0.txt",
+        "1.txt",
+        "x/0.txt",
+        ("1.cls", b"1"),
+        ("x/0.cls", b"2"),
+        ("0.cls", b"0"),
+    )
 
     assert texts(path) == {"txt": ["0.txt", "1.txt", "x/0.txt"], "cls": [0, 1, 2]}
     assert gl.webdataset(path).where(1) == "a.tar, record 1"
@@ -273,11 +325,19 @@ DECIMALS = ["img_0.5.bin", "img_0.5.txt", "img_0.7.bin", "img_0.7.txt"]
     [
         (DECIMALS, None, {"bin": DECIMALS[::2], "txt": DECIMALS[1::2]}),
         (DECIMALS, ["txt"], {"txt": DECIMALS[1::2]}),
-        (["22.05.bin", "22.06.bin", "23.05.bin"], None, {"bin": ["22.05.bin", "22.06.bin", "23.05.bin"]}),
+        (
+            ["22.05.bin", "22.06.bin", "23.05.bin"],
+            None,
+            {"bin": ["22.05.bin", "22.06.bin", "23.05.bin"]},
+        ),
         (["0.bin", "0.5.bin", "1.bin"], None, {"bin": ["0.bin", "0.5.bin", "1.bin"]}),
         (["0.bin", "0.5.bin", "1.bin"], ["bin"], {"bin": ["0.bin", "0.5.bin", "1.bin"]}),
         (["f.01.bin", "f.02.bin"], None, {"bin": ["f.01.bin", "f.02.bin"]}),
-        (["0.5.bin", "0.7.bin", "1.5.bin", "1.7.bin"], ["bin"], {"bin": ["0.5.bin", "0.7.bin", "1.5.bin", "1.7.bin"]}),
+        (
+            ["0.5.bin", "0.7.bin", "1.5.bin", "1.7.bin"],
+            ["bin"],
+            {"bin": ["0.5.bin", "0.7.bin", "1.5.bin", "1.7.bin"]},
+        ),
         (
             ["0.5.bin", "0.7.bin", "1.5.bin", "1.7.bin"],
             ["7.bin", "5.bin"],
@@ -288,12 +348,22 @@ DECIMALS = ["img_0.5.bin", "img_0.5.txt", "img_0.7.bin", "img_0.7.txt"]
             None,
             {"seg.bin": ["0.seg.bin", "1.seg.bin"], "bin": ["0.bin", "1.bin"]},
         ),
-        (["0.l.bin", "0.r.bin", "1.l.bin", "1.r.bin"], ["r.bin"], {"r.bin": ["0.r.bin", "1.r.bin"]}),
-        (["0.bin", "0.bin.txt", "1.bin", "1.bin.txt"], ["bin.txt"], {"bin.txt": ["0.bin.txt", "1.bin.txt"]}),
+        (
+            ["0.l.bin", "0.r.bin", "1.l.bin", "1.r.bin"],
+            ["r.bin"],
+            {"r.bin": ["0.r.bin", "1.r.bin"]},
+        ),
+        (
+            ["0.bin", "0.bin.txt", "1.bin", "1.bin.txt"],
+            ["bin.txt"],
+            {"bin.txt": ["0.bin.txt", "1.bin.txt"]},
+        ),
     ],
 )
 @pytest.mark.usefixtures("index")
-def test_the_field_begins_behind_the_dot_that_gives_all_records_the_same_fields(tmp_path, names, fields, expected):
+def test_the_field_begins_behind_the_dot_that_gives_all_records_the_same_fields(
+    tmp_path, names, fields, expected
+):
     assert texts(write(tmp_path / "a.tar", *names), fields) == expected
 
 
@@ -319,7 +389,9 @@ def test_all_archives_have_the_field_behind_the_same_dot(tmp_path):
     write(tmp_path / "1.tar", "1.5.bin", "1.7.bin")
     write(tmp_path / "2.tar", "2.bin")
 
-    assert texts([tmp_path / f"{n}.tar" for n in range(3)]) == {"bin": ["0.5.bin", "1.5.bin", "1.7.bin", "2.bin"]}
+    assert texts([tmp_path / f"{n}.tar" for n in range(3)]) == {
+        "bin": ["0.5.bin", "1.5.bin", "1.7.bin", "2.bin"]
+    }
 
 
 # --- fields
@@ -356,14 +428,25 @@ def test_a_field_that_all_records_have_is_no_choice_of_formats(tmp_path):
 @pytest.mark.usefixtures("index")
 def test_of_alternatives_each_record_has_the_first_that_is_there(tmp_path):
     path = write(
-        tmp_path / "a.tar", "0.jpg", ("0.cls", b"0"), "1.png", ("1.cls", b"1"), "2.jpg", "2.PNG", ("2.cls", b"2")
+        tmp_path / "a.tar",
+        "0.jpg",
+        ("0.cls", b"0"),
+        "1.png",
+        ("1.cls", b"1"),
+        "2.jpg",
+        "2.PNG",
+        ("2.cls", b"2"),
     )
 
-    assert texts(path, ["jpg;png", "cls"]) == {"jpg;png": ["0.jpg", "1.png", "2.jpg"], "cls": [0, 1, 2]}
+    assert texts(path, ["jpg;png", "cls"]) == {
+        "jpg;png": ["0.jpg", "1.png", "2.jpg"],
+        "cls": [0, 1, 2],
+    }
     assert texts(path, {"image": "png;jpg"}) == {"image": ["0.jpg", "1.png", "2.PNG"]}
     assert gl.webdataset(path, {"image": "png;jpg"}).spec["image"].encoded
     with pytest.raises(
-        SpecError, match=r"1 has no 'jpg'(.|\n)*fields=\{'image': 'jpg;png', 'cls': 'cls'\}; of a record"
+        SpecError,
+        match=r"1 has no 'jpg'(.|\n)*fields=\{'image': 'jpg;png', 'cls': 'cls'\}; of a record",
     ):
         gl.webdataset(path, ["jpg", "cls"])
     with pytest.raises(SpecError, match=r"0 has no 'gif;png'"):
@@ -426,7 +509,9 @@ def test_arrays_of_several_shapes_are_those_that_numpy_loads(tmp_path, arrays, s
 
 
 def test_an_array_of_a_shape_that_the_index_does_not_know_is_an_error_of_its_record(tmp_path):
-    path = write(tmp_path / "a.tar", ("0.npy", npy(np.arange(2))), ("1.npy", npy(np.arange(3), np.arange(3))))
+    path = write(
+        tmp_path / "a.tar", ("0.npy", npy(np.arange(2))), ("1.npy", npy(np.arange(3), np.arange(3)))
+    )
 
     with gl.webdataset(path) as source:
         assert source[0]["npy"].tolist() == [0, 1]
@@ -452,7 +537,8 @@ def test_archives_that_cat_joined_are_not_supported_and_the_remedy_joins_them(tm
 
 @pytest.mark.parametrize("form", [tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
 def test_a_long_name_that_is_cut_behind_a_slash_is_no_folder(tmp_path, form):
-    # The header has the first 100 bytes of the name, of which the last is a slash; tarfile takes it for a folder.
+    # The header has the first 100 bytes of the name, of which the last is a slash; tarfile takes it
+    # for a folder.
     path, name = tmp_path / "a.tar", "p/" * 80 + "0.bin"
     with tarfile.open(path, "w", format=form) as archive:
         info = tarfile.TarInfo(name)
@@ -480,7 +566,9 @@ def test_one_record_whose_name_has_a_decimal_point_has_the_fields_behind_the_las
 
 
 def test_members_of_records_in_two_folders_are_not_called_files_about_the_archive(tmp_path):
-    names = [name for number in range(4) for name in (f"images/{number}.bin", f"labels/{number}.txt")]
+    names = [
+        name for number in range(4) for name in (f"images/{number}.bin", f"labels/{number}.txt")
+    ]
     path = write(tmp_path / "a.tar", *names)
 
     with pytest.raises(SpecError, match="labels/0 has no 'bin'") as caught:
@@ -491,7 +579,9 @@ def test_members_of_records_in_two_folders_are_not_called_files_about_the_archiv
 
 def test_a_class_beyond_int64_is_called_so(tmp_path):
     numbers = [2**63 - 1, -(2**63), 1234567890123456789, 2**63]
-    source = gl.webdataset(write(tmp_path / "a.tar", *((f"{n}.cls", b"%d" % x) for n, x in enumerate(numbers))))
+    source = gl.webdataset(
+        write(tmp_path / "a.tar", *((f"{n}.cls", b"%d" % x) for n, x in enumerate(numbers)))
+    )
 
     assert source.read([0, 1, 2])["cls"].tolist() == numbers[:3]
     with pytest.raises(RecordError, match="more than 64 bits"):

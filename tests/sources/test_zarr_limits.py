@@ -1,4 +1,5 @@
-"""Chunks of Zarr that unpack to more bytes than their shape explains are refused before memory is taken for them."""
+"""Chunks of Zarr that unpack to more bytes than their shape explains are refused before memory is
+taken for them."""
 
 from __future__ import annotations
 
@@ -30,8 +31,14 @@ PACKED = {
     "blosc": lambda raw: bytes(numcodecs.Blosc("zstd", 1).encode(raw)),
     "lz4": lambda raw: bytes(numcodecs.LZ4().encode(raw)),
 }
-OF_VERSION_3 = {"gzip": zarr.codecs.GzipCodec, "zstd": zarr.codecs.ZstdCodec, "blosc": zarr.codecs.BloscCodec}
-KINDS = [(name, version) for version in (2, 3) for name in PACKED] + [(f"numcodecs.{name}", 3) for name in OF_VERSION_3]
+OF_VERSION_3 = {
+    "gzip": zarr.codecs.GzipCodec,
+    "zstd": zarr.codecs.ZstdCodec,
+    "blosc": zarr.codecs.BloscCodec,
+}
+KINDS = [(name, version) for version in (2, 3) for name in PACKED] + [
+    (f"numcodecs.{name}", 3) for name in OF_VERSION_3
+]
 
 
 def write(folder: Path, kind: str, version: int, **options: object) -> Path:
@@ -109,5 +116,7 @@ def test_frames_of_zstd_without_a_size_are_counted_by_their_blocks(tmp_path, ver
 @pytest.mark.parametrize("version", [2, 3])
 def test_texts_that_pack_well_are_read(tmp_path, version):
     group = zarr.open_group(str(tmp_path / "a.zarr"), mode="w", zarr_format=version)
-    group.create_array("t", shape=(2,), chunks=(2,), dtype=str)[...] = np.array(["a" * (1 << 22), "b"], object)
+    group.create_array("t", shape=(2,), chunks=(2,), dtype=str)[...] = np.array(
+        ["a" * (1 << 22), "b"], object
+    )
     assert len(str(gl.zarr(tmp_path / "a.zarr").read([0])["t"][0])) == 1 << 22

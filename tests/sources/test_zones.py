@@ -1,4 +1,5 @@
-"""Times with a time zone and times without one are not joined; those of two zones are the same instants."""
+"""Times with a time zone and times without one are not joined; those of two zones are the same
+instants."""
 
 from __future__ import annotations
 
@@ -54,7 +55,9 @@ def test_times_with_and_without_a_zone_are_not_joined(tmp_path, suffix, kind):
         lambda: gl.concat(*parts),
         lambda: gl.concat(*parts, promote=True),
     ):
-        with pytest.raises(SpecError, match=r"datetime64\[us\](.|\n)*with a time zone.*without a time zone"):
+        with pytest.raises(
+            SpecError, match=r"datetime64\[us\](.|\n)*with a time zone.*without a time zone"
+        ):
             join()
     with pytest.raises(SpecError, match=r"source 1 of gl\.mix has t.*with a time zone"):
         gl.mix(
@@ -91,7 +94,9 @@ def test_times_of_two_zones_are_the_same_instants(tmp_path):
 
 
 def test_times_whose_zone_no_format_says_join_with_both(tmp_path):
-    int96 = write(tmp_path / "0.parquet", columns(None)["single"], use_deprecated_int96_timestamps=True)
+    int96 = write(
+        tmp_path / "0.parquet", columns(None)["single"], use_deprecated_int96_timestamps=True
+    )
     arrays = gl.arrays(t=np.array([NOON], "M8[us]"))
 
     for zone in (None, "UTC"):

@@ -1,4 +1,5 @@
-"""TFRecord files for tests, written byte by byte: nothing here is the package's own, nor TensorFlow's."""
+"""TFRecord files for tests, written byte by byte: nothing here is the package's own, nor
+TensorFlow's."""
 
 from __future__ import annotations
 
@@ -87,7 +88,8 @@ def entry(key: str | bytes, value: bytes) -> bytes:
 
 
 def feature(value: Any) -> bytes:
-    """A serialized Feature of Python values: bytes, floats or whole numbers; of None, or none, an empty one."""
+    """A serialized Feature of Python values: bytes, floats or whole numbers; of None, or none, an
+    empty one."""
     if value is None:
         return b""
     some = value if isinstance(value, (list, tuple, np.ndarray)) else [value]
@@ -105,5 +107,10 @@ def example(**features: Any) -> bytes:
 
 
 def sequence_example(context: dict[str, Any], lists: dict[str, list[Any]]) -> bytes:
-    parts = b"".join(entry(key, b"".join(message(1, feature(step)) for step in steps)) for key, steps in lists.items())
-    return message(1, b"".join(entry(key, feature(value)) for key, value in context.items())) + message(2, parts)
+    parts = b"".join(
+        entry(key, b"".join(message(1, feature(step)) for step in steps))
+        for key, steps in lists.items()
+    )
+    return message(
+        1, b"".join(entry(key, feature(value)) for key, value in context.items())
+    ) + message(2, parts)

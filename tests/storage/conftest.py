@@ -1,4 +1,5 @@
-"""What tests of storage share: files on a disk; a server, and stores without proxy, credentials or others' clients."""
+"""What tests of storage share: files on a disk; a server, and stores without proxy, credentials or
+others' clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What holds for every storage: the files' bytes, checks before anything is written, errors that name the file."""
+"""What holds for every storage: the files' bytes, checks before anything is written, errors that
+name the file."""
 
 from __future__ import annotations
 
@@ -46,7 +47,8 @@ def extents_of(triples):
 
 
 def read(storage, triples, gap=0):
-    """Read extents to places one after the other, ``gap`` bytes apart; returns the bytes of each."""
+    """Read extents to places one after the other, ``gap`` bytes apart; returns the bytes of
+    each."""
     extents = extents_of(triples)
     begins = np.concatenate([[0], np.cumsum(extents.lengths + gap)]).astype(np.int64)
     out = np.full(begins[-1] + 1, 77, np.uint8)
@@ -61,7 +63,9 @@ def read(storage, triples, gap=0):
 def maps_of(paths):
     """Return the maps of some files by themselves, as the core makes them."""
     stamps = [(status.st_size, status.st_mtime_ns, status.st_ino) for status in map(os.stat, paths)]
-    return core.native.Maps(*PackedPaths.of(paths).arrays, np.array(stamps, np.int64), 0, len(paths))
+    return core.native.Maps(
+        *PackedPaths.of(paths).arrays, np.array(stamps, np.int64), 0, len(paths)
+    )
 
 
 @contextlib.contextmanager
@@ -225,7 +229,8 @@ def run(script, *arguments):
 
 
 class StorageContract:
-    """Subclassed for each storage; ``open`` makes one of files, ``opens_in_python`` if all files are opened there."""
+    """Subclassed for each storage; ``open`` makes one of files, ``opens_in_python`` if all files
+    are opened there."""
 
     opens_in_python = True
 
@@ -242,17 +247,25 @@ class StorageContract:
     @pytest.mark.parametrize("gap", [0, 3])
     @pytest.mark.parametrize("size", [1, 2, 3, 4, 8, 60, 200, 3000, 9000, 20_000])
     @pytest.mark.parametrize("order", ["ascending", "descending", "random"])
-    def test_bytes_come_from_their_places_in_any_order(self, storage_and_contents, order, size, gap):
+    def test_bytes_come_from_their_places_in_any_order(
+        self, storage_and_contents, order, size, gap
+    ):
         storage, contents = storage_and_contents
         numbers = np.arange(0, max(2, 100_000 // max(size, 100)))
         numbers = {"ascending": numbers, "descending": numbers[::-1]}.get(
             order, np.random.default_rng(0).integers(0, numbers.size - 1, 300)
         )
-        triples = [(file, i % (SIZES[file] // size) * size, size) for i in numbers.tolist() for file in (0, 3, 6)]
+        triples = [
+            (file, i % (SIZES[file] // size) * size, size)
+            for i in numbers.tolist()
+            for file in (0, 3, 6)
+        ]
 
         assert read(storage, triples, gap) == [contents[f][o : o + n] for f, o, n in triples]
 
-    @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.differing_executors])
+    @settings(
+        suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.differing_executors]
+    )
     @given(data=st.data())
     def test_any_extents_are_the_same_as_slices(self, storage_and_contents, data):
         storage, contents = storage_and_contents
@@ -268,7 +281,9 @@ class StorageContract:
 
         triples = data.draw(st.lists(st.integers(0, len(SIZES) - 1).flatmap(extents), max_size=12))
 
-        assert read(storage, triples, data.draw(st.integers(0, 2))) == [contents[f][o : o + n] for f, o, n in triples]
+        assert read(storage, triples, data.draw(st.integers(0, 2))) == [
+            contents[f][o : o + n] for f, o, n in triples
+        ]
 
     def test_items_that_lie_apart_are_brought_together(self, storage_and_contents):
         """As of a file in Fortran order: 60 columns of 400 items of 4 bytes, 30 records of them."""
@@ -281,13 +296,17 @@ class StorageContract:
 
         storage.read(Extents(np.zeros(1800, np.int64), offsets, np.full(1800, 4)), out, begins)
 
-        np.testing.assert_array_equal(out.reshape(30, 60, 4), columns[:, records].transpose(1, 0, 2))
+        np.testing.assert_array_equal(
+            out.reshape(30, 60, 4), columns[:, records].transpose(1, 0, 2)
+        )
 
     def test_many_neighbours_of_several_megabytes_come_to_places_of_their_own(self, tmp_path):
         path = tmp_path / "large"
         content = np.random.default_rng(3).integers(0, 256, 20_000_000, np.uint8).tobytes()
         path.write_bytes(content)
-        triples = [(0, i * 1000, 999) for i in np.random.default_rng(0).permutation(20_000).tolist()]
+        triples = [
+            (0, i * 1000, 999) for i in np.random.default_rng(0).permutation(20_000).tolist()
+        ]
 
         assert read(self.open([path]), triples) == [content[o : o + n] for _, o, n in triples]
 
@@ -306,25 +325,35 @@ class StorageContract:
         readonly.setflags(write=False)
         out = np.zeros(15, np.uint8)
 
-        storage.read(Extents(np.zeros(3, np.uint8), pairs[:, 0], np.full(3, 5, np.int32)), out, readonly * 5)
+        storage.read(
+            Extents(np.zeros(3, np.uint8), pairs[:, 0], np.full(3, 5, np.int32)), out, readonly * 5
+        )
 
         assert out.tobytes() == contents[0][7:12] * 3
 
     @pytest.mark.parametrize("wrong", WRONG)
-    def test_an_extent_outside_is_refused_before_anything_is_written(self, storage_and_contents, wrong):
+    def test_an_extent_outside_is_refused_before_anything_is_written(
+        self, storage_and_contents, wrong
+    ):
         storage, _ = storage_and_contents
-        read(storage, [(0, 0, 10), (3, 0, 10)])  # what is mapped has no other check before the addresses
+        read(
+            storage, [(0, 0, 10), (3, 0, 10)]
+        )  # what is mapped has no other check before the addresses
         out = np.full(200, 77, np.uint8)
 
         with pytest.raises(RecordIndexError, match=r"extent 2, .* is outside"):
-            storage.read(extents_of([(0, 0, 10), (4, 0, 10), wrong, (3, 0, 10)]), out, np.arange(4) * 20)
+            storage.read(
+                extents_of([(0, 0, 10), (4, 0, 10), wrong, (3, 0, 10)]), out, np.arange(4) * 20
+            )
         with pytest.raises(IndexError, match=r"extent 1, .* is outside"):
             storage.advise(extents_of([(0, 0, 10), wrong]))
 
         assert (out == 77).all()
 
     @pytest.mark.parametrize("begin", [-1, 191, 201, 2**63 - 1, -(2**63)])
-    def test_a_place_outside_is_refused_before_anything_is_written(self, storage_and_contents, begin):
+    def test_a_place_outside_is_refused_before_anything_is_written(
+        self, storage_and_contents, begin
+    ):
         storage, _ = storage_and_contents
         out = np.full(200, 77, np.uint8)
 
@@ -373,11 +402,18 @@ class StorageContract:
         assert read(storage, [(0, 5, size)]) == [contents[0][5 : 5 + size]]
 
     @pytest.mark.parametrize("size", PIECES.values(), ids=PIECES)
-    def test_another_file_that_is_opened_in_its_place_is_an_error(self, tmp_path, monkeypatch, size):
-        """Two files change places just before one is opened, and back before anybody looks at the path again."""
+    def test_another_file_that_is_opened_in_its_place_is_an_error(
+        self, tmp_path, monkeypatch, size
+    ):
+        """Two files change places just before one is opened, and back before anybody looks at the
+        path again."""
         paths, _ = write_files(tmp_path, [50_000, 50_000])
         storage, os_open = self.open(paths), os.open
-        monkeypatch.setattr(os, "open", lambda path, *rest: os_open(str(path).replace("0000.bin", "0001.bin"), *rest))
+        monkeypatch.setattr(
+            os,
+            "open",
+            lambda path, *rest: os_open(str(path).replace("0000.bin", "0001.bin"), *rest),
+        )
         if not self.opens_in_python:
             pytest.skip("the core opens it, and asks its descriptor")
 
@@ -410,7 +446,10 @@ class StorageContract:
                 ready.wait()
                 for size in (100, 300, 100):
                     offsets = rng.integers(0, 300 - size + 1, 40)
-                    triples = [(int(f), int(o), size) for f, o in zip(rng.permutation(40), offsets, strict=True)]
+                    triples = [
+                        (int(f), int(o), size)
+                        for f, o in zip(rng.permutation(40), offsets, strict=True)
+                    ]
                     if read(storage, triples) != [contents[f][o : o + n] for f, o, n in triples]:
                         wrong.append(seed)
 
@@ -462,11 +501,21 @@ class StorageContract:
     def test_asking_ahead_changes_nothing_and_leaves_errors_to_who_reads(self, tmp_path):
         paths, contents = write_files(tmp_path, SIZES)
         storage = self.open(paths)
-        triples = [(6, 150_000, 20), (0, 0, 100), (0, 90_000, 10_000), (1, 0, 0), (2, 0, 1), (0, 50, 100), (4, 0, 300)]
+        triples = [
+            (6, 150_000, 20),
+            (0, 0, 100),
+            (0, 90_000, 10_000),
+            (1, 0, 0),
+            (2, 0, 1),
+            (0, 50, 100),
+            (4, 0, 300),
+        ]
         paths[3].unlink()
         modify(paths[5])
 
-        storage.advise(extents_of([*triples, (3, 0, 10), (5, 0, 10), (3, 0, 70_000), (5, 0, 40_000)]))
+        storage.advise(
+            extents_of([*triples, (3, 0, 10), (5, 0, 10), (3, 0, 70_000), (5, 0, 40_000)])
+        )
         storage.advise(extents_of([]))
 
         assert read(storage, triples) == [contents[f][o : o + n] for f, o, n in triples]
@@ -476,7 +525,8 @@ class StorageContract:
 
 
 class ProcessContract:
-    """What would end or stop the whole process if it failed, so that each test has one of its own."""
+    """What would end or stop the whole process if it failed, so that each test has one of its
+    own."""
 
     module: str
     name: str

@@ -1,4 +1,5 @@
-"""Blocks of remote objects on a local disk: what comes back, what is refused, what goes first, and who shares it."""
+"""Blocks of remote objects on a local disk: what comes back, what is refused, what goes first, and
+who shares it."""
 
 from __future__ import annotations
 
@@ -26,7 +27,9 @@ LIMIT = 1 << 22
 
 
 def content_of(number: int, num_bytes: int = BLOCK_BYTES) -> memoryview:
-    return memoryview(np.random.default_rng(number).integers(0, 256, num_bytes, np.uint8)).toreadonly()
+    return memoryview(
+        np.random.default_rng(number).integers(0, 256, num_bytes, np.uint8)
+    ).toreadonly()
 
 
 def block_of(number: int, num_bytes: int = BLOCK_BYTES) -> Block:
@@ -35,7 +38,11 @@ def block_of(number: int, num_bytes: int = BLOCK_BYTES) -> Block:
 
 def load_whole(cache: BlockCache, block: Block) -> bytes | None:
     memory = bytearray(block.num_bytes)
-    return bytes(memory) if cache.load(block, [Piece(0, block.num_bytes, 0)], memoryview(memory)) else None
+    return (
+        bytes(memory)
+        if cache.load(block, [Piece(0, block.num_bytes, 0)], memoryview(memory))
+        else None
+    )
 
 
 def files_of(folder: Path) -> list[Path]:
@@ -57,13 +64,17 @@ def test_pieces_of_a_block_come_back(cache: BlockCache, num_bytes: int) -> None:
     assert load_whole(cache, block) is None
     cache.store(block, content)
     assert load_whole(cache, block) == content
-    ends = np.unique(np.minimum([0, 1, 40, PAGE_BYTES - 1, PAGE_BYTES + 7, 5 * PAGE_BYTES, num_bytes], num_bytes))
+    ends = np.unique(
+        np.minimum([0, 1, 40, PAGE_BYTES - 1, PAGE_BYTES + 7, 5 * PAGE_BYTES, num_bytes], num_bytes)
+    )
     pieces = [Piece(int(a), int(b - a), 10 + int(a)) for a, b in itertools.pairwise(ends)][::2]
     memory = bytearray(num_bytes + 10)
     assert cache.load(block, pieces[::-1], memoryview(memory))
     expected = bytearray(num_bytes + 10)
     for piece in pieces:
-        expected[piece.place : piece.place + piece.length] = content[piece.begin : piece.begin + piece.length]
+        expected[piece.place : piece.place + piece.length] = content[
+            piece.begin : piece.begin + piece.length
+        ]
     assert memory == expected
 
 
@@ -90,7 +101,12 @@ def test_threads_count_their_blocks_one_after_the_other_also_without_locks_of_fi
     monkeypatch.setattr(blockcache, "fcntl", None)
     monkeypatch.setattr(blockcache, "open_new", open_slowly)
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda number: cache.store(block_of(number, 100), content_of(number, 100)), range(40)))
+        list(
+            pool.map(
+                lambda number: cache.store(block_of(number, 100), content_of(number, 100)),
+                range(40),
+            )
+        )
 
     assert num_inside == [1] * 40
 
@@ -103,7 +119,12 @@ def test_a_damaged_block_is_said_and_made_anew(
     cache.store(block, content)
     [path] = files_of(tmp_path)
     raw = bytearray(path.read_bytes())
-    begins = {"head": 20, "sums": blockcache.SUMS + 1, "first page": block.begin + 5, "last page": len(raw) - 1}
+    begins = {
+        "head": 20,
+        "sums": blockcache.SUMS + 1,
+        "first page": block.begin + 5,
+        "last page": len(raw) - 1,
+    }
     if place in begins:
         raw[begins[place]] ^= 1
     path.write_bytes(raw[: {"end": -1, "empty": 0}.get(place)])
@@ -142,14 +163,18 @@ def test_a_page_that_is_not_asked_for_is_not_compared(cache: BlockCache, tmp_pat
     assert memory == content[2 * PAGE_BYTES - 10 : 2 * PAGE_BYTES]
 
 
-def test_the_blocks_that_were_not_used_for_longest_go_first(cache: BlockCache, tmp_path: Path) -> None:
+def test_the_blocks_that_were_not_used_for_longest_go_first(
+    cache: BlockCache, tmp_path: Path
+) -> None:
     for number in range(3):
         cache.store(block_of(number), content_of(number))
         [path] = tmp_path.rglob(f"*-{number}{blockcache.SUFFIX}")
         os.utime(path, (1000 + number, 1000 + number))
     assert load_whole(cache, block_of(0)) is not None  # now it is the one that was used last
     cache.store(block_of(3), content_of(3))
-    stored_numbers = [number for number in range(4) if load_whole(cache, block_of(number)) is not None]
+    stored_numbers = [
+        number for number in range(4) if load_whole(cache, block_of(number)) is not None
+    ]
     assert stored_numbers == [0, 2, 3]
     cache.store(block_of(4), content_of(4))
     assert bytes_of(tmp_path) <= LIMIT * 7 // 8  # an eighth more than it has to
@@ -180,7 +205,8 @@ def test_the_limit_holds_whatever_the_file_of_the_sum_says(
 def test_a_block_that_is_renamed_while_files_are_listed_counts(
     cache: BlockCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_listings: int
 ) -> None:
-    """Another thread renames without the lock, while this one lists parts, the folder, and the folder of the block."""
+    """Another thread renames without the lock, while this one lists parts, the folder, and the
+    folder of the block."""
     cache.store(block_of(0), content_of(0))
     part, block = str(tmp_path / "cache" / "blocks" / "parts" / "part"), block_of(1)
     os.close(cache._reserve(part, block.file_bytes))
@@ -198,7 +224,12 @@ def test_a_block_that_is_renamed_while_files_are_listed_counts(
 
 def test_nothing_that_gpuload_did_not_write_is_removed(cache: BlockCache, tmp_path: Path) -> None:
     home = tmp_path / "cache" / "blocks"
-    strange_files = [home / "ab" / "notes.txt", home / "notes.txt", home / "parts" / "draft", tmp_path / "cache" / "x"]
+    strange_files = [
+        home / "ab" / "notes.txt",
+        home / "notes.txt",
+        home / "parts" / "draft",
+        tmp_path / "cache" / "x",
+    ]
     (home / "ab").mkdir()
     for path in strange_files:
         path.write_bytes(bytes(LIMIT))
@@ -231,7 +262,9 @@ def test_a_folder_in_it_that_belongs_to_another_user_is_refused(tmp_path: Path) 
     (user_folder / "blocks").mkdir(parents=True)
     (tmp_path / "open").chmod(0o777)
     os.chown(user_folder, 65534, 65534)
-    with pytest.raises(FileError, match=r"user-\d+ is no place for files(.|\n)*belongs to the user 65534"):
+    with pytest.raises(
+        FileError, match=r"user-\d+ is no place for files(.|\n)*belongs to the user 65534"
+    ):
         BlockCache(str(tmp_path / "open"), LIMIT)
 
 
@@ -248,7 +281,9 @@ def test_the_folder_may_be_removed_while_it_is_used(
 
 def test_a_folder_that_cannot_be_made_is_an_error_at_once(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(FileError, match=r"file/cache cannot be the cache(.|\n)*Not a directory(.|\n)*gl\.Remote"):
+    with pytest.raises(
+        FileError, match=r"file/cache cannot be the cache(.|\n)*Not a directory(.|\n)*gl\.Remote"
+    ):
         BlockCache(str(tmp_path / "file" / "cache"), LIMIT)
 
 
@@ -263,7 +298,8 @@ def test_the_part_of_a_killed_process_is_not_believed_and_goes(
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
     [part] = files_of(tmp_path)
-    # The child had the random number of this process, which tells a process from an earlier one with its number.
+    # The child had the random number of this process, which tells a process from an earlier one
+    # with its number.
     part.rename(part.with_name(part.name.replace(blockcache.PROCESS, "0" * 8)))
     assert load_whole(cache, block_of(0)) is None
     again = BlockCache(str(tmp_path / "cache"), LIMIT)
@@ -324,11 +360,18 @@ except OSError as error:
 
 def test_a_full_disk_and_a_read_only_one_are_said_once(tmp_path: Path) -> None:
     single = ["unshare", "--user", "--map-root-user", "--mount"]
-    if shutil.which("unshare") is None or subprocess.run([*single, "true"], capture_output=True).returncode:
+    if (
+        shutil.which("unshare") is None
+        or subprocess.run([*single, "true"], capture_output=True).returncode
+    ):
         pytest.skip("this system lets nobody mount a small disk of his own")
     code = f"import sys; sys.path.insert(0, {str(forkserver.ROOT)!r})" + ON_SMALL_DISK
     process = subprocess.run(
-        [*single, sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=100, check=False
+        [*single, sys.executable, "-c", code, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
     )
     assert not process.returncode, process.stderr
     full, blocks, sizes, read_only, blocks_again, refusal, *_ = process.stdout.splitlines()
@@ -345,7 +388,9 @@ def place_of(cache: BlockCache, block: Block) -> Path:
 
 
 @pytest.mark.timeout(20)
-@pytest.mark.parametrize("kind", ["pipe", "folder", "link", "link to nothing", "of another user", "open to others"])
+@pytest.mark.parametrize(
+    "kind", ["pipe", "folder", "link", "link to nothing", "of another user", "open to others"]
+)
 def test_what_stands_in_the_place_of_a_block_is_not_read_and_goes(
     cache: BlockCache, tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -422,7 +467,9 @@ def test_two_threads_that_meet_a_damaged_block_remove_it_once(
 
 
 @pytest.mark.parametrize("name", ["blocks", "blocks/parts"])
-def test_a_link_in_place_of_a_folder_is_refused_and_nothing_is_made_there(tmp_path: Path, name: str) -> None:
+def test_a_link_in_place_of_a_folder_is_refused_and_nothing_is_made_there(
+    tmp_path: Path, name: str
+) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     link = tmp_path / "cache" / name

@@ -13,7 +13,8 @@ from gpuload.storage.crc32 import LONG_BYTES, crc32
 
 RNG = np.random.default_rng(7)
 DATA = RNG.integers(0, 256, 20_000, np.uint8)
-# Around the bytes of all registers, which are 64 or 128, once and twice; and what is left behind them.
+# Around the bytes of all registers, which are 64 or 128, once and twice; and what is left behind
+# them.
 SIZES = [*range(600), LONG_BYTES - 1, LONG_BYTES, LONG_BYTES + 1, 19_999]
 
 
@@ -31,7 +32,9 @@ def test_it_is_that_of_zlib_with_registers_of_128_bits() -> None:
         pytest.skip("no core, or a processor without carry-less multiplication")
     for size in SIZES:
         before = int(RNG.integers(0, 1 << 32))
-        assert core.native.crc32_by_128_bits(DATA[:size], before) == zlib.crc32(DATA[:size], before), (size, before)
+        assert core.native.crc32_by_128_bits(DATA[:size], before) == zlib.crc32(
+            DATA[:size], before
+        ), (size, before)
 
 
 def test_without_the_core_it_is_zlib(monkeypatch: pytest.MonkeyPatch) -> None:

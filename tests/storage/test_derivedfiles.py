@@ -141,7 +141,9 @@ def test_threads_of_one_process_make_it_once(home):
         Path(path).write_bytes(b"whole")
 
     with ThreadPoolExecutor(8) as pool:
-        contents = list(pool.map(lambda _: derivedfiles.load_or_make([str(home / "a")], load, make), range(8)))
+        contents = list(
+            pool.map(lambda _: derivedfiles.load_or_make([str(home / "a")], load, make), range(8))
+        )
 
     assert contents == [b"whole"] * 8
     assert len(results) == 1
@@ -159,7 +161,9 @@ load_or_make([place], load, make)
 """
 
 
-def test_a_maker_that_is_killed_leaves_nothing_that_is_believed_and_the_next_one_cleans_up(home, tmp_path):
+def test_a_maker_that_is_killed_leaves_nothing_that_is_believed_and_the_next_one_cleans_up(
+    home, tmp_path
+):
     with ended(run(WRITES_HALF, home / "a.bin", tmp_path)) as maker:
         wait_for(tmp_path / "writing")
         maker.send_signal(signal.SIGKILL)
@@ -221,7 +225,9 @@ wait_for("waited")
     assert message == b"whole"
 
 
-def test_a_lock_whose_file_was_removed_meanwhile_keeps_nobody_out_and_is_not_taken(home, monkeypatch):
+def test_a_lock_whose_file_was_removed_meanwhile_keeps_nobody_out_and_is_not_taken(
+    home, monkeypatch
+):
     place, waited_for, waits = str(home / "a"), derivedfiles._waited_for, []
 
     def remove_first(descriptor, place, look):
@@ -271,7 +277,9 @@ def test_an_error_of_the_maker_goes_on_and_nothing_is_left(home, error):
 
 
 def test_what_cannot_be_read_back_is_an_error_that_names_it(home):
-    with pytest.raises(FileError, match=r"a\.idx does not hold the bytes that were written(.|\n)*GPULOAD_CACHE"):
+    with pytest.raises(
+        FileError, match=r"a\.idx does not hold the bytes that were written(.|\n)*GPULOAD_CACHE"
+    ):
         derivedfiles.load_or_make([str(home / "a.idx")], lambda path: None, write(b"index"))
 
 
@@ -306,7 +314,9 @@ def test_a_folder_of_somebody_else_is_passed_over(tmp_path, folder_of_user):
     closed.mkdir(mode=0o555)
 
     assert (
-        derivedfiles.load_or_make([str(closed / "a.idx"), str(folder_of_user / "a.idx")], load, write(b"whole"))
+        derivedfiles.load_or_make(
+            [str(closed / "a.idx"), str(folder_of_user / "a.idx")], load, write(b"whole")
+        )
         == b"whole"
     )
     assert names(folder_of_user) == ["a.idx", "closed"]
@@ -347,7 +357,10 @@ print(len(load_or_make([place, str(folder / "elsewhere" / "a")], load, make)))
 def test_a_full_disk_is_an_error_with_a_remedy_or_the_next_place_is_taken(home, tmp_path):
     home.mkdir()
     single = ["unshare", "--user", "--map-root-user", "--mount"]
-    if shutil.which("unshare") is None or subprocess.run([*single, "true"], capture_output=True).returncode:
+    if (
+        shutil.which("unshare") is None
+        or subprocess.run([*single, "true"], capture_output=True).returncode
+    ):
         pytest.skip("this system lets nobody mount a small disk of his own")
 
     message = finished(run(ON_SMALL_DISK, home / "a.bin", tmp_path, *single))
@@ -370,7 +383,9 @@ except OSError as error:
     print(type(error).__name__, str(error))
 print(os.listdir(Path(place).parent))
 """
-    message = finished(run(code, home / "a.bin", tmp_path, PYTHONDONTWRITEBYTECODE="1"))  # it would be cut
+    message = finished(
+        run(code, home / "a.bin", tmp_path, PYTHONDONTWRITEBYTECODE="1")
+    )  # it would be cut
 
     assert "FileError" in message
     assert f"{home}/a.bin cannot be written" in message
@@ -394,12 +409,16 @@ def test_an_error_of_the_disk_while_it_writes_names_the_file(home):
         Path(path).write_bytes(b"half")
         raise OSError(errno.EIO, "Input/output error")
 
-    with pytest.raises(FileError, match=r"a cannot be written(.|\n)*Input/output error(.|\n)*dmesg"):
+    with pytest.raises(
+        FileError, match=r"a cannot be written(.|\n)*Input/output error(.|\n)*dmesg"
+    ):
         derivedfiles.load_or_make([str(home / "a"), str(home / "b")], load, make)
     assert names(home) == []
 
 
-def test_what_others_write_now_on_another_machine_stays_and_what_they_left_long_ago_goes(home, monkeypatch):
+def test_what_others_write_now_on_another_machine_stays_and_what_they_left_long_ago_goes(
+    home, monkeypatch
+):
     place = home / "a"
     home.mkdir()
     monkeypatch.setattr(privatefiles.platform, "node", lambda: "other")
@@ -408,7 +427,9 @@ def test_what_others_write_now_on_another_machine_stays_and_what_they_left_long_
     def make(path):
         parts.append(Path(path))
         Path(path).write_bytes(b"whole")
-        Path(f"{path[:-8]}0123abcd").write_bytes(b"half")  # as a process on the other machine has it
+        Path(f"{path[:-8]}0123abcd").write_bytes(
+            b"half"
+        )  # as a process on the other machine has it
 
     derivedfiles.load_or_make([str(place)], load, make)
     part = Path(f"{str(parts[0])[:-8]}0123abcd")
@@ -446,7 +467,9 @@ def test_without_locks_the_last_one_stays(home, monkeypatch, how):
         meet.wait()
 
     with ThreadPoolExecutor(2) as pool:
-        contents = list(pool.map(lambda _: derivedfiles.load_or_make([str(home / "a")], load, make), range(2)))
+        contents = list(
+            pool.map(lambda _: derivedfiles.load_or_make([str(home / "a")], load, make), range(2))
+        )
 
     assert contents == [b"whole"] * 2
     assert len(set(results)) == 2  # neither wrote into what the other one wrote
@@ -462,7 +485,10 @@ def test_the_key_is_another_one_for_another_file_or_another_purpose(tmp_path):
     path = tmp_path / "a"
     path.write_bytes(bytes(derivedfiles.HEAD_BYTES) + b"end")
     os.utime(path, ns=(0, 10**18))
-    keys = [derivedfiles.key_of(opened(path), 0, "index", 1), derivedfiles.key_of(opened(path), 0, "index", 2)]
+    keys = [
+        derivedfiles.key_of(opened(path), 0, "index", 1),
+        derivedfiles.key_of(opened(path), 0, "index", 2),
+    ]
 
     os.utime(path, ns=(0, 10**18 + 1))
     keys.append(derivedfiles.key_of(opened(path), 0, "index", 1))
@@ -502,7 +528,9 @@ def test_a_file_that_changed_after_it_was_opened_has_no_key(tmp_path):
         derivedfiles.key_of(files, 0)
 
 
-@pytest.mark.skipif(sys.platform in ("win32", "darwin"), reason="the cache folder is elsewhere on this system")
+@pytest.mark.skipif(
+    sys.platform in ("win32", "darwin"), reason="the cache folder is elsewhere on this system"
+)
 @pytest.mark.parametrize(
     ("variables", "expected"),
     [
@@ -540,7 +568,9 @@ def test_where_others_may_write_a_folder_of_this_user_alone_is_used(monkeypatch,
     user_folder = tmp_path / "cache" / f"user-{os.geteuid()}"
 
     assert derivedfiles.folder() == str(user_folder)
-    assert derivedfiles.load_or_make([derivedfiles.cache_path("a")], load, write(b"whole")) == b"whole"
+    assert (
+        derivedfiles.load_or_make([derivedfiles.cache_path("a")], load, write(b"whole")) == b"whole"
+    )
     assert user_folder.stat().st_mode & 0o777 == 0o700
     monkeypatch.setenv("GPULOAD_CACHE_SHARED", "1")
     assert derivedfiles.folder() == str(tmp_path / "cache")
@@ -563,7 +593,9 @@ def test_a_folder_in_it_that_is_not_of_this_user_alone_is_refused(monkeypatch, t
         os.chown(user_folder, 65534, 65534)
     monkeypatch.setenv("GPULOAD_CACHE", str(tmp_path / "cache"))
 
-    with pytest.raises(FileError, match=r"user-\d+ is no place for files(.|\n)*GPULOAD_CACHE_SHARED=1"):
+    with pytest.raises(
+        FileError, match=r"user-\d+ is no place for files(.|\n)*GPULOAD_CACHE_SHARED=1"
+    ):
         derivedfiles.load_or_make([derivedfiles.cache_path("a")], load, write(b"whole"))
 
 

@@ -1,4 +1,5 @@
-"""Direct reads without a GPU: what is checked around kvikio, for which a class of this file stands in."""
+"""Direct reads without a GPU: what is checked around kvikio, for which a class of this file stands
+in."""
 
 from __future__ import annotations
 

@@ -31,7 +31,16 @@ from tests.threads import none_left, until
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    for name in ("b10.npy", "b2.npy", "a.npy", "notes.txt", ".hidden.npy", "c[1].npy", "deep/er/d.npy", "deep/e.npy"):
+    for name in (
+        "b10.npy",
+        "b2.npy",
+        "a.npy",
+        "notes.txt",
+        ".hidden.npy",
+        "c[1].npy",
+        "deep/er/d.npy",
+        "deep/e.npy",
+    ):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(name.encode())
@@ -60,13 +69,18 @@ def names(paths, folder):
         (".*.npy", [".hidden.npy"]),
         (["b2.npy", "a.npy"], ["b2.npy", "a.npy"]),
         (("notes.txt", Path("b*.npy")), ["notes.txt", "b10.npy", "b2.npy"]),
-        (["deep/**/*.npy", "b*.npy", "a.npy"], ["deep/e.npy", "deep/er/d.npy", "b10.npy", "b2.npy", "a.npy"]),
+        (
+            ["deep/**/*.npy", "b*.npy", "a.npy"],
+            ["deep/e.npy", "deep/er/d.npy", "b10.npy", "b2.npy", "a.npy"],
+        ),
         ("c[1].npy", ["c[1].npy"]),
         ((path for path in ["a.npy"]), ["a.npy"]),
         ("./deep/../a.npy", ["a.npy"]),
     ],
 )
-def test_a_list_keeps_its_order_and_each_wildcard_means_files_in_sorted_order(folder, paths, expected):
+def test_a_list_keeps_its_order_and_each_wildcard_means_files_in_sorted_order(
+    folder, paths, expected
+):
     assert names(files.expand(paths), folder) == expected
 
 
@@ -190,7 +204,9 @@ def test_what_is_no_path_is_refused(paths):
         files.expand(paths)
 
 
-@pytest.mark.parametrize("paths", [["*.npy", "./a.npy"], ["a.npy", "notes.txt", "a.npy"], ["a.npy", "deep/up/a.npy"]])
+@pytest.mark.parametrize(
+    "paths", [["*.npy", "./a.npy"], ["a.npy", "notes.txt", "a.npy"], ["a.npy", "deep/up/a.npy"]]
+)
 def test_a_file_named_twice_is_refused(folder, paths):
     (folder / "deep" / "up").symlink_to("..", target_is_directory=True)
 
@@ -199,7 +215,9 @@ def test_a_file_named_twice_is_refused(folder, paths):
 
 
 def look(*paths):
-    return files.look_at([str(path) for path in paths], 4, lambda path, size_bytes, head: (size_bytes, head))
+    return files.look_at(
+        [str(path) for path in paths], 4, lambda path, size_bytes, head: (size_bytes, head)
+    )
 
 
 def test_looking_gives_the_beginning_and_the_stamp(folder):
@@ -242,7 +260,9 @@ def test_many_files_come_back_in_order_also_from_threads_where_looking_is_waitin
 
 @pytest.mark.parametrize("wait_s", [0, 0.001])
 @pytest.mark.parametrize("lost", [0, 15, 217, 299])
-def test_an_error_in_one_of_many_files_is_raised_as_itself_and_leaves_no_file_open(tmp_path, wait_s, lost):
+def test_an_error_in_one_of_many_files_is_raised_as_itself_and_leaves_no_file_open(
+    tmp_path, wait_s, lost
+):
     paths = many(tmp_path)
     os.remove(paths[lost])
     before = num_descriptors()
@@ -267,15 +287,25 @@ def test_what_is_made_of_a_file_may_fail_and_leaves_no_file_open(tmp_path):
     [(10**9, [100, 131_072, 8]), (3 * 100, [100, 8, 8]), (0, [8, 8, 8])],
     ids=["all of the small ones fit", "those of 100 bytes", "none"],
 )
-def test_small_files_are_asked_for_as_a_whole_where_all_fit_into_memory(tmp_path, monkeypatch, free_bytes, requests):
-    for name, size in (("a", 100), ("b", files.ONE_REQUEST_BYTES), ("c", files.ONE_REQUEST_BYTES + 1)):
+def test_small_files_are_asked_for_as_a_whole_where_all_fit_into_memory(
+    tmp_path, monkeypatch, free_bytes, requests
+):
+    for name, size in (
+        ("a", 100),
+        ("b", files.ONE_REQUEST_BYTES),
+        ("c", files.ONE_REQUEST_BYTES + 1),
+    ):
         (tmp_path / name).write_bytes(bytes(size))
     calls = []
     monkeypatch.setattr(files, "cache_bytes", lambda: free_bytes)
-    monkeypatch.setattr(files, "ADVISE", lambda descriptor, start, size, advice: calls.append((start, size, advice)))
+    monkeypatch.setattr(
+        files, "ADVISE", lambda descriptor, start, size, advice: calls.append((start, size, advice))
+    )
 
     files.look_at(files.expand(f"{tmp_path}/*"), 8, lambda path, size_bytes, head: head)
-    files.look_at(files.expand(f"{tmp_path}/*"), 0, lambda path, size_bytes, head: head)  # nothing is read of them
+    files.look_at(
+        files.expand(f"{tmp_path}/*"), 0, lambda path, size_bytes, head: head
+    )  # nothing is read of them
 
     assert calls == [(0, size, os.POSIX_FADV_WILLNEED) for size in requests]
 
@@ -429,7 +459,9 @@ def test_the_digest_depends_on_names_and_sizes_and_not_on_folders_or_times(tmp_p
 
 @pytest.mark.parametrize("num_files", [1, 2, 40])
 @pytest.mark.parametrize("changed", ["first byte", "last byte", "first file", "last file"])
-def test_the_digest_sees_other_bytes_at_the_ends_of_files_of_equal_name_and_size(tmp_path, num_files, changed):
+def test_the_digest_sees_other_bytes_at_the_ends_of_files_of_equal_name_and_size(
+    tmp_path, num_files, changed
+):
     def digest():
         return look(*sorted(tmp_path.iterdir()))[0].digest()
 
@@ -491,11 +523,18 @@ def test_files_are_pickled_with_their_stamps(folder):
 
     again = pickle.loads(pickle.dumps(result))
 
-    assert (again.paths, again.names, again.stamps.tolist()) == (result.paths, result.names, result.stamps.tolist())
+    assert (again.paths, again.names, again.stamps.tolist()) == (
+        result.paths,
+        result.names,
+        result.stamps.tolist(),
+    )
 
 
-def test_what_was_opened_is_compared_with_the_stamp_and_not_what_the_path_says_later(folder, monkeypatch):
-    """Another file stands in its place at the moment it is opened, and is gone again when the path is looked at."""
+def test_what_was_opened_is_compared_with_the_stamp_and_not_what_the_path_says_later(
+    folder, monkeypatch
+):
+    """Another file stands in its place at the moment it is opened, and is gone again when the path
+    is looked at."""
     result, _ = look(folder / "b2.npy")
     (folder / "other").write_bytes(b"other.")
     os_open = os.open
@@ -548,9 +587,13 @@ def test_so_many_files_are_open_at_a_time_as_the_process_may_open(tmp_path):
     assert "remedy: let this process open more files: ulimit -n 4096" in counted(3)
 
 
-@pytest.mark.parametrize(("limit", "num_files"), [(-1, 64), (4096, 64), (1024, 64), (256, 16), (64, 4), (3, 1)])
+@pytest.mark.parametrize(
+    ("limit", "num_files"), [(-1, 64), (4096, 64), (1024, 64), (256, 16), (64, 4), (3, 1)]
+)
 @pytest.mark.skipif(files.resource is None, reason="this system has no such limits")
-def test_all_threads_together_open_a_quarter_of_the_files_that_may_be_open(monkeypatch, limit, num_files):
+def test_all_threads_together_open_a_quarter_of_the_files_that_may_be_open(
+    monkeypatch, limit, num_files
+):
     monkeypatch.setattr(files, "MOST_CHUNK", 64)
     monkeypatch.setattr(files.resource, "getrlimit", lambda kind: (limit, limit))
 
@@ -577,7 +620,9 @@ def test_shards_that_are_nowhere_are_counted_and_the_first_is_named(tmp_path, ca
     for name in SHARDS:
         np.save(tmp_path / name, np.arange(3))
     assert warnings_of_shards(caplog, f"{tmp_path}/*.npy") == []
-    assert warnings_of_shards(caplog, [tmp_path / SHARDS[3], tmp_path / SHARDS[0]]) == []  # the others are there
+    assert (
+        warnings_of_shards(caplog, [tmp_path / SHARDS[3], tmp_path / SHARDS[0]]) == []
+    )  # the others are there
 
     (tmp_path / SHARDS[2]).unlink()
 
@@ -614,7 +659,9 @@ def write_group(path):
         ("zarr", gl.zarr, write_group),
     ],
 )
-def test_missing_shards_of_folders_and_manifests_are_told_once(tmp_path, caplog, suffix, call, write):
+def test_missing_shards_of_folders_and_manifests_are_told_once(
+    tmp_path, caplog, suffix, call, write
+):
     folder = tmp_path / "train"
     folder.mkdir()
     names = [folder / f"x-{number:05}-of-00003.{suffix}" for number in range(3)]
@@ -637,13 +684,21 @@ def test_missing_shards_of_folders_and_manifests_are_told_once(tmp_path, caplog,
 
 
 def test_shards_are_counted_from_one_by_some_and_other_names_are_no_shards(tmp_path, caplog):
-    for name in ("y-1-of-2.npy", "y-2-of-2.npy", "10-of-12-monkeys.npy", "best-of-2020.npy", "2-of-a-kind.npy"):
+    for name in (
+        "y-1-of-2.npy",
+        "y-2-of-2.npy",
+        "10-of-12-monkeys.npy",
+        "best-of-2020.npy",
+        "2-of-a-kind.npy",
+    ):
         np.save(tmp_path / name, np.arange(3))
 
     assert warnings_of_shards(caplog, f"{tmp_path}/*.npy") == []
 
 
-@pytest.mark.parametrize("form", ["x-{}-of-00003", "x_{}_of_00003", "x.{}_of_00003", "x_{}-of-00003.d"])
+@pytest.mark.parametrize(
+    "form", ["x-{}-of-00003", "x_{}_of_00003", "x.{}_of_00003", "x_{}-of-00003.d"]
+)
 def test_shards_are_known_by_each_way_to_number_them_and_may_be_folders(tmp_path, caplog, form):
     for number in ("00000", "00001"):
         (tmp_path / form.format(number)).mkdir()

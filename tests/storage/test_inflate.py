@@ -12,7 +12,13 @@ from isal import isal_zlib
 
 from gpuload import signalsafe
 from gpuload.storage import inflate
-from gpuload.storage.inflate import RAW_BITS, inflate_block, inflate_member, member_library, reason_of
+from gpuload.storage.inflate import (
+    RAW_BITS,
+    inflate_block,
+    inflate_member,
+    member_library,
+    reason_of,
+)
 
 CONTENT = bytes(range(256)) * 40
 
@@ -76,7 +82,8 @@ def test_isal_inflates_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def outcome(library: Any, data: bytes) -> tuple[Any, ...]:
-    """Return what a library makes of a member: its content and how it ends, or that it is refused."""
+    """Return what a library makes of a member: its content and how it ends, or that it is
+    refused."""
     stream = library.decompressobj(RAW_BITS)
     try:
         content = stream.decompress(data, 2 * len(CONTENT))
@@ -94,9 +101,13 @@ def test_what_zlib_takes_isal_takes_with_the_same_result() -> None:
         data = compressor.compress(content) + compressor.flush()
         for _ in range(400):
             damaged = bytearray(data)
-            damaged[int(rng.integers(len(data) if rng.random() < 0.5 else 80))] ^= 1 << int(rng.integers(8))
+            damaged[int(rng.integers(len(data) if rng.random() < 0.5 else 80))] ^= 1 << int(
+                rng.integers(8)
+            )
             by_zlib, by_isal = outcome(zlib, bytes(damaged)), outcome(isal_zlib, bytes(damaged))
-            if by_zlib == ("refused",):  # ISA-L goes on with some codes that zlib refuses: their check sum tells
+            if by_zlib == (
+                "refused",
+            ):  # ISA-L goes on with some codes that zlib refuses: their check sum tells
                 refused += 1
                 assert by_isal == by_zlib or zlib.crc32(by_isal[0]) != zlib.crc32(content)
             else:
@@ -105,7 +116,9 @@ def test_what_zlib_takes_isal_takes_with_the_same_result() -> None:
 
 
 def test_a_block_is_its_content_and_what_stands_behind_it_is_left_alone() -> None:
-    assert inflate_block(memoryview(zlib.compress(CONTENT) + b"behind"), len(CONTENT) + 1) == CONTENT
+    assert (
+        inflate_block(memoryview(zlib.compress(CONTENT) + b"behind"), len(CONTENT) + 1) == CONTENT
+    )
 
 
 @pytest.mark.parametrize(

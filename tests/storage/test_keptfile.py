@@ -1,4 +1,5 @@
-"""Kept files: what is read back is what was written, or nothing; Python's binascii says which checksums are right."""
+"""Kept files: what is read back is what was written, or nothing; Python's binascii says which
+checksums are right."""
 
 from __future__ import annotations
 
@@ -75,7 +76,9 @@ def test_what_was_written_is_read_back(tmp_path, count, eager):
     file = open_kept_file(path, eager=eager)
 
     assert (file.content_bytes, file.about) == (count, {"rows": 3})
-    assert file.seal.checksums.tolist() == [binascii.crc32(content[at : at + 64]) for at in range(0, count, 64)]
+    assert file.seal.checksums.tolist() == [
+        binascii.crc32(content[at : at + 64]) for at in range(0, count, 64)
+    ]
     assert keptfile.read_kept_file(path, MADE_OF) == content
     assert file.read(count // 3, count - count // 3) == content[count // 3 :]
     assert read(storage_of(file), count // 3, count - count // 3) == content[count // 3 :]
@@ -97,7 +100,10 @@ def test_no_byte_can_change_and_no_end_can_be_missing(tmp_path):
     write(path, content)
     whole = path.read_bytes()
     for place in range(len(whole)):
-        for changed in (whole[:place] + bytes([whole[place] ^ 16]) + whole[place + 1 :], whole[:place]):
+        for changed in (
+            whole[:place] + bytes([whole[place] ^ 16]) + whole[place + 1 :],
+            whole[:place],
+        ):
             path.write_bytes(changed)
             assert open_kept_file(path) is None
             assert keptfile.read_kept_file(str(path), MADE_OF) is None
@@ -107,7 +113,15 @@ def test_no_byte_can_change_and_no_end_can_be_missing(tmp_path):
 
 @pytest.mark.parametrize(
     ("content_bytes", "json_bytes"),
-    [(1 << 62, 10), (-1, 10), (5, 1 << 62), (5, -1), (-(1 << 63), 0), ((1 << 63) - 1, (1 << 63) - 1), (0, 1 << 40)],
+    [
+        (1 << 62, 10),
+        (-1, 10),
+        (5, 1 << 62),
+        (5, -1),
+        (-(1 << 63), 0),
+        ((1 << 63) - 1, (1 << 63) - 1),
+        (0, 1 << 40),
+    ],
 )
 def test_no_length_that_it_states_is_trusted(tmp_path, content_bytes, json_bytes):
     words = json.dumps({"made_of": MADE_OF, "about": None}).encode()
@@ -145,7 +159,9 @@ def test_what_others_may_write_is_not_used_unless_that_is_meant(tmp_path, monkey
     assert open_kept_file(path) is None
 
 
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid(), reason="root alone can give files away")
+@pytest.mark.skipif(
+    not hasattr(os, "geteuid") or os.geteuid(), reason="root alone can give files away"
+)
 def test_what_another_user_wrote_is_not_used(tmp_path, caplog):
     path = write(tmp_path / "a", b"content")
     os.chown(path, 65534, 65534)
@@ -168,7 +184,10 @@ def test_of_a_large_file_each_block_is_compared_before_it_is_first_read(tmp_path
     assert read(storage, 64 * 7 + 60, 10) == content[64 * 7 + 60 : 64 * 7 + 70]
     assert np.flatnonzero(file.seal.good).tolist() == [0, 7, 8]
     assert read(storage, 64 * 51, 64 * 49 + 7) == content[64 * 51 :]
-    with pytest.raises(ChangedFileError, match=r"a is damaged between byte 3200 and 3264(.|\n)*open the source again"):
+    with pytest.raises(
+        ChangedFileError,
+        match=r"a is damaged between byte 3200 and 3264(.|\n)*open the source again",
+    ):
         read(storage, 64 * 49, 200)
 
     assert not path.exists()  # the next opening makes it anew
@@ -196,7 +215,9 @@ def test_threads_may_read_it_while_it_is_compared(tmp_path):
     assert results == [content[place : place + 1000] for place in places]
 
 
-def test_a_file_that_was_replaced_after_it_was_opened_is_an_error_and_not_called_damaged(tmp_path, caplog):
+def test_a_file_that_was_replaced_after_it_was_opened_is_an_error_and_not_called_damaged(
+    tmp_path, caplog
+):
     file = open_kept_file(write(tmp_path / "a", b"content"))
     write(tmp_path / "b", b"CONTENT")
     os.replace(tmp_path / "b", tmp_path / "a")
@@ -211,7 +232,9 @@ def test_files_of_the_user_and_kept_ones_are_looked_at_together(tmp_path):
     file = open_kept_file(write(tmp_path / "a", b"content"))
     (tmp_path / "b").write_bytes(b"plain")
 
-    files, looks = keptfile.look_at([file, str(tmp_path / "b")], 100, lambda path, size, head: (size, head))
+    files, looks = keptfile.look_at(
+        [file, str(tmp_path / "b")], 100, lambda path, size, head: (size, head)
+    )
 
     assert looks == [(7, b"content"), (5, b"plain")]
     assert files.sizes.tolist() == [7, 5]

@@ -49,10 +49,13 @@ def test_a_signed_link_is_read_as_it_was_signed(server: ObjectServer, rows: np.n
     assert len(gl.open(f"{server.url}/data/a.npy?{QUERY}")) == 60
 
 
-def test_two_links_of_two_days_are_one_object(server: ObjectServer, rows: np.ndarray, tmp_path: Path) -> None:
+def test_two_links_of_two_days_are_one_object(
+    server: ObjectServer, rows: np.ndarray, tmp_path: Path
+) -> None:
     plain = gl.npy(f"{server.url}/data/a.npy", field="x")
     first, second = (
-        gl.npy(gl.Remote(f"{server.url}/data/a.npy?{query}", cache=tmp_path), field="x") for query in (QUERY, OTHER_DAY)
+        gl.npy(gl.Remote(f"{server.url}/data/a.npy?{query}", cache=tmp_path), field="x")
+        for query in (QUERY, OTHER_DAY)
     )
     np.testing.assert_array_equal(first.read(range(60))["x"], rows)
     server.requests.clear()
@@ -83,7 +86,14 @@ def test_a_password_is_sent_and_stands_nowhere(
     assert source.fingerprint() == gl.npy(f"{server.url}/data/a.npy", field="x").fingerprint()
     remote = gl.Remote(f"{url}/data/a.npy")
     loader = gl.Loader(source, batch_size=4)
-    texts = [repr(source), repr(loader), source.describe(), str(loader.state_dict()), repr(remote), caplog.text]
+    texts = [
+        repr(source),
+        repr(loader),
+        source.describe(),
+        str(loader.state_dict()),
+        repr(remote),
+        caplog.text,
+    ]
     texts += [repr(source.file_paths()), source._repr_html_()]
     for missing in ("none.npy", f"none.npy?{QUERY}"):
         with pytest.raises(FileNotFoundError) as caught:
@@ -97,7 +107,11 @@ def test_a_password_is_sent_and_stands_nowhere(
 def test_a_manifest_of_secret_links_is_refused(
     server: ObjectServer, rows: np.ndarray, tmp_path: Path, query: str
 ) -> None:
-    url = f"{server.url}/data/a.npy?{query}" if query else server.url.replace("://", "://u:p@") + "/data/a.npy"
+    url = (
+        f"{server.url}/data/a.npy?{query}"
+        if query
+        else server.url.replace("://", "://u:p@") + "/data/a.npy"
+    )
     with pytest.raises(SpecError, match="no credentials"):
         gl.npy(url).index(tmp_path / "x.manifest")
     assert not list(tmp_path.iterdir())
@@ -108,11 +122,17 @@ def test_the_place_of_a_record_has_no_secret(server: ObjectServer, rows: np.ndar
     place = f"/data/a.csv?password={SECRET}"
     server.objects[place] = server.objects["/data/a.csv"]
     source = gl.csv(f"{server.url}{place}")
-    places = [part.where(1) for part in (source, source[:], gl.concat(source, source), gl.zip(source))]
-    assert all("a.csv?password=***, line 3" in text and SECRET not in text for text in places), places
+    places = [
+        part.where(1) for part in (source, source[:], gl.concat(source, source), gl.zip(source))
+    ]
+    assert all("a.csv?password=***, line 3" in text and SECRET not in text for text in places), (
+        places
+    )
 
 
-def test_a_pickle_has_no_signature_and_says_so_where_it_is_opened(server: ObjectServer, rows: np.ndarray) -> None:
+def test_a_pickle_has_no_signature_and_says_so_where_it_is_opened(
+    server: ObjectServer, rows: np.ndarray
+) -> None:
     source = gl.npy(f"{server.url}/data/a.npy?{QUERY}", field="x")
     raw = pickle.dumps(source)
     assert SECRET.encode() not in raw
@@ -133,25 +153,33 @@ def test_a_process_that_is_started_gets_the_links(server: ObjectServer, rows: np
 
 
 @pytest.mark.parametrize("name", ["a b.npy", "100%.npy", "a+b&c=d;e.npy", "ä猫#?.npy", "%41.npy"])
-def test_a_name_of_a_web_server_is_written_as_addresses_are(server: ObjectServer, rows: np.ndarray, name: str) -> None:
+def test_a_name_of_a_web_server_is_written_as_addresses_are(
+    server: ObjectServer, rows: np.ndarray, name: str
+) -> None:
     server.objects[f"/data/{name}"] = npy_bytes(rows + 1)
     source = gl.npy(f"{server.url}/data/{quote(name, safe='/+&=;')}", field="x")
     np.testing.assert_array_equal(source.read(range(60))["x"], rows + 1)
 
 
 @pytest.mark.parametrize("scheme", ["s3", "gs", "az"])
-@pytest.mark.parametrize("name", ["a b.npy", "100%.npy", "a+b&c=d;e.npy", "%41.npy", "a#b.npy", "a?b=c.npy", "ä猫.npy"])
+@pytest.mark.parametrize(
+    "name", ["a b.npy", "100%.npy", "a+b&c=d;e.npy", "%41.npy", "a#b.npy", "a?b=c.npy", "ä猫.npy"]
+)
 def test_a_key_of_a_store_is_written_as_it_is(
     server: ObjectServer, rows: np.ndarray, monkeypatch: pytest.MonkeyPatch, scheme: str, name: str
 ) -> None:
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "account")
     server.objects[f"/data/{name}"] = npy_bytes(rows + 1)
-    source = gl.npy(gl.Remote(f"{scheme}://data/{name}", endpoint=server.url, anonymous=True), field="x")
+    source = gl.npy(
+        gl.Remote(f"{scheme}://data/{name}", endpoint=server.url, anonymous=True), field="x"
+    )
     np.testing.assert_array_equal(source.read(range(60))["x"], rows + 1)
 
 
 @pytest.mark.parametrize("root", ["s3://data", "gs://data", "az://data", "https://server/data"])
-@pytest.mark.parametrize("key", ["/a.npy", "b//a.npy", "../a.npy", "b/./a.npy", "b/..", "a\x01.npy", "a\n.npy"])
+@pytest.mark.parametrize(
+    "key", ["/a.npy", "b//a.npy", "../a.npy", "b/./a.npy", "b/..", "a\x01.npy", "a\n.npy"]
+)
 def test_a_key_that_would_be_another_one_is_refused(root: str, key: str) -> None:
     with pytest.raises(SpecError, match="not supported"):
         gl.npy(f"{root}/{key}")
@@ -193,7 +221,8 @@ def test_an_endpoint_with_a_login_is_refused_when_it_is_used() -> None:
 def test_no_error_has_one_of_obstore_as_its_context(
     server: ObjectServer, rows: np.ndarray, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
-    """They name the link as it was sent; Python does not show them, but whoever logs exceptions may."""
+    """They name the link as it was sent; Python does not show them, but whoever logs exceptions
+    may."""
     monkeypatch.setattr(retries, "MOST_TRIES", 2)
     monkeypatch.setattr(retries, "BUSY_S", 0.1)
     source = gl.npy(f"{server.url}/data/a.npy?{QUERY}", field="x")

@@ -29,19 +29,33 @@ def fill(server: ObjectServer) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["s3", "gs", "az"])
-def test_odd_keys_do_not_break_a_listing(server: ObjectServer, monkeypatch: pytest.MonkeyPatch, scheme: str) -> None:
+def test_odd_keys_do_not_break_a_listing(
+    server: ObjectServer, monkeypatch: pytest.MonkeyPatch, scheme: str
+) -> None:
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "account")
     fill(server)
     server.page_keys = 3
-    source = gl.npy(gl.Remote(f"{scheme}://data/rows/*.npy", endpoint=server.url, anonymous=True), field="x")
+    source = gl.npy(
+        gl.Remote(f"{scheme}://data/rows/*.npy", endpoint=server.url, anonymous=True), field="x"
+    )
     assert source.read(range(15))["x"].tolist() == list(range(15))
-    [folder] = gl.Remote(f"{scheme}://data/rows/", endpoint=server.url, anonymous=True).object_urls()
-    assert sorted(objects.names_in(folder)) == [*(f"{n} a.npy" for n in range(5)), "d\x7f.log", "sub"]
+    [folder] = gl.Remote(
+        f"{scheme}://data/rows/", endpoint=server.url, anonymous=True
+    ).object_urls()
+    assert sorted(objects.names_in(folder)) == [
+        *(f"{n} a.npy" for n in range(5)),
+        "d\x7f.log",
+        "sub",
+    ]
     assert len(objects.names_below(folder)) == 5 + len(ODD)
 
 
-@pytest.mark.parametrize("key", [key for key in ODD if "/." not in key])  # ** enters no hidden folder
-def test_an_odd_key_that_is_asked_for_is_refused_by_its_name(server: ObjectServer, key: str) -> None:
+@pytest.mark.parametrize(
+    "key", [key for key in ODD if "/." not in key]
+)  # ** enters no hidden folder
+def test_an_odd_key_that_is_asked_for_is_refused_by_its_name(
+    server: ObjectServer, key: str
+) -> None:
     server.objects["/data/rows/a.npy"] = npy_bytes(np.arange(3))
     server.objects[f"/data/{key}"] = b"text"
     with pytest.raises(SpecError, match="not supported") as caught:
@@ -52,39 +66,67 @@ def test_an_odd_key_that_is_asked_for_is_refused_by_its_name(server: ObjectServe
 @pytest.mark.parametrize("is_odd", [False, True])
 def test_an_object_that_stands_for_a_folder_is_no_file(server: ObjectServer, is_odd: bool) -> None:
     fill(server)
-    server.objects = {key: body for key, body in server.objects.items() if is_odd or key.endswith(".npy")}
+    server.objects = {
+        key: body for key, body in server.objects.items() if is_odd or key.endswith(".npy")
+    }
     server.objects["/data/rows/"] = server.objects["/data/rows/sub/"] = b""
     [pattern] = gl.Remote("s3://data/rows/*", endpoint=server.url, anonymous=True).object_urls()
     names = [name for name in objects.names_of(pattern) if not name.endswith(".log")]
     assert names == [f"s3://data/rows/{number} a.npy" for number in range(5)]
     server.objects["/data/rows/sub"] = b""  # an empty object beside the folder of its name
     names = [name for name in objects.names_of(pattern) if not name.endswith(".log")]
-    assert names == [*(f"s3://data/rows/{number} a.npy" for number in range(5)), "s3://data/rows/sub"]
+    assert names == [
+        *(f"s3://data/rows/{number} a.npy" for number in range(5)),
+        "s3://data/rows/sub",
+    ]
 
 
-def test_without_credentials_that_can_be_used_the_key_is_named_at_once(server: ObjectServer) -> None:
+def test_without_credentials_that_can_be_used_the_key_is_named_at_once(
+    server: ObjectServer,
+) -> None:
     fill(server)
-    remote = gl.Remote("gs://data/rows/*.npy", endpoint=server.url, credentials=lambda: "no mapping")
+    remote = gl.Remote(
+        "gs://data/rows/*.npy", endpoint=server.url, credentials=lambda: "no mapping"
+    )
     [pattern] = remote.object_urls()
     with pytest.raises(FileError, match="cannot be listed") as caught:
-        listing.entries_of(pattern, "rows/", "", 'Path "rows//old.log" contained empty path segment')
+        listing.entries_of(
+            pattern, "rows/", "", 'Path "rows//old.log" contained empty path segment'
+        )
     assert "rows//old.log" in caught.value.cause
 
 
-def test_a_request_is_signed_as_botocore_signs_it(server: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    auth, awsrequest = pytest.importorskip("botocore.auth"), pytest.importorskip("botocore.awsrequest")
-    credentials = pytest.importorskip("botocore.credentials").Credentials("AKIA1", "secret/+", "token=")
+def test_a_request_is_signed_as_botocore_signs_it(
+    server: ObjectServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    auth, awsrequest = (
+        pytest.importorskip("botocore.auth"),
+        pytest.importorskip("botocore.awsrequest"),
+    )
+    credentials = pytest.importorskip("botocore.credentials").Credentials(
+        "AKIA1", "secret/+", "token="
+    )
     fill(server)
-    for name, value in (("ACCESS_KEY_ID", "AKIA1"), ("SECRET_ACCESS_KEY", "secret/+"), ("SESSION_TOKEN", "token=")):
+    for name, value in (
+        ("ACCESS_KEY_ID", "AKIA1"),
+        ("SECRET_ACCESS_KEY", "secret/+"),
+        ("SESSION_TOKEN", "token="),
+    ):
         monkeypatch.setenv(f"AWS_{name}", value)
-    remote = gl.Remote("s3://data/rows/*.npy", endpoint=server.url, region="eu-west-1", requester_pays=True)
+    remote = gl.Remote(
+        "s3://data/rows/*.npy", endpoint=server.url, region="eu-west-1", requester_pays=True
+    )
     assert len(gl.npy(remote)) == 15
     [(path, headers)] = [
         (path, header)
         for (_, path, _), header in zip(server.requests, server.headers, strict=True)
         if "encoding-type" in path
     ]
-    amazon_headers = {name: headers[name] for name in headers if name.startswith("x-amz-") and name != "x-amz-date"}
+    amazon_headers = {
+        name: headers[name]
+        for name in headers
+        if name.startswith("x-amz-") and name != "x-amz-date"
+    }
     request = awsrequest.AWSRequest("GET", server.url + path, headers=amazon_headers)
     request.context["timestamp"] = headers["x-amz-date"]
     signer = auth.S3SigV4Auth(credentials, "s3", "eu-west-1")
@@ -117,7 +159,13 @@ def test_odd_keys_in_s3(moto: tuple[str, object]) -> None:
     _, client = moto
     client.create_bucket(Bucket="odd")  # type: ignore[attr-defined]
     for key in (*ODD, "rows/", "rows/a+b c%20.npy", "rows/sub/", "rows/é#?.npy"):
-        body = npy_bytes(np.arange(3)) if key.endswith(".npy") else b"" if key.endswith("/") else b"text"
+        body = (
+            npy_bytes(np.arange(3))
+            if key.endswith(".npy")
+            else b""
+            if key.endswith("/")
+            else b"text"
+        )
         client.put_object(Bucket="odd", Key=key, Body=body)  # type: ignore[attr-defined]
     source = gl.npy("s3://odd/rows/*.npy", field="x")
     assert source.file_paths() == ("s3://odd/rows/a+b c%20.npy", "s3://odd/rows/é#?.npy")
@@ -156,7 +204,9 @@ def test_a_listing_that_cannot_be_used_is_an_error_of_ours(
         gl.npy(gl.Remote("s3://data/rows/*.npy", endpoint=server.url, anonymous=True))
 
 
-@pytest.mark.parametrize("error", [http.client.IncompleteRead(b"a"), http.client.BadStatusLine("x")])
+@pytest.mark.parametrize(
+    "error", [http.client.IncompleteRead(b"a"), http.client.BadStatusLine("x")]
+)
 def test_a_listing_that_breaks_off_is_asked_for_again(
     server: ObjectServer, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:

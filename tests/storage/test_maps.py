@@ -123,7 +123,9 @@ def test_the_least_recently_used_maps_make_room(tmp_path):
         read(storage, [(0, 0, 10), (1, 0, 10), (3, 0, 10)])
         read(storage, [(4, 0, 10)])
 
-    assert states_of(storage, 6) == [face.MAPPED] * 2 + [face.UNTRIED] + [face.MAPPED] * 2 + [face.UNTRIED]
+    assert states_of(storage, 6) == [face.MAPPED] * 2 + [face.UNTRIED] + [face.MAPPED] * 2 + [
+        face.UNTRIED
+    ]
 
 
 def test_a_file_that_is_wanted_once_takes_no_map_from_another_while_maps_are_scarce(tmp_path):
@@ -282,10 +284,19 @@ WITHOUT = """
     ("before", "expected"),
     [
         ("pass", "MappedStorage"),
-        ("del os.O_CLOEXEC, os.O_NONBLOCK, os.posix_fadvise, os.POSIX_FADV_WILLNEED, os.preadv", "MappedStorage"),
-        ("del os.O_CLOEXEC, os.O_NONBLOCK, os.posix_fadvise, os.preadv, os.pread, signal.SIGBUS", "MappedStorage"),
+        (
+            "del os.O_CLOEXEC, os.O_NONBLOCK, os.posix_fadvise, os.POSIX_FADV_WILLNEED, os.preadv",
+            "MappedStorage",
+        ),
+        (
+            "del os.O_CLOEXEC, os.O_NONBLOCK, os.posix_fadvise, os.preadv, os.pread, signal.SIGBUS",
+            "MappedStorage",
+        ),
         ("os.environ['GPULOAD_CORE'] = '0'", "PositionedStorage"),
-        ("os.environ['GPULOAD_CORE'] = '0'; del os.O_CLOEXEC, os.O_NONBLOCK, os.preadv, os.pread", "PositionedStorage"),
+        (
+            "os.environ['GPULOAD_CORE'] = '0'; del os.O_CLOEXEC, os.O_NONBLOCK, os.preadv, os.pread",
+            "PositionedStorage",
+        ),
         ("from gpuload import core; core.native = None", "PositionedStorage"),
         ("sys.modules['gpuload.core._native'] = None", "PositionedStorage"),
     ],
@@ -293,7 +304,9 @@ WITHOUT = """
 def test_it_imports_and_reads_where_the_system_has_less(tmp_path, before, expected):
     paths, _ = write_files(tmp_path, [1000])
 
-    process = forkserver.run(textwrap.dedent(WITHOUT).format(before=before), paths[0], has_gpuload=False)
+    process = forkserver.run(
+        textwrap.dedent(WITHOUT).format(before=before), paths[0], has_gpuload=False
+    )
 
     assert (process.returncode, process.stdout) == (0, f"{expected} True True\n"), process.stderr
 

@@ -1,4 +1,5 @@
-"""How much of files stays in memory: what the system has, and what the process's control groups allow."""
+"""How much of files stays in memory: what the system has, and what the process's control groups
+allow."""
 
 from pathlib import Path
 
@@ -9,10 +10,13 @@ from gpuload.storage import memory
 
 @pytest.fixture
 def system(tmp_path, monkeypatch):
-    """Write what a system tells; returns a function of MemAvailable in kB, the process's groups and their limits."""
+    """Write what a system tells; returns a function of MemAvailable in kB, the process's groups and
+    their limits."""
 
     def tell(available, groups="", limits=None):
-        (tmp_path / "meminfo").write_text(f"MemTotal: 99999999 kB\nMemAvailable:   {available} kB\n")
+        (tmp_path / "meminfo").write_text(
+            f"MemTotal: 99999999 kB\nMemAvailable:   {available} kB\n"
+        )
         (tmp_path / "cgroup").write_text(groups)
         for name, text in (limits or {}).items():
             path = tmp_path / "groups" / name

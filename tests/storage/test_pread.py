@@ -1,4 +1,5 @@
-"""Positioned reads: the contract, neighbours that are read together, what the system is asked for."""
+"""Positioned reads: the contract, neighbours that are read together, what the system is asked
+for."""
 
 from __future__ import annotations
 
@@ -9,7 +10,14 @@ import pytest
 
 from gpuload.errors import ChangedFileError
 from gpuload.storage import Extents, files, pread
-from tests.storage.contract import ProcessContract, StorageContract, extents_of, opened, read, write_files
+from tests.storage.contract import (
+    ProcessContract,
+    StorageContract,
+    extents_of,
+    opened,
+    read,
+    write_files,
+)
 
 
 class TestPositioned(StorageContract):
@@ -70,7 +78,9 @@ def test_a_file_that_changes_between_two_reads_is_an_error(tmp_path, monkeypatch
 def test_neighbours_of_a_file_are_one_read(tmp_path, reads, offsets, length, expected):
     paths, contents = write_files(tmp_path, [500_000])
 
-    values = read(pread.PositionedStorage(opened(paths)), [(0, offset, length) for offset in offsets])
+    values = read(
+        pread.PositionedStorage(opened(paths)), [(0, offset, length) for offset in offsets]
+    )
 
     assert values == [contents[0][offset : offset + length] for offset in offsets]
     assert reads == expected
@@ -80,9 +90,16 @@ def test_what_is_read_together_is_bounded(tmp_path, reads):
     path = tmp_path / "sparse"
     with open(path, "wb") as file:
         file.truncate(40_000_000)
-    storage, numbers = pread.PositionedStorage(opened([path])), np.random.default_rng(0).permutation(40_000)
+    storage, numbers = (
+        pread.PositionedStorage(opened([path])),
+        np.random.default_rng(0).permutation(40_000),
+    )
 
-    storage.read(Extents(numbers * 0, numbers * 1000, numbers * 0 + 10), np.zeros(400_000, np.uint8), numbers * 10)
+    storage.read(
+        Extents(numbers * 0, numbers * 1000, numbers * 0 + 10),
+        np.zeros(400_000, np.uint8),
+        numbers * 10,
+    )
 
     assert len(reads) == 5
     assert max(size for _, size in reads) <= pread.STRETCH_BYTES + pread.SMALL_BYTES
@@ -104,7 +121,9 @@ def test_the_system_is_asked_for_runs_in_pieces(tmp_path, monkeypatch):
     monkeypatch.setattr(pread, "ADVISE", lambda descriptor, *subject: calls.append(subject))
 
     pread.PositionedStorage(opened(paths)).advise(
-        extents_of([(0, 300_000, 150_000), (1, 5, 10), (0, 40_000, 10), (0, 0, 10_000), (0, 77_000, 5)])
+        extents_of(
+            [(0, 300_000, 150_000), (1, 5, 10), (0, 40_000, 10), (0, 0, 10_000), (0, 77_000, 5)]
+        )
     )
 
     assert calls == [

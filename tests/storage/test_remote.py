@@ -58,7 +58,10 @@ def urls(server: ObjectServer) -> list[str]:
 
 
 def assert_batches_equal(first: gl.Source, second: gl.Source) -> None:
-    loaders = [gl.Loader(source, batch_size=7, shuffle=True, seed=3, device="cpu") for source in (first, second)]
+    loaders = [
+        gl.Loader(source, batch_size=7, shuffle=True, seed=3, device="cpu")
+        for source in (first, second)
+    ]
     for batch, expected in zip(*loaders, strict=True):
         for name in first.spec.names:
             np.testing.assert_array_equal(batch[name], expected[name])
@@ -73,7 +76,9 @@ def serve_folder(server: ObjectServer, folder: Path) -> list[str]:
 
 def write_arrow(path: Path) -> None:
     with pa.ipc.new_file(path, pa.schema({"x": pa.int64(), "s": pa.string()})) as writer:
-        writer.write_table(pa.table({"x": range(20), "s": [f"text {i}" for i in range(20)]}), max_chunksize=7)
+        writer.write_table(
+            pa.table({"x": range(20), "s": [f"text {i}" for i in range(20)]}), max_chunksize=7
+        )
 
 
 def write_zarr(folder: Path) -> None:
@@ -84,7 +89,9 @@ def write_zarr(folder: Path) -> None:
     array[...] = np.arange(1, 61).reshape(20, 3)
 
 
-def test_rows_are_those_of_the_files(server: ObjectServer, rows: list[np.ndarray], tmp_path: Path) -> None:
+def test_rows_are_those_of_the_files(
+    server: ObjectServer, rows: list[np.ndarray], tmp_path: Path
+) -> None:
     for name, array in zip("abc", rows, strict=True):
         np.save(tmp_path / f"{name}.npy", array)
     source, local = gl.npy(urls(server)), gl.npy(str(tmp_path / "*.npy"))
@@ -114,7 +121,11 @@ def test_a_manifest_in_a_store_carries_the_settings_of_its_url_to_the_objects(
     path = gl.npy(urls(server)).index(tmp_path / "rows.manifest")
     server.objects["/data/rows.manifest"] = Path(path).read_bytes()
     url = f"{server.url}/data/rows.manifest"
-    for source in (gl.open(url), pickle.loads(pickle.dumps(gl.npy(url))), gl.npy(gl.Remote(url, cache=tmp_path / "c"))):
+    for source in (
+        gl.open(url),
+        pickle.loads(pickle.dumps(gl.npy(url))),
+        gl.npy(gl.Remote(url, cache=tmp_path / "c")),
+    ):
         np.testing.assert_array_equal(source.read(range(len(source)))["x"], np.concatenate(rows))
     assert list((tmp_path / "c").rglob("*"))
 
@@ -126,19 +137,27 @@ def test_an_object_that_is_another_one_than_its_manifest_says_is_refused(
     server.objects["/data/b.npy"] = npy_bytes(rows[1] ^ 1)
     source = gl.npy(path)
     source.read([0])
-    with pytest.raises(ChangedFileError, match=r"b\.npy changed after .*rows\.manifest was written") as info:
+    with pytest.raises(
+        ChangedFileError, match=r"b\.npy changed after .*rows\.manifest was written"
+    ) as info:
         source.read([55])
     assert "gpuload index" in info.value.remedy
     for number in (55, 56):  # again, and by single requests
         with pytest.raises(ChangedFileError, match=r"rows\.manifest was written"):
             source.read([number, 59])
-    with pytest.raises(ChangedFileError, match=r"rows\.manifest was written"), source._files.open_binary(1) as file:
+    with (
+        pytest.raises(ChangedFileError, match=r"rows\.manifest was written"),
+        source._files.open_binary(1) as file,
+    ):
         file.read(10)
 
 
 def test_every_format(server: ObjectServer, tmp_path: Path) -> None:
     count = 40
-    arrays = {"x": np.arange(count * 6, dtype=np.int32).reshape(count, 6), "y": np.arange(count, dtype=np.float32)}
+    arrays = {
+        "x": np.arange(count * 6, dtype=np.int32).reshape(count, 6),
+        "y": np.arange(count, dtype=np.float32),
+    }
     source = gl.arrays(**arrays)
     gl.convert(source, str(tmp_path / "a.npz"))
     gl.convert(source, str(tmp_path / "a.tfrecord"))
@@ -157,7 +176,10 @@ def test_every_format(server: ObjectServer, tmp_path: Path) -> None:
                 archive.addfile(member, io.BytesIO(b"x" * number))
     if find_spec("h5py"):
         gl.convert(source, str(tmp_path / "a.h5"))
-    columns = {"x": pa.array(arrays["x"].tolist(), pa.list_(pa.int32(), 6)), "s": [f"text {i}" for i in range(count)]}
+    columns = {
+        "x": pa.array(arrays["x"].tolist(), pa.list_(pa.int32(), 6)),
+        "s": [f"text {i}" for i in range(count)],
+    }
     for name, make in (("a.arrow", pa.ipc.new_file), ("a.stream", pa.ipc.new_stream)):
         with make(tmp_path / name, pa.table(columns).schema) as writer:
             writer.write_table(pa.table(columns), max_chunksize=7)
@@ -190,7 +212,9 @@ def test_every_format(server: ObjectServer, tmp_path: Path) -> None:
         assert stored.fingerprint() == local.fingerprint()
         for source in (far, stored, pickle.loads(pickle.dumps(stored))):
             for field in far.spec.names:
-                np.testing.assert_array_equal(source.read([3, 1, 39])[field], local.read([3, 1, 39])[field])
+                np.testing.assert_array_equal(
+                    source.read([3, 1, 39])[field], local.read([3, 1, 39])[field]
+                )
         server.requests.clear()
         stored.read(range(count))
         assert server.requests == []
@@ -209,7 +233,9 @@ def test_a_fingerprint_asks_for_its_sample_alone(server: ObjectServer) -> None:
     assert num_bytes(server) == 64 * 4096
 
 
-def test_metadata_of_hdf5_are_asked_for_in_small_pieces(server: ObjectServer, tmp_path: Path) -> None:
+def test_metadata_of_hdf5_are_asked_for_in_small_pieces(
+    server: ObjectServer, tmp_path: Path
+) -> None:
     h5py = pytest.importorskip("h5py")
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file.create_dataset("raw", data=np.zeros((4000, 1000), np.uint8))
@@ -220,7 +246,9 @@ def test_metadata_of_hdf5_are_asked_for_in_small_pieces(server: ObjectServer, tm
     assert num_bytes(server) < 1 << 19 < len(server.objects["/a.h5"]) / 4
 
 
-def test_remote_files_are_inspected_and_checked(server: ObjectServer, rows: list[np.ndarray], tmp_path: Path) -> None:
+def test_remote_files_are_inspected_and_checked(
+    server: ObjectServer, rows: list[np.ndarray], tmp_path: Path
+) -> None:
     inspection, _ = inspect(urls(server))
     sizes = [len(server.objects[f"/data/{name}.npy"]) for name in "abc"]
     assert (inspection.num_files, inspection.num_bytes) == (3, sum(sizes))
@@ -273,7 +301,12 @@ def test_a_fault_that_passes(server: ObjectServer, rows: list[np.ndarray], fault
     ],
 )
 def test_a_fault_that_stays(
-    server: ObjectServer, rows: list[np.ndarray], monkeypatch: pytest.MonkeyPatch, fault: str, kind: type, words: str
+    server: ObjectServer,
+    rows: list[np.ndarray],
+    monkeypatch: pytest.MonkeyPatch,
+    fault: str,
+    kind: type,
+    words: str,
 ) -> None:
     monkeypatch.setattr(retries, "MOST_TRIES", 2)
     source = gl.npy(urls(server))
@@ -299,7 +332,9 @@ def test_no_request_is_sent_again_while_python_ends(monkeypatch: pytest.MonkeyPa
     assert len(tries) == 1
 
 
-def test_a_refusal_has_the_credentials_read_anew_once(server: ObjectServer, rows: list[np.ndarray]) -> None:
+def test_a_refusal_has_the_credentials_read_anew_once(
+    server: ObjectServer, rows: list[np.ndarray]
+) -> None:
     source, refusals = gl.npy(urls(server)), list[str]()
 
     def refuses(number: int, path: str) -> str:
@@ -338,7 +373,9 @@ def test_an_object_that_is_replaced(server: ObjectServer, rows: list[np.ndarray]
 
 def test_a_pickled_source_is_opened_again(server: ObjectServer, rows: list[np.ndarray]) -> None:
     content = pickle.dumps(gl.npy(urls(server)))
-    np.testing.assert_array_equal(pickle.loads(content).read([70])["x"][0], np.concatenate(rows)[70])
+    np.testing.assert_array_equal(
+        pickle.loads(content).read([70])["x"][0], np.concatenate(rows)[70]
+    )
     server.objects["/data/b.npy"] = npy_bytes(rows[1] + 1)
     with pytest.raises(ChangedFileError):
         pickle.loads(content)
@@ -371,7 +408,14 @@ def test_neighbours_are_one_request() -> None:
     ranges = [
         (request.file, request.begin, request.end)
         for request in remote.requests_of(
-            extents((0, 0, 10), (0, 5, 2), (0, 10 + gap, 10), (0, 21 + 2 * gap, 10), (1, 0, 10), (2, 7, 2 * piece + 1))
+            extents(
+                (0, 0, 10),
+                (0, 5, 2),
+                (0, 10 + gap, 10),
+                (0, 21 + 2 * gap, 10),
+                (1, 0, 10),
+                (2, 7, 2 * piece + 1),
+            )
         )
     ]
     assert ranges == [
@@ -441,7 +485,9 @@ def test_urls_that_name_nothing(server: ObjectServer, monkeypatch: pytest.Monkey
         gl.npy(url)
 
 
-def test_a_proxy_is_named(server: ObjectServer, rows: list[np.ndarray], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_proxy_is_named(
+    server: ObjectServer, rows: list[np.ndarray], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://user:secret@127.0.0.1:9")
     monkeypatch.setattr(retries, "MOST_TRIES", 1)
     with pytest.raises(FileError, match=r"HTTP_PROXY=http://127\.0\.0\.1:9") as caught:
@@ -474,7 +520,9 @@ def test_a_forked_child_is_told(server: ObjectServer, rows: list[np.ndarray]) ->
 @pytest.fixture
 def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, Callable[..., object]]]:
     """A bucket of a server that answers as S3 does, and its ``put_object``."""
-    server = pytest.importorskip("moto.server").ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server = pytest.importorskip("moto.server").ThreadedMotoServer(
+        ip_address="127.0.0.1", port=0, verbose=False
+    )
     boto3 = pytest.importorskip("boto3")
     server.start()
     host, port = server.get_host_and_port()
@@ -503,10 +551,14 @@ def test_s3(bucket: tuple[str, Callable[..., object]], tmp_path: Path) -> None:
     put("x/notes.txt", b"text")
     assert names_of(f"{url}/x/*.npy") == [f"{url}/x/a.npy", f"{url}/x/b.npy"]
     assert names_of(f"{url}/x/[b-z].npy") == [f"{url}/x/b.npy"]
-    assert names_of(f"{url}/x/**/*.npy") == [f"{url}/x/{name}.npy" for name in ("a", "b", "deep/er/c")]
+    assert names_of(f"{url}/x/**/*.npy") == [
+        f"{url}/x/{name}.npy" for name in ("a", "b", "deep/er/c")
+    ]
     assert len(names_of(f"{url}/x/**")) == 4
     source = gl.npy(f"{url}/x/**/*.npy")
-    np.testing.assert_array_equal(source.read([0, 25, 59])["x"], np.concatenate(arrays)[[0, 25, 59]])
+    np.testing.assert_array_equal(
+        source.read([0, 25, 59])["x"], np.concatenate(arrays)[[0, 25, 59]]
+    )
     put("x/b.npy", npy_bytes(arrays[1] + 1))
     with pytest.raises(ChangedFileError):
         source.read([25])
@@ -570,7 +622,9 @@ def test_nginx(rows: list[np.ndarray], tmp_path: Path) -> None:
         f"error_log {tmp_path}/error.log; events {{}}\n"
         f"http {{ access_log off; server {{ listen 127.0.0.1:{port}; root {tmp_path}/www; }} }}\n"
     )
-    process = subprocess.Popen([nginx, "-c", str(tmp_path / "nginx.conf"), "-e", str(tmp_path / "error.log")])
+    process = subprocess.Popen(
+        [nginx, "-c", str(tmp_path / "nginx.conf"), "-e", str(tmp_path / "error.log")]
+    )
     try:
         for _ in range(1200):
             with socket.socket() as probe:

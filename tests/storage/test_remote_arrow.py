@@ -30,10 +30,18 @@ def table(factor: int = 1) -> object:
     )
 
 
-def put(server: ObjectServer, content: object, *, is_stream: bool = False, compression: str | None = None) -> str:
+def put(
+    server: ObjectServer,
+    content: object,
+    *,
+    is_stream: bool = False,
+    compression: str | None = None,
+) -> str:
     sink = pa.BufferOutputStream()
     make = pa.ipc.new_stream if is_stream else pa.ipc.new_file
-    with make(sink, content.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as writer:
+    with make(
+        sink, content.schema, options=pa.ipc.IpcWriteOptions(compression=compression)
+    ) as writer:
         writer.write_table(content, max_chunksize=ROWS)
     server.objects["/a.arrow"] = sink.getvalue().to_pybytes()
     return f"{server.url}/a.arrow"
@@ -48,7 +56,9 @@ def num_bytes(server: ObjectServer) -> int:
 def test_a_column_is_asked_for_alone(server: ObjectServer, compression: str | None) -> None:
     source = gl.arrow(put(server, table(), compression=compression))
     size = len(server.objects["/a.arrow"])
-    value = ROWS * VALUE_BYTES if compression else messages.WINDOW_BYTES  # of which the first one tells of images
+    value = (
+        ROWS * VALUE_BYTES if compression else messages.WINDOW_BYTES
+    )  # of which the first one tells of images
     assert num_bytes(server) < 2 * messages.WINDOW_BYTES + value + 10_000 < size
     server.requests.clear()
     assert source.read([3, 41], fields="kind")["kind"].tolist() == ["kind 0", "kind 2"]
@@ -71,12 +81,16 @@ def test_a_stream_is_read_in_steps_from_record_batch_to_record_batch(server: Obj
     url = put(server, table().drop_columns("kind"), is_stream=True)
     source = gl.arrow(url)
     assert num_bytes(server) < 5.1 * messages.WINDOW_BYTES
-    assert len(server.requests) <= 6  # the beginning; each record batch, and the end behind it; a value
+    assert (
+        len(server.requests) <= 6
+    )  # the beginning; each record batch, and the end behind it; a value
     assert bytes(source.read([59])["raw"][0]) == table()["raw"][59].as_py()
 
 
 @pytest.mark.parametrize("is_stream", [False, True])
-def test_a_manifest_opens_a_file_without_a_request(server: ObjectServer, tmp_path: Path, *, is_stream: bool) -> None:
+def test_a_manifest_opens_a_file_without_a_request(
+    server: ObjectServer, tmp_path: Path, *, is_stream: bool
+) -> None:
     content = table().drop_columns("kind") if is_stream else table()
     source = gl.arrow(put(server, content, is_stream=is_stream))
     path = source.index(tmp_path / "x.manifest")
@@ -113,7 +127,9 @@ def test_a_file_that_is_replaced_while_it_is_opened_is_refused(server: ObjectSer
 
 @pytest.mark.parametrize("is_stream", [False, True])
 @pytest.mark.parametrize("keep", [0, 7, 300, -9])
-def test_a_file_that_is_cut_short_is_refused(server: ObjectServer, keep: int, is_stream: bool) -> None:
+def test_a_file_that_is_cut_short_is_refused(
+    server: ObjectServer, keep: int, is_stream: bool
+) -> None:
     url = put(server, table().drop_columns("kind"), is_stream=is_stream)
     server.objects["/a.arrow"] = server.objects["/a.arrow"][:keep]
     with pytest.raises((FormatError, DamagedBlockError), match=r"a\.arrow"):

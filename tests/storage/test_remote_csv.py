@@ -1,4 +1,5 @@
-"""CSV files in object stores, opened by a manifest: no byte is read before it is wanted, and records are the same."""
+"""CSV files in object stores, opened by a manifest: no byte is read before it is wanted, and
+records are the same."""
 
 from __future__ import annotations
 
@@ -57,7 +58,9 @@ def assert_same(source: gl.Source, expected: gl.Source) -> None:
     assert (source.spec, len(source)) == (expected.spec, len(expected))
     numbers = np.random.default_rng(0).permutation(len(expected))
     for name in expected.spec.names:
-        for value, right in zip(source.read(numbers)[name], expected.read(numbers)[name], strict=True):
+        for value, right in zip(
+            source.read(numbers)[name], expected.read(numbers)[name], strict=True
+        ):
             np.testing.assert_array_equal(value, right)
     for number in (0, 4, len(source) - 1):
         assert source.where(number) == expected.where(number)
@@ -65,7 +68,9 @@ def assert_same(source: gl.Source, expected: gl.Source) -> None:
 
 ARGUMENTS = {
     "all columns": {},
-    "some columns, of given types": {"columns": {"n": ("f4", ["number", "part"]), "long": "S400", "name": None}},
+    "some columns, of given types": {
+        "columns": {"n": ("f4", ["number", "part"]), "long": "S400", "name": None}
+    },
     "texts of any length": {"columns": {"long": "O", "number": "i8", "name": "S"}},
     "defaults": {"columns": ["part", "short"], "defaults": {"part": -1.0, "short": "none"}},
 }
@@ -89,7 +94,9 @@ def test_a_manifest_opens_the_same_records_without_a_request(
     assert Path(again.index(tmp_path / "y.manifest")).read_bytes() == Path(path).read_bytes()
 
 
-def test_a_record_is_a_request_of_the_lines_around_it(server: ObjectServer, urls: list[str], tmp_path: Path) -> None:
+def test_a_record_is_a_request_of_the_lines_around_it(
+    server: ObjectServer, urls: list[str], tmp_path: Path
+) -> None:
     path = gl.csv(urls).index(tmp_path / "x.manifest")
     source = gl.csv(path)
     server.requests.clear()
@@ -102,7 +109,9 @@ def test_a_record_is_a_request_of_the_lines_around_it(server: ObjectServer, urls
     assert source.origin(3) == (urls[0], begin)
 
 
-def test_some_of_the_columns_are_enough(server: ObjectServer, urls: list[str], tmp_path: Path) -> None:
+def test_some_of_the_columns_are_enough(
+    server: ObjectServer, urls: list[str], tmp_path: Path
+) -> None:
     path = gl.csv(urls).index(tmp_path / "x.manifest")
     server.requests.clear()
     source = gl.csv(path, columns=["long", "number"])
@@ -110,7 +119,9 @@ def test_some_of_the_columns_are_enough(server: ObjectServer, urls: list[str], t
     assert_same(source, gl.csv(urls, columns=["long", "number"]))
 
 
-@pytest.mark.parametrize("arguments", [{"columns": {"number": "f4"}}, {"na_values": ["y"]}, {"header": False}])
+@pytest.mark.parametrize(
+    "arguments", [{"columns": {"number": "f4"}}, {"na_values": ["y"]}, {"header": False}]
+)
 def test_other_arguments_than_those_that_were_indexed_read_the_files(
     server: ObjectServer, urls: list[str], tmp_path: Path, arguments: dict[str, object]
 ) -> None:
@@ -129,7 +140,10 @@ def test_what_has_no_places_is_read_when_it_is_opened(
     if kind == "gzip":
         server.objects["/data/a.csv"] = gzip.compress(content)
     elif kind == "utf-16":
-        server.objects["/data/a.csv"], options = content.decode().encode("utf-16"), {"encoding": "utf-16"}
+        server.objects["/data/a.csv"], options = (
+            content.decode().encode("utf-16"),
+            {"encoding": "utf-16"},
+        )
     else:
         server.objects["/data/a.csv"], options = content + b"1,2\r\n", {"bad_lines": "keep"}
     source = gl.csv(urls[0], **options)
@@ -146,14 +160,18 @@ def test_a_file_that_differs_is_refused_when_it_is_first_touched(
     path = gl.csv(urls).index(tmp_path / "x.manifest")
     content = server.objects.pop("/data/c.csv")
     if change != "gone":
-        server.objects["/data/c.csv"] = content.replace(b"7", b"8") if change == "replaced" else content + b"9,,,,\r\n"
+        server.objects["/data/c.csv"] = (
+            content.replace(b"7", b"8") if change == "replaced" else content + b"9,,,,\r\n"
+        )
     source = gl.csv(path)
     assert source.read([5])["number"].tolist() == [5]
     with pytest.raises(ChangedFileError, match=r"c\.csv changed"):
         source.read([50])
 
 
-def test_local_files_are_read_by_tables_as_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_local_files_are_read_by_tables_as_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(keep, "SMALL_BYTES", 10)
     monkeypatch.setenv("GPULOAD_CACHE", str(tmp_path / "kept"))
     (tmp_path / "a.csv").write_bytes(text_of(0, 20))
@@ -185,7 +203,9 @@ LIES = {
     "characters of three bytes": lambda arrays, about: about["about"]["form"][4].__setitem__(2, 3),
     "names that are none": lambda arrays, about: about["about"].update(names=[1, 2, 3, 4, 5]),
     "no columns": lambda arrays, about: about["about"].pop("columns"),
-    "a longest text that is none": lambda arrays, about: about["about"]["longest"].__setitem__(0, -1),
+    "a longest text that is none": lambda arrays, about: about["about"]["longest"].__setitem__(
+        0, -1
+    ),
 }
 
 
@@ -209,7 +229,9 @@ LIES_ABOUT_LINES = [
 ]
 
 
-def test_lines_that_are_not_as_the_manifest_says_are_an_error(urls: list[str], tmp_path: Path) -> None:
+def test_lines_that_are_not_as_the_manifest_says_are_an_error(
+    urls: list[str], tmp_path: Path
+) -> None:
     path = gl.csv(urls).index(tmp_path / "x.manifest")
     for lie in LIES_ABOUT_LINES:
         copy = shutil.copy(path, tmp_path / "copy.manifest")
@@ -219,12 +241,19 @@ def test_lines_that_are_not_as_the_manifest_says_are_an_error(urls: list[str], t
 
 
 def test_large_files_without_a_manifest_are_told_of_once(
-    urls: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    urls: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(keep, "SMALL_BYTES", 0)
     gl.csv(urls).index(tmp_path / "x.manifest")
     gl.csv(urls)
-    [line] = [record.getMessage() for record in caplog.records if "read to find the lines" in record.getMessage()]
+    [line] = [
+        record.getMessage()
+        for record in caplog.records
+        if "read to find the lines" in record.getMessage()
+    ]
     assert line.startswith(f"{urls[0]} and 2 more: all of the 0 MB")
 
     caplog.clear()

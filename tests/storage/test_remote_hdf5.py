@@ -1,4 +1,5 @@
-"""HDF5 files in object stores: a manifest opens them without a request, and what changed is refused."""
+"""HDF5 files in object stores: a manifest opens them without a request, and what changed is
+refused."""
 
 from __future__ import annotations
 
@@ -22,8 +23,12 @@ def put(server: ObjectServer, factor: int = 1) -> str:
     content = io.BytesIO()
     with h5py.File(content, "w") as file:
         file["row"] = np.arange(COUNT) * factor
-        file.create_dataset("packed", data=np.arange(COUNT) * factor, chunks=(10,), compression="gzip")
-        file.create_dataset("other", data=np.arange(COUNT) * factor, chunks=(10,), compression="lzf")
+        file.create_dataset(
+            "packed", data=np.arange(COUNT) * factor, chunks=(10,), compression="gzip"
+        )
+        file.create_dataset(
+            "other", data=np.arange(COUNT) * factor, chunks=(10,), compression="lzf"
+        )
     server.objects["/a.h5"] = content.getvalue()
     return f"{server.url}/a.h5"
 
@@ -35,7 +40,11 @@ def test_a_manifest_opens_a_file_without_a_request(server: ObjectServer, tmp_pat
 
     again = gl.open(path)
 
-    assert (again.spec, again.fingerprint(), len(again)) == (source.spec, source.fingerprint(), COUNT)
+    assert (again.spec, again.fingerprint(), len(again)) == (
+        source.spec,
+        source.fingerprint(),
+        COUNT,
+    )
     assert server.requests == []
     assert again.read([17], fields="row")["row"].tolist() == [17]
     assert len(server.requests) == 1  # of eight bytes, and a chunk in one more

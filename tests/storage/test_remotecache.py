@@ -1,4 +1,5 @@
-"""Blocks of remote files on a local disk: a second epoch sends no requests, and no old byte is taken."""
+"""Blocks of remote files on a local disk: a second epoch sends no requests, and no old byte is
+taken."""
 
 from __future__ import annotations
 
@@ -38,7 +39,9 @@ def remote(server: ObjectServer, folder: Path, **settings: object) -> gl.Remote:
 def read_epoch(
     source: gl.Source, epoch: int = 0, shuffle: object = True, num_threads: int | None = None
 ) -> dict[int, bytes]:
-    loader = gl.Loader(source, batch_size=16, shuffle=shuffle, seed=1, device="cpu", num_threads=num_threads)
+    loader = gl.Loader(
+        source, batch_size=16, shuffle=shuffle, seed=1, device="cpu", num_threads=num_threads
+    )
     return {
         int(record): bytes(row)
         for batch in loader.epoch(epoch)
@@ -67,11 +70,18 @@ def test_a_block_is_asked_for_once(server: ObjectServer, rows: np.ndarray, tmp_p
     server.requests.clear()
     source.read(range(0, NUM_ROWS, 3))
     source.read(range(1, NUM_ROWS, 3))
-    ranges = [(0, 4 * BLOCK_BYTES - 1), (4 * BLOCK_BYTES, len(server.objects["/data/rows.npy"]) - 1)]
-    assert sorted(text for _, _, text in server.requests) == [f"bytes={first}-{last}" for first, last in ranges]
+    ranges = [
+        (0, 4 * BLOCK_BYTES - 1),
+        (4 * BLOCK_BYTES, len(server.objects["/data/rows.npy"]) - 1),
+    ]
+    assert sorted(text for _, _, text in server.requests) == [
+        f"bytes={first}-{last}" for first, last in ranges
+    ]
 
 
-def test_another_process_asks_for_no_block_again(server: ObjectServer, rows: np.ndarray, tmp_path: Path) -> None:
+def test_another_process_asks_for_no_block_again(
+    server: ObjectServer, rows: np.ndarray, tmp_path: Path
+) -> None:
     source = gl.npy(remote(server, tmp_path))
     read_epoch(source)
     fingerprint = source.fingerprint()
@@ -84,11 +94,17 @@ sums = sum(int(batch["x"].sum(dtype="u8")) for batch in gl.Loader(source, batch_
 print(sums, source.fingerprint())
 """
     process = forkserver.run(code, pickle.dumps(source).hex())
-    assert process.stdout.split() == [str(int(rows.sum(dtype=np.uint64))), fingerprint], process.stderr
-    assert [(method, text) for method, _, text in server.requests] == [("GET", "bytes=0-1023")]  # of the opening
+    assert process.stdout.split() == [str(int(rows.sum(dtype=np.uint64))), fingerprint], (
+        process.stderr
+    )
+    assert [(method, text) for method, _, text in server.requests] == [
+        ("GET", "bytes=0-1023")
+    ]  # of the opening
 
 
-def test_a_killed_process_leaves_whole_blocks(server: ObjectServer, rows: np.ndarray, tmp_path: Path) -> None:
+def test_a_killed_process_leaves_whole_blocks(
+    server: ObjectServer, rows: np.ndarray, tmp_path: Path
+) -> None:
     code = """
 import os, signal, sys
 import gpuload as gl
@@ -110,14 +126,20 @@ for record in range(len(source)):
     source = gl.npy(remote(server, tmp_path))
     assert not part.exists()
     assert_all_rows(rows, read_epoch(source, 0, shuffle=False))
-    first_bytes = [int(text.removeprefix("bytes=").partition("-")[0]) for _, _, text in server.requests[1:]]
+    first_bytes = [
+        int(text.removeprefix("bytes=").partition("-")[0]) for _, _, text in server.requests[1:]
+    ]
     assert min(first_bytes) == 2 * BLOCK_BYTES
 
 
-def test_an_object_that_is_replaced_gives_no_old_bytes(server: ObjectServer, rows: np.ndarray, tmp_path: Path) -> None:
+def test_an_object_that_is_replaced_gives_no_old_bytes(
+    server: ObjectServer, rows: np.ndarray, tmp_path: Path
+) -> None:
     source = gl.npy(remote(server, tmp_path))
     source.read([0])
-    server.objects["/data/rows.npy"] = npy_bytes(rows + 1)  # same size, same time: the ETag alone is another one
+    server.objects["/data/rows.npy"] = npy_bytes(
+        rows + 1
+    )  # same size, same time: the ETag alone is another one
     with pytest.raises(ChangedFileError, match=r"rows\.npy changed"):
         source.read([NUM_ROWS - 1])
     assert_all_rows(rows + 1, read_epoch(gl.npy(remote(server, tmp_path))))
@@ -140,7 +162,9 @@ def test_a_damaged_block_is_read_again(
         assert_all_rows(rows, read_epoch(source, num_threads=1))
         assert_all_rows(rows, read_epoch(source))
     assert caplog.text.count(str(path)) == 1
-    assert [text for _, _, text in server.requests] == [f"bytes={3 * BLOCK_BYTES}-{4 * BLOCK_BYTES - 1}"]
+    assert [text for _, _, text in server.requests] == [
+        f"bytes={3 * BLOCK_BYTES}-{4 * BLOCK_BYTES - 1}"
+    ]
 
 
 def test_the_limit_holds_over_epochs(
@@ -148,7 +172,10 @@ def test_the_limit_holds_over_epochs(
 ) -> None:
     with caplog.at_level(logging.WARNING, "gpuload"):
         source = gl.npy(remote(server, tmp_path, cache_bytes=stores.LEAST_CACHE_BYTES))
-    assert f"holds {stores.LEAST_CACHE_BYTES} of the {len(server.objects['/data/rows.npy'])} bytes" in caplog.text
+    assert (
+        f"holds {stores.LEAST_CACHE_BYTES} of the {len(server.objects['/data/rows.npy'])} bytes"
+        in caplog.text
+    )
     assert "gl.Blocks" in caplog.text
     for epoch in range(3):
         assert_all_rows(rows, read_epoch(source, epoch))
@@ -168,12 +195,18 @@ def test_a_server_without_etags_is_read_without_a_cache(
     assert str(tmp_path) not in source.describe()
 
 
-def test_images_of_a_folder_cost_a_listing_and_a_request_each(server: ObjectServer, tmp_path: Path) -> None:
+def test_images_of_a_folder_cost_a_listing_and_a_request_each(
+    server: ObjectServer, tmp_path: Path
+) -> None:
     paths = sorted((GOLDEN / "images").rglob("*.jpg"))[:5]
     for number, path in enumerate(paths):
-        server.objects[f"/data/set/{'cat' if number % 2 else 'dog'}/{number}.jpg"] = path.read_bytes()
+        server.objects[f"/data/set/{'cat' if number % 2 else 'dog'}/{number}.jpg"] = (
+            path.read_bytes()
+        )
     server.page_keys = 2
-    remote = gl.Remote("s3://data/set/", endpoint=server.url, anonymous=True, cache=tmp_path / "cache")
+    remote = gl.Remote(
+        "s3://data/set/", endpoint=server.url, anonymous=True, cache=tmp_path / "cache"
+    )
     source = gl.images(remote)
     assert [path.partition("?")[0] for _, path, _ in server.requests] == ["/data"] * 3  # pages
     server.requests.clear()
@@ -202,7 +235,9 @@ def test_opening_costs_a_request_for_each_object(server: ObjectServer, rows: np.
     assert objects.look(f"{server.url}/data/empty.txt", 1000)[1] == b""
     assert [method for method, _, _ in server.requests] == ["GET", "GET", "HEAD"]
     server.requests.clear()
-    [listed] = objects.names_of(gl.Remote("s3://data/e*", endpoint=server.url, anonymous=True).object_urls()[0])
+    [listed] = objects.names_of(
+        gl.Remote("s3://data/e*", endpoint=server.url, anonymous=True).object_urls()[0]
+    )
     assert objects.look_at_listing(listed, 1000)[1] == b""
     # An empty object is asked for by its name: it might be the one that stands for a folder.
     assert [(method, path.partition("?")[0]) for method, path, _ in server.requests] == [
@@ -242,7 +277,9 @@ def test_a_cache_that_cannot_be_made_is_an_error_at_once(
         gl.npy(remote(server, tmp_path))
 
 
-def test_a_forked_child_reads_the_blocks_that_are_there(server: ObjectServer, rows: np.ndarray, tmp_path: Path) -> None:
+def test_a_forked_child_reads_the_blocks_that_are_there(
+    server: ObjectServer, rows: np.ndarray, tmp_path: Path
+) -> None:
     source = gl.npy(remote(server, tmp_path))
     read_epoch(source)
     child = os.fork()

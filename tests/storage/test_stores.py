@@ -1,4 +1,5 @@
-"""Object stores as their servers answer: S3, Google and Azure; credentials, versions, regions, busy days."""
+"""Object stores as their servers answer: S3, Google and Azure; credentials, versions, regions, busy
+days."""
 
 from __future__ import annotations
 
@@ -12,7 +13,13 @@ import numpy as np
 import pytest
 
 import gpuload as gl
-from gpuload.errors import ChangedFileError, FileError, MissingFileError, SpecError, UnreadableFileError
+from gpuload.errors import (
+    ChangedFileError,
+    FileError,
+    MissingFileError,
+    SpecError,
+    UnreadableFileError,
+)
 from gpuload.storage import objects, retries, stores
 from gpuload.storage.objects import names_of
 from tests.objectserver import ObjectServer, npy_bytes
@@ -46,7 +53,9 @@ def remote(server: ObjectServer, url: str, **settings: object) -> gl.Remote:
 def test_listing_ranges_and_tags(server: ObjectServer, rows: np.ndarray, scheme: str) -> None:
     server.page_keys = 2
     url = f"{scheme}://data/x y"
-    assert names_of(remote(server, f"{url}/*.npy").object_urls()[0]) == [f"{url}/{number}.npy" for number in range(3)]
+    assert names_of(remote(server, f"{url}/*.npy").object_urls()[0]) == [
+        f"{url}/{number}.npy" for number in range(3)
+    ]
     listings = [path for _, path, _ in server.requests]
     assert len(listings) == 3  # of five objects, two on a page
     assert all("prefix=x%20y%2F" in path or "prefix=x+y%2F" in path for path in listings)
@@ -67,13 +76,21 @@ def test_listing_ranges_and_tags(server: ObjectServer, rows: np.ndarray, scheme:
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_the_stamp_of_a_listing_is_that_of_an_answer(server: ObjectServer, rows: np.ndarray, scheme: str) -> None:
+def test_the_stamp_of_a_listing_is_that_of_an_answer(
+    server: ObjectServer, rows: np.ndarray, scheme: str
+) -> None:
     """An ETag in a listing of Azure has no quotes, and a listing of S3 has milliseconds."""
     urls = names_of(remote(server, f"{scheme}://data/x y/?.npy").object_urls()[0])
     stamps = [objects.look_at_listing(url, 0)[0] for url in urls]
     assert not any("HEAD" in request for request in server.requests)
-    assert stamps == [objects.look(url, 0)[0] for url in urls] == [objects.look(url, 9)[0] for url in urls]
-    assert [size for size, _, _ in stamps] == [len(server.objects[f"/data/x y/{number}.npy"]) for number in range(3)]
+    assert (
+        stamps
+        == [objects.look(url, 0)[0] for url in urls]
+        == [objects.look(url, 9)[0] for url in urls]
+    )
+    assert [size for size, _, _ in stamps] == [
+        len(server.objects[f"/data/x y/{number}.npy"]) for number in range(3)
+    ]
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -89,8 +106,13 @@ def test_a_version_is_read(server: ObjectServer, rows: np.ndarray, scheme: str) 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("name", ["a.npy", "*.npy"])
-def test_a_bucket_that_is_not_there(server: ObjectServer, rows: np.ndarray, scheme: str, name: str) -> None:
-    with pytest.raises(MissingFileError, match=rf"{scheme}://nothing is missing(.|\n)*no such bucket(.|\n)*its name"):
+def test_a_bucket_that_is_not_there(
+    server: ObjectServer, rows: np.ndarray, scheme: str, name: str
+) -> None:
+    with pytest.raises(
+        MissingFileError,
+        match=rf"{scheme}://nothing is missing(.|\n)*no such bucket(.|\n)*its name",
+    ):
         gl.npy(remote(server, f"{scheme}://nothing/{name}"))
 
 
@@ -98,7 +120,9 @@ def test_a_bucket_that_is_not_there(server: ObjectServer, rows: np.ndarray, sche
 @pytest.mark.parametrize("name", ["0.npy", "*.npy"])
 def test_no_rights(server: ObjectServer, rows: np.ndarray, scheme: str, name: str) -> None:
     server.fault = lambda number, path: "403 AccessDenied"
-    with pytest.raises(UnreadableFileError, match=r"may not be read(.|\n)*AccessDenied(.|\n)*anonymous=True"):
+    with pytest.raises(
+        UnreadableFileError, match=r"may not be read(.|\n)*AccessDenied(.|\n)*anonymous=True"
+    ):
         gl.npy(remote(server, f"{scheme}://data/x y/{name}"))
     assert len(server.requests) == 2  # once more with new credentials
 
@@ -114,14 +138,18 @@ def test_a_wrong_region(server: ObjectServer, rows: np.ndarray, fault: str) -> N
 
 
 def test_the_requester_pays(server: ObjectServer, rows: np.ndarray) -> None:
-    gl.npy(remote(server, "s3://data/x y/*.npy", credentials=Login(expires=False), requester_pays=True)).read([0])
+    gl.npy(
+        remote(server, "s3://data/x y/*.npy", credentials=Login(expires=False), requester_pays=True)
+    ).read([0])
     assert {headers.get("x-amz-request-payer") for headers in server.headers} == {"requester"}
     server.headers.clear()
     gl.npy(remote(server, "s3://data/x y/*.npy")).read([0])
     assert {headers.get("x-amz-request-payer") for headers in server.headers} == {None}
 
 
-def test_requests_are_signed_or_not(server: ObjectServer, rows: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_are_signed_or_not(
+    server: ObjectServer, rows: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name, value in {
         "AWS_ACCESS_KEY_ID": "key",
         "AWS_SECRET_ACCESS_KEY": "secret",
@@ -132,9 +160,16 @@ def test_requests_are_signed_or_not(server: ObjectServer, rows: np.ndarray, monk
         "GOOGLE_BASE_URL": server.url,
     }.items():
         monkeypatch.setenv(name, value)
-    for scheme, signature in (("s3", "AWS4-HMAC-SHA256 Credential=key/"), ("az", "SharedKey account:")):
+    for scheme, signature in (
+        ("s3", "AWS4-HMAC-SHA256 Credential=key/"),
+        ("az", "SharedKey account:"),
+    ):
         server.headers.clear()
-        gl.npy(gl.Remote(f"{scheme}://data/x y/0.npy", **({"endpoint": server.url} if scheme == "az" else {})))
+        gl.npy(
+            gl.Remote(
+                f"{scheme}://data/x y/0.npy", **({"endpoint": server.url} if scheme == "az" else {})
+            )
+        )
         assert server.headers[0]["authorization"].startswith(signature)
         server.headers.clear()
         gl.npy(remote(server, f"{scheme}://data/x y/0.npy"))
@@ -176,7 +211,11 @@ class Login:
             self.num_calls += 1
             lifetime = datetime.timedelta(hours=-1 if self.expires else 1)
             expires_at = datetime.datetime.now(datetime.timezone.utc) + lifetime
-            return {"access_key_id": f"key{self.number}", "secret_access_key": "secret", "expires_at": expires_at}
+            return {
+                "access_key_id": f"key{self.number}",
+                "secret_access_key": "secret",
+                "expires_at": expires_at,
+            }
 
     def refuse(self, server: ObjectServer, number: int) -> str:
         is_good = f"Credential=key{self.number}/" in server.headers[number]["authorization"]
@@ -187,7 +226,8 @@ class Login:
 def test_credentials_that_expire_in_the_middle_of_an_epoch(
     server: ObjectServer, rows: np.ndarray, *, expires: bool
 ) -> None:
-    """Those whose time is over are asked for anew by obstore; those that a server refuses before, by a new client."""
+    """Those whose time is over are asked for anew by obstore; those that a server refuses before,
+    by a new client."""
     login = Login(expires=expires)
     server.fault = lambda number, path: login.refuse(server, number)
     source = gl.npy(remote(server, "s3://data/x y/*.npy", credentials=login))
@@ -200,7 +240,9 @@ def test_credentials_that_expire_in_the_middle_of_an_epoch(
         numbers.append(np.array(batch.records))
     np.testing.assert_array_equal(np.concatenate(records), rows[np.concatenate(numbers)])
     assert sorted(np.concatenate(numbers).tolist()) == list(range(60))
-    refusals = [headers for headers in server.headers if "Credential=key0/" in headers["authorization"]]
+    refusals = [
+        headers for headers in server.headers if "Credential=key0/" in headers["authorization"]
+    ]
     assert len(refusals) < len(server.headers)
 
 
@@ -222,12 +264,20 @@ def test_credentials_that_no_function_gives(server: ObjectServer, rows: np.ndarr
 
 
 def test_a_panic_is_an_error_as_any_other(server: ObjectServer, rows: np.ndarray) -> None:
-    """Obstore 0.12 takes it for impossible that a key has a line end; its exception is no Exception."""
+    """Obstore 0.12 takes it for impossible that a key has a line end; its exception is no
+    Exception."""
 
     def login() -> dict[str, object]:
-        return {"access_key_id": "key", "secret_access_key": "secret", "token": "two\nlines", "expires_at": None}
+        return {
+            "access_key_id": "key",
+            "secret_access_key": "secret",
+            "token": "two\nlines",
+            "expires_at": None,
+        }
 
-    with pytest.raises(FileError, match=r"0\.npy cannot be read(.|\n)*obstore gave up: .*InvalidHeaderValue"):
+    with pytest.raises(
+        FileError, match=r"0\.npy cannot be read(.|\n)*obstore gave up: .*InvalidHeaderValue"
+    ):
         gl.npy(remote(server, "s3://data/x y/0.npy", credentials=login))
 
 
@@ -276,7 +326,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 @pytest.mark.parametrize("jitter", [0.5, 1.0])
-def test_waits_grow_and_are_random(clock: Clock, monkeypatch: pytest.MonkeyPatch, jitter: float) -> None:
+def test_waits_grow_and_are_random(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch, jitter: float
+) -> None:
     bounds = []
 
     def uniform(low: float, high: float) -> float:
@@ -307,7 +359,19 @@ def test_no_wait_goes_beyond_the_deadline(clock: Clock) -> None:
 
 @pytest.mark.parametrize(
     ("status", "num_tries"),
-    [(302, 1), (400, 1), (401, 2), (403, 2), (404, 1), (408, 6), (409, 1), (416, 1), (500, 6), (502, 6), (504, 6)],
+    [
+        (302, 1),
+        (400, 1),
+        (401, 2),
+        (403, 2),
+        (404, 1),
+        (408, 6),
+        (409, 1),
+        (416, 1),
+        (500, 6),
+        (502, 6),
+        (504, 6),
+    ],
 )
 @pytest.mark.usefixtures("clock")
 def test_how_often_a_request_is_sent_depends_on_the_status(status: int, num_tries: int) -> None:
@@ -335,11 +399,17 @@ def test_urls_carry_their_settings_along(server: ObjectServer, rows: np.ndarray)
     [url] = remote(server, "s3://data/x y/0.npy", region="eu-north-1").object_urls()
     copy = pickle.loads(pickle.dumps(url))
     assert copy == url == "s3://data/x y/0.npy"
-    assert stores.remote_of(copy) == stores.remote_of(url) == remote(server, "s3://b/c", region="eu-north-1").settings
+    assert (
+        stores.remote_of(copy)
+        == stores.remote_of(url)
+        == remote(server, "s3://b/c", region="eu-north-1").settings
+    )
     assert stores.remote_of("s3://data/x y/0.npy") == stores.DEFAULT
 
 
-def test_the_rest_of_an_answer_that_broke_off_is_asked_for(server: ObjectServer, rows: np.ndarray) -> None:
+def test_the_rest_of_an_answer_that_broke_off_is_asked_for(
+    server: ObjectServer, rows: np.ndarray
+) -> None:
     content = np.random.default_rng(1).integers(0, 255, 1 << 20, np.uint8)
     server.objects["/data/a.bin"] = content.tobytes()
     source = gl.fixed(f"{server.url}/data/a.bin", [("x", "u1", (1 << 20,))])
@@ -353,7 +423,9 @@ def test_the_rest_of_an_answer_that_broke_off_is_asked_for(server: ObjectServer,
     assert begins[1] >= (1 << 19) - objects.CHUNK_BYTES
 
 
-def test_of_a_link_that_brings_little_each_time_small_parts_are_kept(server: ObjectServer, rows: np.ndarray) -> None:
+def test_of_a_link_that_brings_little_each_time_small_parts_are_kept(
+    server: ObjectServer, rows: np.ndarray
+) -> None:
     content = np.random.default_rng(1).integers(0, 255, 100_000, np.uint8)
     server.objects["/data/a.bin"] = content.tobytes()
     source = gl.fixed(f"{server.url}/data/a.bin", [("x", "u1", (100_000,))])
@@ -365,7 +437,9 @@ def test_of_a_link_that_brings_little_each_time_small_parts_are_kept(server: Obj
     assert begins[2] >= 50_000 - retries.LEAST_BYTES
 
 
-@pytest.mark.parametrize(("location", "words"), [("/data/a.npy", "following redirect"), (None, "answer is wrong")])
+@pytest.mark.parametrize(
+    ("location", "words"), [("/data/a.npy", "following redirect"), (None, "answer is wrong")]
+)
 def test_a_redirection_that_leads_nowhere_is_an_error_at_once(
     server: ObjectServer, rows: np.ndarray, location: str | None, words: str
 ) -> None:
@@ -393,7 +467,9 @@ def test_tries_count_from_the_last_one_that_brought_something(clock: Clock) -> N
     assert retries.request("https://server/a.npy", brings_little, lambda: num_bytes) == "whole"
 
 
-def test_a_slow_answer_is_no_silence(server: ObjectServer, rows: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_answer_is_no_silence(
+    server: ObjectServer, rows: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The whole answer takes three times as long as the server may say nothing."""
     monkeypatch.setattr(stores, "ANSWER_S", 0.4)
     content = bytes(range(256)) * 1024
@@ -423,7 +499,8 @@ def test_a_store_that_stays_busy_is_left_after_half_a_minute(clock: Clock, statu
 
 
 def test_a_request_that_alone_is_refused_ends(clock: Clock) -> None:
-    """The store answers another key all the time: so it is not busy, and only the request knows that it is hopeless."""
+    """The store answers another key all the time: so it is not busy, and only the request knows
+    that it is hopeless."""
     sent_s = []
 
     def refuses() -> None:
@@ -433,7 +510,9 @@ def test_a_request_that_alone_is_refused_ends(clock: Clock) -> None:
 
     with pytest.raises(retries.StoreError, match="busy for 120 s"):
         retries.request("https://server/a.npy", refuses)
-    assert retries.DEADLINE_S <= clock.now_s - 1000 <= retries.DEADLINE_S + 2 * retries.LONGEST_WAIT_S
+    assert (
+        retries.DEADLINE_S <= clock.now_s - 1000 <= retries.DEADLINE_S + 2 * retries.LONGEST_WAIT_S
+    )
     assert len(sent_s) <= 60
     assert sent_s[-1] - sent_s[-2] >= retries.LONGEST_WAIT_S / 2
 
@@ -501,7 +580,9 @@ def test_headers_that_cannot_be_used_are_named_at_once(
     server.objects["/data/a.npy"] = npy_bytes(rows)
     server.headers_instead = headers
     if not words:
-        np.testing.assert_array_equal(gl.npy(f"{server.url}/data/a.npy", field="x").read(range(60))["x"], rows)
+        np.testing.assert_array_equal(
+            gl.npy(f"{server.url}/data/a.npy", field="x").read(range(60))["x"], rows
+        )
         return
     with pytest.raises(FileError, match="answer is wrong") as caught:
         gl.npy(f"{server.url}/data/a.npy")

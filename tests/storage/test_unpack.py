@@ -1,4 +1,5 @@
-"""Compressed files are unpacked once, checked and within bounds; Python's gzip and zlib say what must come out."""
+"""Compressed files are unpacked once, checked and within bounds; Python's gzip and zlib say what
+must come out."""
 
 from __future__ import annotations
 
@@ -47,7 +48,9 @@ def path_of(place):
 
 def contents(places):
     return [
-        Path(place).read_bytes() if isinstance(place, str) else Path(place.path).read_bytes()[: place.content_bytes]
+        Path(place).read_bytes()
+        if isinstance(place, str)
+        else Path(place.path).read_bytes()[: place.content_bytes]
         for place in places
     ]
 
@@ -78,7 +81,10 @@ def test_packed_files_are_copies_and_others_stand_for_themselves(tmp_path, cache
 
 
 def test_files_that_are_not_compressed_cost_no_cache(tmp_path, cache):
-    paths = [write(tmp_path / "a", b"a"), write(tmp_path / "b", b"\x1f\x8b\x08\xe0 reserved flags: no gzip")]
+    paths = [
+        write(tmp_path / "a", b"a"),
+        write(tmp_path / "b", b"\x1f\x8b\x08\xe0 reserved flags: no gzip"),
+    ]
 
     assert unpack_files(paths) == paths
     assert os.listdir(cache) == []
@@ -111,14 +117,19 @@ def test_a_file_that_changed_is_unpacked_anew(tmp_path):
 
 @pytest.mark.parametrize("kind", ["gzip", "zlib"])
 @given(
-    members=st.lists(st.tuples(st.binary(max_size=2000), st.integers(1, 300)), min_size=1, max_size=6),
+    members=st.lists(
+        st.tuples(st.binary(max_size=2000), st.integers(1, 300)), min_size=1, max_size=6
+    ),
     zeros=st.integers(0, 5000),
     sizes=st.sampled_from([(1, 7, 5), (1000, 1 << 16, 1 << 20), (64, 64, 64)]),
 )
-def test_any_members_give_what_python_unpacks_them_to(tmp_path_factory, kind, members, zeros, sizes):
+def test_any_members_give_what_python_unpacks_them_to(
+    tmp_path_factory, kind, members, zeros, sizes
+):
     pack = gzip.compress if kind == "gzip" else zlib.compress
     path = write(
-        tmp_path_factory.mktemp("u") / "a", b"".join(pack(text * many) for text, many in members) + bytes(zeros)
+        tmp_path_factory.mktemp("u") / "a",
+        b"".join(pack(text * many) for text, many in members) + bytes(zeros),
     )
     with pytest.MonkeyPatch.context() as patch:
         for name, size in zip(("FIRST_BYTES", "IN_BYTES", "OUT_BYTES"), sizes, strict=True):
@@ -130,13 +141,17 @@ def test_any_members_give_what_python_unpacks_them_to(tmp_path_factory, kind, me
 
 
 def test_a_file_of_very_many_members_takes_time_for_each_and_no_more(tmp_path):
-    path = write(tmp_path / "a.gz", gzip.compress(b"x") * 20_000 + bytes(3_000_000) + gzip.compress(b"end"))
+    path = write(
+        tmp_path / "a.gz", gzip.compress(b"x") * 20_000 + bytes(3_000_000) + gzip.compress(b"end")
+    )
     began = time.process_time()
 
     places = unpack_files([path])
 
     assert contents(places) == [b"x" * 20_000 + b"end"]
-    assert time.process_time() - began < 10  # some 0.3 s; to copy what follows each member would take minutes
+    assert (
+        time.process_time() - began < 10
+    )  # some 0.3 s; to copy what follows each member would take minutes
 
 
 @pytest.mark.parametrize("kind", ["gzip", "zlib"])
@@ -149,7 +164,9 @@ def test_a_file_that_was_cut_short_is_refused_wherever_it_was(tmp_path, cache, k
             unpack_files([path], kind)
 
     path = write(tmp_path / "b.gz", whole + whole[:-1])
-    with pytest.raises(FormatError, match=rf"b\.gz ends at byte {2 * len(whole) - 1}, .* byte {len(whole)}\n"):
+    with pytest.raises(
+        FormatError, match=rf"b\.gz ends at byte {2 * len(whole) - 1}, .* byte {len(whole)}\n"
+    ):
         unpack_files([path], kind)
     assert os.listdir(cache) == []
 
@@ -181,7 +198,9 @@ def test_a_wrong_check_sum_and_a_wrong_length_are_told_with_the_bytes_they_are_o
 
     for changed, cause in ((sum_changed, "check sum"), (length_changed, "length")):
         path = write(tmp_path / "a.gz", changed)
-        with pytest.raises(FormatError, match=rf"damaged between byte {len(first)} and {end}\n(.|\n)*{cause}"):
+        with pytest.raises(
+            FormatError, match=rf"damaged between byte {len(first)} and {end}\n(.|\n)*{cause}"
+        ):
             unpack_files([path])
 
 
@@ -193,17 +212,24 @@ def test_what_follows_the_last_stream_is_refused_with_its_place(tmp_path, kind, 
     path = write(tmp_path / "it's a.gz", whole + bytes(zeros) + garbage)
     at = len(whole) + zeros
 
-    with pytest.raises(FormatError, match=rf"from byte {at} to {at + len(garbage)}(.|\n)*head -c {at}"):
+    with pytest.raises(
+        FormatError, match=rf"from byte {at} to {at + len(garbage)}(.|\n)*head -c {at}"
+    ):
         unpack_files([path], kind)
 
 
 def test_what_grows_like_a_bomb_is_refused_and_nothing_of_it_stays(tmp_path, cache, monkeypatch):
     monkeypatch.setattr(inflate, "ALLOWED_BYTES", 1 << 22)
-    small = write(tmp_path / "small.gz", gzip.compress(bytes(1 << 22)))  # 1,000 times its size, but little
+    small = write(
+        tmp_path / "small.gz", gzip.compress(bytes(1 << 22))
+    )  # 1,000 times its size, but little
     bomb = write(tmp_path / "bomb.gz", gzip.compress(bytes((1 << 22) + 1)))
 
     assert [len(text) for text in contents(unpack_files([small]))] == [1 << 22]
-    with pytest.raises(FormatError, match=r"bomb\.gz has(.|\n)*limit is(.|\n)*GPULOAD_EXPANSION=1032(.|\n)*gunzip -c"):
+    with pytest.raises(
+        FormatError,
+        match=r"bomb\.gz has(.|\n)*limit is(.|\n)*GPULOAD_EXPANSION=1032(.|\n)*gunzip -c",
+    ):
         unpack_files([bomb])
     assert len(os.listdir(cache)) == 1
 
@@ -228,12 +254,16 @@ def test_what_would_fill_the_disk_is_refused_and_nothing_of_it_stays(tmp_path, c
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=1_000_000))
     path = write(tmp_path / "a.gz", gzip.compress(text_of(900_001)))
 
-    with pytest.raises(FileError, match=r"a\.gz needs more than 900001 bytes(.|\n)*90%(.|\n)*GPULOAD_CACHE"):
+    with pytest.raises(
+        FileError, match=r"a\.gz needs more than 900001 bytes(.|\n)*90%(.|\n)*GPULOAD_CACHE"
+    ):
         unpack_files([path])
     assert os.listdir(cache) == []
 
 
-def test_the_first_file_that_is_damaged_is_told_and_the_good_ones_before_it_are_kept(tmp_path, cache):
+def test_the_first_file_that_is_damaged_is_told_and_the_good_ones_before_it_are_kept(
+    tmp_path, cache
+):
     good = gzip.compress(text_of(1000))
     paths = [write(tmp_path / f"{number}.gz", good) for number in range(4)]
     paths[2:2] = [write(tmp_path / "bad.gz", good[:-1]), write(tmp_path / "worse.gz", good[:-2])]
@@ -260,7 +290,10 @@ def test_a_file_that_changes_while_it_is_unpacked_is_an_error(tmp_path, cache, m
 
 
 def test_gzip_is_asked_for_by_name(tmp_path):
-    paths = [write(tmp_path / "a.gz", gzip.compress(b"text")), write(tmp_path / "b.gz", b"raw bytes")]
+    paths = [
+        write(tmp_path / "a.gz", gzip.compress(b"text")),
+        write(tmp_path / "b.gz", b"raw bytes"),
+    ]
 
     with pytest.raises(FormatError, match=r"b\.gz is not compressed with gzip(.|\n)*72 61 77 20"):
         unpack_files(paths, "gzip")
@@ -269,7 +302,9 @@ def test_gzip_is_asked_for_by_name(tmp_path):
 def test_zlib_that_is_none_says_so(tmp_path):
     path = write(tmp_path / "a.zz", b"raw bytes")
 
-    with pytest.raises(FormatError, match=r"a\.zz is damaged(.|\n)*incorrect header check(.|\n)*with zlib at all"):
+    with pytest.raises(
+        FormatError, match=r"a\.zz is damaged(.|\n)*incorrect header check(.|\n)*with zlib at all"
+    ):
         unpack_files([path], "zlib")
 
 
@@ -305,7 +340,9 @@ def test_files_are_called_by_the_names_of_what_they_were_unpacked_from(tmp_path,
     assert called.digest() != files.digest()
 
 
-@pytest.mark.parametrize("beginning", [b"", b"\x1f\x8b\x08", b"\x1f\x8b\x07\x00", b"\x1f\x8b\x08\x20", b"PK\3\4"])
+@pytest.mark.parametrize(
+    "beginning", [b"", b"\x1f\x8b\x08", b"\x1f\x8b\x07\x00", b"\x1f\x8b\x08\x20", b"PK\3\4"]
+)
 def test_what_begins_otherwise_is_no_gzip(beginning):
     assert not is_gzip(beginning)
     assert is_gzip(gzip.compress(b""))
@@ -327,7 +364,12 @@ assert unpack_files([sys.argv[1]])[0].content_bytes == 100_000_000
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
     process = subprocess.run(
-        script(code, path, small), capture_output=True, text=True, timeout=SECONDS, check=True, cwd=ROOT
+        script(code, path, small),
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=True,
+        cwd=ROOT,
     )
 
     assert int(process.stdout) < 8_000  # KiB

@@ -1,4 +1,5 @@
-"""What each format writes, as independent readers read it: NumPy, struct, TensorFlow, DALI, Pillow, the csv module."""
+"""What each format writes, as independent readers read it: NumPy, struct, TensorFlow, DALI, Pillow,
+the csv module."""
 
 from __future__ import annotations
 
@@ -22,7 +23,9 @@ from gpuload.spec import Field, Spec
 from gpuload.testing.sources import assert_same
 
 COUNT = 37
-EDGES = [sign * 2**bits + more for bits in range(7, 63, 7) for more in (-1, 0, 1) for sign in (1, -1)]
+EDGES = [
+    sign * 2**bits + more for bits in range(7, 63, 7) for more in (-1, 0, 1) for sign in (1, -1)
+]
 
 
 def table(count=COUNT, seed=1):
@@ -33,7 +36,9 @@ def table(count=COUNT, seed=1):
         "label": r.integers(-(2**63), 2**63 - 1, count),
         "small": np.arange(count, dtype=np.int8) - 20,
         "flag": np.arange(count) % 3 == 0,
-        "weight": np.where(np.arange(count)[:, None] % 5, r.standard_normal((count, 2)), np.nan).astype(np.float32),
+        "weight": np.where(
+            np.arange(count)[:, None] % 5, r.standard_normal((count, 2)), np.nan
+        ).astype(np.float32),
         "half": r.standard_normal(count).astype(np.float16),
         "text": np.array([f"größe {number}\U0001f600" for number in range(count)]),
         "key": np.array([b"k" * (number % 7) for number in range(count)]),
@@ -88,7 +93,9 @@ def test_npy_of_one_field_is_a_plain_array(tmp_path):
 
 
 def test_a_name_with_field_is_a_file_for_each(tmp_path):
-    conversion = gl.convert(whole(**MORE), tmp_path / "{field}-{shard}-of-{num_shards}.npy", num_shards=2)
+    conversion = gl.convert(
+        whole(**MORE), tmp_path / "{field}-{shard}-of-{num_shards}.npy", num_shards=2
+    )
 
     results = {
         name: np.concatenate([np.load(tmp_path / f"{name}-{shard}-of-2.npy") for shard in range(2)])
@@ -139,14 +146,18 @@ def test_fixed_records_are_their_bytes_and_a_json_says_what_they_mean(tmp_path):
     conversion = gl.convert(whole(**MORE), tmp_path / "a-{shard}.bin", num_shards=2)
     about = json.loads((tmp_path / "a-0.bin.json").read_text())
 
-    dtype = np.dtype([(item["name"], item["dtype"], tuple(item["shape"])) for item in about["fields"]])
+    dtype = np.dtype(
+        [(item["name"], item["dtype"], tuple(item["shape"])) for item in about["fields"]]
+    )
     parts = [np.fromfile(tmp_path / f"a-{shard}.bin", dtype) for shard in range(2)]
     result = np.concatenate(parts)
 
     equal({name: result[name] for name in result.dtype.names}, {**table(), **MORE})
     assert about["record_bytes"] == dtype.itemsize
     assert (about["num_records"], about["header_bytes"], about["file"]) == (18, 0, "a-0.bin")
-    assert [item["offset_bytes"] for item in about["fields"]] == [dtype.fields[name][1] for name in dtype.names]
+    assert [item["offset_bytes"] for item in about["fields"]] == [
+        dtype.fields[name][1] for name in dtype.names
+    ]
     equal(eval(conversion.call).read(range(COUNT)), {**table(), **MORE})
     equal(gl.open(tmp_path / "a-*.bin.json").read(range(COUNT)), {**table(), **MORE})
 
@@ -168,13 +179,23 @@ CHANGES = {
     "record_bytes": lambda about: json.dumps({**about, "record_bytes": 2**70}),
     "zero": lambda about: json.dumps({**about, "record_bytes": 0}),
     "fields": lambda about: json.dumps({**about, "fields": []}),
-    "no dtype": lambda about: json.dumps({**about, "fields": [{**about["fields"][0], "dtype": "O"}]}),
-    "code": lambda about: json.dumps({**about, "fields": [{**about["fields"][0], "dtype": "f4, f4"}]}),
+    "no dtype": lambda about: json.dumps(
+        {**about, "fields": [{**about["fields"][0], "dtype": "O"}]}
+    ),
+    "code": lambda about: json.dumps(
+        {**about, "fields": [{**about["fields"][0], "dtype": "f4, f4"}]}
+    ),
     "shape": lambda about: json.dumps({**about, "fields": [{**about["fields"][0], "shape": [-1]}]}),
-    "huge": lambda about: json.dumps({**about, "fields": [{**about["fields"][0], "shape": [2**39, 2**39]}]}),
-    "offset": lambda about: json.dumps({**about, "fields": [{**about["fields"][0], "offset_bytes": 10**6}]}),
+    "huge": lambda about: json.dumps(
+        {**about, "fields": [{**about["fields"][0], "shape": [2**39, 2**39]}]}
+    ),
+    "offset": lambda about: json.dumps(
+        {**about, "fields": [{**about["fields"][0], "offset_bytes": 10**6}]}
+    ),
     "twice": lambda about: json.dumps({**about, "fields": about["fields"][:1] * 2}),
-    "deep": lambda about: json.dumps({**about, "fields": []})[:-1] + ', "x": ' + "[" * 10_000 + "]" * 10_000 + "}",
+    "deep": lambda about: (
+        json.dumps({**about, "fields": []})[:-1] + ', "x": ' + "[" * 10_000 + "]" * 10_000 + "}"
+    ),
 }
 
 
@@ -184,7 +205,9 @@ def test_a_json_that_does_not_describe_its_records_is_refused(tmp_path, change):
     path = tmp_path / "a.bin.json"
     about = json.loads(path.read_text())
     text = CHANGES[change](about)
-    path.write_text(text if change not in ("text", "list") else text + " " * 10 + "gpuload fixed-length records")
+    path.write_text(
+        text if change not in ("text", "list") else text + " " * 10 + "gpuload fixed-length records"
+    )
 
     with pytest.raises((FormatError, SpecError), match=r"a\.bin"):
         gl.open(tmp_path / "a.bin")
@@ -217,7 +240,13 @@ def test_tfrecords_are_what_tensorflow_reads(tmp_path):
     }
 
     files = [str(tmp_path / f"a-{shard}.tfrecord") for shard in range(2)]
-    batch = next(iter(tf.data.TFRecordDataset(files).batch(COUNT).map(lambda raw: tf.io.parse_example(raw, spec))))
+    batch = next(
+        iter(
+            tf.data.TFRecordDataset(files)
+            .batch(COUNT)
+            .map(lambda raw: tf.io.parse_example(raw, spec))
+        )
+    )
 
     expected = table()
     for name in ("label", "small", "flag"):
@@ -238,14 +267,18 @@ def test_examples_of_some_rows_of_a_ragged_array_are_those_of_these_rows(dtype, 
     def written(values):
         return list(wire.examples(Spec((field,)), {"x": values}, len(values), lambda field: way))
 
-    assert written(Ragged.of(lists, field.dtype)[2:5]) == written(Ragged.of(lists[2:5], field.dtype))
+    assert written(Ragged.of(lists, field.dtype)[2:5]) == written(
+        Ragged.of(lists[2:5], field.dtype)
+    )
 
 
 def test_tfrecords_of_lists_of_any_length_are_what_tensorflow_reads(tmp_path):
     tf = pytest.importorskip("tensorflow")
     values = {
         "ints": [np.arange(number % 4) * 10**number for number in range(12)],
-        "floats": [np.linspace(0, 1, number * 2).astype("f4").reshape(-1, 2) for number in range(12)],
+        "floats": [
+            np.linspace(0, 1, number * 2).astype("f4").reshape(-1, 2) for number in range(12)
+        ],
         "blob": [bytes(range(number)) for number in range(12)],
     }
     names = np.array([["a", "bc"], ["", "é"]] * 6)
@@ -259,12 +292,16 @@ def test_tfrecords_of_lists_of_any_length_are_what_tensorflow_reads(tmp_path):
 
     result = features(tf, tmp_path / "a.tfrecord")
 
-    assert [item["ints"].int64_list.value for item in result] == [item.tolist() for item in values["ints"]]
+    assert [item["ints"].int64_list.value for item in result] == [
+        item.tolist() for item in values["ints"]
+    ]
     assert [item["floats"].float_list.value for item in result] == [
         item.reshape(-1).tolist() for item in values["floats"]
     ]
     assert [item["blob"].bytes_list.value for item in result] == [[item] for item in values["blob"]]
-    assert [item["names"].bytes_list.value for item in result] == [[a.encode(), b.encode()] for a, b in names.tolist()]
+    assert [item["names"].bytes_list.value for item in result] == [
+        [a.encode(), b.encode()] for a, b in names.tolist()
+    ]
     again = eval(conversion.call).read(range(12))
     for name, value in values.items():
         for actual, expected in zip(again[name], value, strict=True):
@@ -285,7 +322,8 @@ def test_fields_as_serialized_tensors_keep_dtype_and_shape(tmp_path):
     dtypes = {"picture": "uint16", "double": "float64", "complex": "complex128", "big": "uint64"}
     for number, item in enumerate(features(tf, tmp_path / "a.tfrecord")):
         read = {
-            name: tf.io.parse_tensor(item[name].bytes_list.value[0], dtype).numpy() for name, dtype in dtypes.items()
+            name: tf.io.parse_tensor(item[name].bytes_list.value[0], dtype).numpy()
+            for name, dtype in dtypes.items()
         }
         assert_same(read["picture"], pictures[number])
         for name in ("double", "complex", "big"):
@@ -303,7 +341,9 @@ def test_fields_as_raw_bytes_are_read_again(tmp_path, name):
 
 def test_tfrecords_are_read_again_with_the_dtypes_that_were_written(tmp_path):
     source = whole()
-    conversion = gl.convert(source, tmp_path / "a-{shard:02d}-of-{num_shards:02d}.tfrecord", num_shards=3)
+    conversion = gl.convert(
+        source, tmp_path / "a-{shard:02d}-of-{num_shards:02d}.tfrecord", num_shards=3
+    )
 
     again = eval(conversion.call)
 
@@ -347,7 +387,10 @@ def test_tfrecords_are_what_dali_reads(tmp_path):
     images, labels = pipeline.run()
 
     assert labels.as_array().reshape(-1).tolist() == [3, 1, 4, 1, 5]
-    assert_same(images.as_array(), np.stack([np.full((8, 6, 3), 50 * number, np.uint8) for number in range(5)]))
+    assert_same(
+        images.as_array(),
+        np.stack([np.full((8, 6, 3), 50 * number, np.uint8) for number in range(5)]),
+    )
 
 
 @given(st.lists(st.integers(-(2**63), 2**63 - 1) | st.sampled_from(EDGES), max_size=40))
@@ -372,7 +415,9 @@ def test_varints_are_those_of_protobuf(numbers):
 def test_text_that_is_no_utf_8_is_refused_by_record(tmp_path):
     source = gl.arrays(x=np.arange(3), text=np.array(["a", "b", "c\ud800"]))
 
-    with pytest.raises(RecordError, match=r"record 2: 'c\\ud800' cannot be written as UTF-8(.|\n)*surrogate pair"):
+    with pytest.raises(
+        RecordError, match=r"record 2: 'c\\ud800' cannot be written as UTF-8(.|\n)*surrogate pair"
+    ):
         gl.convert(source, tmp_path / "a.tfrecord")
     with pytest.raises(SpecError, match="surrogate pair"):
         gl.convert(source.rename(x="\udfff"), tmp_path / "a.tfrecord")
@@ -382,7 +427,9 @@ def test_text_that_is_no_utf_8_is_refused_by_record(tmp_path):
 
 
 RAGGED = gl.records(3, lambda numbers: {"x": [np.zeros(number, "f4") for number in numbers]})
-SEVERAL = gl.records(3, lambda numbers: {"x": [np.zeros((number, number), "f4") for number in numbers]})
+SEVERAL = gl.records(
+    3, lambda numbers: {"x": [np.zeros((number, number), "f4") for number in numbers]}
+)
 OTHERS = r"choose tensors=\['x'\] \(--tensor\), raw=\['x'\] \(--raw\), or NPY"
 REFUSED = [
     ("npy", RAGGED, r"field x: float32 \(None,\) cannot be written as npy(.|\n)*varies(.|\n)*TFRecord"),
@@ -399,7 +446,9 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("form", "source", "message"), REFUSED)
-def test_what_a_format_cannot_hold_is_refused_by_name_with_another_choice(tmp_path, form, source, message):
+def test_what_a_format_cannot_hold_is_refused_by_name_with_another_choice(
+    tmp_path, form, source, message
+):
     with pytest.raises(SpecError, match=message):
         gl.convert(source, tmp_path / "out", format=form)
 
@@ -411,19 +460,24 @@ def test_dtypes_that_numpy_does_not_have_are_refused(tmp_path, form):
     ml_dtypes = pytest.importorskip("ml_dtypes")
     source = gl.arrays(x=np.zeros(3, ml_dtypes.bfloat16))
 
-    with pytest.raises(SpecError, match=r"bfloat16(.|\n)*no dtype of NumPy's own(.|\n)*astype\('f4'\)"):
+    with pytest.raises(
+        SpecError, match=r"bfloat16(.|\n)*no dtype of NumPy's own(.|\n)*astype\('f4'\)"
+    ):
         gl.convert(source, tmp_path / "out", format=form)
 
 
 def test_all_fields_that_cannot_be_held_are_named_at_once(tmp_path):
     with pytest.raises(
-        SpecError, match=r"field double: float64 \(\) cannot be written as tfrecord, nor can complex, when"
+        SpecError,
+        match=r"field double: float64 \(\) cannot be written as tfrecord, nor can complex, when",
     ):
         gl.convert(whole(**MORE), tmp_path / "a.tfrecord")
 
 
 def test_tensors_of_dtypes_that_tensorflow_has_not_are_refused(tmp_path):
-    with pytest.raises(SpecError, match=r"TensorFlow's tensors have no dtype for datetime64(.|\n)*raw="):
+    with pytest.raises(
+        SpecError, match=r"TensorFlow's tensors have no dtype for datetime64(.|\n)*raw="
+    ):
         gl.convert(gl.arrays(x=MORE["when"]), tmp_path / "a.tfrecord", tensors=["x"])
 
 
@@ -457,7 +511,8 @@ def photos(tmp_path):
 
 def contents(source):
     return sorted(
-        (value.tobytes(), int(label)) for value, label in zip(*source.read(range(len(source))).values(), strict=True)
+        (value.tobytes(), int(label))
+        for value, label in zip(*source.read(range(len(source))).values(), strict=True)
     )
 
 
@@ -467,7 +522,12 @@ def test_images_go_to_the_folders_of_their_classes_unchanged(tmp_path, photos):
 
     again = eval(conversion.call)
 
-    assert again.classes == source.classes == gl.open(tmp_path / "out").classes == ("cat", "dog", "emu")
+    assert (
+        again.classes
+        == source.classes
+        == gl.open(tmp_path / "out").classes
+        == ("cat", "dog", "emu")
+    )
     assert json.loads((tmp_path / "out" / "classes.json").read_text()) == ["cat", "dog", "emu"]
     assert contents(again) == contents(source)
     assert sorted(path.name for path in (tmp_path / "out" / "dog").iterdir()) == [
@@ -486,7 +546,9 @@ def test_images_go_to_the_folders_of_their_classes_unchanged(tmp_path, photos):
 def test_other_labels_stand_in_a_table(tmp_path, photos, labels):
     source = gl.images(str(photos / "*" / "*"), labels=labels)
     if isinstance(labels, list) and isinstance(labels[0], str):
-        source = gl.zip(gl.images(str(photos / "*" / "*"), labels=None), gl.arrays(label=np.array(labels)))
+        source = gl.zip(
+            gl.images(str(photos / "*" / "*"), labels=None), gl.arrays(label=np.array(labels))
+        )
     conversion = gl.convert(source, tmp_path / "out/")
 
     names = sorted(os.listdir(tmp_path / "out"))
@@ -501,9 +563,14 @@ def test_other_labels_stand_in_a_table(tmp_path, photos, labels):
     else:
         with open(tmp_path / "out" / "labels.csv", newline="") as file:
             lines = list(csv.reader(file))
-        assert lines == [["file", "label"], *([name, str(label)] for name, label in zip(names, labels, strict=False))]
+        assert lines == [
+            ["file", "label"],
+            *([name, str(label)] for name, label in zip(names, labels, strict=False)),
+        ]
         values = again.read(range(9))["label"].tolist()
-        assert ([again.classes[item] for item in values] if isinstance(labels[0], str) else values) == labels
+        assert (
+            [again.classes[item] for item in values] if isinstance(labels[0], str) else values
+        ) == labels
         assert gl.open(tmp_path / "out").read(range(9))["label"].tolist() == values
 
 
@@ -532,7 +599,11 @@ def test_a_folder_holds_one_image_and_one_label(tmp_path, photos):
     pair = gl.zip(source, source.rename(image="other", label="l"))
     with pytest.raises(SpecError, match="2 fields of encoded images"):
         gl.convert(pair, tmp_path / "a/")
-    with pytest.raises(SpecError, match=r"beside the image a folder holds one label, and 'label' is one already"):
+    with pytest.raises(
+        SpecError, match=r"beside the image a folder holds one label, and 'label' is one already"
+    ):
         gl.convert(gl.zip(source, gl.arrays(x=np.zeros(9))), tmp_path / "a/")
     with pytest.raises(SpecError, match="one number or text"):
-        gl.convert(gl.zip(gl.images(photos, labels=None), gl.arrays(x=np.zeros((9, 2)))), tmp_path / "a/")
+        gl.convert(
+            gl.zip(gl.images(photos, labels=None), gl.arrays(x=np.zeros((9, 2)))), tmp_path / "a/"
+        )

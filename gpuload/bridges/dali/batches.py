@@ -1,4 +1,5 @@
-"""``source``: a loader as the function that ``fn.external_source`` calls, in worker processes too."""
+"""``source``: a loader as the function that ``fn.external_source`` calls, in worker processes
+too."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from gpuload.bridges.dali.framework import dali
 from gpuload.errors import ClosedError, DeviceError, SpecError
 from gpuload.executors.dali.program import DALI_DTYPES
 from gpuload.ops.base import Op
-from gpuload.ops.numbers import Numbers
+from gpuload.ops.value.numbers import Numbers
 from gpuload.order import Position
 
 if TYPE_CHECKING:
@@ -23,18 +24,21 @@ if TYPE_CHECKING:
 
 
 def source(loader: Loader, *, draws: Mapping[str, Op | Numbers] | None = None) -> Batches:
-    """Return a source for ``fn.external_source``: a function of ``BatchInfo``, for processes and DALI's checkpoints.
+    """Return a source for ``fn.external_source``: a function of ``BatchInfo``, for processes and
+    DALI's checkpoints.
 
-        batches = source(loader)                                          outside of the pipeline's definition
-        jpegs, labels = fn.external_source(batches, **batches.arguments, parallel=True)
+        batches = source(loader)                                          outside of the pipeline's
+        definition jpegs, labels = fn.external_source(batches, **batches.arguments, parallel=True)
 
-    Epoch 0, iteration 0 of DALI is the position that the loader has now; the loader itself stays where it is, and
-    ``loader.state_dict(epoch, step)`` is the state of any step. Batches are made when they are asked for, where they
-    are asked for: use `reader` unless you need worker processes. These start by ``py_start_method="spawn"``.
+    Epoch 0, iteration 0 of DALI is the position that the loader has now; the loader itself stays
+    where it is, and ``loader.state_dict(epoch, step)`` is the state of any step. Batches are made
+    when they are asked for, where they are asked for: use `reader` unless you need worker
+    processes. These start by ``py_start_method="spawn"``.
 
     Args:
         loader: on the CPU.
-        draws: see `reader`; the draws of an op are several outputs, in the order in which it draws them.
+        draws: see `reader`; the draws of an op are several outputs, in the order in which it draws
+            them.
 
     Raises:
         SpecError: DALI has no such field.
@@ -45,7 +49,8 @@ def source(loader: Loader, *, draws: Mapping[str, Op | Numbers] | None = None) -
 
 
 class Batches:
-    """A loader as a source of ``fn.external_source``: each batch a function of its epoch and iteration alone.
+    """A loader as a source of ``fn.external_source``: each batch a function of its epoch and
+    iteration alone.
 
     Attributes:
         loader: whose batches they are.
@@ -77,7 +82,8 @@ class Batches:
         }
 
     def __call__(self, info: Any) -> tuple[list[NDArray[Any]], ...]:
-        """Return a batch: for each output a list of arrays, because DALI 2.4 loses dense batches on their way."""
+        """Return a batch: for each output a list of arrays, because DALI 2.4 loses dense batches on
+        their way."""
         if not isinstance(info, dali.types.BatchInfo):
             raise SpecError(
                 f"source(loader) was asked for {info!r}",
@@ -90,7 +96,10 @@ class Batches:
                 cause="the loader's threads and files are in the other process",
                 remedy='start the workers anew: @pipeline_def(py_num_workers=2, py_start_method="spawn")',
             )
-        start = self._start if info.epoch_idx == 0 else Position(self._start.epoch + info.epoch_idx)
+        if info.epoch_idx == 0:
+            start = self._start
+        else:
+            start = Position(self._start.epoch + info.epoch_idx)
         position = self.loader.after(start, info.iteration)
         if position.epoch != start.epoch:
             raise StopIteration

@@ -1,6 +1,7 @@
 """Feed: the batches of a loader on their way into one pipeline and out of it.
 
-DALI calls a source ahead of time, and a source cannot see the outputs; the pipeline reports them (`pipeline.Fed`).
+DALI calls a source ahead of time, and a source cannot see the outputs; the pipeline reports them
+(`pipeline.Fed`).
 """
 
 from __future__ import annotations
@@ -41,16 +42,21 @@ class Step:
     def description(self) -> str:
         """The batch in words, for a note on an error."""
         records = ", ".join(map(str, self.records[:MAX_RECORDS].tolist()))
-        suffix = ", ..." if self.records.size > MAX_RECORDS else ""
+        if self.records.size > MAX_RECORDS:
+            suffix = ", ..."
+        else:
+            suffix = ""
         call = f"loader.batch_at(step={self.step}, epoch={self.epoch})"
         return f"in epoch {self.epoch}, step {self.step}, of the records {records}{suffix}; {call} has this batch"
 
 
 class Feed:
-    """The feed of one pipeline: the batches of a loader, epoch by epoch, ahead of the pipeline's outputs.
+    """The feed of one pipeline: the batches of a loader, epoch by epoch, ahead of the pipeline's
+    outputs.
 
-    A batch waits until DALI has taken it, for each of its columns is asked for by itself. And if another source in the
-    pipeline has ended, DALI drops the batch that it got from this one, and asks for it again after ``reset``.
+    A batch waits until DALI has taken it, for each of its columns is asked for by itself. And if
+    another source in the pipeline has ended, DALI drops the batch that it got from this one, and
+    asks for it again after ``reset``.
 
     Everything here is called by the thread that runs the pipeline.
     """
@@ -58,7 +64,8 @@ class Feed:
     def __init__(self, loader: Loader, columns: Columns, name: str | None) -> None:
         self.name = name
         self._loader, self._columns = loader, columns
-        # An iterator with ``reader_name=`` counts by itself and wants batches of one size: see `reader`.
+        # An iterator with ``reader_name=`` counts by itself and wants batches of one size: see
+        # `reader`.
         self._fills = name is not None and loader.last_batch == "partial"
         self._batches: Epoch | None = None
         self._waiting: Any = None  # the columns of a batch, and the batch
@@ -67,7 +74,8 @@ class Feed:
         self._is_over = False
 
     def column(self, place: int) -> Any:
-        """Return a column of the next batch; raises ``StopIteration`` where the epoch ends or a step failed."""
+        """Return a column of the next batch; raises ``StopIteration`` where the epoch ends or a
+        step failed."""
         if self._is_over:
             raise StopIteration
         if self._waiting is None:
@@ -82,18 +90,24 @@ class Feed:
                 if self.name is not None:
                     check_whole(self._loader.position)
                 self._batches = batches = self._loader.manual_epoch().then(self._with_columns())
-            for self._waiting in batches:  # a loop: behind next() a signal handler might drop the batch
+            for (
+                self._waiting
+            ) in batches:  # a loop: behind next() a signal handler might drop the batch
                 return
         except Exception as error:
             if signalsafe.is_of_handler(error):
                 raise
-            self._error, self._is_over = error, True  # raised when its step comes out, behind those in the pipeline
+            self._error, self._is_over = (
+                error,
+                True,
+            )  # raised when its step comes out, behind those in the pipeline
             raise StopIteration from None
         self._batches, self._is_over = None, True
         raise StopIteration
 
     def _with_columns(self) -> Callable[[Batch], tuple[list[Any], Batch]]:
-        """Return a function that makes the columns of a batch; it does not refer to the feed: that would be a cycle."""
+        """Return a function that makes the columns of a batch; it does not refer to the feed: that
+        would be a cycle."""
         columns, filled_size = self._columns, self._loader.batch_size if self._fills else 0
 
         def with_columns(batch: Batch) -> tuple[list[Any], Batch]:
@@ -109,12 +123,17 @@ class Feed:
         if self._waiting is not None and self._batches is not None:
             batch, batches = self._waiting[1], self._batches
             is_filled = self._fills and batch.records.size < self._loader.batch_size
-            step = Step(batches, batches.position, batch.epoch, batch.step, batch.records, is_filled)
-            self._steps += (step,)  # no call, as deque.append would be: no signal handler runs before the next line
+            step = Step(
+                batches, batches.position, batch.epoch, batch.step, batch.records, is_filled
+            )
+            self._steps += (
+                step,
+            )  # no call, as deque.append would be: no signal handler runs before the next line
             self._waiting = None
 
     def come_out(self, take: Callable[[Any], Any], cuda_stream: Any) -> Any:
-        """Return the result of ``take``, the outputs of the oldest batch in the pipeline, and take the loader along."""
+        """Return the result of ``take``, the outputs of the oldest batch in the pipeline, and take
+        the loader along."""
         try:
             outputs = take(cuda_stream)
         except StopIteration:
@@ -122,7 +141,9 @@ class Feed:
             if error is None:
                 raise
             raise error from None
-        except Exception as error:  # of an operator: the batch is lost, and the state begins with it
+        except (
+            Exception
+        ) as error:  # of an operator: the batch is lost, and the state begins with it
             if self._steps and not signalsafe.is_of_handler(error):
                 add_note(error, self._steps.popleft().description)
             raise
@@ -142,7 +163,8 @@ class Feed:
         return self._is_over and len(self._steps) == 1 and self._steps[0].is_filled
 
     def reset(self) -> None:
-        """Allow the next batch: the first one of the next epoch, or the one behind a step that failed."""
+        """Allow the next batch: the first one of the next epoch, or the one behind a step that
+        failed."""
         self._is_over = False
 
     @property
@@ -151,7 +173,10 @@ class Feed:
         loader = self._loader
         num_steps = len(loader)
         num_records = num_steps * loader.batch_size * loader.num_shards
-        size = len(loader.source) if self._fills else num_records
+        if self._fills:
+            size = len(loader.source)
+        else:
+            size = num_records
         return {
             "epoch_size": size,
             "epoch_size_padded": num_records,
@@ -174,7 +199,8 @@ class ColumnSource:
 
 
 def check_whole(position: Position) -> None:
-    """Raise ``SpecError`` if an iterator of DALI that counts whole epochs would begin in the middle of one."""
+    """Raise ``SpecError`` if an iterator of DALI that counts whole epochs would begin in the middle
+    of one."""
     if position.step:
         raise SpecError(
             f"reader(loader, name=...) of a loader that is at epoch {position.epoch}, step {position.step}",
@@ -191,12 +217,16 @@ def _pad_rows(values: Any, batch_size: int) -> Any:
 
 
 def _as_dali_counts(length: int, num_shards: int, shard_id: int) -> int:
-    """Return the number of the shard that has, as DALI counts, as many records of an epoch as this one has here.
+    """Return the number of the shard that has, as DALI counts, as many records of an epoch as this
+    one has here.
 
-    DALI gives shard i of n the records from ``i * length // n`` to ``(i + 1) * length // n``; here the first shards
-    have one more. The numbers of records are the same ones, in another order.
+    DALI gives shard i of n the records from ``i * length // n`` to ``(i + 1) * length // n``; here
+    the first shards have one more. The numbers of records are the same ones, in another order.
 
         10 records, 4 shards    here 3 3 2 2    DALI's 2 3 2 3    shards 0 1 2 3 are its 1 3 0 2
     """
-    sizes = [(shard + 1) * length // num_shards - shard * length // num_shards for shard in range(num_shards)]
+    sizes = [
+        (shard + 1) * length // num_shards - shard * length // num_shards
+        for shard in range(num_shards)
+    ]
     return sorted(range(num_shards), key=lambda shard: -sizes[shard])[shard_id]

@@ -1,4 +1,5 @@
-"""DALI itself, imported once; by `signalsafe`: no signal handler may break off an import that cannot be repeated."""
+"""DALI itself, imported once; by `signalsafe`: no signal handler may break off an import that
+cannot be repeated."""
 
 from __future__ import annotations
 
@@ -10,4 +11,6 @@ from gpuload.errors import missing_package
 try:
     dali: Any = signalsafe.import_package("nvidia.dali")
 except ImportError as error:
-    raise missing_package("nvidia-dali", needed_for="gpuload.bridges.dali", extra="cpu", error=error) from error
+    raise missing_package(
+        "nvidia-dali", needed_for="gpuload.bridges.dali", extra="cpu", error=error
+    ) from error

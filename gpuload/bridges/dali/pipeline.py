@@ -1,7 +1,8 @@
-"""Pipelines that a loader feeds: a class derived from the pipeline's own, which reports each event to `Feed`.
+"""Pipelines that a loader feeds: a class derived from the pipeline's own, which reports each event
+to `Feed`.
 
-That DALI has taken a batch is known from ``iter_setup``, which it calls when all sources of an iteration have given
-theirs.
+That DALI has taken a batch is known from ``iter_setup``, which it calls when all sources of an
+iteration have given theirs.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ class Fed(dali.pipeline.Pipeline):  # type: ignore[misc]  # DALI has no types
     _gpuload_feed: Feed
 
     def iter_setup(self) -> None:
-        """Called by DALI when all sources have given their batches of an iteration, before these are put in."""
+        """Called by DALI when all sources have given their batches of an iteration, before these
+        are put in."""
         super().iter_setup()
         self._gpuload_feed.was_taken()
 
@@ -37,11 +39,14 @@ class Fed(dali.pipeline.Pipeline):  # type: ignore[misc]  # DALI has no types
         return self._gpuload_feed.come_out(super().share_outputs, cuda_stream)
 
     def reset(self) -> None:
-        """See DALI, which ignores it before an epoch has come out; here also while its last batches, or its error, are
-        inside. But a batch that was filled up is thrown away: an iterator that drops it may not ask for it before.
+        """See DALI, which ignores it before an epoch has come out; here also while its last
+        batches, or its error, are inside. But a batch that was filled up is thrown away: an
+        iterator that drops it may not ask for it before.
         """
         if self._gpuload_feed.only_filled_is_left:
-            self.enable_api_check(False)  # an iterator, which has its own ways to call these two, calls this here
+            self.enable_api_check(
+                False
+            )  # an iterator, which has its own ways to call these two, calls this here
             self.share_outputs()
             self.release_outputs()
             self.enable_api_check(True)
@@ -81,17 +86,23 @@ class Fed(dali.pipeline.Pipeline):  # type: ignore[misc]  # DALI has no types
         """See DALI."""
         if name is not None:
             return self.reader_meta(name)["epoch_size_padded"]
-        return {reader_name: meta["epoch_size_padded"] for reader_name, meta in self.reader_meta().items()}
+        return {
+            reader_name: meta["epoch_size_padded"]
+            for reader_name, meta in self.reader_meta().items()
+        }
 
 
 @cache
 def fed(kind: Any) -> Any:
     """Return the class of pipelines of some class that are fed by a loader."""
-    return Fed if kind is dali.pipeline.Pipeline else type(f"Fed{kind.__name__}", (Fed, kind), {})
+    if kind is dali.pipeline.Pipeline:
+        return Fed
+    return type(f"Fed{kind.__name__}", (Fed, kind), {})
 
 
 def current_pipeline(loader: Loader) -> Any:
-    """Return the pipeline that is being defined; raises ``SpecError`` or ``DeviceError`` if it does not fit."""
+    """Return the pipeline that is being defined; raises ``SpecError`` or ``DeviceError`` if it does
+    not fit."""
     pipeline = dali.pipeline.Pipeline.current()
     if pipeline is None:
         raise SpecError(
@@ -117,7 +128,10 @@ def current_pipeline(loader: Loader) -> Any:
             cause="the loader says which records are a batch, and DALI must have room for just that",
             remedy="make the pipeline with batch_size=loader.batch_size",
         )
-    device_id = None if loader.device == "cpu" else devices.number(loader.device)
+    if loader.device == "cpu":
+        device_id = None
+    else:
+        device_id = devices.number(loader.device)
     if device_id is not None and pipeline.device_id not in (None, device_id):
         raise DeviceError(
             f"a pipeline on device_id={pipeline.device_id} with a loader on {loader.device}",

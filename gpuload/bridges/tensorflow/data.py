@@ -41,31 +41,37 @@ def dataset(
     weights: bool = False,
     restart: bool = False,
 ) -> Any:
-    """Return the loader as a ``tf.data.Dataset``, each of whose iterators goes from the loader's position to the end.
+    """Return the loader as a ``tf.data.Dataset``, each of whose iterators goes from the loader's
+    position to the end.
 
-    The position moves with the batches that are taken, as that of the loader does: ``fit(steps_per_epoch=100)`` called
-    again, a ``for`` that was left, and ``take(100)`` go on where the last one ended. An iterator that takes a single
-    batch only looks, and moves nothing. This holds for the dataset itself, for its ``take`` and ``repeat``, and in
-    Keras on TensorFlow. Datasets made of it (``prefetch``, ``map``, a strategy), and Keras on JAX or torch, may
-    read ahead of the training: there the position moves when an epoch was delivered to its last batch, and where
-    batches come again that may have been trained on, that is logged once. The callbacks of this package know better:
-    with one of them in ``fit`` the loader is, when it ends, behind the last step that was trained.
+    The position moves with the batches that are taken, as that of the loader does:
+    ``fit(steps_per_epoch=100)`` called again, a ``for`` that was left, and ``take(100)`` go on
+    where the last one ended. An iterator that takes a single batch only looks, and moves nothing.
+    This holds for the dataset itself, for its ``take`` and ``repeat``, and in Keras on TensorFlow.
+    Datasets made of it (``prefetch``, ``map``, a strategy), and Keras on JAX or torch, may read
+    ahead of the training: there the position moves when an epoch was delivered to its last batch,
+    and where batches come again that may have been trained on, that is logged once. The callbacks
+    of this package know better: with one of them in ``fit`` the loader is, when it ends, behind the
+    last step that was trained.
 
-    The cardinality is ``len(loader)``. Where a loader is in mid-epoch, the first epoch is the rest of that one (Keras
-    then says once that the input ran out early, and goes on). For ``steps_per_epoch=`` write
-    ``dataset(loader).repeat()``, which has no end.
+    The cardinality is ``len(loader)``. Where a loader is in mid-epoch, the first epoch is the rest
+    of that one (Keras then says once that the input ran out early, and goes on). For
+    ``steps_per_epoch=`` write ``dataset(loader).repeat()``, which has no end.
 
     Args:
         loader: its ``output=`` gives the structure, ``("image", "label")`` for ``model.fit``.
-        via: ``"plugin"``: DALI's TensorFlow plugin, whose tensors are on the loader's device. ``"generator"``: a Python
-            generator, whose tensors are on the host. ``"auto"``: the plugin on a GPU, the generator on a CPU, where it
-            is the faster one; where the plugin has no form for a field or an op, or is not installed, the generator,
-            with a warning. ``loader.describe()`` says which. Ops run in DALI inside the plugin, with its tolerances.
+        via: ``"plugin"``: DALI's TensorFlow plugin, whose tensors are on the loader's device.
+            ``"generator"``: a Python generator, whose tensors are on the host. ``"auto"``: the
+            plugin on a GPU, the generator on a CPU, where it is the faster one; where the plugin
+            has no form for a field or an op, or is not installed, the generator, with a warning.
+            ``loader.describe()`` says which. Ops run in DALI inside the plugin, with its
+            tolerances.
         weights: add float32 ``[batch]`` behind the fields, 1 for records and 0 for the padding of
-            ``last_batch="pad"``: the sample weights of ``model.fit`` and ``model.evaluate``. With them the
-            ``weighted_metrics`` of Keras are exact; it divides the loss of a batch by all records, padding included.
-        restart: an iterator that was left moves nothing: each begins where the last whole epoch ended, with the same
-            batches. For ``validation_steps=``, which shall compare epochs.
+            ``last_batch="pad"``: the sample weights of ``model.fit`` and ``model.evaluate``. With
+            them the ``weighted_metrics`` of Keras are exact; it divides the loss of a batch by all
+            records, padding included.
+        restart: an iterator that was left moves nothing: each begins where the last whole epoch
+            ended, with the same batches. For ``validation_steps=``, which shall compare epochs.
 
     Raises:
         SpecError: a field has no tensor form, or ``weights=True`` without a pair of ``output=``.
@@ -73,7 +79,9 @@ def dataset(
     common.check_loader("dataset", loader)
     weights, restart = check_flag("weights", weights), check_flag("restart", restart)
     if not isinstance(via, str) or via not in VIAS:
-        raise SpecError(f"via = {via!r}"[:200], cause="it is not known", remedy=f"use one of {VIAS}")
+        raise SpecError(
+            f"via = {via!r}"[:200], cause="it is not known", remedy=f"use one of {VIAS}"
+        )
     names, nest = checked_nest(loader)
     if weights and not (isinstance(nest, tuple) and len(nest) == 2):
         raise SpecError(
@@ -83,20 +91,28 @@ def dataset(
         )
 
     if not weights:
-        common.warn_of_padding("dataset", loader, "; dataset(loader, weights=True) marks them for fit and evaluate")
+        common.warn_of_padding(
+            "dataset", loader, "; dataset(loader, weights=True) marks them for fit and evaluate"
+        )
     signalsafe.call(start)  # to make a dataset does it
     by_plugin = _takes_plugin(loader, names, via, weights)
 
     def make(begin: plugin.Begin) -> Any:
         if by_plugin:
             counts = begin in (_stream, _endless)
-            result = _finite(plugin.plugin_dataset(loader, names, nest, begin, counts=counts), loader)
+            result = _finite(
+                plugin.plugin_dataset(loader, names, nest, begin, counts=counts), loader
+            )
         else:
             result = _generated(loader, names, nest, begin, weights=weights)
-        result._gpuload_loader = loader  # the dataset, and those that are made of it, keep the loader
+        result._gpuload_loader = (
+            loader  # the dataset, and those that are made of it, keep the loader
+        )
         return result
 
-    return make(_restart) if restart else _exact(make(_ahead), make, lambda exact: exact)
+    if restart:
+        return make(_restart)
+    return _exact(make(_ahead), make, lambda exact: exact)
 
 
 def _ahead(loader: Loader, feed: Session | None, num_between: int | None) -> Epoch:
@@ -118,9 +134,9 @@ def _endless(loader: Loader, feed: Session | None, num_between: int | None) -> E
 def _exact(base: Any, make: Callable[[plugin.Begin], Any], change: Callable[[Any], Any]) -> Any:
     """Return a dataset that reads nothing ahead when it is iterated itself.
 
-    A generator of tf.data cannot know whether its dataset or another one made of it is iterated. So there are two
-    datasets: ``base``, of which others are made and which may be read ahead, and ``change(make(...))``, which only
-    ``iter`` of this dataset begins.
+    A generator of tf.data cannot know whether its dataset or another one made of it is iterated. So
+    there are two datasets: ``base``, of which others are made and which may be read ahead, and
+    ``change(make(...))``, which only ``iter`` of this dataset begins.
     """
     base._gpuload_make, base._gpuload_change = make, change
     base.__class__ = _exact_class(base.__class__)
@@ -143,7 +159,11 @@ def _exact_class(kind: Any) -> Any:
         def take(self, count: Any, name: str | None = None) -> Any:
             """See ``tf.data.Dataset``."""
             change = self._gpuload_change
-            return _exact(super().take(count, name), self._gpuload_make, lambda exact: change(exact).take(count, name))
+            return _exact(
+                super().take(count, name),
+                self._gpuload_make,
+                lambda exact: change(exact).take(count, name),
+            )
 
         def repeat(self, count: Any = None, name: str | None = None) -> Any:
             """See ``tf.data.Dataset``."""
@@ -160,15 +180,19 @@ def _exact_class(kind: Any) -> Any:
 
 
 def _asks_for_what_it_trains() -> bool:
-    """Return True if a loop in Python takes batches when they are trained; a single batch to look at is known.
+    """Return True if a loop in Python takes batches when they are trained; a single batch to look
+    at is known.
 
-    Keras on JAX and on torch looks at as many batches as it executes together, and then begins anew.
+    Keras on JAX and on torch looks at as many batches as it executes together, and then begins
+    anew.
     """
     keras = sys.modules.get("keras")
     return keras is None or keras.backend.backend() == "tensorflow"
 
 
-def _generated(loader: Loader, names: tuple[str, ...], nest: Nest, begin: plugin.Begin, *, weights: bool) -> Any:
+def _generated(
+    loader: Loader, names: tuple[str, ...], nest: Nest, begin: plugin.Begin, *, weights: bool
+) -> Any:
     """Return the dataset of a Python generator."""
     weak = weakref.ref(loader)  # TensorFlow 2.21 keeps the generators of all datasets for ever
 
@@ -178,11 +202,16 @@ def _generated(loader: Loader, names: tuple[str, ...], nest: Nest, begin: plugin
             arrays = arranged(nest, {name: as_yielded(loader, batch[name]) for name in names})
             yield (*arrays, batch.valid.astype(np.float32)) if weights else arrays
 
-    axis = None if loader.last_batch == "partial" else loader.batch_size
+    if loader.last_batch == "partial":
+        axis = None
+    else:
+        axis = loader.batch_size
     signature = arranged(nest, {name: signature_of(loader.spec_out[name], axis) for name in names})
     if weights:
         signature = (*signature, tf.TensorSpec((axis,), tf.float32))
-    return with_cardinality(tf.data.Dataset.from_generator(epoch, output_signature=signature), len(loader))
+    return with_cardinality(
+        tf.data.Dataset.from_generator(epoch, output_signature=signature), len(loader)
+    )
 
 
 def _takes_plugin(loader: Loader, names: tuple[str, ...], via: str, weights: bool) -> bool:
@@ -214,10 +243,13 @@ def _takes_plugin(loader: Loader, names: tuple[str, ...], via: str, weights: boo
 
 
 def _finite(plugin_data: Any, loader: Loader) -> Any:
-    """Return the plugin's dataset, which says of itself that it never ends, with the number of its steps."""
+    """Return the plugin's dataset, which says of itself that it never ends, with the number of its
+    steps."""
     if loader.device == "cpu":
         return without_prefetch(plugin_data.take(len(loader)))
-    plugin_data.cardinality = lambda: tf.constant(len(loader), tf.int64)  # no other dataset may follow one on a GPU
+    plugin_data.cardinality = lambda: tf.constant(
+        len(loader), tf.int64
+    )  # no other dataset may follow one on a GPU
     return plugin_data
 
 
@@ -232,7 +264,9 @@ def as_yielded(loader: Loader, values: Any) -> Any:
     if not isinstance(values, Ragged):
         return _on_host(loader, values)
     values = common.rebased(values)
-    return tf.RaggedTensor.from_row_splits(_on_host(loader, values.payload), values.offsets, validate=False)
+    return tf.RaggedTensor.from_row_splits(
+        _on_host(loader, values.payload), values.offsets, validate=False
+    )
 
 
 def _on_host(loader: Loader, array: Any) -> Any:
@@ -243,7 +277,8 @@ def _on_host(loader: Loader, array: Any) -> Any:
 
 
 def signature_of(field: Field, axis: int | None) -> Any:
-    """Return the spec of a field's tensors; ``axis`` is the number of records, None where it varies."""
+    """Return the spec of a field's tensors; ``axis`` is the number of records, None where it
+    varies."""
     dtype = dtype_of(field)
     if field.ragged:
         return tf.RaggedTensorSpec((axis, None, *(field.shape or ())[1:]), dtype, ragged_rank=1)
@@ -262,25 +297,31 @@ def _tuples(nest: Nest) -> Nest:
             cause="tf.data takes tuples, named tuples and dicts, and no dataclasses",
             remedy='name the fields in a tuple, output=("image", "label")',
         )
-    return tuple(map(_tuples, nest)) if isinstance(nest, (tuple, list)) else nest
+    if isinstance(nest, (tuple, list)):
+        return tuple(map(_tuples, nest))
+    return nest
 
 
 def with_cardinality(data: Any, steps: int) -> Any:
     """Return the dataset with ``steps`` as its cardinality; nothing is read ahead of a request.
 
-    ``assert_cardinality`` would make an error of a resumed epoch, which is shorter. A choice of which one input is
-    endless counts as endless, and ends when the chosen input ends; ``take`` then gives it its length.
+    ``assert_cardinality`` would make an error of a resumed epoch, which is shorter. A choice of
+    which one input is endless counts as endless, and ends when the chosen input ends; ``take`` then
+    gives it its length.
     """
     first = tf.data.Dataset.from_tensors(np.int64(0)).repeat()
-    choice = tf.data.Dataset.choose_from_datasets([data, data.repeat()], first, stop_on_empty_dataset=True)
+    choice = tf.data.Dataset.choose_from_datasets(
+        [data, data.repeat()], first, stop_on_empty_dataset=True
+    )
     return without_prefetch(choice.take(steps))
 
 
 def without_prefetch(data: Any) -> Any:
-    """Return a dataset that reads nothing ahead of a request, and that cannot be sharded by TensorFlow.
+    """Return a dataset that reads nothing ahead of a request, and that cannot be sharded by
+    TensorFlow.
 
-    The loader reads ahead, and its state counts the requests. Of the policies of autosharding, FILE refuses a dataset
-    without files; the others would read all records in every worker.
+    The loader reads ahead, and its state counts the requests. Of the policies of autosharding, FILE
+    refuses a dataset without files; the others would read all records in every worker.
     """
     options = tf.data.Options()
     options.experimental_optimization.inject_prefetch = False

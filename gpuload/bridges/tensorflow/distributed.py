@@ -1,9 +1,9 @@
 """distribute: a loader under a ``tf.distribute`` strategy, shard by shard in our order.
 
-TensorFlow's own ways to divide a dataset do not keep our promise. Autosharding has every worker read all records and
-throw most of them away, or gives each worker all of them. So a dataset of a loader says that it can only be divided by
-its files, of which it has none: TensorFlow then refuses it (``dataset``), and here each replica gets its shard of each
-step.
+TensorFlow's own ways to divide a dataset do not keep our promise. Autosharding has every worker
+read all records and throw most of them away, or gives each worker all of them. So a dataset of a
+loader says that it can only be divided by its files, of which it has none: TensorFlow then refuses
+it (``dataset``), and here each replica gets its shard of each step.
 """
 
 from __future__ import annotations
@@ -26,18 +26,23 @@ if TYPE_CHECKING:
 
 
 def distribute(loader: Loader, strategy: Any) -> Any:
-    """Return the loader as a distributed dataset of a strategy, for ``model.fit`` and for loops of one's own.
+    """Return the loader as a distributed dataset of a strategy, for ``model.fit`` and for loops of
+    one's own.
 
-    Each replica gets its part of each step: with ``batch_size=256`` and 8 replicas, 32 records each. Which records a
-    step has does not depend on the number of replicas, nor on that of workers, so a state of one run goes on in
-    another. Every iterator begins at the loader's position, as with `dataset`; the callbacks count the trained steps.
+    Each replica gets its part of each step: with ``batch_size=256`` and 8 replicas, 32 records
+    each. Which records a step has does not depend on the number of replicas, nor on that of
+    workers, so a state of one run goes on in another. Every iterator begins at the loader's
+    position, as with `dataset`; the callbacks count the trained steps.
 
     Args:
-        loader: of all records, with the batch size of all replicas together; the same in every worker.
-        strategy: ``tf.distribute.MirroredStrategy``, ``MultiWorkerMirroredStrategy`` or the default one.
+        loader: of all records, with the batch size of all replicas together; the same in every
+            worker.
+        strategy: ``tf.distribute.MirroredStrategy``, ``MultiWorkerMirroredStrategy`` or the default
+            one.
 
     Raises:
-        SpecError: the loader is a shard already, or its batch size cannot be divided by the number of replicas.
+        SpecError: the loader is a shard already, or its batch size cannot be divided by the number
+            of replicas.
     """
     common.check_loader("distribute", loader)
     if not hasattr(strategy, "distribute_datasets_from_function"):
@@ -78,7 +83,8 @@ def distribute(loader: Loader, strategy: Any) -> Any:
                 shard.go_to(start)
             runs = [shard.ahead() for shard in shards]
             loader.follow(runs[0])
-            # The replicas of a worker take its elements in turn, so the shards of one step follow one another.
+            # The replicas of a worker take its elements in turn, so the shards of one step follow
+            # one another.
             for batches in zip(*runs, strict=True):
                 arrays = [
                     arranged(nest, {name: as_yielded(shard, batch[name]) for name in names})
@@ -86,14 +92,17 @@ def distribute(loader: Loader, strategy: Any) -> Any:
                 ]
                 yield from arrays
 
-        signature = arranged(nest, {name: signature_of(shard_loaders[0].spec_out[name], None) for name in names})
+        signature = arranged(
+            nest, {name: signature_of(shard_loaders[0].spec_out[name], None) for name in names}
+        )
         return with_cardinality(
-            tf.data.Dataset.from_generator(epoch, output_signature=signature), len(loader) * len(shard_loaders)
+            tf.data.Dataset.from_generator(epoch, output_signature=signature),
+            len(loader) * len(shard_loaders),
         )
 
     distributed = strategy.distribute_datasets_from_function(make_dataset)
-    # TensorFlow 2.21 takes the length of a worker's dataset, which has an element for each replica, for the number of
-    # steps, and Keras then warns that the data ended early.
+    # TensorFlow 2.21 takes the length of a worker's dataset, which has an element for each replica,
+    # for the number of steps, and Keras then warns that the data ended early.
     distributed._cardinality = np.int64(len(loader))
     distributed._gpuload_loaders = loaders  # it keeps them, as a dataset keeps its loader
     return distributed

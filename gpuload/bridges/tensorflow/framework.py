@@ -26,7 +26,8 @@ ALIGNMENT_BYTES = 64  # TensorFlow 2.21 ends the process (Check failed: IsAligne
 
 
 def fields_of(loader: Loader) -> tuple[tuple[str, ...], common.Nest]:
-    """Return the names of the fields to hand out and their nest; raises ``SpecError`` if one has no tensor form."""
+    """Return the names of the fields to hand out and their nest; raises ``SpecError`` if one has no
+    tensor form."""
     return common.handed_out(loader, _check)
 
 
@@ -37,7 +38,9 @@ def check_gpu(name: str) -> None:
         built = tf.test.is_built_with_cuda()
         raise DeviceError(
             f"the loader is on {name}, and TensorFlow sees {num_seen} GPUs",
-            cause="TensorFlow cannot load its CUDA libraries" if built else "this TensorFlow was built without CUDA",
+            cause="TensorFlow cannot load its CUDA libraries"
+            if built
+            else "this TensorFlow was built without CUDA",
             remedy=f'{install_command("cuda12")}, without tensorflow-cpu, or use device="cpu"',
         )
 
@@ -55,17 +58,23 @@ def is_shareable(array: Any) -> bool:
 
 def dtype_of(field: Field) -> Any:
     """Return TensorFlow's dtype of a field."""
-    return tf.string if common.is_text(field) else tf.as_dtype(field.dtype)
+    if common.is_text(field):
+        return tf.string
+    return tf.as_dtype(field.dtype)
 
 
 def alive(part: weakref.ref[T]) -> T:
-    """Return the loader, or part of a dataset of it; raises ``ClosedError`` if nothing refers to it any more.
+    """Return the loader, or part of a dataset of it; raises ``ClosedError`` if nothing refers to it
+    any more.
 
-    For generators of datasets, which TensorFlow 2.21 keeps for ever: they must not keep loaders, and so sources.
+    For generators of datasets, which TensorFlow 2.21 keeps for ever: they must not keep loaders,
+    and so sources.
     """
     target = part()
     if target is None:
-        raise ClosedError("the loader of a dataset is gone", cause="nothing keeps it", remedy="keep the loader")
+        raise ClosedError(
+            "the loader of a dataset is gone", cause="nothing keeps it", remedy="keep the loader"
+        )
     return target
 
 

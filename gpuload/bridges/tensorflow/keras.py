@@ -1,10 +1,12 @@
 """Callbacks of Keras for ``model.fit(dataset(loader))``; on all of its backends.
 
-Counting   Keras looks at batches before it trains, and the stages between (``prefetch``, a strategy) read ahead. So
-           the callbacks count the steps that were trained, and the state that they save is the one behind the last.
-           With ``steps_per_execution`` above 1 the model's optimizer counts.
-Together   `ResumeLoader` writes the weights, those of the optimizer too, and the state into a new folder, which gets
-           its name when it is complete. So weights and state of a folder belong together, whenever the process ended.
+Counting   Keras looks at batches before it trains, and the stages between (``prefetch``, a
+           strategy) read ahead. So the callbacks count the steps that were trained, and the state
+           that they save is the one behind the last. With ``steps_per_execution`` above 1 the
+           model's optimizer counts.
+Together   `ResumeLoader` writes the weights, those of the optimizer too, and the state into a new
+           folder, which gets its name when it is complete. So weights and state of a folder belong
+           together, whenever the process ended.
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ keras: Any = signalsafe.import_package("keras")
 WEIGHTS, STATE = "model.weights.h5", "state.json"
 SAVE, DRAFT = re.compile(r"epoch-\d{6,}-step-\d{9,}"), re.compile(r"draft-(?:([0-9a-f]{8})-)?(\d+)")
 SCALAR = tf.compat.v1.SummaryMetadata(
-    plugin_data=tf.compat.v1.SummaryMetadata.PluginData(plugin_name="scalars"), data_class="DATA_CLASS_SCALAR"
+    plugin_data=tf.compat.v1.SummaryMetadata.PluginData(plugin_name="scalars"),
+    data_class="DATA_CLASS_SCALAR",
 )
 BOTTLENECK = 0.1  # of the time that training waits: less is hardly worth a change
 STAGE_SCALARS = ("seconds", "share", "fill", "bytes", "bytes_per_s")  # of `gpuload.stats.Stage`
@@ -53,10 +56,17 @@ class _Counting(keras.callbacks.Callback):  # type: ignore[misc]
         by_steps = is_whole(save_freq, least=1)
         if not by_steps and not (isinstance(save_freq, str) and save_freq == "epoch"):
             raise SpecError(
-                f"save_freq = {save_freq!r}"[:200], cause="it is 'epoch' or a number of steps", remedy="pass 1000, say"
+                f"save_freq = {save_freq!r}"[:200],
+                cause="it is 'epoch' or a number of steps",
+                remedy="pass 1000, say",
             )
         self.loader, self._every = loader, int(save_freq) if by_steps else None  # type: ignore[call-overload]
-        self._start, self._epoch_begin, self._num_trained, self._num_saved = loader.position, 0, 0, 0
+        self._start, self._epoch_begin, self._num_trained, self._num_saved = (
+            loader.position,
+            0,
+            0,
+            0,
+        )
         self._epoch = self._first = 0
         self._is_over = False  # the epoch of Keras before ``_epoch``
 
@@ -67,7 +77,10 @@ class _Counting(keras.callbacks.Callback):  # type: ignore[misc]
             SpecError: more steps were trained than the loader has delivered.
         """
         loader = self.loader
-        position, last_position = loader.after(self._start, self._num_trained), loader.delivery_position()
+        position, last_position = (
+            loader.after(self._start, self._num_trained),
+            loader.delivery_position(),
+        )
         if (last_position.epoch, last_position.step) < (position.epoch, position.step):
             raise SpecError(
                 f"{self._num_trained} steps were trained since epoch {self._start.epoch}, step {self._start.step}, but "
@@ -83,10 +96,15 @@ class _Counting(keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Count from here on."""
-        self._start, self._epoch_begin, self._num_trained, self._num_saved = self.loader.position, 0, 0, 0
+        self._start, self._epoch_begin, self._num_trained, self._num_saved = (
+            self.loader.position,
+            0,
+            0,
+            0,
+        )
         self._first = self._num_updates()
-        # On JAX, to ask for ``self.model`` brings all weights into it, which is more work than a short step. There the
-        # number of steps that are executed together does not change.
+        # On JAX, to ask for ``self.model`` brings all weights into it, which is more work than a
+        # short step. There the number of steps that are executed together does not change.
         self._single = keras.backend.backend() == "jax" and self._steps_per_call() == 1
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
@@ -96,7 +114,10 @@ class _Counting(keras.callbacks.Callback):  # type: ignore[misc]
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Count, and save if it is time."""
         single = self._single or self._steps_per_call() == 1
-        self._num_trained = self._epoch_begin + batch + 1 if single else self._num_updates() - self._first
+        if single:
+            self._num_trained = self._epoch_begin + batch + 1
+        else:
+            self._num_trained = self._num_updates() - self._first
         if self._every is not None and self._num_trained - self._num_saved >= self._every:
             self._save()
 
@@ -107,14 +128,17 @@ class _Counting(keras.callbacks.Callback):  # type: ignore[misc]
         self._save()
 
     def on_train_end(self, logs: Any = None) -> None:
-        """Take the loader behind the last step that was trained, wherever stages that read ahead have taken it."""
+        """Take the loader behind the last step that was trained, wherever stages that read ahead
+        have taken it."""
         if self._num_trained and self.state() != self.loader.state_at(self.loader.position):
             self.loader.go_to(self.loader.after(self._start, self._num_trained))
 
     def _correct(self) -> None:
-        """Take back the update that Keras 3.15 counts too much where the data end before the steps that it expects.
+        """Take back the update that Keras 3.15 counts too much where the data end before the steps
+        that it expects.
 
-        It reads the next batch and counts the update side by side; the read fails then, and only the count is done.
+        It reads the next batch and counts the update side by side; the read fails then, and only
+        the count is done.
         """
         if self._num_updates() - self._first > self._num_trained:
             self.model.optimizer.iterations.assign(self._first + self._num_trained)
@@ -131,13 +155,17 @@ class _Counting(keras.callbacks.Callback):  # type: ignore[misc]
         if optimizer is None:
             return 0
         value = optimizer.iterations.value
-        return int(value.numpy() if keras.backend.backend() == "tensorflow" else value)  # it may be a MirroredVariable
+        return int(
+            value.numpy() if keras.backend.backend() == "tensorflow" else value
+        )  # it may be a MirroredVariable
 
 
 class Checkpoint(_Counting):
     """The callback of `checkpoint`."""
 
-    def __init__(self, loader: Loader, path: str | os.PathLike[str], every_steps: int | None = None) -> None:
+    def __init__(
+        self, loader: Loader, path: str | os.PathLike[str], every_steps: int | None = None
+    ) -> None:
         super().__init__(loader, "epoch" if every_steps is None else every_steps)
         self._path = _checked_path(path)
 
@@ -147,7 +175,12 @@ class Checkpoint(_Counting):
         name = re.compile(re.escape(Path(self._path).name) + r"\.([0-9a-f]{8})-(\d+)\.tmp")
         for old in home.iterdir():
             owner = name.fullmatch(old.name)
-            if owner and privatefiles.is_left(old, *owner.groups()) and old.is_file() and not old.is_symlink():
+            if (
+                owner
+                and privatefiles.is_left(old, *owner.groups())
+                and old.is_file()
+                and not old.is_symlink()
+            ):
                 old.unlink(missing_ok=True)
         draft = f"{self._path}.{privatefiles.machine()}-{os.getpid()}.tmp"
         # "x": what has this name already, a link of somebody else say, is not written to.
@@ -156,28 +189,41 @@ class Checkpoint(_Counting):
         os.replace(draft, self._path)
 
 
-def checkpoint(loader: Loader, path: str | os.PathLike[str], *, every_steps: int | None = None) -> Checkpoint:
+def checkpoint(
+    loader: Loader, path: str | os.PathLike[str], *, every_steps: int | None = None
+) -> Checkpoint:
     """Return a Keras callback that saves the loader's state after the last step that was trained.
 
-    It counts the steps that ``model.fit`` trained on ``dataset(loader)``, however far that was read ahead, and writes
-    the state as JSON at the end of each epoch of Keras, whole or not at all. To go on: ``loader.load_state_dict(json.
-    load(open(path)))`` before ``fit``. ``callback.state()`` is the state at any moment, to be saved beside the weights.
-    `ResumeLoader` does all of this together with the model.
+    It counts the steps that ``model.fit`` trained on ``dataset(loader)``, however far that was read
+    ahead, and writes the state as JSON at the end of each epoch of Keras, whole or not at all. To
+    go on: ``loader.load_state_dict(json. load(open(path)))`` before ``fit``. ``callback.state()``
+    is the state at any moment, to be saved beside the weights. `ResumeLoader` does all of this
+    together with the model.
 
     Args:
-        loader: that the dataset was made of; the dataset may be prefetched, repeated and distributed, not cut
-            (``take``) nor put together anew (``batch``), which is noticed as far as it can be.
+        loader: that the dataset was made of; the dataset may be prefetched, repeated and
+            distributed, not cut (``take``) nor put together anew (``batch``), which is noticed as
+            far as it can be.
         path: of the JSON.
         every_steps: save after so many steps, too.
     """
     common.check_loader("checkpoint", loader, arguments=', "state.json"')
-    return Checkpoint(loader, path, None if every_steps is None else check_count("every_steps", every_steps))
+    return Checkpoint(
+        loader, path, None if every_steps is None else check_count("every_steps", every_steps)
+    )
 
 
 def _checked_path(path: object) -> str:
-    """Return the path after a check that a file can be written there: an error after an epoch would come too late."""
-    if not isinstance(path, (str, os.PathLike)) or not isinstance(os.fspath(path), str) or not os.fspath(path):
-        raise SpecError(f"path = {path!r}"[:200], cause="it is no path", remedy="pass 'state.json', say")
+    """Return the path after a check that a file can be written there: an error after an epoch would
+    come too late."""
+    if (
+        not isinstance(path, (str, os.PathLike))
+        or not isinstance(os.fspath(path), str)
+        or not os.fspath(path)
+    ):
+        raise SpecError(
+            f"path = {path!r}"[:200], cause="it is no path", remedy="pass 'state.json', say"
+        )
     file = Path(path)
     if file.is_dir() or not file.parent.is_dir():
         raise SpecError(
@@ -189,38 +235,46 @@ def _checked_path(path: object) -> str:
 
 
 class ResumeLoader(_Counting):
-    """A Keras callback: a run that was ended at any moment goes on where it was, model and loader together.
+    """A Keras callback: a run that was ended at any moment goes on where it was, model and loader
+    together.
 
         model.fit(dataset(loader), epochs=20, callbacks=[ResumeLoader(loader, "run")])
 
-    When training begins, it takes up the content of the folder, if there is any: the weights, the optimizer, the
-    loader's position, and the epoch of Keras (``initial_epoch``). A run that was ended in mid-epoch trains the steps
-    that were left of that epoch, each record once.
+    When training begins, it takes up the content of the folder, if there is any: the weights, the
+    optimizer, the loader's position, and the epoch of Keras (``initial_epoch``). A run that was
+    ended in mid-epoch trains the steps that were left of that epoch, each record once.
 
     Args:
-        loader: that the dataset was made of; the dataset may be prefetched, repeated and distributed. With
-            ``steps_per_epoch=`` the records go on exactly, too, but the first epoch of Keras has its full number of
-            steps.
+        loader: that the dataset was made of; the dataset may be prefetched, repeated and
+            distributed. With ``steps_per_epoch=`` the records go on exactly, too, but the first
+            epoch of Keras has its full number of steps.
         folder: is made if it is not there. It holds the last save alone.
         save_freq: ``"epoch"``, or also after so many steps.
 
     It stands behind other callbacks that restore weights (``BackupAndRestore``), which is checked.
 
     Raises:
-        SpecError: an argument is wrong; the model is not built; other weights were restored after these.
+        SpecError: an argument is wrong; the model is not built; other weights were restored after
+            these.
         StateError: the state in the folder is of other data, ops, shuffle or seed.
     """
 
-    def __init__(self, loader: Loader, folder: str | os.PathLike[str], save_freq: str | int = "epoch") -> None:
+    def __init__(
+        self, loader: Loader, folder: str | os.PathLike[str], save_freq: str | int = "epoch"
+    ) -> None:
         super().__init__(loader, save_freq)
         if (
             not isinstance(folder, (str, os.PathLike))
             or not isinstance(os.fspath(folder), str)
             or not os.fspath(folder)
         ):
-            raise SpecError(f"folder = {folder!r}"[:200], cause="it is no path", remedy="pass 'run', say")
+            raise SpecError(
+                f"folder = {folder!r}"[:200], cause="it is no path", remedy="pass 'run', say"
+            )
         if Path(folder).exists() and not Path(folder).is_dir():
-            raise SpecError(f"folder = {os.fspath(folder)!r}", cause="it is a file", remedy="name a folder")
+            raise SpecError(
+                f"folder = {os.fspath(folder)!r}", cause="it is a file", remedy="name a folder"
+            )
         self._folder, self._num_restored = Path(folder), -1
 
     def on_train_begin(self, logs: Any = None) -> None:
@@ -229,10 +283,14 @@ class ResumeLoader(_Counting):
         if folder is not None:
             self._restore(folder)
         super().on_train_begin(logs)
-        self._num_restored = -1 if folder is None else self._first
+        if folder is None:
+            self._num_restored = -1
+        else:
+            self._num_restored = self._first
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """Remember the number of trained steps, and check that the weights are still those that were restored."""
+        """Remember the number of trained steps, and check that the weights are still those that
+        were restored."""
         if self._num_restored not in (-1, self._num_updates()):
             raise SpecError(
                 f"the model has done {self._num_updates()} updates; those that ResumeLoader restored had done "
@@ -262,7 +320,8 @@ class ResumeLoader(_Counting):
         self.model.save_weights(str(draft / WEIGHTS))
         (draft / STATE).write_text(text + "\n", encoding="utf-8")
         for draft_file in (draft / WEIGHTS, draft / STATE):
-            # Before the rename: after a crash a folder of this name has whole files, or there is none.
+            # Before the rename: after a crash a folder of this name has whole files, or there is
+            # none.
             with open(draft_file, "rb+") as file:
                 os.fsync(file.fileno())
         if not self._is_chief():  # all workers take part in saving, and one keeps the files
@@ -278,7 +337,8 @@ class ResumeLoader(_Counting):
             shutil.rmtree(old, ignore_errors=True)
 
     def _next_epoch(self, position: Position) -> int:
-        """Return the epoch of Keras in which the next step is: this one, unless the last step completed it."""
+        """Return the epoch of Keras in which the next step is: this one, unless the last step
+        completed it."""
         if self._is_over:
             return self._epoch
         steps = (self.params or {}).get("steps")
@@ -319,7 +379,8 @@ class ResumeLoader(_Counting):
                 cause="ResumeLoader wrote something else",
                 remedy="remove the folder to begin anew",
             ) from None
-        # First, as it refuses a state of other data: the weights of another training must not be loaded either.
+        # First, as it refuses a state of other data: the weights of another training must not be
+        # loaded either.
         self.loader.load_state_dict(state)
         # Keras 3 loads into variables that are there; an optimizer has none before it is built.
         if model.optimizer is not None and not model.optimizer.built:
@@ -334,23 +395,29 @@ class ResumeLoader(_Counting):
 
 
 def _is_save(folder: Path) -> bool:
-    """Return True for a folder, and no link to one, that holds nothing but files of `ResumeLoader`."""
+    """Return True for a folder, and no link to one, that holds nothing but files of
+    `ResumeLoader`."""
     try:
-        return not folder.is_symlink() and {entry.name for entry in folder.iterdir()} <= {WEIGHTS, STATE}
+        return not folder.is_symlink() and {entry.name for entry in folder.iterdir()} <= {
+            WEIGHTS,
+            STATE,
+        }
     except OSError:  # a file, or another process has just renamed it
         return False
 
 
 class LoaderStats(keras.callbacks.Callback):  # type: ignore[misc]
-    """A Keras callback: how fast the loader was in each epoch, and whether the training waited for it.
+    """A Keras callback: how fast the loader was in each epoch, and whether the training waited for
+    it.
 
-    It writes to TensorBoard, by epoch of Keras: ``loader/records_per_s``, ``loader/wait`` (the share of the time that
-    the training waited for the loader) and ``loader/fill`` (the share of the steps made ahead that were ready when
-    batches were asked for). For each stage of the loader's threads it writes ``loader/seconds/read``,
-    ``loader/share/read`` (in the work of all stages), ``loader/fill/read`` (of the queue behind the stage),
-    ``loader/bytes/read`` and ``loader/bytes_per_s/read`` (of one thread); see ``gpuload.stats.Stage``. At the end
-    of each epoch one sentence in the log (INFO) says what holds the loop up, and what helps most.
-    Where the training waited for a tenth of the epoch or more, it is a warning.
+    It writes to TensorBoard, by epoch of Keras: ``loader/records_per_s``, ``loader/wait`` (the
+    share of the time that the training waited for the loader) and ``loader/fill`` (the share of the
+    steps made ahead that were ready when batches were asked for). For each stage of the loader's
+    threads it writes ``loader/seconds/read``, ``loader/share/read`` (in the work of all stages),
+    ``loader/fill/read`` (of the queue behind the stage), ``loader/bytes/read`` and
+    ``loader/bytes_per_s/read`` (of one thread); see ``gpuload.stats.Stage``. At the end of each
+    epoch one sentence in the log (INFO) says what holds the loop up, and what helps most. Where the
+    training waited for a tenth of the epoch or more, it is a warning.
 
     Args:
         loader: that the dataset was made of.
@@ -361,7 +428,10 @@ class LoaderStats(keras.callbacks.Callback):  # type: ignore[misc]
         super().__init__()
         common.check_loader("LoaderStats", loader)
         self.loader = loader
-        self._writer = None if log_dir is None else tf.summary.create_file_writer(os.fspath(log_dir))
+        if log_dir is None:
+            self._writer = None
+        else:
+            self._writer = tf.summary.create_file_writer(os.fspath(log_dir))
         self.latest: dict[str, float] = {}
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
@@ -375,12 +445,21 @@ class LoaderStats(keras.callbacks.Callback):  # type: ignore[misc]
             "records_per_s": spent["records"] / seconds,
             "wait": spent["wait_s"] / seconds,
             "fill": spent["fill"],
-            **{f"{name}/{stage.name}": getattr(stage, name) for stage in spent.stages for name in STAGE_SCALARS},
+            **{
+                f"{name}/{stage.name}": getattr(stage, name)
+                for stage in spent.stages
+                for name in STAGE_SCALARS
+            },
         }
         if self._writer is not None:
             with self._writer.as_default():
-                for name, value in self.latest.items():  # tf.summary.scalar would need TensorBoard installed
-                    tf.summary.write(f"loader/{name}", np.float32(value), step=epoch, metadata=SCALAR)
+                for (
+                    name,
+                    value,
+                ) in self.latest.items():  # tf.summary.scalar would need TensorBoard installed
+                    tf.summary.write(
+                        f"loader/{name}", np.float32(value), step=epoch, metadata=SCALAR
+                    )
             self._writer.flush()
         if self.latest["wait"] >= BOTTLENECK:
             text = "input is the bottleneck: in epoch %d the training waited %.0f %% of the time for the loader. %s"

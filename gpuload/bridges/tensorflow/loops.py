@@ -15,18 +15,22 @@ if TYPE_CHECKING:
 
 
 def tensors(loader: Loader) -> common.Tensors:
-    """Return the loader's batches with tf.Tensors on its device, shared by DLPack where that is possible.
+    """Return the loader's batches with tf.Tensors on its device, shared by DLPack where that is
+    possible.
 
     Args:
         loader: its ``output=`` is the nest that a batch unpacks to: ``images, labels = batch``.
 
     Returns:
-        An iterable with a length. Each loop over it goes on from the loader's position and takes it along. It yields a
-        `Batch` whose fields are tensors; ``batch.valid``, ``batch.records``, ``batch.epoch`` and ``batch.step`` are
+        An iterable with a length. Each loop over it goes on from the loader's position and takes it
+        along. It yields a
+        `Batch` whose fields are tensors; ``batch.valid``, ``batch.records``, ``batch.epoch`` and
+        ``batch.step`` are
         those of the loader's batch.
 
     Raises:
-        SpecError: a field that is handed out has no tensor form (it varies in shape, or holds dates or objects).
+        SpecError: a field that is handed out has no tensor form (it varies in shape, or holds dates
+            or objects).
         DeviceError: the loader is on a GPU that TensorFlow does not see.
     """
     common.check_loader("tensors", loader)
@@ -50,7 +54,12 @@ def tensors(loader: Loader) -> common.Tensors:
         if not isinstance(values, Ragged):
             return tensor(values)
         values = common.rebased(values)
-        # Not validated: the offsets are ours, and TensorFlow would wait for the device to look at them.
-        return tf.RaggedTensor.from_row_splits(tensor(values.payload), values.offsets, validate=False)
+        # Not validated: the offsets are ours, and TensorFlow would wait for the device to look at
+        # them.
+        return tf.RaggedTensor.from_row_splits(
+            tensor(values.payload), values.offsets, validate=False
+        )
 
-    return common.Tensors(loader, convert, waits=True, start=start)  # its capsules carry no stream to wait on
+    return common.Tensors(
+        loader, convert, waits=True, start=start
+    )  # its capsules carry no stream to wait on

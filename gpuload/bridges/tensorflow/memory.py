@@ -1,11 +1,13 @@
 """share_memory: one budget for a GPU that TensorFlow, DALI and CuPy share.
 
-TensorFlow takes nearly all of a GPU's memory when it starts, and leaves none for the others. Each of the three can be
-told how much it may have, but only before it starts, and each in another way:
+TensorFlow takes nearly all of a GPU's memory when it starts, and leaves none for the others. Each
+of the three can be told how much it may have, but only before it starts, and each in another way:
 
 TensorFlow  ``set_logical_device_configuration(memory_limit=)``: never more than this.
-CuPy        the limit of its memory pool: never more than this. gpuload's own batches on a GPU are in this pool.
-DALI        ``PreallocateDeviceMemory``: this much is taken at once. DALI 2.4 has no limit; it asks for more if it must.
+CuPy        the limit of its memory pool: never more than this. gpuload's own batches on a GPU are
+in this pool.
+DALI        ``PreallocateDeviceMemory``: this much is taken at once. DALI 2.4 has no limit; it asks
+            for more if it must.
 """
 
 from __future__ import annotations
@@ -31,11 +33,12 @@ def share_memory(
 ) -> dict[str, int]:
     """Divide the memory of a GPU among TensorFlow, DALI and CuPy, before the three start.
 
-        share_memory(tensorflow=0.6, dali=0.2, cupy=0.1)            # first of all, before a loader or a model is made
+        share_memory(tensorflow=0.6, dali=0.2, cupy=0.1)            # first of all, before a loader
+                                                                    or a model is made
 
     Args:
-        tensorflow: a share of the card's memory, above 0 and below 1; or bytes, from 1 MiB on. None leaves it as it is,
-            which for TensorFlow means nearly all that is free.
+        tensorflow: a share of the card's memory, above 0 and below 1; or bytes, from 1 MiB on. None
+            leaves it as it is, which for TensorFlow means nearly all that is free.
         dali: likewise.
         cupy: likewise.
         device: ``"gpu:N"``.
@@ -45,7 +48,8 @@ def share_memory(
 
     Raises:
         SpecError: a number is none of these, or together they are more than the card has.
-        DeviceError: there is no such GPU, or TensorFlow has started already; the error shows the share of each.
+        DeviceError: there is no such GPU, or TensorFlow has started already; the error shows the
+            share of each.
     """
     shares = {"tensorflow": tensorflow, "dali": dali, "cupy": cupy}
     requests = {name: value for name, value in shares.items() if value is not None}
@@ -55,11 +59,17 @@ def share_memory(
         raise _excess_error(requests, "the shares add up to more than 1")
     name = devices.choose(device)[0]
     if name == "cpu":
-        raise SpecError(f"share_memory(device={device!r})", cause="it is of a GPU", remedy="write device='gpu:0'")
+        raise SpecError(
+            f"share_memory(device={device!r})",
+            cause="it is of a GPU",
+            remedy="write device='gpu:0'",
+        )
     number, module = devices.number(name), devices.cupy()
     with module.cuda.Device(number):
         free, total = module.cuda.runtime.memGetInfo()
-    sizes = {name: int(value * total) if value < 1 else int(value) for name, value in requests.items()}
+    sizes = {
+        name: int(value * total) if value < 1 else int(value) for name, value in requests.items()
+    }
     if sum(sizes.values()) > total:
         raise _excess_error(requests, f"{name} has {total} bytes")
     if "tensorflow" in sizes:
@@ -85,7 +95,8 @@ def _check(name: str, value: object) -> None:
 
 
 def _limit_tensorflow(number: int, size: int, free: int, total: int) -> None:
-    # Physical devices: to ask for logical ones would start TensorFlow, and then no limit can be set.
+    # Physical devices: to ask for logical ones would start TensorFlow, and then no limit can be
+    # set.
     gpu = tf.config.list_physical_devices("GPU")[number]
     limit = tf.config.LogicalDeviceConfiguration(memory_limit=size // MEBIBYTE)
     try:
@@ -95,7 +106,8 @@ def _limit_tensorflow(number: int, size: int, free: int, total: int) -> None:
 
 
 def _give_dali(number: int, size: int, free: int, total: int) -> None:
-    """Have DALI take its memory; called by `signalsafe`, so that errors caught here are DALI's alone."""
+    """Have DALI take its memory; called by `signalsafe`, so that errors caught here are DALI's
+    alone."""
     backend = signalsafe.import_package("nvidia.dali.backend")
     try:
         backend.PreallocateDeviceMemory(size, number)
@@ -116,7 +128,9 @@ def _holdings(number: int, free: int, total: int) -> str:
     pool = devices.cupy().get_default_memory_pool()
     pool_bytes = {"CuPy's pool": int(pool.total_bytes())}
     try:
-        pool_bytes["TensorFlow"] = int(tf.config.experimental.get_memory_info(f"GPU:{number}")["current"])
+        pool_bytes["TensorFlow"] = int(
+            tf.config.experimental.get_memory_info(f"GPU:{number}")["current"]
+        )
     except (ValueError, RuntimeError):  # it has not started
         pool_bytes["TensorFlow"] = 0
     text = ", ".join(f"{name} {size // MEBIBYTE} MiB" for name, size in pool_bytes.items())
@@ -126,5 +140,7 @@ def _holdings(number: int, free: int, total: int) -> str:
 
 def _excess_error(requests: dict[str, Any], cause: str) -> SpecError:
     return SpecError(
-        f"share_memory({requests})", cause=cause, remedy="give less; leave some for CUDA itself (about 1 GiB)"
+        f"share_memory({requests})",
+        cause=cause,
+        remedy="give less; leave some for CUDA itself (about 1 GiB)",
     )

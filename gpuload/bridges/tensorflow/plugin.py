@@ -1,17 +1,22 @@
-"""A loader as a ``tf.data.Dataset`` through DALI's TensorFlow plugin, whose tensors are made on the device.
+"""A loader as a ``tf.data.Dataset`` through DALI's TensorFlow plugin, whose tensors are made on the
+device.
 
-Way       Our threads read, decode raw bytes and draw on the host, in our order. A generator hands each batch over as
-          one array of bytes (`executors.dali.feed`), a GPU gets it by one upload, and DALI's operators run behind it,
-          in a pipeline inside TensorFlow. Raw bytes are decoded by NumPy here, not by CuPy: the inputs of tf.data are
-          on the host. Where the loader decodes images on the host, they come here decoded.
-Traps     of the plugin (2.4), and their remedies here. Garbage from operators that change no byte: a slice comes
-          first. An iterator for each input: there is one input. No cardinality: it is that of the loader. Partial
-          batches lost in sample mode: batch mode is used, with any number of rows. An end of the process for ragged
-          inputs, refused dtypes: refused by name before.
-Errors    come as TensorFlow's, with ours in their text, and up to two batches early, because the plugin reads ahead.
-GPU       Other datasets of TensorFlow cannot follow one on a GPU, so there it is handed out as it is: ``prefetch``,
-          ``map`` and ``repeat`` are for the CPU. The batches taken are those fed less those in the queue; an iterator
-          that is left one step before the end of an epoch counts as one that came to the end.
+Way       Our threads read, decode raw bytes and draw on the host, in our order. A generator hands
+          each batch over as one array of bytes (`executors.dali.feed`), a GPU gets it by one
+          upload, and DALI's operators run behind it, in a pipeline inside TensorFlow. Raw bytes are
+          decoded by NumPy here, not by CuPy: the inputs of tf.data are on the host. Where the
+          loader decodes images on the host, they come here decoded.
+Traps     of the plugin (2.4), and their remedies here. Garbage from operators that change no byte:
+          a slice comes first. An iterator for each input: there is one input. No cardinality: it is
+          that of the loader. Partial batches lost in sample mode: batch mode is used, with any
+          number of rows. An end of the process for ragged inputs, refused dtypes: refused by name
+          before.
+Errors    come as TensorFlow's, with ours in their text, and up to two batches early, because the
+plugin reads ahead.
+GPU       Other datasets of TensorFlow cannot follow one on a GPU, so there it is handed out as it
+          is: ``prefetch``, ``map`` and ``repeat`` are for the CPU. The batches taken are those fed
+          less those in the queue; an iterator that is left one step before the end of an epoch
+          counts as one that came to the end.
 Source    dali_dataset_op.cc of nvidia-dali-tf-plugin 2.4.0
 """
 
@@ -39,27 +44,46 @@ if TYPE_CHECKING:
     from gpuload.pipeline.epoch import Epoch
     from gpuload.pipeline.session import Session
 
-Begin = Callable[["Loader", "Session | None", "int | None"], "Epoch"]  # loader, feed, how many batches stand between
-DTYPES = ("bool", "float16", "float32", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)))
+Begin = Callable[
+    ["Loader", "Session | None", "int | None"], "Epoch"
+]  # loader, feed, how many batches stand between
+DTYPES = (
+    "bool",
+    "float16",
+    "float32",
+    *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
+)
 AHEAD = 2  # batches in the plugin's queue
-DALIS = {"nvidia-dali-cuda130": "tf-plugin-cpu", "nvidia-dali-cuda120": "tf-plugin"}  # the extra with the same build
+DALIS = {
+    "nvidia-dali-cuda130": "tf-plugin-cpu",
+    "nvidia-dali-cuda120": "tf-plugin",
+}  # the extra with the same build
 
 
-def why_not(loader: Loader, names: tuple[str, ...]) -> SpecError | DeviceError | MissingPackageError | None:
+def why_not(
+    loader: Loader, names: tuple[str, ...]
+) -> SpecError | DeviceError | MissingPackageError | None:
     """Return why a loader cannot go through the plugin; None if it can."""
     for name in names:
         field = loader.spec_out[name]
         if not field.uniform:
-            return _no_form(f"field {name!r} ({field})", "its length varies, and the plugin has dense tensors alone")
+            return _no_form(
+                f"field {name!r} ({field})",
+                "its length varies, and the plugin has dense tensors alone",
+            )
         if field.dtype.name not in DTYPES:
             return _no_form(f"field {name!r} ({field})", f"the plugin has no {field.dtype} tensors")
     graph = loader._feed_graph
     of_numpy = next((graph.ops[place] for place in graph.for_numpy), None)
     if of_numpy is not None:
-        return _no_form(f"{of_numpy}", "the op has a form for NumPy alone, and the plugin runs DALI's")
+        return _no_form(
+            f"{of_numpy}", "the op has a form for NumPy alone, and the plugin runs DALI's"
+        )
     of_arrays = next((op for op in graph.ops if not op.has_dali_form), None)
     if of_arrays is not None:
-        return _no_form(f"{of_arrays}", "the op has no lower(), and the plugin runs DALI's operators alone")
+        return _no_form(
+            f"{of_arrays}", "the op has no lower(), and the plugin runs DALI's operators alone"
+        )
     if loader.asked_executor == "array" and graph.ops:
         return DeviceError(
             "a loader with executor='array'",
@@ -82,19 +106,24 @@ def why_not(loader: Loader, names: tuple[str, ...]) -> SpecError | DeviceError |
 
 def _in_place_of_array(loader: Loader) -> str:
     decodes = any(op.codec for op in loader.graph.ops)
-    return "write decode='host' in place of executor='array'" if decodes else "leave executor= out"
+    if decodes:
+        return "write decode='host' in place of executor='array'"
+    return "leave executor= out"
 
 
-def plugin_dataset(loader: Loader, names: tuple[str, ...], nest: Nest, begin: Begin, *, counts: bool) -> Any:
+def plugin_dataset(
+    loader: Loader, names: tuple[str, ...], nest: Nest, begin: Begin, *, counts: bool
+) -> Any:
     """Return the dataset; see ``dataset``.
 
     Args:
         loader: of the dataset.
         names: the fields that it hands out.
         nest: how they are arranged.
-        begin: returns an iterator over the batches that are fed, of which ``AHEAD`` are in the plugin's queue.
-        counts: the dataset tells the iterator which batches were taken; on a GPU nothing can follow the plugin that
-            would know it.
+        begin: returns an iterator over the batches that are fed, of which ``AHEAD`` are in the
+            plugin's queue.
+        counts: the dataset tells the iterator which batches were taken; on a GPU nothing can follow
+            the plugin that would know it.
     """
     problem = why_not(loader, names)
     if problem is not None:
@@ -106,11 +135,17 @@ def plugin_dataset(loader: Loader, names: tuple[str, ...], nest: Nest, begin: Be
     outputs = tuple(tf.nest.flatten(nest))  # TensorFlow's order: the keys of a dict are sorted
 
     def make_feed() -> tuple[Any, Any]:
-        feeds = importlib.import_module("gpuload.executors.dali")  # the package nvidia.dali is large
-        feed = feeds.Feed(loader._feed_graph, outputs, device=loader.device, batch_size=loader.most_records)
+        feeds = importlib.import_module(
+            "gpuload.executors.dali"
+        )  # the package nvidia.dali is large
+        feed = feeds.Feed(
+            loader._feed_graph, outputs, device=loader.device, batch_size=loader.most_records
+        )
         return feed, feed.pipeline(loader.num_threads)
 
-    feed, pipeline = signalsafe.call(make_feed)  # an exception of a signal handler is no refusal of DALI's
+    feed, pipeline = signalsafe.call(
+        make_feed
+    )  # an exception of a signal handler is no refusal of DALI's
     session = loader.feed(feed.executor, feed.inputs)
     # TensorFlow 2.21 keeps the generators of all datasets for ever; the dataset keeps these two.
     weak, weak_session, weak_feed = weakref.ref(loader), weakref.ref(session), weakref.ref(feed)
@@ -131,8 +166,13 @@ def plugin_dataset(loader: Loader, names: tuple[str, ...], nest: Nest, begin: Be
             yield number
 
     with tf.device("/cpu:0"):
-        fed = tf.data.Dataset.from_generator(packed_batches, output_signature=tf.TensorSpec((None, None), tf.uint8))
-    place = f"/{loader.device}" if loader.device != "cpu" else "/cpu:0"
+        fed = tf.data.Dataset.from_generator(
+            packed_batches, output_signature=tf.TensorSpec((None, None), tf.uint8)
+        )
+    if loader.device != "cpu":
+        place = f"/{loader.device}"
+    else:
+        place = "/cpu:0"
     with tf.device(place):
         if loader.device != "cpu":
             # The plugin takes inputs of a pipeline on a GPU from the GPU alone (2.4).
@@ -149,19 +189,31 @@ def plugin_dataset(loader: Loader, names: tuple[str, ...], nest: Nest, begin: Be
             prefetch_queue_depth=AHEAD,
         )
         nested = tf.data.experimental.from_variant(dali_dataset._variant_tensor, structure)
-    nested._gpuload_parts = dali_dataset, fed, feed, session  # the variant tensor does not keep them
+    nested._gpuload_parts = (
+        dali_dataset,
+        fed,
+        feed,
+        session,
+    )  # the variant tensor does not keep them
     if not counts:
         return nested
     # Both are asked once for each batch, this one first.
     counter = tf.data.Dataset.from_generator(numbers, output_signature=tf.TensorSpec((), tf.int64))
     options = tf.data.Options()
     options.experimental_optimization.map_parallelization = False  # it would read ahead
-    return tf.data.Dataset.zip((nested, counter)).map(lambda batch, number: batch).with_options(options)
+    return (
+        tf.data.Dataset.zip((nested, counter))
+        .map(lambda batch, number: batch)
+        .with_options(options)
+    )
 
 
 def _signature(loader: Loader, name: str) -> Any:
     field = loader.spec_out[name]
-    axis = None if loader.last_batch == "partial" else loader.batch_size
+    if loader.last_batch == "partial":
+        axis = None
+    else:
+        axis = loader.batch_size
     return tf.TensorSpec((axis, *field.fixed_shape), dtype_of(field))
 
 
@@ -171,7 +223,8 @@ def _load() -> Any:
 
 
 def _import_plugin() -> Any:
-    """Import the plugin; called by `signalsafe`, so that an error caught here is the plugin's own."""
+    """Import the plugin; called by `signalsafe`, so that an error caught here is the plugin's
+    own."""
     try:
         return signalsafe.import_package("nvidia.dali.plugin.tf")
     except Exception as error:  # TensorFlow's where it cannot load a library, and the plugin's where one is missing
@@ -186,7 +239,8 @@ def _import_plugin() -> Any:
 
 
 def _build() -> str:
-    """Return the commands that build the plugin for the DALI that is here: another extra would bring a second DALI."""
+    """Return the commands that build the plugin for the DALI that is here: another extra would
+    bring a second DALI."""
     metadata = signalsafe.import_package("importlib.metadata")
     names = {distribution.metadata["Name"] for distribution in metadata.distributions()}
     extra = next((extra for name, extra in DALIS.items() if name in names), "tf-plugin")

@@ -37,7 +37,9 @@ class Checkpointable(tf.train.experimental.PythonState):  # type: ignore[misc]
         self.loader.load_state_dict(content)
 
 
-def checkpointable(loader: Loader, *, state: Callable[[], dict[str, Any]] | None = None) -> Checkpointable:
+def checkpointable(
+    loader: Loader, *, state: Callable[[], dict[str, Any]] | None = None
+) -> Checkpointable:
     """Return the loader's position in the form that ``tf.train.Checkpoint`` saves and restores.
 
         saved = tf.train.Checkpoint(model=model, optimizer=optimizer, loader=checkpointable(loader))
@@ -47,13 +49,14 @@ def checkpointable(loader: Loader, *, state: Callable[[], dict[str, Any]] | None
             train_step(images, labels)
             manager.save()
 
-    It takes the place of ``tf.data.experimental.make_saveable_from_iterator`` of TensorFlow 1. A restore is done when
-    ``restore`` returns, and the next loop over the loader begins there.
+    It takes the place of ``tf.data.experimental.make_saveable_from_iterator`` of TensorFlow 1. A
+    restore is done when ``restore`` returns, and the next loop over the loader begins there.
 
     Args:
         loader: its position is saved; with ``tensors`` that is the position of the training.
-        state: returns another state where something reads ahead of the training: ``lambda: loader.state_dict(epoch,
-            step)`` with your own counts, or the ``state`` of the callback that `checkpoint` returns.
+        state: returns another state where something reads ahead of the training:
+            ``lambda: loader.state_dict(epoch, step)`` with your own counts, or the ``state`` of the
+            callback that `checkpoint` returns.
 
     Raises:
         StateError: in ``restore``: the state is of other data, ops, shuffle or seed.

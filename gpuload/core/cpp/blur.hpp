@@ -1,4 +1,4 @@
-// Blur one image, as `ops.blur` defines it and equal to it bit for bit.
+// Blur one image, as `ops.colour.blur` defines it and equal to it bit for bit.
 #pragma once
 
 #include <cstdint>

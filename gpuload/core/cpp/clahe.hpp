@@ -1,4 +1,4 @@
-// CLAHE: the histogram of each tile of an image made even within a limit, as `ops.clahe` defines it and equal to it bit for bit.
+// CLAHE: the histogram of each tile of an image made even within a limit, as `ops.colour.clahe` defines it and equal to it bit for bit.
 #pragma once
 
 #include <cstdint>

@@ -3,7 +3,7 @@
 // Assumes: images and results have the sizes that are said; the Python face checked it. A result may lie in the memory of
 // its image, but for `sharpen`.
 //
-// Sums `a + b * c` have one rounding, by std::fma; `ops.colour` says why, and how NumPy makes the same bits. On processors
+// Sums `a + b * c` have one rounding, by std::fma; `kernels.colour` says why, and how NumPy makes the same bits. On processors
 // without such an instruction it is a function of the C library: slower, and the same bits.
 #include "colour.hpp"
 

@@ -1,4 +1,4 @@
-// Colour: uint8 images whose colours are changed, as `ops.colour` says; channels lie side by side (HWC).
+// Colour: uint8 images whose colours are changed, as `kernels.colour` says; channels lie side by side (HWC).
 #pragma once
 
 #include <cstdint>

@@ -25,7 +25,34 @@ constexpr int64_t LEVELS = 256, RGB = 3;
 constexpr int64_t TABLE_NUMBERS = LEVELS / int64_t(sizeof(double)), FILL = 7, AFFINE_NUMBERS = FILL + RGB;
 constexpr int64_t MOST_TILES = std::numeric_limits<int32_t>::max();  // along an axis
 
+<<<<<<< HEAD
 constexpr auto LAST = int64_t(Code::NUM_CODES) - 1;
+=======
+// As in `kernels.edits`.
+enum class Code {
+    SKIP,
+    TABLE,
+    BRIGHTNESS,
+    CONTRAST,
+    SATURATION,
+    HUE,
+    SHARPNESS,
+    GRAY,
+    AUTOCONTRAST,
+    EQUALIZE,
+    BLUR,
+    PIL_CONTRAST,
+    PIL_SATURATION,
+    PIL_SHARPNESS,
+    PIL_AUTOCONTRAST,
+    PIL_AFFINE,
+    PIL_TURN,
+    PIL_MIX,
+    CLAHE,
+    PIL_BLUR,
+};
+constexpr auto LAST = int64_t(Code::PIL_BLUR);
+>>>>>>> baf3123e8188a6b8ea5c21c86cb84a32f60aa9d0
 
 bool is_whole(double number, int64_t least, int64_t most) {
     return number >= double(least) && number <= double(most) && number == std::floor(number);

@@ -1,4 +1,4 @@
-// Edits: ops on the bytes of one image, one after the other while it lies in the cache, as `ops.edits` says.
+// Edits: ops on the bytes of one image, one after the other while it lies in the cache, as `kernels.edits` says.
 //
 // An edit is its code (the number of the op), the number of its arguments, and the arguments, all in float64.
 #pragma once

@@ -1,6 +1,6 @@
 // Lab: see lab.hpp.
 //
-// The tables are those of `ops.lab`, which describes them: float stands where NumPy has float32, double where it has
+// The tables are those of `kernels.lab`, which describes them: float stands where NumPy has float32, double where it has
 // float64. No place in them is out of their range, whatever the bytes of a pixel are.
 #include "lab.hpp"
 

@@ -1,4 +1,4 @@
-// Lab: 8-bit red, green and blue to CIE L*a*b* and back, as `ops.lab` defines it and equal to it value by value.
+// Lab: 8-bit red, green and blue to CIE L*a*b* and back, as `kernels.lab` defines it and equal to it value by value.
 #pragma once
 
 #include <cstdint>

@@ -4,7 +4,7 @@
 // face checked it. Nothing is assumed of the matrix but that its numbers are finite: places may lie anywhere.
 //
 // Pillow adds places up from pixel to pixel. Where a matrix stretches they are float64; else they are whole numbers of
-// 1/65536, and float64 where these are too small for the image (`ops.pillow`).
+// 1/65536, and float64 where these are too small for the image (`kernels.pillow`).
 #include "pilaffine.hpp"
 
 #include <algorithm>

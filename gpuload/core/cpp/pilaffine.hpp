@@ -1,4 +1,4 @@
-// Affine transforms of images of bytes as Pillow makes them: `ops.pillow.affine`, bit for bit.
+// Affine transforms of images of bytes as Pillow makes them: `kernels.pillow.affine`, bit for bit.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Pillow's Gaussian blur of images of bytes, three boxes along each axis: `ops.blur_pillow`, bit for bit.
+// Pillow's Gaussian blur of images of bytes, three boxes along each axis: `kernels.blur_pillow`, bit for bit.
 #pragma once
 
 #include <cstdint>

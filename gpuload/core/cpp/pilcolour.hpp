@@ -1,4 +1,4 @@
-// Colour as Pillow: uint8 images whose colours are changed as `ops.colour_pillow` says, bit for bit; HWC.
+// Colour as Pillow: uint8 images whose colours are changed as `kernels.colour_pillow` says, bit for bit; HWC.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Resize one image of bytes as Pillow does: `ops.pillow.resize`, bit for bit.
+// Resize one image of bytes as Pillow does: `kernels.pillow.resize`, bit for bit.
 #pragma once
 
 #include <cstdint>

@@ -19,7 +19,14 @@ constexpr double TIMM_LARGEST = 10.0;
 constexpr int COSINE_DIGITS = 15, THRESHOLD_DIGITS = 4;
 constexpr int64_t TABLE_NUMBERS = EDIT_NUMBERS - 2, LEVELS = 256;
 
+<<<<<<< HEAD
 // As in `ops.policies`.
+=======
+// As in `kernels.edits`.
+constexpr int SKIP = 0, TABLE = 1, PIL_AFFINE = 15, PIL_TURN = 16, PIL_BLUR = 19;
+
+// As in `ops.policy.policies`.
+>>>>>>> baf3123e8188a6b8ea5c21c86cb84a32f60aa9d0
 enum class Form {
     LEVEL,
     FACTOR,

@@ -1,4 +1,4 @@
-// Operations that were drawn for images, as edits: `ops.policies`, bit for bit.
+// Operations that were drawn for images, as edits: `ops.policy.policies`, bit for bit.
 //
 // A policy says by a rule for each operation which edit it is and what becomes of a level. Levels are finite and at most
 // MOST_LEVEL, numbers of operations have a rule, and the codes and forms of rules are known.

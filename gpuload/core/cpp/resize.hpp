@@ -1,4 +1,4 @@
-// Resize one image, as `ops.resampling` defines it and equal to it bit for bit: the same sums in the same order.
+// Resize one image, as `kernels.resampling` defines it and equal to it bit for bit: the same sums in the same order.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // Taps of a resize: which source pixels make each pixel of the result, with which coefficients. The same numbers as
-// `ops.resampling.taps`, bit for bit: the same operations on float in the same order.
+// `kernels.resampling.taps`, bit for bit: the same operations on float in the same order.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ struct Taps {
     }
 };
 
-// Whether the vertical pass comes first (`ops.resampling.vertical_first`).
+// Whether the vertical pass comes first (`kernels.resampling.vertical_first`).
 bool is_vertical_first(int64_t height, int64_t width, const Taps& vertical, const Taps& horizontal);
 
 }  // namespace core

@@ -1,4 +1,4 @@
-// Walk: crop, mirror, reorder axes and normalise in one pass over an image, as `ops.walk.Walk` says.
+// Walk: crop, mirror, reorder axes and normalise in one pass over an image, as `kernels.walk.Walk` says.
 #pragma once
 
 #include <cstdint>

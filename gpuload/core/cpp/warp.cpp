@@ -3,7 +3,7 @@
 // Assumes: images have the sizes that are said, sides up to 2**24, which float has, and pixels side by side in a row; the
 // Python face checked it. Nothing is assumed of matrices and grids: places may lie anywhere and may be NaN.
 //
-// A sum that PyTorch makes in one rounding is made in double and rounded to float, as in `ops.warp`: a fused operation would
+// A sum that PyTorch makes in one rounding is made in double and rounded to float, as in `ops.geometry.warp`: a fused operation would
 // differ from that in rare cases, and processors without it would call a function for each.
 #include "warp.hpp"
 

@@ -1,4 +1,4 @@
-// Warp one image, as `ops.warp` defines it and equal to it bit for bit: each pixel of the result is taken from the image at a
+// Warp one image, as `ops.geometry.warp` defines it and equal to it bit for bit: each pixel of the result is taken from the image at a
 // place of its own.
 #pragma once
 

@@ -1,11 +1,11 @@
 """Array executor on a GPU: whole batches at once, queued on CuPy's current stream.
 
-Ops that make a walk are one kernel, for any number of images. The other ops are run in their array forms on CuPy;
-some of these launch kernels of their own (`Resize`).
+Ops that make a walk are one kernel, for any number of images. The other ops are run in their array
+forms on CuPy; some of these launch kernels of their own (`Resize`).
 
-Nothing here waits for the device but the answer to ``Checks``, in ``finish``: draws go there with the batch, in the
-same upload (`device.Bundle`), or CuPy copies them through pinned memory of its own, without waiting (CuPy 13,
-``cupy.array``); and it frees memory in the order of the stream.
+Nothing here waits for the device but the answer to ``Checks``, in ``finish``: draws go there with
+the batch, in the same upload (`device.Bundle`), or CuPy copies them through pinned memory of its
+own, without waiting (CuPy 13, ``cupy.array``); and it frees memory in the order of the stream.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from gpuload.errors import DeviceError, RowError, SpecError
 from gpuload.executors.array.stages import Piece, as_values, batch_pieces, last_outputs, run_joint
 from gpuload.executors.base import Fields, Values, find_row_error, one_row
 from gpuload.executors.checks import Checks
-from gpuload.ops.addresses import RowAddresses
+from gpuload.graph.graph import Graph
+from gpuload.kernels.addresses import RowAddresses
 from gpuload.ops.base import Draw
-from gpuload.ops.graph import Graph
 from gpuload.ragged import Ragged
 
 
@@ -33,7 +33,8 @@ class ArrayBatchExecutor:
         device: ``"gpu:N"``; ``"cpu"`` is NumPy.
 
     Raises:
-        DeviceError: an op decodes images, or runs on NumPy alone: a loader has these run on rows, on the host.
+        DeviceError: an op decodes images, or runs on NumPy alone: a loader has these run on rows,
+            on the host.
     """
 
     kind: Literal["batches"] = "batches"
@@ -52,7 +53,9 @@ class ArrayBatchExecutor:
         for op in [graph.ops[place] for place in graph.for_numpy]:
             if self.device != "cpu":
                 raise DeviceError(
-                    f"{op} on {self.device}", cause="it runs on NumPy alone", remedy="let a loader run it on the host"
+                    f"{op} on {self.device}",
+                    cause="it runs on NumPy alone",
+                    remedy="let a loader run it on the host",
                 )
         self._xp = devices.xp(self.device)
         self._runs = batch_pieces(graph, self._xp)
@@ -68,7 +71,8 @@ class ArrayBatchExecutor:
         return find_row_error(lambda: self.run_row(fields, draws, row))
 
     def run_row(self, fields: Fields, draws: Sequence[Draw], row: int) -> Fields:
-        """Return the fields of one row of a batch, as a batch of its own; raises ``RowError`` if it cannot be used."""
+        """Return the fields of one row of a batch, as a batch of its own; raises ``RowError`` if it
+        cannot be used."""
         result, checks = self._run(*one_row(fields, draws, row))
         checks.answer()
         return result
@@ -82,7 +86,8 @@ class ArrayBatchExecutor:
                     now |= {name: devices.as_list(now[name]) for name in self.graph.targets[run]}
                 results = run_joint(self.graph, run, self._xp, now, draws[run])
                 now |= {
-                    # Only fields that are handed out: a later op reads its field and writes to memory of its own.
+                    # Only fields that are handed out: a later op reads its field and writes to
+                    # memory of its own.
                     name: _copy_if_shared(values, now) if name in self._last[run] else values
                     for name, values in results.items()
                 }
@@ -92,7 +97,8 @@ class ArrayBatchExecutor:
             values = self._run_piece(piece, now[name], piece_draws, checks)
             now[name] = as_values(self._xp, piece.after, values)
         devices.settle()
-        # Behind all questions: one event covers them, and the host asks for it when the batch is handed out.
+        # Behind all questions: one event covers them, and the host asks for it when the batch is
+        # handed out.
         checks.send()
         return now, checks
 
@@ -104,9 +110,15 @@ class ArrayBatchExecutor:
         x = _in_place(self._xp, x)
         for op, draw in zip(piece.ops, draws, strict=True):
             if op.checks:
-                x = x if devices.begin(op.check) else devices.as_list(x)
+                if devices.begin(op.check):
+                    x = x
+                else:
+                    x = devices.as_list(x)
                 checks.ask(op, x)
-            x = x if devices.begin(op.array_batch) else devices.as_list(x)
+            if devices.begin(op.array_batch):
+                x = x
+            else:
+                x = devices.as_list(x)
             x = op.array_batch(self._xp, x, draw)
         return x
 
@@ -148,14 +160,18 @@ class ArrayBatchExecutor:
 
 def _in_place(xp: Any, values: Values | RowAddresses) -> Values:
     """Return the values of a field, an array where only the addresses of its rows are known."""
-    return values.gather(xp) if isinstance(values, RowAddresses) else values
+    if isinstance(values, RowAddresses):
+        return values.gather(xp)
+    return values
 
 
 def _copy_if_shared(values: Values, fields: Fields) -> Values:
     """Return the values of a field in memory of its own, where they are those of another field."""
     if isinstance(values, list):
         devices.settle()
-        arrays = {id(array) for column in fields.values() if isinstance(column, list) for array in column}
+        arrays = {
+            id(array) for column in fields.values() if isinstance(column, list) for array in column
+        }
         return [array.copy() if id(array) in arrays else array for array in values]
     if not any(values is column for column in fields.values()):
         return values

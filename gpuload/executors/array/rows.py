@@ -1,10 +1,11 @@
 """Array executor on the host: runs the ops on any rows of a step; called by many threads at once.
 
-Visit    A field's rows are taken in tiles that fit into the second-level cache, and each tile goes through all stages
-         before the next one is begun. So an op that has only an array form costs little more than its arithmetic
-         (measured, crop to 224 x 224, flip, normalise: 49 us an image; 61 us with ``255 - x`` in between, which takes
-         5 us by itself; 128 us if the whole batch goes through stage by stage). Images of different sizes are a tile
-         each; where one compiled walk is all there is to do, all rows are one tile.
+Visit    A field's rows are taken in tiles that fit into the second-level cache, and each tile goes
+         through all stages before the next one is begun. So an op that has only an array form costs
+         little more than its arithmetic (measured, crop to 224 x 224, flip, normalise: 49 us an
+         image; 61 us with ``255 - x`` in between, which takes 5 us by itself; 128 us if the whole
+         batch goes through stage by stage). Images of different sizes are a tile each; where one
+         compiled walk is all there is to do, all rows are one tile.
 Rows     A row's result depends on nothing but the row and its draws.
 """
 
@@ -22,26 +23,37 @@ from numpy.typing import NDArray
 from gpuload import core, stats
 from gpuload.core.face import Maker
 from gpuload.executors.array.scratch import scratch
-from gpuload.executors.array.stages import as_values, count_images, field_runs, last_outputs, make_stages, run_joint
+from gpuload.executors.array.stages import (
+    as_values,
+    count_images,
+    field_runs,
+    last_outputs,
+    make_stages,
+    run_joint,
+)
 from gpuload.executors.base import Fields, Values
+from gpuload.graph.graph import Graph
 from gpuload.images import native
+from gpuload.kernels.walk import Memory
 from gpuload.ops.base import Draw, RowError
-from gpuload.ops.graph import Graph
-from gpuload.ops.walk import Memory
 from gpuload.ragged import Ragged, concatenate
 from gpuload.spec import Field
 from gpuload.stats import Watch
 
 Array = NDArray[Any]
-# Where images become several views, few are in memory at a time: those of rows that have so many bytes when read.
+# Where images become several views, few are in memory at a time: those of rows that have so many
+# bytes when read.
 COPIED_BYTES, COPIED_ROWS, MOST_COPIED_ROWS = 1 << 21, 4, 16
 REUSED_BYTES = 1 << 22  # of an image whose memory is used again, see `_image_memory`
-DECODED_ROWS = 8  # files that are decoded in one call of the core, where their images have sizes of their own
+DECODED_ROWS = (
+    8  # files that are decoded in one call of the core, where their images have sizes of their own
+)
 TILE_BYTES = 1 << 19  # of the largest result on the way; measured: half of the second-level cache
 
 
 class ArrayRowExecutor:
-    """Runs a graph in array code on NumPy, in the compiled core where it is there; a ``RowExecutor``.
+    """Runs a graph in array code on NumPy, in the compiled core where it is there; a
+    ``RowExecutor``.
 
     Args:
         graph: the ops.
@@ -53,16 +65,24 @@ class ArrayRowExecutor:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self._runs = _runs(graph)
-        self._copies_images = _copies_images(graph) and not graph.mixes  # which takes rows from one another
+        self._copies_images = (
+            _copies_images(graph) and not graph.mixes
+        )  # which takes rows from one another
 
     def run(
         self, fields: Fields, draws: Sequence[Draw], out: Mapping[str, Any], names: Collection[str] | None = None,
         memory: Memory | None = None,
     ) -> Fields:  # fmt: skip
         """Return the fields of ``graph.results`` after all ops; see ``RowExecutor``."""
-        result_names = self.graph.results if names is None else self.graph.results.intersection((*names, *out))
+        if names is None:
+            result_names = self.graph.results
+        else:
+            result_names = self.graph.results.intersection((*names, *out))
         count = len(next(iter(fields.values()), ()))
-        size = _copied_rows(fields, count) if self._copies_images else count
+        if self._copies_images:
+            size = _copied_rows(fields, count)
+        else:
+            size = count
         if count <= size:
             return self._run(fields, draws, out, result_names, memory)
         pieces = []
@@ -76,7 +96,8 @@ class ArrayRowExecutor:
             except RowError as error:
                 raise error.shift_rows(begin) from None
         return {
-            name: out[name] if name in out else _concatenate([piece[name] for piece in pieces]) for name in pieces[0]
+            name: out[name] if name in out else _concatenate([piece[name] for piece in pieces])
+            for name in pieces[0]
         }
 
     def _run(
@@ -114,7 +135,9 @@ class ArrayRowExecutor:
         """``"core"`` or ``"Python"``, which calls the codec; "" where no op decodes images."""
         if not self._decoding:
             return ""
-        return "core" if native.codec() is not None and all(self._decoding) else "Python"
+        if native.codec() is not None and all(self._decoding):
+            return "core"
+        return "Python"
 
     @cached_property
     def _decoding(self) -> list[bool]:
@@ -150,9 +173,18 @@ class _JointRun:
 
     def __init__(self, graph: Graph, place: int, last: Collection[str]) -> None:
         self._graph, self._place, self._last = graph, place, last
-        self._label = "python_ops" if graph.ops[place].calls_python else "ops"
-        before = {name: op for op, names in zip(graph.ops[:place], graph.outputs, strict=False) for name in names}
-        self._private_names = {name for name in graph.targets[place] if name in before and not before[name].joint}
+        if graph.ops[place].calls_python:
+            self._label = "python_ops"
+        else:
+            self._label = "ops"
+        before = {
+            name: op
+            for op, names in zip(graph.ops[:place], graph.outputs, strict=False)
+            for name in names
+        }
+        self._private_names = {
+            name for name in graph.targets[place] if name in before and not before[name].joint
+        }
 
     def run(
         self, now: Fields, draws: Sequence[Draw], out: Mapping[str, Any], result_names: Collection[str],
@@ -160,8 +192,8 @@ class _JointRun:
     ) -> None:  # fmt: skip
         """Bring the fields from before the op to behind it.
 
-        Fields that no later op acts on get memory of their own. Other results may share theirs: no op writes to its
-        fields.
+        Fields that no later op acts on get memory of their own. Other results may share theirs: no
+        op writes to its fields.
         """
         on = self._graph.targets[self._place]
         before = {name: now[name] for name in on}
@@ -171,7 +203,8 @@ class _JointRun:
             if name in out:
                 np.copyto(out[name], cast(Array, now[name]))
                 now[name] = out[name]
-            # The same object as before the op is safe only if ops made it: what was read is the caller's memory.
+            # The same object as before the op is safe only if ops made it: what was read is the
+            # caller's memory.
             elif now[name] is not before.get(name) or name not in self._private_names:
                 now[name] = _copy_shared(now[name], before.values())
 
@@ -181,7 +214,8 @@ class _JointRun:
 
 
 class _FieldRun:
-    """The stages of one field between two ops that make several fields, and how many rows go through them at a time.
+    """The stages of one field between two ops that make several fields, and how many rows go
+    through them at a time.
 
     Args:
         graph: the graph.
@@ -196,13 +230,24 @@ class _FieldRun:
         self.before, self.after = self.stages[0].before, self.stages[-1].after
         self._uniform = self.before.uniform and all(stage.after.uniform for stage in self.stages)
         ragged = [stage for stage in self.stages if stage.before.ragged]
-        whole = all(not stage.writes and (op.elementwise or op.takes_ragged) for stage in ragged for op in stage.ops)
+        whole = all(
+            not stage.writes and (op.elementwise or op.takes_ragged)
+            for stage in ragged
+            for op in stage.ops
+        )
         self._ragged = self.before.ragged and whole  # a tile is a Ragged; else it is an array
-        self._memory: list[Memory] = [partial(scratch, f"stage {number}") for number in range(len(self.stages))]
-        on_the_way = [stage.after for stage in self.stages if stage is not self.stages[-1] or not stage.writes]
+        self._memory: list[Memory] = [
+            partial(scratch, f"stage {number}") for number in range(len(self.stages))
+        ]
+        on_the_way = [
+            stage.after for stage in self.stages if stage is not self.stages[-1] or not stage.writes
+        ]
         self._takes_list = self.stages[0].takes_list  # and all behind the first stage has one size
         self._makes_list = self._takes_list and not self.after.uniform
-        self._row_bytes = max(map(_row_bytes, on_the_way), default=0) if self._uniform or self._takes_list else 0
+        if self._uniform or self._takes_list:
+            self._row_bytes = max(map(_row_bytes, on_the_way), default=0)
+        else:
+            self._row_bytes = 0
 
     @property
     def has_maker(self) -> bool:
@@ -210,7 +255,8 @@ class _FieldRun:
         return len(self.stages) == 1 and self.stages[0].has_maker
 
     def maker(self, draws: Sequence[Draw], count: int) -> Maker:
-        """Return what makes the field of its bytes; ``draws`` are of every op, for ``count`` rows."""
+        """Return what makes the field of its bytes; ``draws`` are of every op, for ``count``
+        rows."""
         (stage,) = self.stages
         return stage.maker([draws[place] for place in stage.places], count)
 
@@ -218,18 +264,32 @@ class _FieldRun:
         self, now: Fields, draws: Sequence[Draw], out: Mapping[str, Any], result_names: Collection[str],
         memory: Memory | None,
     ) -> None:  # fmt: skip
-        """Bring the field from before the ops to behind them; ``memory`` is for images that are results."""
-        result = out.get(self.name) if self._is_last else None
-        # Memory that this thread uses again must not be handed out: so not for a field that is a result.
+        """Bring the field from before the ops to behind them; ``memory`` is for images that are
+        results."""
+        if self._is_last:
+            result = out.get(self.name)
+        else:
+            result = None
+        # Memory that this thread uses again must not be handed out: so not for a field that is a
+        # result.
         is_result = self.name in result_names
         writes_results = is_result and self._is_last and len(self.stages) == 1 and not self._ragged
         memory = memory if writes_results else None
-        now[self.name] = self._run_tiles(now[self.name], draws, result, memory, reuses=not is_result)
+        now[self.name] = self._run_tiles(
+            now[self.name], draws, result, memory, reuses=not is_result
+        )
 
     def _run_tiles(
-        self, x: Values, draws: Sequence[Draw], out: Array | None, new_memory: Memory | None, *, reuses: bool
+        self,
+        x: Values,
+        draws: Sequence[Draw],
+        out: Array | None,
+        new_memory: Memory | None,
+        *,
+        reuses: bool,
     ) -> Values:
-        """Return the field after all ops, in ``out`` if that is given; ``reuses`` as of ``_image_memory``.
+        """Return the field after all ops, in ``out`` if that is given; ``reuses`` as of
+        ``_image_memory``.
 
         ``new_memory``: gives that of images of sizes of their own; None: new memory.
         """
@@ -237,26 +297,38 @@ class _FieldRun:
         if self.after.uniform and out is None:
             out = np.empty((count, *self.after.fixed_shape), self.after.dtype)
         if count == 0:
-            return as_values(np, self.after, []) if out is None else out
+            if out is None:
+                return as_values(np, self.after, [])
+            return out
         if self._ragged:
             x = as_values(np, self.before, x)
-        plans = [stage.plan([draws[place] for place in stage.places], count) for stage in self.stages]
+        plans = [
+            stage.plan([draws[place] for place in stage.places], count) for stage in self.stages
+        ]
         size, tiles, watch = self._tile_rows(x), [], stats.watch()
         for begin in range(0, count, size):
             rows = slice(begin, min(begin + size, count))
-            joined_rows = self._uniform or self._ragged or self._takes_list or isinstance(x, np.ndarray)
-            tile = x[rows] if joined_rows else np.asarray(x[begin])[None]
+            joined_rows = (
+                self._uniform or self._ragged or self._takes_list or isinstance(x, np.ndarray)
+            )
+            if joined_rows:
+                tile = x[rows]
+            else:
+                tile = np.asarray(x[begin])[None]
             try:
                 memory = new_memory or np.empty
                 if self._makes_list and reuses:
                     memory = _image_memory(self.name, begin)
-                result = self._tile(tile, plans, rows, None if out is None else out[rows], memory, watch)
+                result = self._tile(
+                    tile, plans, rows, None if out is None else out[rows], memory, watch
+                )
             except RowError as error:
                 raise error.shift_rows(begin) from None
             if self._makes_list:
                 tiles += result
             elif out is None:
-                # Array forms may return a view of their input, as a crop does: the caller may change or drop that.
+                # Array forms may return a view of their input, as a crop does: the caller may
+                # change or drop that.
                 tiles.append(_unshare(result, tile))
         if out is not None:
             return out
@@ -265,20 +337,31 @@ class _FieldRun:
         return as_values(np, self.after, tiles if self._makes_list else [tile[0] for tile in tiles])
 
     def _tile_rows(self, x: Values) -> int:
-        """Return how many rows go through the stages at a time, at least 1: about ``TILE_BYTES`` of values.
+        """Return how many rows go through the stages at a time, at least 1: about ``TILE_BYTES`` of
+        values.
 
-        The bytes of a row are known where all rows have one size, and are the mean of ``x`` where it is a ``Ragged``.
-        Files that become images of sizes of their own are taken some at a time; all other rows, images of different
-        sizes, go one by one.
+        The bytes of a row are known where all rows have one size, and are the mean of ``x`` where
+        it is a ``Ragged``. Files that become images of sizes of their own are taken some at a time;
+        all other rows, images of different sizes, go one by one.
         """
         if self._makes_list:
             return DECODED_ROWS
         if self._uniform or self._takes_list:
-            return TILE_BYTES // self._row_bytes or 1 if self._row_bytes else len(x)
-        return TILE_BYTES * len(x) // max(x.nbytes, 1) or 1 if self._ragged and isinstance(x, Ragged) else 1
+            if self._row_bytes:
+                return TILE_BYTES // self._row_bytes or 1
+            return len(x)
+        if self._ragged and isinstance(x, Ragged):
+            return TILE_BYTES * len(x) // max(x.nbytes, 1) or 1
+        return 1
 
     def _tile(
-        self, x: Any, plans: Sequence[Any], rows: slice, out: Array | None, new_memory: Memory, watch: Watch
+        self,
+        x: Any,
+        plans: Sequence[Any],
+        rows: slice,
+        out: Array | None,
+        new_memory: Memory,
+        watch: Watch,
     ) -> Any:
         """Return some rows after all stages; in ``out`` if that is given."""
         for number, (stage, plan) in enumerate(zip(self.stages, plans, strict=True)):
@@ -303,16 +386,22 @@ class _FieldRun:
 
 
 def _copies_images(graph: Graph) -> bool:
-    """Return True if an op gives images of varying size to several fields, so that all ops of one come first."""
+    """Return True if an op gives images of varying size to several fields, so that all ops of one
+    come first."""
     steps = enumerate(zip(graph.ops, graph.targets, graph.outputs, strict=True))
-    copies = [(place, on) for place, (op, on, names) in steps if any(op.original(name, on) != name for name in names)]
+    copies = [
+        (place, on)
+        for place, (op, on, names) in steps
+        if any(op.original(name, on) != name for name in names)
+    ]
     return any(not graph.before(place)[name].uniform for place, on in copies for name in on)
 
 
 def _copied_rows(fields: Fields, count: int) -> int:
     """Return how many of the rows are done at a time, where their images become several views.
 
-    Few, for they are in memory together; not fewer than it takes to make the work between calls of the core small.
+    Few, for they are in memory together; not fewer than it takes to make the work between calls of
+    the core small.
     """
     columns = (values if isinstance(values, list) else [values] for values in fields.values())
     num_bytes = sum(part.nbytes for column in columns for part in column)
@@ -329,42 +418,60 @@ def _concatenate(pieces: list[Any]) -> Values:
 
 
 def _image_memory(name: str, begin: int) -> Memory:
-    """Return memory for the images of a field, of rows from ``begin`` on, which this thread uses again later.
+    """Return memory for the images of a field, of rows from ``begin`` on, which this thread uses
+    again later.
 
-    It is for images that are not handed out: what ops make of them is copied where it shares their memory. New memory
-    costs a thread some microseconds for each 4 KB, which the system fills with zeros.
+    It is for images that are not handed out: what ops make of them is copied where it shares their
+    memory. New memory costs a thread some microseconds for each 4 KB, which the system fills with
+    zeros.
     """
     rows = itertools.count(begin)
 
     def memory(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
         row = next(rows)
         is_usual = row < MOST_COPIED_ROWS and prod(shape) * dtype.itemsize <= REUSED_BYTES
-        return scratch(f"image {row} of {name}", shape, dtype) if is_usual else np.empty(shape, dtype)
+        if is_usual:
+            return scratch(f"image {row} of {name}", shape, dtype)
+        return np.empty(shape, dtype)
 
     return memory
 
 
 def _fitting_memory(out: Array, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """Return ``out`` if it has the shape and dtype, else new memory."""
-    return out if (out.shape, out.dtype) == (shape, dtype) else np.empty(shape, dtype)
+    if (out.shape, out.dtype) == (shape, dtype):
+        return out
+    return np.empty(shape, dtype)
 
 
 def _unshare(result: Any, rows: Any) -> Any:
-    """Return a result that shares no memory with the rows that it was made of, and lies in C order."""
+    """Return a result that shares no memory with the rows that it was made of, and lies in C
+    order."""
     if isinstance(result, Ragged):
-        return result.with_payload(result.flat.copy()) if np.may_share_memory(result.payload, rows.payload) else result
-    return result.copy(order="C") if np.may_share_memory(result, rows) else np.ascontiguousarray(result)
+        if np.may_share_memory(result.payload, rows.payload):
+            return result.with_payload(result.flat.copy())
+        return result
+    if np.may_share_memory(result, rows):
+        return result.copy(order="C")
+    return np.ascontiguousarray(result)
 
 
 def _copy_shared(result: Values, inputs: Collection[Values]) -> Values:
     """Return values that share no memory with those that they were made of."""
     if isinstance(result, list):
-        return [_copy_shared(value, [values[row] for values in inputs]) for row, value in enumerate(result)]
+        return [
+            _copy_shared(value, [values[row] for values in inputs])
+            for row, value in enumerate(result)
+        ]
     if isinstance(result, Ragged):
         return result.with_payload(_copy_shared(result.flat, inputs))
     memory = [values.payload if isinstance(values, Ragged) else values for values in inputs]
-    shares = any(np.may_share_memory(result, array) for array in memory if not isinstance(array, list))
-    return result.copy(order="C") if shares else np.ascontiguousarray(result)
+    shares = any(
+        np.may_share_memory(result, array) for array in memory if not isinstance(array, list)
+    )
+    if shares:
+        return result.copy(order="C")
+    return np.ascontiguousarray(result)
 
 
 def _row_bytes(field: Field) -> int:

@@ -1,4 +1,5 @@
-"""Scratch: memory that a thread uses again and again, so that intermediate results stay in its cache.
+"""Scratch: memory that a thread uses again and again, so that intermediate results stay in its
+cache.
 
 Each thread has memory of its own, which ends with the thread: so it needs no lock.
 """
@@ -18,7 +19,8 @@ _local = threading.local()
 
 
 def scratch(key: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return memory of this thread under a name, until its next call with that name; new memory beyond KEPT_BYTES."""
+    """Return memory of this thread under a name, until its next call with that name; new memory
+    beyond KEPT_BYTES."""
     buffers: dict[str, NDArray[np.uint8]] = _local.__dict__.setdefault("buffers", {})
     num_bytes = prod(shape) * dtype.itemsize
     if num_bytes > KEPT_BYTES:

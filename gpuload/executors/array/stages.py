@@ -1,13 +1,17 @@
 """Stages: the ops of one field, cut into the passes that are made over a tile of rows.
 
-    image     files, or images, through ops that the core does in one visit of each image, some of them in one call
-    walk      a run of ops that crop, mirror, reorder and normalise, in one pass of the core, or one kernel on a GPU
-    edit      a run of ops that change uint8 images whose shape stays, an image after the other, in one call of the core
+    image     files, or images, through ops that the core does in one visit of each image, some of
+    them in one call
+    walk      a run of ops that crop, mirror, reorder and normalise, in one pass of the core, or one
+    kernel on a GPU
+    edit      a run of ops that change uint8 images whose shape stays, an image after the other, in
+    one call of the core
     kernel    one op in the core, for single records, as resizing
-    array     one op in its array form, equal bit for bit to the others: all of them where there is no core
+    array     one op in its array form, equal bit for bit to the others: all of them where there is
+              no core
 
-The forms that an op has decide (``Op.makes_bytes``, ``Op.resample``, ``Op.fold``, ``Op.edit_form``, ``Op.row_form``,
-``Op.array``); no code here asks for its class.
+The forms that an op has decide (``Op.makes_bytes``, ``Op.resample``, ``Op.fold``, ``Op.edit_form``,
+``Op.row_form``, ``Op.array``); no code here asks for its class.
 """
 
 from __future__ import annotations
@@ -30,14 +34,14 @@ from gpuload.errors import RowError, SpecError
 from gpuload.executors.array.scratch import scratch
 from gpuload.executors.base import Values
 from gpuload.executors.checks import Checks
+from gpuload.graph.graph import Graph
 from gpuload.images import native
 from gpuload.images.head import read_heads, without_orientation
-from gpuload.ops import resampling, walk
+from gpuload.kernels import resampling, walk
+from gpuload.kernels.edits import Edits
+from gpuload.kernels.walk import Memory, Walk, Walker
 from gpuload.ops.base import HEADS, VARYING, Draw, Op, RowForm, Sizes
-from gpuload.ops.edits import Edits
-from gpuload.ops.graph import Graph
 from gpuload.ops.images import turns_upright
-from gpuload.ops.walk import Memory, Walk, Walker
 from gpuload.ragged import Ragged, offsets_of
 from gpuload.spec import Field
 from gpuload.stats import Watch
@@ -60,10 +64,12 @@ class Stage(ABC):
 
     word: ClassVar[str]
     writes: ClassVar[bool] = True
-    """True if the result is written to memory that is given; else it comes in memory of its own, or as a view."""
+    """True if the result is written to memory that is given; else it comes in memory of its own, or
+    as a view."""
 
     takes_list: ClassVar[bool] = False
-    """True if a tile is any number of values, whatever their sizes: a ``Ragged``, a list or an array."""
+    """True if a tile is any number of values, whatever their sizes: a ``Ragged``, a list or an
+    array."""
 
     calls_codec: ClassVar[bool] = False
     """True if the core decodes files."""
@@ -76,10 +82,13 @@ class Stage(ABC):
     @cached_property
     def label(self) -> str:
         """The name of its time among the stages of `stats`."""
-        return "decode_images" if any(op.codec for op in self.ops) else "ops"
+        if any(op.codec for op in self.ops):
+            return "decode_images"
+        return "ops"
 
     def plan(self, draws: Sequence[Draw], count: int) -> Any:
-        """Return values that are the same for all rows of a call, made once; ``draws`` are those of the ops."""
+        """Return values that are the same for all rows of a call, made once; ``draws`` are those of
+        the ops."""
         return draws
 
     def can_join(self, empty_draws: Sequence[Draw]) -> bool:
@@ -126,7 +135,8 @@ class Stage(ABC):
         """Return a tile after the ops.
 
         Args:
-            x: an array ``[n, ...]``, or a ``Ragged`` of n values where all ops of the field are elementwise.
+            x: an array ``[n, ...]``, or a ``Ragged`` of n values where all ops of the field are
+                elementwise.
             plan: from ``plan``.
             rows: which n of the planned rows they are.
             memory: gives memory for the result.
@@ -148,7 +158,10 @@ class WalkStage(Stage):
     def add_step(self, visit: Visit, draws: Sequence[Draw], size: Sizes) -> Sizes:
         """See ``Stage``."""
         path, windows = _add_walk(
-            visit, self.before, size, lambda begin, rows: _fold_ops(begin, self.ops, _rows(draws, rows))
+            visit,
+            self.before,
+            size,
+            lambda begin, rows: _fold_ops(begin, self.ops, _rows(draws, rows)),
         )
         if path.mean is not None and path.scale is not None:
             visit.finish(path.mean, path.scale, path.out_axes == "CHW")
@@ -169,7 +182,9 @@ class WalkStage(Stage):
 
     def plan(self, draws: Sequence[Draw], count: int) -> Any:
         """See ``Stage``: the walk over all images if they have one size, else the draws."""
-        return Walker(_fold_ops(walk.begin(self.before, count), self.ops, draws)) if self.before.uniform else draws
+        if self.before.uniform:
+            return Walker(_fold_ops(walk.begin(self.before, count), self.ops, draws))
+        return draws
 
     def run(self, x: Any, plan: Any, rows: slice, memory: Memory) -> Any:
         """See ``Stage``."""
@@ -186,10 +201,12 @@ class WalkStage(Stage):
 
 @dataclass(frozen=True)
 class ImageStage(Stage):
-    """Files, or images, through steps that the core does to each of them while it lies in the cache, in one call.
+    """Files, or images, through steps that the core does to each of them while it lies in the
+    cache, in one call.
 
-    A row that the core declines goes through the stages one by one, which makes its pixels or raises the error. Files
-    that it does not decode are decoded by the op's array form, and their images go through the core's steps.
+    A row that the core declines goes through the stages one by one, which makes its pixels or
+    raises the error. Files that it does not decode are decoded by the op's array form, and their
+    images go through the core's steps.
 
     Attributes:
         decoding: of files; None for images.
@@ -213,19 +230,25 @@ class ImageStage(Stage):
         return self.decoding is not None and self.decoding.ops[0].makes_bytes
 
     def run(self, x: Any, plan: Any, rows: slice, memory: Memory) -> Any:
-        """See ``Stage``; images of sizes of their own are a list, ``memory`` is asked for that of each."""
+        """See ``Stage``; images of sizes of their own are a list, ``memory`` is asked for that of
+        each."""
         draws, out = _rows(plan, rows), None
         if self.after.uniform:
             out = memory((len(x), *self.after.fixed_shape), self.after.dtype)
         if self.decoding is not None:
-            x = x if isinstance(x, Ragged) else Ragged.of(x, self.before.dtype)
+            if isinstance(x, Ragged):
+                x = x
+            else:
+                x = Ragged.of(x, self.before.dtype)
         elif isinstance(x, np.ndarray):
-            # The core reads rows without gaps; an op before may have given a view of a larger image.
+            # The core reads rows without gaps; an op before may have given a view of a larger
+            # image.
             x = np.ascontiguousarray(x)
         else:
             x = [np.ascontiguousarray(image) for image in x]
         images, declined = self._write_rows(x, draws, out, memory)
-        # The core only says no; Python's forms decode what it cannot, or find the words of the error.
+        # The core only says no; Python's forms decode what it cannot, or find the words of the
+        # error.
         for row in declined:
             try:
                 images[row] = self._single(x[row], _rows(draws, slice(row, row + 1)))
@@ -236,14 +259,20 @@ class ImageStage(Stage):
     @property
     def has_maker(self) -> bool:
         """See ``Stage``: where nothing is decoded."""
-        return self.decoding is None and core.native is not None and _have_values(self.before, self.after)
+        return (
+            self.decoding is None
+            and core.native is not None
+            and _have_values(self.before, self.after)
+        )
 
     def maker(self, draws: Sequence[Draw], count: int) -> Maker:
         """See ``Stage``."""
         if core.native is None:
             raise RuntimeError(f"rows of images: {core.problem}")
         height, width, _ = self.before.fixed_shape
-        visit, size = self._visit(np.broadcast_to(np.array([height, width], np.int32), (count, 2)), draws)
+        visit, size = self._visit(
+            np.broadcast_to(np.array([height, width], np.int32), (count, 2)), draws
+        )
         writes_floats = self.after.dtype == np.float32
         return visit.maker(writes_floats, height, width, *size[0].tolist())
 
@@ -258,7 +287,10 @@ class ImageStage(Stage):
             out: the rows; None where their images have sizes of their own, and are a list.
             memory: gives memory for these.
         """
-        codec = native.codec() if self.calls_codec else None
+        if self.calls_codec:
+            codec = native.codec()
+        else:
+            codec = None
         if core.native is None or (self.decoding is not None and codec is None):
             return [None] * len(x) if out is None else out, range(len(x))
         source: tuple[Any, ...] = ()
@@ -272,7 +304,8 @@ class ImageStage(Stage):
         visit, size_after = self._visit(size, draws)
         images: Any = out
         if out is None:
-            # Memory is taken here, with the interpreter's lock: the core makes no arrays while it works without it.
+            # Memory is taken here, with the interpreter's lock: the core makes no arrays while it
+            # works without it.
             images = [memory(self._shape(pixels), self.after.dtype) for pixels in size_after]
         declined = np.empty(len(x), np.int8)
         if codec is None:
@@ -286,7 +319,10 @@ class ImageStage(Stage):
         """Return what becomes of images of these sizes, and their sizes behind it."""
         if core.native is None:
             raise RuntimeError(f"rows of images: {core.problem}")
-        first = self.before if self.decoding is None else self.decoding.after
+        if self.decoding is None:
+            first = self.before
+        else:
+            first = self.decoding.after
         visit = core.native.Visit(len(size), _channels(first))
         for step in self.steps:
             size = step.add_step(visit, self._draws_of(step, draws), size)
@@ -310,7 +346,8 @@ class ImageStage(Stage):
         return last
 
     def _step_through(self, image: Array, draws: Sequence[Draw]) -> Array | None:
-        """Return an image that was decoded by Python after the steps of the core; None if it declines them."""
+        """Return an image that was decoded by Python after the steps of the core; None if it
+        declines them."""
         if core.native is None or not self.steps:
             return None
         stats.watch().enter(self.label)
@@ -348,7 +385,11 @@ class KernelStage(Stage):
         draw = _rows(plan, rows)[0]
         out = memory((len(x), *self._shape_after(x, draw)), self.after.dtype)
         for row in range(len(x)):
-            self.form(np.ascontiguousarray(x[row]), {name: values[row] for name, values in draw.items()}, out[row])
+            self.form(
+                np.ascontiguousarray(x[row]),
+                {name: values[row] for name, values in draw.items()},
+                out[row],
+            )
         return out
 
     def _shape_after(self, x: Array, draw: Draw) -> tuple[int, ...]:
@@ -399,14 +440,18 @@ class EditStage(Stage):
         if self.before.uniform:
             edits = plan[rows]
         else:
-            edits = self._edits(_rows(plan, rows), np.array([image.shape[:2] for image in x], np.int32))
+            edits = self._edits(
+                _rows(plan, rows), np.array([image.shape[:2] for image in x], np.int32)
+            )
         out = memory(x.shape, self.after.dtype)
         core.native.edit(np.ascontiguousarray(x), edits, out)
         return out
 
     def _edits(self, draws: Sequence[Draw], size: Sizes) -> Edits:
         channels = (self.before.shape or (0, 0, 0))[2] or 0
-        parts = [op.edit_form(draw, size, channels) for op, draw in zip(self.ops, draws, strict=True)]
+        parts = [
+            op.edit_form(draw, size, channels) for op, draw in zip(self.ops, draws, strict=True)
+        ]
         return np.concatenate([part for part in parts if part is not None], axis=1)
 
 
@@ -423,24 +468,37 @@ class ArrayStage(Stage):
         if not _are_bytes(self.before):
             return False
         path = self._walk(walk.begin(self.before, 0), empty_draws[self.places[0]])
-        colours = path.colours if path is not None and path.dtype == np.uint8 else None
-        return bool(colours) and len(colours or ()) == _channels(self.before) and set(colours or ()) <= set(range(256))
+        if path is not None and path.dtype == np.uint8:
+            colours = path.colours
+        else:
+            colours = None
+        return (
+            bool(colours)
+            and len(colours or ()) == _channels(self.before)
+            and set(colours or ()) <= set(range(256))
+        )
 
     def add_step(self, visit: Visit, draws: Sequence[Draw], size: Sizes) -> Sizes:
         """See ``Stage``."""
         if self.ops[0].resample(draws[0], size) is not None:
             return super().add_step(visit, draws, size)
-        _, windows = _add_walk(visit, self.before, size, lambda begin, rows: self._walk(begin, _rows(draws, rows)[0]))
+        _, windows = _add_walk(
+            visit, self.before, size, lambda begin, rows: self._walk(begin, _rows(draws, rows)[0])
+        )
         return np.broadcast_to(windows, size.shape)
 
     def _walk(self, begin: Walk | None, draw: Draw) -> Walk | None:
         """Return the walk that the op is by itself, whose channels may have fills of their own."""
-        return None if begin is None else self.ops[0].fold(begin.with_(colours=()), draw)
+        if begin is None:
+            return None
+        return self.ops[0].fold(begin.with_(colours=()), draw)
 
     @cached_property
     def label(self) -> str:
         """See ``Stage``."""
-        return "python_ops" if self.ops[0].calls_python else super().label
+        if self.ops[0].calls_python:
+            return "python_ops"
+        return super().label
 
     def run(self, x: Any, plan: Any, rows: slice, memory: Memory) -> Any:
         """See ``Stage``."""
@@ -449,11 +507,17 @@ class ArrayStage(Stage):
             checks = Checks(np)
             checks.ask(op, x)
             checks.answer()
-        if len(x) == 1 and not isinstance(x, Ragged):  # may be a view, where the form for many makes a copy
-            result = np.asarray(op.array(np, x[0], {name: values[0] for name, values in draw.items()}))[None]
+        if len(x) == 1 and not isinstance(
+            x, Ragged
+        ):  # may be a view, where the form for many makes a copy
+            result = np.asarray(
+                op.array(np, x[0], {name: values[0] for name, values in draw.items()})
+            )[None]
         else:
             result = op.array_batch(np, x, draw)
-        if result.dtype != self.after.dtype or (self.after.uniform and result.shape[1:] != self.after.fixed_shape):
+        if result.dtype != self.after.dtype or (
+            self.after.uniform and result.shape[1:] != self.after.fixed_shape
+        ):
             raise SpecError(
                 f"{op}: array() makes {result.dtype} {result.shape[1:]}",
                 cause=f"its field_after() says {self.after}",
@@ -481,17 +545,26 @@ class Piece:
 
     def walk_batch(self, xp: ModuleType, x: Any, draws: Sequence[Draw]) -> Any:
         """Return a whole batch on a GPU after the ops of a walk, made by one kernel."""
-        shape = None if self.before.uniform else x[0].shape
-        images = walk.walk_on_device(xp, _fold_ops(walk.begin(self.before, len(x), shape), self.ops, draws), x)
+        if self.before.uniform:
+            shape = None
+        else:
+            shape = x[0].shape
+        images = walk.walk_on_device(
+            xp, _fold_ops(walk.begin(self.before, len(x), shape), self.ops, draws), x
+        )
         return images.reshape(len(x), *self.after.fixed_shape)
 
 
 def make_stages(graph: Graph, name: str, places: Sequence[int] | None = None) -> tuple[Stage, ...]:
-    """Return the stages of a field of a graph: of all ops that act on it, or of those at some places, in a row."""
-    places = [place for place, on in enumerate(graph.targets) if name in on] if places is None else places
+    """Return the stages of a field of a graph: of all ops that act on it, or of those at some
+    places, in a row."""
+    if places is None:
+        places = [place for place, on in enumerate(graph.targets) if name in on]
     stages: list[Stage] = []
     folded_pieces = pieces(graph, name, places, folds=lambda before, after: core.native is not None)
-    for is_edit, group in groupby(folded_pieces, key=lambda piece: _is_edit(piece, graph.empty_draws)):
+    for is_edit, group in groupby(
+        folded_pieces, key=lambda piece: _is_edit(piece, graph.empty_draws)
+    ):
         run = list(group)
         if is_edit:
             ops, op_places = (piece.ops[0] for piece in run), (piece.places[0] for piece in run)
@@ -514,17 +587,23 @@ def _is_edit(piece: Piece, empty_draws: Sequence[Draw]) -> bool:
 
 def _stage(piece: Piece) -> Stage:
     """Return the stage of a piece by itself."""
-    arguments, form = (piece.ops, piece.places, piece.before, piece.after), piece.ops[0].row_form(piece.before)
+    arguments, form = (
+        (piece.ops, piece.places, piece.before, piece.after),
+        piece.ops[0].row_form(piece.before),
+    )
     if piece.is_walk:
         return WalkStage(*arguments)
-    return ArrayStage(*arguments) if form is None else KernelStage(*arguments, form)
+    if form is None:
+        return ArrayStage(*arguments)
+    return KernelStage(*arguments, form)
 
 
 def batch_pieces(graph: Graph, xp: ModuleType) -> list[int | tuple[str, Piece]]:
-    """Return how a graph is run on whole batches, in order: the places of joint ops, and pieces of single fields.
+    """Return how a graph is run on whole batches, in order: the places of joint ops, and pieces of
+    single fields.
 
-    Images of different sizes make a walk on a GPU if its first op brings them to one size: the draws and arguments of
-    later ops are then the same for all.
+    Images of different sizes make a walk on a GPU if its first op brings them to one size: the
+    draws and arguments of later ops are then the same for all.
     """
 
     def folds(before: Field, after: Field) -> bool:
@@ -541,13 +620,17 @@ def batch_pieces(graph: Graph, xp: ModuleType) -> list[int | tuple[str, Piece]]:
 
 
 def field_runs(graph: Graph) -> list[int | tuple[str, list[int], bool]]:
-    """Return the runs in their order: the fields one by one, up to each op that makes several together.
+    """Return the runs in their order: the fields one by one, up to each op that makes several
+    together.
 
     Returns:
-        For an op that is joint its place; for a field its name, the places of ops, and whether no later op acts on it.
+        For an op that is joint its place; for a field its name, the places of ops, and whether no
+        later op acts on it.
     """
     runs: list[int | tuple[str, list[int], bool]] = []
-    waiting: dict[str, list[int]] = {name: [] for name in graph.spec_in.names if name in graph.touched}
+    waiting: dict[str, list[int]] = {
+        name: [] for name in graph.spec_in.names if name in graph.touched
+    }
     for place, op in enumerate(graph.ops):
         if not op.joint:
             for name in graph.targets[place]:
@@ -572,28 +655,41 @@ def pieces(
         folds: whether a walk may begin with an op, of the field before it and after it.
     """
     fields = [graph.before(places[0])[name], *(graph.specs[place][name] for place in places)]
-    ops, draws = [graph.op_on(place, name) for place in places], [graph.empty_draws[place] for place in places]
+    ops, draws = (
+        [graph.op_on(place, name) for place in places],
+        [graph.empty_draws[place] for place in places],
+    )
     begin = 0
     while begin < len(ops):
-        folding = _num_folding(ops[begin:], draws[begin:], fields[begin]) if folds(*fields[begin : begin + 2]) else 0
+        if folds(*fields[begin : begin + 2]):
+            folding = _num_folding(ops[begin:], draws[begin:], fields[begin])
+        else:
+            folding = 0
         end = begin + max(folding, 1)
-        yield Piece(tuple(ops[begin:end]), tuple(places[begin:end]), fields[begin], fields[end], folding > 0)
+        yield Piece(
+            tuple(ops[begin:end]), tuple(places[begin:end]), fields[begin], fields[end], folding > 0
+        )
         begin = end
 
 
 def as_values(xp: Any, field: Field, x: Any) -> Values:
-    """Return a batch as a field's values are: an array, a ``Ragged`` or a list; on a GPU `device.Views` for that."""
+    """Return a batch as a field's values are: an array, a ``Ragged`` or a list; on a GPU
+    `device.Views` for that."""
     if field.uniform:
         if not isinstance(x, VARYING):
             return x
         devices.settle()  # CuPy puts them together
-        return xp.stack(list(x)) if len(x) else xp.empty((0, *field.fixed_shape), field.dtype)
+        if len(x):
+            return xp.stack(list(x))
+        return xp.empty((0, *field.fixed_shape), field.dtype)
     if field.ragged and not isinstance(x, Ragged):
         shape = tuple(length or 0 for length in (field.shape or ())[1:])
         if xp is np:
             return Ragged.of(list(x), field.dtype, shape)
         return _join_on_device(xp, x, field.dtype, shape)
-    return x if field.ragged or isinstance(x, devices.Views) else list(x)
+    if field.ragged or isinstance(x, devices.Views):
+        return x
+    return list(x)
 
 
 def _join_on_device(xp: Any, x: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Ragged:
@@ -601,22 +697,32 @@ def _join_on_device(xp: Any, x: Any, dtype: np.dtype[Any], shape: tuple[int, ...
     if isinstance(x, devices.Views) and (rows := x.join()) is not None:
         return Ragged(rows, offsets_of(x.shapes[:, 0]))
     if not isinstance(x, VARYING) and x.size and x.flags.c_contiguous:
-        return Ragged(x.reshape(-1, *x.shape[2:]), offsets_of(np.full(len(x), x.shape[1], np.int64)))
+        return Ragged(
+            x.reshape(-1, *x.shape[2:]), offsets_of(np.full(len(x), x.shape[1], np.int64))
+        )
     values = list(x)
     devices.settle()
-    payload = xp.concatenate(values) if values else xp.empty((0, *shape), dtype)
+    if values:
+        payload = xp.concatenate(values)
+    else:
+        payload = xp.empty((0, *shape), dtype)
     return Ragged(payload, offsets_of(np.array([len(value) for value in values], np.int64)))
 
 
 def count_images(watch: Watch, size: Any) -> None:
     """Count images that were decoded, of which ``size`` has height and width."""
-    num_pixels = float(np.prod(size, axis=1, dtype=np.float64).sum()) if len(size) else 0.0
+    if len(size):
+        num_pixels = float(np.prod(size, axis=1, dtype=np.float64).sum())
+    else:
+        num_pixels = 0.0
     watch.count("decode_images.images", len(size))
     watch.count("decode_images.pixels", num_pixels)
     watch.count("decode_images.bytes", RGB * num_pixels)
 
 
-def run_joint(graph: Graph, place: int, xp: Any, fields: dict[str, Any], draw: Draw) -> dict[str, Any]:
+def run_joint(
+    graph: Graph, place: int, xp: Any, fields: dict[str, Any], draw: Draw
+) -> dict[str, Any]:
     """Return the fields that a joint op makes of some records, as the spec after it says."""
     op, after = graph.ops[place], graph.specs[place].only(graph.outputs[place])
     on = {name: fields[name] for name in graph.targets[place]}
@@ -627,13 +733,20 @@ def run_joint(graph: Graph, place: int, xp: Any, fields: dict[str, Any], draw: D
 def last_outputs(graph: Graph) -> list[frozenset[str]]:
     """Return for each op the fields that it makes, or acts on, and no later op acts on."""
     last = {name: place for place, names in enumerate(graph.outputs) for name in names}
-    return [frozenset(name for name in names if last[name] == place) for place, names in enumerate(graph.outputs)]
+    return [
+        frozenset(name for name in names if last[name] == place)
+        for place, names in enumerate(graph.outputs)
+    ]
 
 
-def _with_images(stages: Sequence[Stage], empty_draws: Sequence[Draw], *, are_first: bool = True) -> tuple[Stage, ...]:
-    """Return the stages with those that follow one another, and can be one visit of the core, as one `ImageStage`.
+def _with_images(
+    stages: Sequence[Stage], empty_draws: Sequence[Draw], *, are_first: bool = True
+) -> tuple[Stage, ...]:
+    """Return the stages with those that follow one another, and can be one visit of the core, as
+    one `ImageStage`.
 
-    Where the first takes files, or images of sizes of their own, as a list, those behind it take images of one size.
+    Where the first takes files, or images of sizes of their own, as a list, those behind it take
+    images of one size.
     """
     if not stages:
         return ()
@@ -644,14 +757,17 @@ def _with_images(stages: Sequence[Stage], empty_draws: Sequence[Draw], *, are_fi
             continue
         rest = _with_images(stages[count:], empty_draws, are_first=False)
         is_last = are_first and not rest
-        has_size = joined_stage.after.uniform and (not are_first or all(stage.after.uniform for stage in rest))
+        has_size = joined_stage.after.uniform and (
+            not are_first or all(stage.after.uniform for stage in rest)
+        )
         if has_size or is_last:
             return joined_stage, *rest
     return stages[0], *_with_images(stages[1:], empty_draws, are_first=False)
 
 
 def _num_joining(stages: Sequence[Stage], empty_draws: Sequence[Draw]) -> int:
-    """Return how many stages, from the first on, can be one visit of the core; the first may decode."""
+    """Return how many stages, from the first on, can be one visit of the core; the first may
+    decode."""
     if core.native is None:
         return 0
     count = int(_decodes(stages[0]))
@@ -666,7 +782,8 @@ def _decodes(stage: Stage) -> bool:
 
 
 def _image_stage(stages: Sequence[Stage]) -> ImageStage | None:
-    """Return stages as one, or None where that spares nothing: a walk, or edits, alone are one pass already."""
+    """Return stages as one, or None where that spares nothing: a walk, or edits, alone are one pass
+    already."""
     first, last = stages[0], stages[-1]
     decoding = first if _decodes(first) else None
     steps = tuple(stages if decoding is None else stages[1:])
@@ -675,21 +792,30 @@ def _image_stage(stages: Sequence[Stage]) -> ImageStage | None:
         is_one_pass = not first.ops[0].makes_bytes
     if len(stages) == 1 and is_one_pass:
         return None
-    ops, places = sum((stage.ops for stage in stages), ()), sum((stage.places for stage in stages), ())
+    ops, places = (
+        sum((stage.ops for stage in stages), ()),
+        sum((stage.places for stage in stages), ()),
+    )
     return ImageStage(ops, places, first.before, last.after, decoding, steps)
 
 
 def _are_bytes(field: Field) -> bool:
-    """Return True if a field has images of bytes whose channels, so many for all, lie side by side."""
+    """Return True if a field has images of bytes whose channels, so many for all, lie side by
+    side."""
     shape = field.shape or ()
-    are_pixels = field.dtype == np.uint8 and not field.encoded and len(shape) == 3 and bool(shape[2])
+    are_pixels = (
+        field.dtype == np.uint8 and not field.encoded and len(shape) == 3 and bool(shape[2])
+    )
     return are_pixels and not field.is_channels_first
 
 
 def _channels(field: Field) -> int:
     """Return the channels of images of ``_are_bytes``, or of a walk over them."""
     shape = field.shape or ()
-    channels = shape[0] if field.is_channels_first else shape[2]
+    if field.is_channels_first:
+        channels = shape[0]
+    else:
+        channels = shape[2]
     if channels is None:
         raise RuntimeError(f"{field} has images of varying channels")
     return channels
@@ -698,10 +824,11 @@ def _channels(field: Field) -> int:
 def _add_walk(
     visit: Visit, before: Field, size: Sizes, fold: Callable[[Walk | None, Any], Walk | None]
 ) -> tuple[Walk, NDArray[np.int32]]:
-    """Add a walk to a visit; return the walk over the images of one size, and the windows of all, ``[N or 1, 2]``.
+    """Add a walk to a visit; return the walk over the images of one size, and the windows of all,
+    ``[N or 1, 2]``.
 
-    Where sizes vary the walk over the images of each size is folded by itself: a window may begin at the far end of its
-    image. All else is the same for all images.
+    Where sizes vary the walk over the images of each size is folded by itself: a window may begin
+    at the far end of its image. All else is the same for all images.
 
     Args:
         visit: of N images.
@@ -713,18 +840,25 @@ def _add_walk(
     for shape, rows, count in _by_size(size):
         begin = walk.begin(before, count, (*shape, _channels(before)))
         if (path := fold(begin, rows)) is None:
-            raise RuntimeError(f"a walk over {before} folded without records and does not with them")
+            raise RuntimeError(
+                f"a walk over {before} folded without records and does not with them"
+            )
         paths.append((rows, path))
     path = paths[0][1]
     if len(paths) == 1:
-        start, mirror = (np.ascontiguousarray(numbers, np.int32) for numbers in (path.start, path.mirror))
+        start, mirror = (
+            np.ascontiguousarray(numbers, np.int32) for numbers in (path.start, path.mirror)
+        )
         windows = np.array([path.window], np.int32)
     else:
         start, mirror, windows = (np.empty((len(size), 2), np.int32) for _ in range(3))
         for rows, part in paths:
             start[rows], mirror[rows], windows[rows] = part.start, part.mirror, part.window
-        windows = windows[:1] if (windows == windows[0]).all() else windows
-    visit.walk(start, mirror, windows, np.array(path.colours or (path.fill,) * path.channels, np.uint8))
+        if (windows == windows[0]).all():
+            windows = windows[:1]
+    visit.walk(
+        start, mirror, windows, np.array(path.colours or (path.fill,) * path.channels, np.uint8)
+    )
     return path, windows
 
 
@@ -747,7 +881,8 @@ def _have_values(*fields: Field) -> bool:
 
 
 def _num_folding(ops: Sequence[Op], draws: Sequence[Draw], field: Field) -> int:
-    """Return how many of the ops, from the first on, fold into one walk over the images of a field."""
+    """Return how many of the ops, from the first on, fold into one walk over the images of a
+    field."""
     now, count = walk.begin(field, 0), 0
     while now is not None and count < len(ops):
         now = _fold(now, ops[count], draws[count])
@@ -758,32 +893,49 @@ def _num_folding(ops: Sequence[Op], draws: Sequence[Draw], field: Field) -> int:
 def _fold_ops(now: Walk | None, ops: Sequence[Op], draws: Sequence[Draw]) -> Walk:
     """Return the walk of ops of which ``_num_folding`` said that they fold."""
     for op, draw in zip(ops, draws, strict=True):
-        now = _fold(now, op, draw) if now is not None else None
+        if now is not None:
+            now = _fold(now, op, draw)
+        else:
+            now = None
     if now is None:
-        # A fault of an op: whether it folds must not depend on what is drawn, because stages are made once.
+        # A fault of an op: whether it folds must not depend on what is drawn, because stages are
+        # made once.
         raise RuntimeError(f"{list(ops)} folded without records and do not with them")
     return now
 
 
 def _fold(now: Walk, op: Op, draw: Draw) -> Walk | None:
     longer = op.fold(now, draw)
-    # A walk over bytes fills with a byte, and any other number has to be refused, or cut, as the op itself does it.
-    return None if longer is not None and now.in_dtype == np.uint8 and longer.fill not in range(256) else longer
+    # A walk over bytes fills with a byte, and any other number has to be refused, or cut, as the op
+    # itself does it.
+    if longer is not None and now.in_dtype == np.uint8 and longer.fill not in range(256):
+        return None
+    return longer
 
 
 def _files(op: Op, files: Ragged, draw: Draw) -> tuple[tuple[Any, ...], Sizes]:
     """Return files as the core takes them, and the sizes of what an op decodes of each."""
     if HEADS in draw:
-        # Each head is read once: where sizes were needed to draw, `Graph.draw` has put the heads among the draws.
+        # Each head is read once: where sizes were needed to draw, `Graph.draw` has put the heads
+        # among the draws.
         heads = draw[HEADS]
     else:
         heads = read_heads(files)
-        heads = heads if turns_upright(op) else without_orientation(heads)
+        if turns_upright(op):
+            heads = heads
+        else:
+            heads = without_orientation(heads)
         op.check_heads(heads[:, :3])
     regions, size = NO_REGIONS, heads[:, :2]
     if "start" in draw:
         regions, size = np.concatenate([draw["start"], draw["shape"]], axis=1), draw["shape"]
-    return (np.ascontiguousarray(files.payload), files.offsets[:-1], files.offsets[1:], heads, regions), size
+    return (
+        np.ascontiguousarray(files.payload),
+        files.offsets[:-1],
+        files.offsets[1:],
+        heads,
+        regions,
+    ), size
 
 
 def _rows(draws: Sequence[Draw], rows: Any) -> list[Draw]:

@@ -1,8 +1,10 @@
-"""Chain: a graph whose first ops run in DALI, and whose other ops run in their array forms, beside DALI and behind it.
+"""Chain: a graph whose first ops run in DALI, and whose other ops run in their array forms, beside
+DALI and behind it.
 
 Beside  ops on fields that DALI has no part in, labels say: they are queued when a batch is started.
-Behind  ops on results of DALI: queued when these results are asked for. On a GPU CuPy reads them on the same stream;
-        they never come to the host, and the host waits only where an op behind DALI checks values.
+Behind  ops on results of DALI: queued when these results are asked for. On a GPU CuPy reads them on
+        the same stream; they never come to the host, and the host waits only where an op behind
+        DALI checks values.
 """
 
 from __future__ import annotations
@@ -17,8 +19,8 @@ from gpuload.executors.array import ArrayBatchExecutor
 from gpuload.executors.base import Fields, find_row_error, one_row
 from gpuload.executors.dali.executor import DaliExecutor
 from gpuload.executors.dali.program import Reads
+from gpuload.graph.graph import Graph
 from gpuload.ops.base import Draw, RowError
-from gpuload.ops.graph import Graph
 from gpuload.ragged import Ragged
 
 
@@ -40,17 +42,23 @@ class Chain:
     name = "dali"
     any_length = bundles = False
 
-    def __init__(self, graph: Graph, places: Sequence[int], *, device: str, batch_size: int, num_threads: int) -> None:
+    def __init__(
+        self, graph: Graph, places: Sequence[int], *, device: str, batch_size: int, num_threads: int
+    ) -> None:
         self.graph = graph
         self._places = tuple(places), *_around(graph, places)
         of_dali, beside = (graph.part(part_places) for part_places in self._places[:2])
-        self._dali = DaliExecutor(of_dali, device=device, batch_size=batch_size, num_threads=num_threads)
+        self._dali = DaliExecutor(
+            of_dali, device=device, batch_size=batch_size, num_threads=num_threads
+        )
         self.device = self._dali.device
         self._beside = ArrayBatchExecutor(beside, device=self.device)
         before = graph.part(sorted(self._places[0] + self._places[1])).spec_out
         self._behind = ArrayBatchExecutor(graph.part(self._places[2], before), device=self.device)
         self._executors = (self._dali, self._beside, self._behind)
-        self._waiting: deque[tuple[Fields, list[Draw]]] = deque()  # for the ops behind, of no op before
+        self._waiting: deque[tuple[Fields, list[Draw]]] = (
+            deque()
+        )  # for the ops behind, of no op before
         self._reads = Reads()
 
     def start(self, fields: Fields, draws: Sequence[Draw]) -> None:
@@ -59,11 +67,12 @@ class Chain:
         try:
             self._dali.start(*self._inputs(self._dali, fields, draws))
         except BaseException:
-            # A batch is started in both or in neither: else the results of later batches would be joined with wrong
-            # ones.
+            # A batch is started in both or in neither: else the results of later batches would be
+            # joined with wrong ones.
             self._beside.cancel()
             raise
-        # Fields that DALI or the ops beside it make come from there in ``finish``; the others are kept until then.
+        # Fields that DALI or the ops beside it make come from there in ``finish``; the others are
+        # kept until then.
         results = self._dali.graph.results | self._beside.graph.results
         rest = {name: values for name, values in fields.items() if name not in results}
         self._waiting.append(self._inputs(self._behind, rest, draws))
@@ -105,9 +114,16 @@ class Chain:
         if self._beside.graph.ops:
             parts.append(f"beside it {self._beside.describe()['stages']}")
         if self._behind.graph.ops:
-            stream_note = "" if self.device == "cpu" else ", on the same stream"
+            if self.device == "cpu":
+                stream_note = ""
+            else:
+                stream_note = ", on the same stream"
             parts.append(f"behind it{stream_note} {behind['stages']}")
-        return {**lines, "executor": f"{lines['executor']}, and {behind['executor']}", "cut": "; ".join(parts)}
+        return {
+            **lines,
+            "executor": f"{lines['executor']}, and {behind['executor']}",
+            "cut": "; ".join(parts),
+        }
 
     def close(self) -> None:
         """Give back threads and memory; results that were returned stay valid."""
@@ -121,13 +137,16 @@ class Chain:
     ) -> tuple[Fields, list[Draw]]:
         """Return the fields of a batch that an executor acts on, and its draws."""
         names, places = executor.graph.touched, self._places[self._executors.index(executor)]
-        return {name: fields[name] for name in names if name in fields}, [draws[place] for place in places]
+        return {name: fields[name] for name in names if name in fields}, [
+            draws[place] for place in places
+        ]
 
     def _finish(self, fields: Fields, draws: list[Draw]) -> Fields:
         """Return all fields, once the ops behind DALI are done (on a GPU: queued).
 
         Args:
-            fields: the results of DALI and of the ops beside it, and the other fields of the ops behind them.
+            fields: the results of DALI and of the ops beside it, and the other fields of the ops
+                behind them.
             draws: of the ops behind them.
         """
         if not self._behind.graph.ops:
@@ -136,13 +155,16 @@ class Chain:
         try:
             self._behind.start(touched, draws)
         finally:
-            if self.device != "cpu":  # DALI uses memory again once it is dropped, and the kernels may read it later
+            if (
+                self.device != "cpu"
+            ):  # DALI uses memory again once it is dropped, and the kernels may read it later
                 self._reads.add(_arrays(touched), devices.cupy().cuda.get_current_stream())
         return {**fields, **self._behind.finish()}
 
 
 def _around(graph: Graph, places: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the places of the ops on fields that DALI does not touch, and of those behind DALI on its results."""
+    """Return the places of the ops on fields that DALI does not touch, and of those behind DALI on
+    its results."""
     beside, behind = [], []
     fields = {name for place in places for name in graph.outputs[place]}
     for place in sorted(set(range(len(graph.ops))).difference(places)):
@@ -158,5 +180,10 @@ def _arrays(fields: Fields) -> list[Any]:
     """Return the arrays of some fields."""
     arrays: list[Any] = []
     for values in fields.values():
-        arrays += [values.payload] if isinstance(values, Ragged) else values if isinstance(values, list) else [values]
+        if isinstance(values, Ragged):
+            arrays += [values.payload]
+        elif isinstance(values, list):
+            arrays += values
+        else:
+            arrays += [values]
     return arrays

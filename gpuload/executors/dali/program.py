@@ -1,11 +1,13 @@
-"""A graph in terms of DALI: its inputs and outputs, and the pipeline between them. It is given the module nvidia.dali.
+"""A graph in terms of DALI: its inputs and outputs, and the pipeline between them. It is given the
+module nvidia.dali.
 
-Inputs    an external source for each field that an op acts on and for each argument of a draw. They are checked here,
-          because DALI takes a wrong byte order or a complex number silently, and one wrong input ends a pipeline.
-Outputs   DALI's memory without a copy: NumPy arrays on the CPU, CuPy arrays on a GPU. Ragged fields are copied into one
-          payload, for DALI need not have its rows side by side.
-Checks    DALI has no error for values. Those of an input are checked when it is fed; values made on the way become an
-          output as well and are checked when it comes.
+Inputs    an external source for each field that an op acts on and for each argument of a draw. They
+          are checked here, because DALI takes a wrong byte order or a complex number silently, and
+          one wrong input ends a pipeline.
+Outputs   DALI's memory without a copy: NumPy arrays on the CPU, CuPy arrays on a GPU. Ragged fields
+          are copied into one payload, for DALI need not have its rows side by side.
+Checks    DALI has no error for values. Those of an input are checked when it is fed; values made on
+          the way become an output as well and are checked when it comes.
 """
 
 from __future__ import annotations
@@ -29,19 +31,24 @@ from gpuload import device as devices
 from gpuload.errors import DeviceError, GpuloadError, SpecError, UnknownFieldError
 from gpuload.executors.base import Array, Fields, Values
 from gpuload.executors.checks import Checks
+from gpuload.graph.graph import Graph
 from gpuload.images import head
 from gpuload.ops.base import HEADS, Draw, Op, RowError
-from gpuload.ops.decode import Decode
-from gpuload.ops.graph import Graph
+from gpuload.ops.value.decode import Decode
 from gpuload.ragged import Ragged
 from gpuload.spec import Field, Shape
 
 # NumPy's name of a dtype and DALI's; DALI has no others (complex, text, datetimes, longdouble).
 DALI_DTYPES = {name: name.upper() for name in ("bool", "int8", "int16", "int32", "int64")}
-DALI_DTYPES |= {name: name.upper() for name in ("uint8", "uint16", "uint32", "uint64", "float16", "float64")}
+DALI_DTYPES |= {
+    name: name.upper() for name in ("uint8", "uint16", "uint32", "uint64", "float16", "float64")
+}
 DALI_DTYPES |= {"float32": "FLOAT"}
 DRAW_DTYPES = ("int32", "float32")
-CODEC_STATUS = {"3": "its bytes are damaged", "4": "it is no image that DALI can decode"}  # of nvImageCodec
+CODEC_STATUS = {
+    "3": "its bytes are damaged",
+    "4": "it is no image that DALI can decode",
+}  # of nvImageCodec
 
 
 class Program:
@@ -54,24 +61,40 @@ class Program:
         self.decodes = any(field.encoded for field in fields)
         self.is_only = any(op.needs_dali for op in graph.ops)
         self.fields = {field.name: self.field_input(field) for field in fields}
-        checks = [(place, name) for place, op in enumerate(graph.ops) if op.checks for name in graph.targets[place]]
-        self._checked_inputs = [(place, name) for place, name in checks if not self._is_made(place, name)]
-        self._checked_outputs = [(place, name) for place, name in checks if self._is_made(place, name)]
+        checks = [
+            (place, name)
+            for place, op in enumerate(graph.ops)
+            if op.checks
+            for name in graph.targets[place]
+        ]
+        self._checked_inputs = [
+            (place, name) for place, name in checks if not self._is_made(place, name)
+        ]
+        self._checked_outputs = [
+            (place, name) for place, name in checks if self._is_made(place, name)
+        ]
         self._mirrors = self._mirror_places()
         self._seen_files: set[str] = set()  # fields of files of which one batch was looked at
-        self.draws = [self._draw_inputs(place, draw) for place, draw in enumerate(graph.empty_draws)]
+        self.draws = [
+            self._draw_inputs(place, draw) for place, draw in enumerate(graph.empty_draws)
+        ]
 
     @property
     def inputs(self) -> list[Input]:
         """All inputs: of the fields, then of the draws."""
-        return [*self.fields.values(), *(source for sources in self.draws for source in sources.values())]
+        return [
+            *self.fields.values(),
+            *(source for sources in self.draws for source in sources.values()),
+        ]
 
     @property
     def checks_on_the_way(self) -> list[tuple[Op, str]]:
         """The ops that check values which other ops have made, each with the field."""
         return [(self.graph.ops[place], name) for place, name in self._checked_outputs]
 
-    def build(self, batch_size: int, num_threads: int, outputs: Callable[[], list[Any]] | None = None) -> Any:
+    def build(
+        self, batch_size: int, num_threads: int, outputs: Callable[[], list[Any]] | None = None
+    ) -> Any:
         """Return a built pipeline.
 
         Args:
@@ -83,12 +106,13 @@ class Program:
             SpecError: DALI refuses an op.
             DeviceError: DALI cannot use the GPU.
         """
-        # exec_dynamic: for ``outputs(cuda_stream=)``. Depth 1: batches in flight are counted in `executor.py`.
+        # exec_dynamic: for ``outputs(cuda_stream=)``. Depth 1: batches in flight are counted in
+        # `executor.py`.
         pipeline = self.dali.pipeline.Pipeline(
             batch_size, num_threads, self.device_id, exec_dynamic=True, prefetch_queue_depth=1
         )
-        # Before it is built: a fork while DALI builds it would leave the child a pipeline that `_abandon` does not
-        # know.
+        # Before it is built: a fork while DALI builds it would leave the child a pipeline that
+        # `_abandon` does not know.
         _pipelines.add(pipeline)
         try:
             with pipeline:
@@ -102,11 +126,14 @@ class Program:
         return pipeline
 
     def check(self, fields: Fields, draws: Sequence[Draw], batch_size: int) -> PendingBatch:
-        """Return a batch to feed; raises ``SpecError`` or ``UnknownFieldError`` where it does not fit the graph."""
+        """Return a batch to feed; raises ``SpecError`` or ``UnknownFieldError`` where it does not
+        fit the graph."""
         values: dict[str, tuple[Input, Any]] = {}
         for name, source in self.fields.items():
             if name not in fields:
-                raise UnknownFieldError(f"no field {name!r}", cause=f"given: {list(fields)}", remedy="give it")
+                raise UnknownFieldError(
+                    f"no field {name!r}", cause=f"given: {list(fields)}", remedy="give it"
+                )
             if self.graph.spec_in[name].encoded:
                 _check_formats(fields[name], self._heads(name, draws))
                 self._tell_losses(name, fields[name])
@@ -114,7 +141,8 @@ class Program:
         for sources, draw in zip(self.draws, draws, strict=True):
             values |= {source.name: (source, draw[key]) for key, source in sources.items()}
         inputs = {name: source.prepare(array) for name, (source, array) in values.items()}
-        # Compared here, before anything is fed: DALI ends the pipeline where its inputs differ in length (2.4).
+        # Compared here, before anything is fed: DALI ends the pipeline where its inputs differ in
+        # length (2.4).
         counts = {name: len(array) for name, array in inputs.items()}
         count = next(iter(counts.values()), 0)
         if inputs and (set(counts.values()) != {count} or not 0 < count <= batch_size):
@@ -130,15 +158,21 @@ class Program:
         return PendingBatch(count, inputs, checks)
 
     def values(self, outputs: Any, reads: Reads) -> Fields:
-        """Return DALI's outputs as values of the fields; ``reads`` takes the rows that queued copies still read.
+        """Return DALI's outputs as values of the fields; ``reads`` takes the rows that queued
+        copies still read.
 
         Raises:
             RowError: an op cannot take the values of a row.
             SpecError: the DALI form of an op makes a result that does not fit its spec.
         """
         checks = Checks(self._xp)
-        for (place, name), output in zip(self._checked_outputs, outputs[len(self.names) :], strict=True):
-            checks.ask(self.graph.ops[place], _values(self._xp, self.graph.before(place)[name], output, reads))
+        for (place, name), output in zip(
+            self._checked_outputs, outputs[len(self.names) :], strict=True
+        ):
+            checks.ask(
+                self.graph.ops[place],
+                _values(self._xp, self.graph.before(place)[name], output, reads),
+            )
         checks.send()
         checks.answer()
         return {
@@ -147,7 +181,8 @@ class Program:
         }
 
     def _tell_losses(self, name: str, files: Any) -> None:
-        """Have the op that decodes a field look at its first batch, once, and tell what it leaves out of images."""
+        """Have the op that decodes a field look at its first batch, once, and tell what it leaves
+        out of images."""
         if name in self._seen_files:
             return
         self._seen_files.add(name)
@@ -159,33 +194,43 @@ class Program:
                     op.tell_losses(file, head.read(file))
 
     def _heads(self, name: str, draws: Sequence[Draw]) -> NDArray[np.int32] | None:
-        """Return the heads of the images of a field, where they were read to draw; see ``read_heads``."""
+        """Return the heads of the images of a field, where they were read to draw; see
+        ``read_heads``."""
         targets = zip(self.graph.targets, draws, strict=True)
         return next((draw[HEADS] for on, draw in targets if name in on and HEADS in draw), None)
 
     @property
     def _xp(self) -> ModuleType:
-        return np if self.device_id is None else devices.cupy()
+        if self.device_id is None:
+            return np
+        return devices.cupy()
 
     def _is_made(self, place: int, name: str) -> bool:
         """Return True if an op before the one at a place acts on the field."""
         return any(name in names for names in self.graph.outputs[:place])
 
-    def nodes(self, inputs: Mapping[str, Any], check_nodes: list[Any] | None = None) -> dict[str, Any]:
+    def nodes(
+        self, inputs: Mapping[str, Any], check_nodes: list[Any] | None = None
+    ) -> dict[str, Any]:
         """Return the nodes of the fields after all ops; called while a pipeline is being defined.
 
         Args:
             inputs: the nodes of the inputs, by the names of these.
             check_nodes: the nodes whose values are to be checked are appended to it.
         """
-        device = "cpu" if self.device_id is None else "gpu"
+        if self.device_id is None:
+            device = "cpu"
+        else:
+            device = "gpu"
         nodes = {name: inputs[source.name] for name, source in self.fields.items()}
         for place, on in enumerate(self.graph.targets):
             draw = {key: inputs[source.name] for key, source in self.draws[place].items()}
             if self.graph.ops[place].joint:
                 after = self.graph.specs[place].only(self.graph.outputs[place])
                 inputs_of_op = {name: nodes[name] for name in on}
-                nodes |= self.graph.ops[place].lower_fields(self.dali, inputs_of_op, draw, after=after)
+                nodes |= self.graph.ops[place].lower_fields(
+                    self.dali, inputs_of_op, draw, after=after
+                )
                 continue
             for name in on:
                 if check_nodes is not None and (place, name) in self._checked_outputs:
@@ -195,30 +240,46 @@ class Program:
                 op, field = self.graph.op_on(place, name), self.graph.before(place)[name]
                 if (place, name) in self._mirrors:
                     mirror = inputs[self._mirror_input(self._mirrors[place, name][0]).name]
-                    nodes[name] = op.lower_with_mirror(self.dali, nodes[name], mirror, draw, field=field, device=device)
+                    nodes[name] = op.lower_with_mirror(
+                        self.dali, nodes[name], mirror, draw, field=field, device=device
+                    )
                 else:
                     nodes[name] = op.lower(self.dali, nodes[name], draw, field=field, device=device)
         return nodes
 
     def _mirror_places(self) -> dict[tuple[int, str], tuple[int, str]]:
-        """Return where an op mirrors images with its own work: its place and field, and those of the op that is meant.
+        """Return where an op mirrors images with its own work: its place and field, and those of
+        the op that is meant.
 
-        Where an op mirrors several fields, it is done so for all of them or for none: DALI has no input that no
-        operator uses.
+        Where an op mirrors several fields, it is done so for all of them or for none: DALI has no
+        input that no operator uses.
         """
         mirrors: dict[tuple[int, str], tuple[int, str]] = {}
         for place, (op, on) in enumerate(zip(self.graph.ops, self.graph.targets, strict=True)):
-            following = [self._next_place(place, name) for name in on] if op.mirror is not None else []
-            if following and all(self._takes_mirror(at, name) for at, name in zip(following, on, strict=True)):
-                mirrors |= {(at, name): (place, name) for at, name in zip(following, on, strict=True) if at is not None}
+            if op.mirror is not None:
+                following = [self._next_place(place, name) for name in on]
+            else:
+                following = []
+            if following and all(
+                self._takes_mirror(at, name) for at, name in zip(following, on, strict=True)
+            ):
+                mirrors |= {
+                    (at, name): (place, name)
+                    for at, name in zip(following, on, strict=True)
+                    if at is not None
+                }
         return mirrors
 
     def _next_place(self, place: int, name: str) -> int | None:
         """Return the place of the next op that acts on a field."""
-        return next((at for at in range(place + 1, len(self.graph.ops)) if name in self.graph.targets[at]), None)
+        return next(
+            (at for at in range(place + 1, len(self.graph.ops)) if name in self.graph.targets[at]),
+            None,
+        )
 
     def _takes_mirror(self, place: int | None, name: str) -> bool:
-        """Return True if the op at a place can mirror the images of a field, and no value is checked before it."""
+        """Return True if the op at a place can mirror the images of a field, and no value is
+        checked before it."""
         if place is None or (place, name) in self._checked_outputs:
             return False
         has_form = type(self.graph.op_on(place, name)).lower_with_mirror is not Op.lower_with_mirror
@@ -229,15 +290,22 @@ class Program:
 
     def _outputs(self) -> list[Any]:
         check_nodes: list[Any] = []
-        nodes = self.nodes({source.name: source.node(self.dali) for source in self.inputs}, check_nodes)
+        nodes = self.nodes(
+            {source.name: source.node(self.dali) for source in self.inputs}, check_nodes
+        )
         outputs: list[Any] = []
         for node in [*(nodes[name] for name in self.names), *check_nodes]:
             is_twice = any(node is output for output in outputs)
-            outputs.append(self.dali.fn.copy(node) if is_twice else node)  # DALI puts out a node once
-        return outputs if self.device_id is None else [node.gpu() for node in outputs]
+            outputs.append(
+                self.dali.fn.copy(node) if is_twice else node
+            )  # DALI puts out a node once
+        if self.device_id is None:
+            return outputs
+        return [node.gpu() for node in outputs]
 
     def field_input(self, field: Field) -> Input:
-        """Return the input of a field; raises ``SpecError`` where DALI has no such dtype or rank."""
+        """Return the input of a field; raises ``SpecError`` where DALI has no such dtype or
+        rank."""
         if field.dtype.name not in DALI_DTYPES or field.shape is None:
             raise SpecError(
                 f"field {field.name!r} is {field.dtype} {field.shape}",
@@ -248,10 +316,13 @@ class Program:
         return Input(field.name, field.dtype, field.shape, field.axes, "gpu" if on_gpu else "cpu")
 
     def _draw_inputs(self, place: int, draw: Draw) -> dict[str, Input]:
-        """Return the inputs of the pipeline for the draw of an op; of a mirror that a crop does, its draw alone."""
+        """Return the inputs of the pipeline for the draw of an op; of a mirror that a crop does,
+        its draw alone."""
         if place in (mirror_place for mirror_place, _ in self._mirrors.values()):
             # DALI leaves an input out that no operator uses, and to feed it is an error then (2.4).
-            draw = {key: values for key, values in draw.items() if key == self.graph.ops[place].mirror}
+            draw = {
+                key: values for key, values in draw.items() if key == self.graph.ops[place].mirror
+            }
         for key, values in draw.items():
             if values.dtype.name not in DRAW_DTYPES:
                 raise SpecError(
@@ -282,8 +353,12 @@ class Input:
         return self.dtype.itemsize * prod(length or 0 for length in self.shape)
 
     def node(self, dali: ModuleType) -> Any:
-        """Return the DataNode; a GPU copies its inputs (it cannot share host memory), the CPU does not."""
-        layout = {"layout": self.layout} if len(self.layout) == len(self.shape) > 0 else {}
+        """Return the DataNode; a GPU copies its inputs (it cannot share host memory), the CPU does
+        not."""
+        if len(self.layout) == len(self.shape) > 0:
+            layout = {"layout": self.layout}
+        else:
+            layout = {}
         dtype = getattr(dali.types, DALI_DTYPES[self.dtype.name])
         return dali.fn.external_source(
             name=self.name,
@@ -295,19 +370,23 @@ class Input:
         )
 
     def prepare(self, values: Any) -> Any:
-        """Return the rows of a batch as DALI may have them, copied only where they are not contiguous."""
+        """Return the rows of a batch as DALI may have them, copied only where they are not
+        contiguous."""
         if isinstance(values, list):
             for value in values:
                 self._check(value, value.shape)
             return [_contiguous(value) for value in values]
         if isinstance(values, Ragged):
             self._check(values.payload, (None, *values.payload.shape[1:]))
-            return values if values.payload.flags.c_contiguous else values.with_payload(_contiguous(values.flat))
+            if values.payload.flags.c_contiguous:
+                return values
+            return values.with_payload(_contiguous(values.flat))
         self._check(values, values.shape[1:])
         return _contiguous(values)
 
     def _check(self, values: Any, shape: Shape) -> None:
-        # Checked here: DALI takes a wrong byte order without a word, and one wrong input ends the pipeline.
+        # Checked here: DALI takes a wrong byte order without a word, and one wrong input ends the
+        # pipeline.
         fits = len(shape) == len(self.shape) and all(
             want in (None, have) for want, have in zip(self.shape, shape, strict=True)
         )
@@ -323,7 +402,8 @@ class Input:
 
 @dataclass(frozen=True)
 class PendingBatch:
-    """A batch that was started: its inputs, kept until its outputs were taken, and the checks of their values."""
+    """A batch that was started: its inputs, kept until its outputs were taken, and the checks of
+    their values."""
 
     count: int
     inputs: dict[str, Any]
@@ -331,7 +411,8 @@ class PendingBatch:
 
 
 def _check_formats(files: Any, heads: NDArray[np.int32] | None) -> None:
-    """Raise ``RowError`` for the first image file of a format that DALI has no codec for; it would not say which.
+    """Raise ``RowError`` for the first image file of a format that DALI has no codec for; it would
+    not say which.
 
     Args:
         files: of a batch.
@@ -349,31 +430,39 @@ def _check_formats(files: Any, heads: NDArray[np.int32] | None) -> None:
 
 
 def feedable(dali: ModuleType, values: Any) -> Any:
-    """Return the rows of a batch as ``feed_input`` takes them at once; it works through a list in Python."""
+    """Return the rows of a batch as ``feed_input`` takes them at once; it works through a list in
+    Python."""
     if not isinstance(values, (list, Ragged)):
         return values
     rows = list(values)
     if not isinstance(rows[0], np.ndarray):
         return rows  # on a GPU
     # Not contiguous: the rows stay where they are, one copy of a batch of files less.
-    return dali.tensors.TensorListCPU([dali.tensors.TensorCPU(row) for row in rows], contiguous=False)
+    return dali.tensors.TensorListCPU(
+        [dali.tensors.TensorCPU(row) for row in rows], contiguous=False
+    )
 
 
 def _contiguous(values: Array) -> Array:
-    return values if values.flags.c_contiguous else values.copy(order="C")
+    if values.flags.c_contiguous:
+        return values
+    return values.copy(order="C")
 
 
 class Reads:
-    """Rows in DALI's memory on a GPU that queued copies still read, kept until an event behind the copies has passed.
+    """Rows in DALI's memory on a GPU that queued copies still read, kept until an event behind the
+    copies has passed.
 
-    DALI uses memory again as soon as no object refers to it, which is earlier than the copy on our stream runs.
+    DALI uses memory again as soon as no object refers to it, which is earlier than the copy on our
+    stream runs.
     """
 
     def __init__(self) -> None:
         self._rows: deque[tuple[Any, list[Any]]] = deque()
 
     def add(self, rows: list[Any], stream: Any) -> None:
-        """Keep rows until the work queued on a stream up to now has run; let go of those for which it has."""
+        """Keep rows until the work queued on a stream up to now has run; let go of those for which
+        it has."""
         while self._rows and self._rows[0][0].done:
             self._rows.popleft()
         self._rows.append((stream.record(), rows))
@@ -387,7 +476,11 @@ class Reads:
 
 def _values(xp: ModuleType, field: Field, output: Any, reads: Reads) -> Values:
     """Return an output of DALI as values of a field, in arrays of NumPy or CuPy."""
-    convert = np.asarray if xp is np else xp.from_dlpack  # that waits on CuPy's current stream, the host does not
+    # that waits on CuPy's current stream, the host does not
+    if xp is np:
+        convert = np.asarray
+    else:
+        convert = xp.from_dlpack
     if field.uniform and output.is_dense_tensor():
         array = convert(output.as_tensor())
         form = array.dtype, array.shape[1:]
@@ -411,14 +504,19 @@ def _values(xp: ModuleType, field: Field, output: Any, reads: Reads) -> Values:
 
 
 def refusal(subject: str, error: Exception, *, only: bool = False) -> GpuloadError:
-    """Return the error for a refusal of DALI's, of the device or of the ops; ``only`` DALI may be able to run these."""
+    """Return the error for a refusal of DALI's, of the device or of the ops; ``only`` DALI may be
+    able to run these."""
     message = reason(error)
     if isinstance(error, MemoryError) or "CUDA" in message:
         remedy = "a smaller batch_size, if memory ran out; else nvidia-smi says how the GPU is"
         return DeviceError(subject, cause=message, remedy=remedy)
-    dali_remedy = "look at the arguments of gl.ops.Dali, and at the dtype and shape of the field before it"
+    dali_remedy = (
+        "look at the arguments of gl.ops.Dali, and at the dtype and shape of the field before it"
+    )
     return SpecError(
-        subject, cause=message, remedy=dali_remedy if only else 'executor="array" runs the same ops without DALI'
+        subject,
+        cause=message,
+        remedy=dali_remedy if only else 'executor="array" runs the same ops without DALI',
     )
 
 
@@ -433,9 +531,16 @@ def reason(error: Exception) -> str:
     operator = re.search(r"`nvidia\.dali\.fn\.([\w.]+)`", text)
     lines = (line.strip() for line in (text.partition("encountered:")[2] or text).splitlines())
     message = next(
-        (line for line in lines if line and not line.startswith(("Critical error", "Current pipeline"))), text
+        (
+            line
+            for line in lines
+            if line and not line.startswith(("Critical error", "Current pipeline"))
+        ),
+        text,
     )
-    return f"{operator[1]}: {message}" if operator else message
+    if operator:
+        return f"{operator[1]}: {message}"
+    return message
 
 
 _pipelines: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -444,8 +549,9 @@ _pipelines: weakref.WeakSet[Any] = weakref.WeakSet()
 def _abandon() -> None:
     """In a child of fork: never end the pipelines of the parent, whose threads are not here.
 
-    DALI 2.4 would end them at the exit of the child, wait for these threads, and end the process by a signal. Their
-    memory is shared with the parent; it is never freed here, which one reference too many sees to.
+    DALI 2.4 would end them at the exit of the child, wait for these threads, and end the process by
+    a signal. Their memory is shared with the parent; it is never freed here, which one reference
+    too many sees to.
     """
     for pipeline in list(_pipelines):
         inner, pipeline._pipe = pipeline._pipe, None

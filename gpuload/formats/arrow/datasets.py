@@ -1,11 +1,15 @@
 """Datasets of Hugging Face's library `datasets`: their Arrow table is a source.
 
-Access  of the table's chunks, which `datasets` has mapped from its files: numbers, texts and images are copied from
-        there, and nothing is loaded before. Booleans, dictionaries and nested texts are decoded a chunk at a time.
-Order   that of the dataset: what ``select``, ``shuffle`` or ``filter`` made of the table is its indices mapping.
-Fields  `formats/columnar.py`; the dataset's features say which are images, classes and arrays of a shape.
-Limits  A file of the dataset that is cut short while it is read ends the process, as it does in `datasets`. Transforms
-        (``set_transform``) are not called, and formats (``set_format``) change nothing.
+Access  of the table's chunks, which `datasets` has mapped from its files: numbers, texts and images
+        are copied from there, and nothing is loaded before. Booleans, dictionaries and nested texts
+        are decoded a chunk at a time.
+Order   that of the dataset: what ``select``, ``shuffle`` or ``filter`` made of the table is its
+indices mapping.
+Fields  `formats/columnar.py`; the dataset's features say which are images, classes and arrays of a
+shape.
+Limits  A file of the dataset that is cut short while it is read ends the process, as it does in
+        `datasets`. Transforms (``set_transform``) are not called, and formats (``set_format``)
+        change nothing.
 Pickle  as `datasets` pickles itself: by the paths of its files where it has them.
 Source  https://huggingface.co/docs/datasets/about_arrow
 """
@@ -46,8 +50,10 @@ def datasets(
 
     Args:
         dataset: a ``datasets.Dataset``.
-        fields: the columns, in this order; by default all. Of an image it is the encoded bytes, for ``gl.ops.Decode``.
-        shapes: the shape of columns that are lists of varying length in the table, and have one length in fact.
+        fields: the columns, in this order; by default all. Of an image it is the encoded bytes, for
+            ``gl.ops.Decode``.
+        shapes: the shape of columns that are lists of varying length in the table, and have one
+            length in fact.
         defaults: for each column what stands for its missing values. Without it they are an error.
 
     Raises:
@@ -75,7 +81,9 @@ def datasets(
         )
     source = DatasetSource(dataset, arguments)
     indices = getattr(dataset, "_indices", None)
-    return source if indices is None else source.select(indices.column(0).to_numpy().astype(np.int64))
+    if indices is None:
+        return source
+    return source.select(indices.column(0).to_numpy().astype(np.int64))
 
 
 class DatasetSource(LeafSource):
@@ -100,12 +108,19 @@ class DatasetSource(LeafSource):
         cache = BlockCache(arguments["cache_bytes"], 0)  # most of its blocks are views of the table
         self._leaves = tuple(
             BlockLeaf(
-                column.field, starts, partial(_decode, batches, column), cache, key, "the Arrow table of `datasets`"
+                column.field,
+                starts,
+                partial(_decode, batches, column),
+                cache,
+                key,
+                "the Arrow table of `datasets`",
             )
             for key, column in enumerate(columns)
         )
         self._length, self.classes = int(starts[-1]), description.classes_of(columns)
-        super().__init__(tuple(Group(leaf.spec, leaf.layout, is_quick=True) for leaf in self._leaves))
+        super().__init__(
+            tuple(Group(leaf.spec, leaf.layout, is_quick=True) for leaf in self._leaves)
+        )
 
     def __len__(self) -> int:
         return self._length
@@ -125,7 +140,8 @@ class DatasetSource(LeafSource):
         return "the Arrow table of `datasets`"
 
     def _digest(self) -> str:
-        """Return a short text made of fields, length, and the fingerprint that `datasets` computes of its data."""
+        """Return a short text made of fields, length, and the fingerprint that `datasets` computes
+        of its data."""
         text = repr((str(self.spec), self._length, self._dataset._fingerprint))
         return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
 

@@ -1,4 +1,5 @@
-"""Arrow as a format: the magic of its files (Feather, too), and the first message of its streams."""
+"""Arrow as a format: the magic of its files (Feather, too), and the first message of its
+streams."""
 
 from __future__ import annotations
 
@@ -15,8 +16,12 @@ def _sniff(beginning: Beginning) -> Match | None:
     if head.startswith(FILE_MAGIC):
         return Match("Arrow", "gl.arrow")
     length = int.from_bytes(head[4:8], "little")
-    is_stream = head.startswith(CONTINUATION) and 0 < length <= LARGEST_SCHEMA_BYTES and not length % 8
-    return Match("a stream of Arrow", "gl.arrow") if is_stream else None
+    is_stream = (
+        head.startswith(CONTINUATION) and 0 < length <= LARGEST_SCHEMA_BYTES and not length % 8
+    )
+    if is_stream:
+        return Match("a stream of Arrow", "gl.arrow")
+    return None
 
 
 arrow = lazy.function("gpuload.formats.arrow.source", "arrow")

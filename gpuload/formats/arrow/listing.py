@@ -1,9 +1,10 @@
 """Listing: what a manifest holds of Arrow files and streams, so that opening them reads nothing.
 
 Values   which columns of bytes hold images, and which do not.
-Arrays   the beginnings of files, schema and dictionaries, each once; of each file which of these it has, whether it is
-         a stream, and its numbers of record batches, nodes and buffers; of each record batch where it lies, its rows,
-         whether it is compressed, and its nodes and buffers (`messages.py`).
+Arrays   the beginnings of files, schema and dictionaries, each once; of each file which of these it
+         has, whether it is a stream, and its numbers of record batches, nodes and buffers; of each
+         record batch where it lies, its rows, whether it is compressed, and its nodes and buffers
+         (`messages.py`).
 """
 
 from __future__ import annotations
@@ -17,7 +18,15 @@ from numpy.typing import NDArray
 
 from gpuload import signalsafe
 from gpuload.formats import columnar
-from gpuload.formats.arrow.messages import HEAD_BYTES, PAIR, SCHEMA, Batches, Message, WrongMessage, width
+from gpuload.formats.arrow.messages import (
+    HEAD_BYTES,
+    PAIR,
+    SCHEMA,
+    Batches,
+    Message,
+    WrongMessage,
+    width,
+)
 from gpuload.formats.arrow.table import CALL, Table
 from gpuload.formats.columnar import Column
 from gpuload.order import MAX_LENGTH
@@ -28,7 +37,9 @@ from gpuload.storage.manifest import Manifest
 MOST_PAIRS = 1 << 24  # nodes or buffers of a record batch
 
 
-def to_manifest(tables: Sequence[Table], columns: Sequence[Column]) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+def to_manifest(
+    tables: Sequence[Table], columns: Sequence[Column]
+) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """Return the values and arrays of a manifest of files, the first of which has these columns."""
     numbers = dict[bytes, int]()
     prefix_of = [numbers.setdefault(table.batches.prefix, len(numbers)) for table in tables]
@@ -41,7 +52,9 @@ def to_manifest(tables: Sequence[Table], columns: Sequence[Column]) -> tuple[dic
         "batches": np.array([item.rows.size for item in batches], np.int64),
         "num_nodes": np.array([item.nodes.shape[1] for item in batches], np.int64),
         "num_buffers": np.array([item.buffers.shape[1] for item in batches], np.int64),
-        "places": np.concatenate([np.stack([b.begins, b.metadata, b.bodies, b.rows], axis=1) for b in batches]),
+        "places": np.concatenate(
+            [np.stack([b.begins, b.metadata, b.bodies, b.rows], axis=1) for b in batches]
+        ),
         "is_packed": np.concatenate([item.is_packed for item in batches]).astype(np.uint8),
         "nodes": np.concatenate([item.nodes.reshape(-1, 2) for item in batches]),
         "buffers": np.concatenate([item.buffers.reshape(-1, 2) for item in batches]),
@@ -56,7 +69,9 @@ def from_manifest(listing: Manifest, storage: Storage) -> tuple[list[Table], dic
         FormatError: the manifest contradicts itself.
     """
     images = listing.about.get("images")
-    if not isinstance(images, dict) or not all(type(is_image) is bool for is_image in images.values()):
+    if not isinstance(images, dict) or not all(
+        type(is_image) is bool for is_image in images.values()
+    ):
         raise listing.error("it does not say which columns hold images")
     prefixes = _prefixes_of(listing)
     prefix_of = listing.numbers("prefix_of", 0, len(prefixes), "<u4").tolist()
@@ -88,7 +103,10 @@ class _Prefix:
 
 def _prefixes_of(listing: Manifest) -> list[_Prefix]:
     """Return the beginnings of files."""
-    payload, bounds = listing.array("prefixes", "|u1", -1), listing.array("prefix_bounds", "<i8", -1)
+    payload, bounds = (
+        listing.array("prefixes", "|u1", -1),
+        listing.array("prefix_bounds", "<i8", -1),
+    )
     if bounds.size < 2 or bounds[0] or bounds[-1] != payload.size or (np.diff(bounds) <= 0).any():
         raise listing.error("it has no beginnings of files")
     arrow, prefixes = columnar.import_arrow(CALL), list[_Prefix]()
@@ -99,7 +117,9 @@ def _prefixes_of(listing: Manifest) -> list[_Prefix]:
             if message.kind != SCHEMA:
                 raise WrongMessage("it is no schema")
             schema = arrow.ipc.open_stream(content).schema
-            prefixes.append(_Prefix(content, message.is_little, schema, [width(field.type) for field in schema]))
+            prefixes.append(
+                _Prefix(content, message.is_little, schema, [width(field.type) for field in schema])
+            )
         except (WrongMessage, OSError, ValueError, arrow.ArrowException) as error:
             signalsafe.pass_on(error)
             raise listing.error("a beginning of a file holds no schema") from None
@@ -110,12 +130,23 @@ def _batches_of(listing: Manifest, prefixes: Sequence[_Prefix]) -> list[Batches]
     """Return the record batches of each file; raises ``FormatError`` if they cannot be."""
     counts = listing.numbers("batches", 0, MAX_LENGTH)
     pairs = [listing.numbers(f"num_{name}", 0, MOST_PAIRS) for name in ("nodes", "buffers")]
-    places, compression = listing.array("places", "<i8", -1, 4), listing.array("is_packed", "|u1", -1)
-    sizes = np.repeat(listing.files.sizes, counts) if counts.sum(dtype=np.float64) == len(places) else np.zeros(0)
+    places, compression = (
+        listing.array("places", "<i8", -1, 4),
+        listing.array("is_packed", "|u1", -1),
+    )
+    sizes = (
+        np.repeat(listing.files.sizes, counts)
+        if counts.sum(dtype=np.float64) == len(places)
+        else np.zeros(0)
+    )
     if not len(places) == len(compression) == len(sizes):
         raise listing.error("it has other record batches than it counts")
     begins, metadata, bodies, rows = places.T
-    is_sound = (places >= 0).all() and (metadata > HEAD_BYTES).all() and rows.sum(dtype=np.float64) < MAX_LENGTH
+    is_sound = (
+        (places >= 0).all()
+        and (metadata > HEAD_BYTES).all()
+        and rows.sum(dtype=np.float64) < MAX_LENGTH
+    )
     is_sound = is_sound and (begins <= sizes).all()
     if not (is_sound and (bodies <= sizes - begins - metadata).all() and (compression < 2).all()):
         raise listing.error("a record batch lies outside of its file")
@@ -127,12 +158,25 @@ def _batches_of(listing: Manifest, prefixes: Sequence[_Prefix]) -> list[Batches]
             raise listing.error(f"it has other {name} than it counts")
         pieces = np.split(array, np.cumsum(counts * widths)[:-1])
         shapes = zip(counts.tolist(), widths.tolist(), strict=True)
-        parts.append([piece.reshape(*shape, 2) for piece, shape in zip(pieces, shapes, strict=True)])
+        parts.append(
+            [piece.reshape(*shape, 2) for piece, shape in zip(pieces, shapes, strict=True)]
+        )
     result = list[Batches]()
     for prefix, place, *about in zip(prefixes, *parts, strict=True):
         begins, metadata, bodies, rows = place.T.copy()
         flags, nodes, buffers = about
         result.append(
-            Batches(prefix.content, b"", prefix.is_little, begins, metadata, bodies, rows, flags, nodes, buffers)
+            Batches(
+                prefix.content,
+                b"",
+                prefix.is_little,
+                begins,
+                metadata,
+                bodies,
+                rows,
+                flags,
+                nodes,
+                buffers,
+            )
         )
     return result

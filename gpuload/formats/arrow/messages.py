@@ -1,16 +1,17 @@
 """Messages: where the record batches of Arrow files and streams lie, as their metadata say.
 
-Layout   A stream is messages, one behind the other: the schema, dictionaries, record batches. A message is a head, the
-         metadata, and a body. The head is FF FF FF FF and the bytes of the metadata; before Arrow 0.15 these alone. A
-         file is the magic, a stream, and a footer with the place of each message; the footer's bytes and the magic end
-         it.
-Metadata are tables of FlatBuffers. Of these the numbers below are read here, and the bytes behind them nowhere; PyArrow
-         reads schemas and decodes bodies.
-Body     A record batch is nodes (length, missing values) and buffers (place in the body, bytes), those of the columns
-         one behind the other. How many of each a column has follows from its type (`width`).
+Layout   A stream is messages, one behind the other: the schema, dictionaries, record batches. A
+         message is a head, the metadata, and a body. The head is FF FF FF FF and the bytes of the
+         metadata; before Arrow 0.15 these alone. A file is the magic, a stream, and a footer with
+         the place of each message; the footer's bytes and the magic end it.
+Metadata are tables of FlatBuffers. Of these the numbers below are read here, and the bytes behind
+         them nowhere; PyArrow reads schemas and decodes bodies.
+Body     A record batch is nodes (length, missing values) and buffers (place in the body, bytes),
+         those of the columns one behind the other. How many of each a column has follows from its
+         type (`width`).
 Trust    Each place is compared with the bytes that are there before it is read.
-Source   https://arrow.apache.org/docs/format/Columnar.html and format/{Schema,Message,File}.fbs beside it;
-         https://flatbuffers.dev/internals/
+Source   https://arrow.apache.org/docs/format/Columnar.html and format/{Schema,Message,File}.fbs
+         beside it; https://flatbuffers.dev/internals/
 """
 
 from __future__ import annotations
@@ -38,9 +39,16 @@ MOST_ROWS = 1 << 62
 MOST_METADATA_BYTES = 1 << 26  # of messages that are read together
 BLOCK = np.dtype([("begin", "<i8"), ("metadata", "<i4"), ("padding", "<i4"), ("body", "<i8")])
 PAIR = np.dtype("<i8")
-WITHOUT_VALIDITY = ("null", "sparse_union", "dense_union", "run_end_encoded")  # types that have no such buffer here
+WITHOUT_VALIDITY = (
+    "null",
+    "sparse_union",
+    "dense_union",
+    "run_end_encoded",
+)  # types that have no such buffer here
 
-Read = Callable[[Indices, Indices], NDArray[np.uint8]]  # returns the bytes at places, of lengths, all in a row
+Read = Callable[
+    [Indices, Indices], NDArray[np.uint8]
+]  # returns the bytes at places, of lengths, all in a row
 
 
 class WrongMessage(ValueError):
@@ -48,7 +56,8 @@ class WrongMessage(ValueError):
 
 
 class FlatTable:
-    """A table of FlatBuffers: its numbers are found by their slots, and each is inside of the bytes.
+    """A table of FlatBuffers: its numbers are found by their slots, and each is inside of the
+    bytes.
 
     Args:
         content: the bytes of the buffer.
@@ -57,7 +66,10 @@ class FlatTable:
 
     def __init__(self, content: bytes, place: int | None = None) -> None:
         self._content = content
-        self._place = self._read("<I", 0) if place is None else place
+        if place is None:
+            self._place = self._read("<I", 0)
+        else:
+            self._place = place
         self._slots = self._place - self._read("<i", self._place)
         self._slots_bytes = self._read("<H", self._slots)
 
@@ -70,23 +82,34 @@ class FlatTable:
     def _find(self, slot: int) -> int | None:
         """Return the place of a value; None: it is not there, and has its default."""
         entry = 4 + 2 * slot
-        offset = self._read("<H", self._slots + entry) if entry + 2 <= self._slots_bytes else 0
+        if entry + 2 <= self._slots_bytes:
+            offset = self._read("<H", self._slots + entry)
+        else:
+            offset = 0
         return self._place + offset if offset else None
 
     def number(self, slot: int, form: str) -> int:
         """Return a number; 0 where it is not there."""
         place = self._find(slot)
-        return 0 if place is None else self._read(form, place)
+        if place is None:
+            return 0
+        return self._read(form, place)
 
     def table(self, slot: int) -> FlatTable | None:
         """Return a table inside of this one."""
         place = self._find(slot)
-        return None if place is None else FlatTable(self._content, place + self._read("<I", place))
+        if place is None:
+            return None
+        return FlatTable(self._content, place + self._read("<I", place))
 
     def array(self, slot: int, dtype: np.dtype[Any], count: int = 1) -> NDArray[Any]:
-        """Return structures of ``count`` values each, ``[n]`` or ``[n, count]``; none where they are not there."""
+        """Return structures of ``count`` values each, ``[n]`` or ``[n, count]``; none where they
+        are not there."""
         place = self._find(slot)
-        length = 0 if place is None else self._read("<I", begin := place + self._read("<I", place))
+        if place is None:
+            length = 0
+        else:
+            length = self._read("<I", begin := place + self._read("<I", place))
         shape = (length,) if count == 1 else (length, count)
         if not length:
             return np.zeros(shape, dtype)
@@ -103,8 +126,8 @@ class Message:
         kind: SCHEMA, DICTIONARY, BATCH, or another.
         body_bytes: of its body.
         about: the table of its kind.
-        has_old_compression: True if custom metadata say that its buffers are compressed, as Arrow 0.17
-            wrote them.
+        has_old_compression: True if custom metadata say that its buffers are compressed, as Arrow
+            0.17 wrote them.
     """
 
     kind: int
@@ -115,7 +138,10 @@ class Message:
     @classmethod
     def parse(cls, content: bytes) -> Message:
         """Return a message from its bytes, which begin with its head."""
-        begin = HEAD_BYTES if content.startswith(CONTINUATION) else 4
+        if content.startswith(CONTINUATION):
+            begin = HEAD_BYTES
+        else:
+            begin = 4
         table = FlatTable(bytes(content[begin:]))
         about, body_bytes = table.table(2), table.number(3, "<q")
         if about is None or body_bytes < 0:
@@ -155,7 +181,8 @@ class Batches:
     """The record batches of a file; int64 ``[n]`` where nothing else is said.
 
     Attributes:
-        prefix: the bytes of the schema and of all dictionaries: a stream of these and one record batch is whole.
+        prefix: the bytes of the schema and of all dictionaries: a stream of these and one record
+            batch is whole.
         footer: of a file, a file of its own in which nothing but the schema is; of a stream b"".
         is_little: True if numbers are little-endian.
         begins: the byte where each begins.
@@ -178,8 +205,16 @@ class Batches:
     buffers: Indices
 
     @classmethod
-    def of(cls, prefix: bytes, footer: bytes, is_little: bool, places: Indices, messages: Sequence[Message]) -> Batches:
-        """Return record batches at places ``[n, 3]``: where each begins, bytes of metadata, bytes of the body."""
+    def of(
+        cls,
+        prefix: bytes,
+        footer: bytes,
+        is_little: bool,
+        places: Indices,
+        messages: Sequence[Message],
+    ) -> Batches:
+        """Return record batches at places ``[n, 3]``: where each begins, bytes of metadata, bytes
+        of the body."""
         rows = np.array([message.rows for message in messages], np.int64)
         # Added up as float64: the sum of damaged numbers would wrap round in int64, and look right.
         if rows.size and (int(rows.min()) < 0 or float(rows.sum(dtype=np.float64)) >= MOST_ROWS):
@@ -197,12 +232,16 @@ class Batches:
         first, pairs = parts[0], list[Indices]()
         for arrays in ([part.nodes for part in parts], [part.buffers for part in parts]):
             is_regular = len({array.shape[1] for array in arrays}) == 1
-            pairs.append(np.concatenate(arrays if is_regular else [array[:, :0] for array in arrays]))
+            pairs.append(
+                np.concatenate(arrays if is_regular else [array[:, :0] for array in arrays])
+            )
         begins, metadata, bodies, rows, flags = (
             np.concatenate([getattr(part, name) for part in parts])
             for name in ("begins", "metadata", "bodies", "rows", "is_packed")
         )
-        return cls(first.prefix, b"", first.is_little, begins, metadata, bodies, rows, flags, *pairs)
+        return cls(
+            first.prefix, b"", first.is_little, begins, metadata, bodies, rows, flags, *pairs
+        )
 
     def has(self, counts: tuple[int, ...]) -> bool:
         """Return True if each record batch has so many nodes and buffers."""
@@ -214,18 +253,25 @@ class Batches:
 
 
 def _stack(pairs: Sequence[Indices]) -> Indices:
-    """Return the pairs of all record batches, ``[n, num_pairs, 2]``; ``[n, 0, 2]`` if their numbers differ."""
+    """Return the pairs of all record batches, ``[n, num_pairs, 2]``; ``[n, 0, 2]`` if their numbers
+    differ."""
     counts = {len(array) for array in pairs}
-    return np.stack(pairs) if len(counts) == 1 else np.zeros((len(pairs), 0, 2), np.int64)
+    if len(counts) == 1:
+        return np.stack(pairs)
+    return np.zeros((len(pairs), 0, 2), np.int64)
 
 
 def width(arrow_type: Any) -> tuple[int, int]:
-    """Return how many nodes and buffers a column of a type has; views have more buffers if their texts are long."""
+    """Return how many nodes and buffers a column of a type has; views have more buffers if their
+    texts are long."""
     while hasattr(arrow_type, "storage_type"):
         arrow_type = arrow_type.storage_type
     kind = str(arrow_type).partition("<")[0]
     inner = [width(arrow_type.field(number).type) for number in range(arrow_type.num_fields)]
-    nodes, buffers = (sum(counts) for counts in zip(*inner, strict=True)) if inner else (0, 0)
+    if inner:
+        nodes, buffers = (sum(counts) for counts in zip(*inner, strict=True))
+    else:
+        nodes, buffers = (0, 0)
     return 1 + nodes, arrow_type.num_buffers - (kind in WITHOUT_VALIDITY) + buffers
 
 
@@ -264,15 +310,22 @@ class _Window:
             raise WrongMessage(f"{length} bytes at byte {begin} are not there")
         if not self._begin <= begin <= self._begin + len(self._content) - length:
             num_bytes = max(length, min(at_least, self._size - begin))
-            self._content, self._begin = self._read(np.array([begin]), np.array([num_bytes])).tobytes(), begin
+            self._content, self._begin = (
+                self._read(np.array([begin]), np.array([num_bytes])).tobytes(),
+                begin,
+            )
         return self._content[begin - self._begin : begin - self._begin + length]
 
     def message(self, begin: int) -> tuple[bytes | None, int]:
-        """Return head and metadata of a message, and where its body begins; None: the stream ends there."""
+        """Return head and metadata of a message, and where its body begins; None: the stream ends
+        there."""
         if begin == self._size:
             return None, begin
         head = self.take(begin, min(HEAD_BYTES, self._size - begin))
-        length_at = 4 if head.startswith(CONTINUATION) else 0
+        if head.startswith(CONTINUATION):
+            length_at = 4
+        else:
+            length_at = 0
         if len(head) < length_at + 4:
             raise WrongMessage(f"it ends inside of the message at byte {begin}")
         length: int = struct.unpack_from("<i", head, length_at)[0]
@@ -293,13 +346,14 @@ def _read_stream(window: _Window, place: int, is_little: bool) -> Batches:
             break
         message = Message.parse(content)
         begin, place = place, body + message.body_bytes
-        # Nothing is read by this: it raises an error where the body does not end inside of the file.
+        # Nothing is read by this: it raises an error where the body does not end inside of the
+        # file.
         window.take(place, 0, 0)
         if message.kind == BATCH:
             places.append((begin, body - begin, message.body_bytes))
             messages.append(message)
-        # What stands before the first record batch is the prefix. Dictionaries behind it are not needed: `source.py`
-        # refuses columns of them in streams.
+        # What stands before the first record batch is the prefix. Dictionaries behind it are not
+        # needed: `source.py` refuses columns of them in streams.
         elif not places:
             after = place
     prefix = window.take(0, after, 0)
@@ -337,12 +391,18 @@ def _read_file(read: Read, size: int, window: _Window) -> Batches:
 
     tail_bytes = min(WINDOW_BYTES, size)
     tail = read_at([size - tail_bytes], [tail_bytes])
-    footer_bytes, magic = END.unpack(tail[-END.size :]) if size >= END.size else (0, b"")
+    if size >= END.size:
+        footer_bytes, magic = END.unpack(tail[-END.size :])
+    else:
+        footer_bytes, magic = (0, b"")
     if not FILE_MAGIC.startswith(magic) or not magic or not 0 < footer_bytes <= size - END.size:
         raise WrongMessage("it does not end as Arrow files do")
     begin = size - END.size - footer_bytes
     in_tail = begin - (size - tail_bytes)
-    content = tail[in_tail : -END.size] if in_tail >= 0 else read_at([begin], [footer_bytes])
+    if in_tail >= 0:
+        content = tail[in_tail : -END.size]
+    else:
+        content = read_at([begin], [footer_bytes])
     footer = FlatTable(content)
     dictionaries, batches = (_places_of(footer.array(slot, BLOCK), size) for slot in (2, 3))
     schema = _schema_of(window, min([begin, *dictionaries[:, 0].tolist(), *batches[:, 0].tolist()]))
@@ -350,14 +410,19 @@ def _read_file(read: Read, size: int, window: _Window) -> Batches:
     for metadata in _metadata_of(read_at, batches):
         messages.append(Message.parse(metadata))
         if messages[-1].kind != BATCH or messages[-1].body_bytes != batches[len(messages) - 1, 2]:
-            raise WrongMessage(f"its record batch {len(messages) - 1} is none, or another one than its footer says")
+            raise WrongMessage(
+                f"its record batch {len(messages) - 1} is none, or another one than its footer says"
+            )
     prefix = schema + read_at(dictionaries[:, 0], dictionaries[:, 1:].sum(axis=1))
     is_little = Message.parse(schema).is_little
-    return Batches.of(prefix, FILE_MAGIC + content + tail[-END.size :], is_little, batches, messages)
+    return Batches.of(
+        prefix, FILE_MAGIC + content + tail[-END.size :], is_little, batches, messages
+    )
 
 
 def _places_of(blocks: NDArray[Any], size: int) -> Indices:
-    """Return where messages lie, as the footer says, ``[n, 3]``: each inside of the file, all together no longer."""
+    """Return where messages lie, as the footer says, ``[n, 3]``: each inside of the file, all
+    together no longer."""
     places = [(begin, metadata, body) for begin, metadata, _, body in blocks.tolist()]
     for begin, metadata, body in places:
         if (
@@ -378,7 +443,9 @@ def _metadata_of(read_at: Callable[[Any, Any], bytes], places: Indices) -> list[
     ends = np.cumsum(places[:, 1])
     while first < len(places):
         before = int(ends[first - 1]) if first else 0
-        after = max(first + 1, int(np.searchsorted(ends, before + MOST_METADATA_BYTES, side="right")))
+        after = max(
+            first + 1, int(np.searchsorted(ends, before + MOST_METADATA_BYTES, side="right"))
+        )
         raw = read_at(places[first:after, 0], places[first:after, 1])
         edges = [0, *(ends[first:after] - before).tolist()]
         contents += [raw[begin:end] for begin, end in itertools.pairwise(edges)]

@@ -1,17 +1,22 @@
-"""Arrow files and streams: rows by number, columns alone; so are Feather (version 2) and the files of `datasets`.
+"""Arrow files and streams: rows by number, columns alone; so are Feather (version 2) and the files
+of `datasets`.
 
-Layout  record batches, in which each column is one piece of memory as Arrow lays it out, or a compressed one.
-Access  a column of numbers, or of lists of one size, that is not compressed and has no missing value is read where it
-        lies, row by row, as NPY files are: the metadata of the record batches say where (`messages.py`). All other
-        columns are decoded a record batch at a time (`blocks.py`), through PyArrow, and checked before they are used:
-        of a record batch only the bytes of that column are read.
-Opening reads the schema, the dictionaries, and the metadata of each record batch: of a file all together, since its
-        footer has their places; of a stream one behind the other, from an object store by a request each.
+Layout  record batches, in which each column is one piece of memory as Arrow lays it out, or a
+compressed one.
+Access  a column of numbers, or of lists of one size, that is not compressed and has no missing
+        value is read where it lies, row by row, as NPY files are: the metadata of the record
+        batches say where (`messages.py`). All other columns are decoded a record batch at a time
+        (`blocks.py`), through PyArrow, and checked before they are used: of a record batch only the
+        bytes of that column are read.
+Opening reads the schema, the dictionaries, and the metadata of each record batch: of a file all
+        together, since its footer has their places; of a stream one behind the other, from an
+        object store by a request each.
 Fields  `formats/columnar.py` says what columns become.
 Memory  some numbers a record batch, and ``cache_bytes`` of decoded columns.
 Limits  Streams may have dictionaries anywhere, so columns of these are refused there.
 Needs   PyArrow.
-Source  https://arrow.apache.org/docs/format/Columnar.html, "Serialization and Interprocess Communication"
+Source  https://arrow.apache.org/docs/format/Columnar.html, "Serialization and Interprocess
+        Communication"
 """
 
 from __future__ import annotations
@@ -52,28 +57,35 @@ def arrow(
     partitions: Sequence[str] | None = None,
     cache_bytes: int = CACHE_BYTES,
 ) -> TableSource:
-    """Return the rows of Arrow files or streams: ``.arrow``, ``.feather``, and what `datasets` saves to disk.
+    """Return the rows of Arrow files or streams: ``.arrow``, ``.feather``, and what `datasets`
+    saves to disk.
 
         gl.arrow("table.feather")
         gl.arrow("dataset/train/*.arrow", ["image", "label"])
 
-    ``source.describe()`` says which columns are read where they lie, and which are decoded a record batch at a time.
+    ``source.describe()`` says which columns are read where they lie, and which are decoded a record
+    batch at a time.
 
     Args:
-        paths: a path, a string with wildcards, a folder, or a list of these; a list keeps its order, a wildcard is
-            sorted. A folder means its files and those of its folders, without names that begin with ``_`` or ``.``. Or
-            a manifest of such files (``Source.index``).
-        fields: the columns, in this order; by default all. A member of a struct is ``"outer.inner"``.
-        shapes: the shape of columns that are lists of varying length in the file, and have one length in fact.
+        paths: a path, a string with wildcards, a folder, or a list of these; a list keeps its
+            order, a wildcard is sorted. A folder means its files and those of its folders, without
+            names that begin with ``_`` or ``.``. Or a manifest of such files (``Source.index``).
+        fields: the columns, in this order; by default all. A member of a struct is
+            ``"outer.inner"``.
+        shapes: the shape of columns that are lists of varying length in the file, and have one
+            length in fact.
         defaults: for each column what stands for its missing values. Without it they are an error.
-        dtypes: for each column the dtype of its field, if it is another one than in the file; a value that it does not
-            hold is an error. Files with int32 and int64, or float32 and float64, have the larger one without it.
-        partitions: the columns that folders ``name=value`` are, int64 or text, looked for in the path of each file; []
-            for none. None: all such folders below a folder or wildcard of ``paths``.
+        dtypes: for each column the dtype of its field, if it is another one than in the file; a
+            value that it does not hold is an error. Files with int32 and int64, or float32 and
+            float64, have the larger one without it.
+        partitions: the columns that folders ``name=value`` are, int64 or text, looked for in the
+            path of each file; [] for none. None: all such folders below a folder or wildcard of
+            ``paths``.
         cache_bytes: of decoded columns of record batches that are kept.
 
     Raises:
-        SpecError: an argument is wrong; a column cannot be a field, or has missing values; files differ.
+        SpecError: an argument is wrong; a column cannot be a field, or has missing values; files
+            differ.
         UnknownFieldError: there is no such column.
         FormatError: a file is no Arrow file or stream, or is cut short.
         FileError: a file is missing, a directory, or cannot be read.
@@ -91,7 +103,11 @@ def arrow(
         tables = _open_tables(storage, heads)
         images = dict[str, bool]()
     else:
-        names, files, storage = list(listing.files.paths), listing.files, open_storage(listing.files)
+        names, files, storage = (
+            list(listing.files.paths),
+            listing.files,
+            open_storage(listing.files),
+        )
         inner = [""] * len(names)
         tables, images = from_manifest(listing, storage)
     of_files, folders = divide(CALL, arguments, tables, inner, listing)
@@ -99,13 +115,20 @@ def arrow(
     columns = (
         [[] for _ in groups]
         if of_files is None
-        else columnar.columns_of_files(CALL, [group.tables[0] for group in groups], of_files, images)
+        else columnar.columns_of_files(
+            CALL, [group.tables[0] for group in groups], of_files, images
+        )
     )
     cache = BlockCache(arguments["cache_bytes"], int(files.sizes.sum()))
-    leaves = [_leaf(tables, groups, [part[key] for part in columns], cache, key) for key in range(len(columns[0]))]
+    leaves = [
+        _leaf(tables, groups, [part[key] for part in columns], cache, key)
+        for key in range(len(columns[0]))
+    ]
     for table in tables:
         table.batches.forget_buffers()
-    opening = Opening(arrow, {"paths": tuple(names) if listing is None else listing.path, **arguments})
+    opening = Opening(
+        arrow, {"paths": tuple(names) if listing is None else listing.path, **arguments}
+    )
     return ArrowSource(opening, leaves, tables, columns[0], folders, storage)
 
 
@@ -121,7 +144,10 @@ class ArrowSource(TableSource):
 
 def _open_tables(storage: Storage, heads: Sequence[bytes]) -> list[Table]:
     """Return files, whose first bytes were read."""
-    return by_chunks(lambda chunk: [Table.open(storage, number, heads[number]) for number in chunk], range(len(heads)))
+    return by_chunks(
+        lambda chunk: [Table.open(storage, number, heads[number]) for number in chunk],
+        range(len(heads)),
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,12 +176,17 @@ class _Group:
 
 def _groups_of(tables: Sequence[Table]) -> list[_Group]:
     """Return the groups of files, in the order of their first files."""
-    members, starts = dict[tuple[bytes, bool], list[int]](), starts_of([table.batches.rows.size for table in tables])
+    members, starts = (
+        dict[tuple[bytes, bool], list[int]](),
+        starts_of([table.batches.rows.size for table in tables]),
+    )
     for number, table in enumerate(tables):
         members.setdefault((table.batches.prefix, table.widths is None), []).append(number)
     groups = list[_Group]()
     for numbers in members.values():
-        blocks = np.concatenate([np.arange(starts[number], starts[number + 1]) for number in numbers])
+        blocks = np.concatenate(
+            [np.arange(starts[number], starts[number + 1]) for number in numbers]
+        )
         parts = [tables[number] for number in numbers]
         table = replace(parts[0], batches=Batches.join([part.batches for part in parts]))
         groups.append(_Group(parts, blocks, table))
@@ -163,22 +194,38 @@ def _groups_of(tables: Sequence[Table]) -> list[_Group]:
 
 
 def _leaf(
-    tables: Sequence[Table], groups: Sequence[_Group], columns: Sequence[Column], cache: BlockCache, key: int
+    tables: Sequence[Table],
+    groups: Sequence[_Group],
+    columns: Sequence[Column],
+    cache: BlockCache,
+    key: int,
 ) -> Leaf:
-    """Return the leaf of a column: of rows where they lie, if all batches have them so, else of decoded batches."""
+    """Return the leaf of a column: of rows where they lie, if all batches have them so, else of
+    decoded batches."""
     field, storage = columns[0].field, tables[0].storage
     rows = np.concatenate([table.batches.rows for table in tables])
     owners = np.repeat(np.arange(len(tables)), [table.batches.rows.size for table in tables])
-    spans, offsets, have_rows = np.empty((rows.size, 2), np.int64), np.empty(rows.size, np.int64), rows.size > 0
+    spans, offsets, have_rows = (
+        np.empty((rows.size, 2), np.int64),
+        np.empty(rows.size, np.int64),
+        rows.size > 0,
+    )
     kinds = np.empty(len(tables), np.int64)  # the group of each file
     for number, (group, column) in enumerate(zip(groups, columns, strict=True)):
         kinds[[table.number for table in group.tables]] = number
         spans[group.blocks] = group.span(column.path[0])
         places = group.table.places(column)
         have_rows = have_rows and places is not None
-        offsets[group.blocks] = 0 if places is None else places
+        if places is None:
+            offsets[group.blocks] = 0
+        else:
+            offsets[group.blocks] = places
         arrow_type = group.table.schema.field(column.path[0]).type
-        if places is None and not all(table.is_file for table in group.tables) and "dictionary<" in str(arrow_type):
+        if (
+            places is None
+            and not all(table.is_file for table in group.tables)
+            and "dictionary<" in str(arrow_type)
+        ):
             raise SpecError(
                 f"{group.tables[0].path}: column {field.name!r} is {arrow_type}",
                 cause="the values of a dictionary stand anywhere in a stream",

@@ -1,9 +1,11 @@
-"""Table: an Arrow file or stream, as the metadata of its record batches say: where the bytes of each column lie.
+"""Table: an Arrow file or stream, as the metadata of its record batches say: where the bytes of
+each column lie.
 
-Rows     of a column lie as NumPy has them where it is of numbers, or of lists of one size of these, is not compressed,
-         and has no missing value.
-Decoding of a column asks PyArrow to read a stream that is made for it: the schema, the dictionaries, and one record
-         batch, of whose body the bytes of that column are there, and the others are zeros.
+Rows     of a column lie as NumPy has them where it is of numbers, or of lists of one size of these,
+         is not compressed, and has no missing value.
+Decoding of a column asks PyArrow to read a stream that is made for it: the schema, the
+         dictionaries, and one record batch, of whose body the bytes of that column are there, and
+         the others are zeros.
 """
 
 from __future__ import annotations
@@ -40,7 +42,8 @@ class Table:
         schema: PyArrow's.
         is_file: False for a stream.
         batches: its record batches.
-        widths: the nodes and buffers of each column; None if they are not the same in all record batches.
+        widths: the nodes and buffers of each column; None if they are not the same in all record
+            batches.
     """
 
     storage: Storage
@@ -82,7 +85,10 @@ class Table:
 
         def read(begins: Indices, lengths: Indices) -> Bytes:
             if len(head) == size:  # it is whole
-                pieces = [head[begin : begin + length] for begin, length in zip(begins, lengths, strict=True)]
+                pieces = [
+                    head[begin : begin + length]
+                    for begin, length in zip(begins, lengths, strict=True)
+                ]
                 return np.frombuffer(b"".join(pieces), np.uint8)
             content = np.empty(int(lengths.sum()), np.uint8)
             extents = Extents(np.full(begins.size, number, np.int64), begins, lengths)
@@ -121,18 +127,22 @@ class Table:
         *,
         is_file: bool,
     ) -> Table:
-        """Return a file whose record batches are known; ``widths`` are the nodes and buffers of its columns."""
+        """Return a file whose record batches are known; ``widths`` are the nodes and buffers of its
+        columns."""
         is_regular = batches.has(tuple(sum(counts) for counts in zip(*widths, strict=True)))
         return cls(storage, number, schema, is_file, batches, widths if is_regular else None)
 
     def first(self, path: columnar.Path) -> list[Any]:
-        """Return the value of a column in the first row that the file has; of a long one the beginning is enough."""
+        """Return the value of a column in the first row that the file has; of a long one the
+        beginning is enough."""
         for number in np.flatnonzero(self.batches.rows)[:1].tolist():
             begin, end = self.span(path[0])[number].tolist()
             buffers = self._buffers(path[0])
             if buffers is not None and not self.batches.is_packed[number]:
                 places, lengths = buffers[number].T
-                ends = places + np.append(lengths[:-1], PEEK_BYTES)  # the values are the last buffer of a column
+                ends = places + np.append(
+                    lengths[:-1], PEEK_BYTES
+                )  # the values are the last buffer of a column
                 end = min(end, int(ends.max()))
             with columnar.as_damage(f"{self.path}, record batch {number}", self.files, self.number):
                 row = self._decode(path[0], number, begin, end).slice(0, 1)
@@ -154,8 +164,13 @@ class Table:
         return batch
 
     def _decode(self, column: str, number: int, begin: int, end: int) -> Any:
-        """Return a record batch with a column alone, of whose body some bytes are read; the others are zeros."""
-        arrow, prefix, at = columnar.import_arrow(CALL), self.batches.prefix, int(self.batches.begins[number])
+        """Return a record batch with a column alone, of whose body some bytes are read; the others
+        are zeros."""
+        arrow, prefix, at = (
+            columnar.import_arrow(CALL),
+            self.batches.prefix,
+            int(self.batches.begins[number]),
+        )
         metadata, body = int(self.batches.metadata[number]), int(self.batches.bodies[number])
         content = np.zeros(len(prefix) + metadata + body, np.uint8)
         content[: len(prefix)] = np.frombuffer(prefix, np.uint8)
@@ -165,11 +180,14 @@ class Table:
         if self.batches.is_packed[number]:
             self._check_size(column, number, content[len(prefix) :])
         # One thread: the others decode other blocks meanwhile.
-        options = arrow.ipc.IpcReadOptions(included_fields=[self.schema.get_field_index(column)], use_threads=False)
+        options = arrow.ipc.IpcReadOptions(
+            included_fields=[self.schema.get_field_index(column)], use_threads=False
+        )
         return arrow.ipc.open_stream(arrow.py_buffer(content), options=options).read_next_batch()
 
     def _check_size(self, column: str, number: int, message: Bytes) -> None:
-        """Refuse a column that unpacks to more bytes than is allowed: each buffer says its own in front.
+        """Refuse a column that unpacks to more bytes than is allowed: each buffer says its own in
+        front.
 
         Raises:
             FormatError: it does.
@@ -183,22 +201,34 @@ class Table:
             head = message[metadata + begin : metadata + begin + LENGTH_BYTES].tobytes()
             num_bytes += max(0, int.from_bytes(head, "little", signed=True))
         if num_bytes > limit_bytes(packed_bytes := int(self.files.sizes[self.number])):
-            raise too_large(f"{self.path}, record batch {number}", packed_bytes, num_bytes, unpack="with PyArrow")
+            raise too_large(
+                f"{self.path}, record batch {number}",
+                packed_bytes,
+                num_bytes,
+                unpack="with PyArrow",
+            )
 
     def _first(self, column: str) -> tuple[int, int, int]:
-        """Return the number of the first node of a column, of its first buffer, and how many buffers it has."""
+        """Return the number of the first node of a column, of its first buffer, and how many
+        buffers it has."""
         place, widths = self.schema.get_field_index(column), self.widths or []
-        return sum(nodes for nodes, _ in widths[:place]), sum(count for _, count in widths[:place]), widths[place][1]
+        return (
+            sum(nodes for nodes, _ in widths[:place]),
+            sum(count for _, count in widths[:place]),
+            widths[place][1],
+        )
 
     def _buffers(self, column: str) -> Indices | None:
-        """Return place and bytes of the buffers of a column in each record batch, ``[n, num_buffers, 2]``."""
+        """Return place and bytes of the buffers of a column in each record batch,
+        ``[n, num_buffers, 2]``."""
         if self.widths is None:
             return None
         _, first, count = self._first(column)
         return self.batches.buffers[:, first : first + count]
 
     def span(self, column: str) -> Indices:
-        """Return where the bytes of a column begin and end in the body of each record batch, int64 ``[n, 2]``.
+        """Return where the bytes of a column begin and end in the body of each record batch, int64
+        ``[n, 2]``.
 
         Raises:
             FormatError: they lie outside of it.
@@ -207,7 +237,9 @@ class Table:
         if buffers is None:
             return np.concatenate([np.zeros_like(bodies), bodies], axis=1)
         begins, lengths = buffers.transpose(2, 0, 1)
-        is_outside = (lengths != 0) & ((begins < 0) | (lengths < 0) | (begins > bodies) | (lengths > bodies - begins))
+        is_outside = (lengths != 0) & (
+            (begins < 0) | (lengths < 0) | (begins > bodies) | (lengths > bodies - begins)
+        )
         lengths_differ = self.batches.nodes[:, self._first(column)[0], 0] != self.batches.rows
         is_wrong = is_outside.any(axis=1) | lengths_differ
         if is_wrong.any():
@@ -222,25 +254,40 @@ class Table:
         return np.stack([np.minimum(first, after), after], axis=1)
 
     def places(self, column: Column) -> Indices | None:
-        """Return the byte where the values of a column begin in each record batch; None if they must be decoded."""
+        """Return the byte where the values of a column begin in each record batch; None if they
+        must be decoded."""
         field, batches, buffers = column.field, self.batches, self._buffers(column.path[0])
-        if len(column.path) > 1 or not field.has_rows or not field.dtype.itemsize or 0 in field.fixed_shape:
+        if (
+            len(column.path) > 1
+            or not field.has_rows
+            or not field.dtype.itemsize
+            or 0 in field.fixed_shape
+        ):
             return None
         if buffers is None or batches.is_packed.any() or not batches.is_little:
             return None
         missing = batches.nodes[:, self._first(column.path[0])[0] :, 1]
-        arrow_type, count, depth = self.schema.field(column.path[0]).type, 1, 0  # of lists in one another
+        arrow_type, count, depth = (
+            self.schema.field(column.path[0]).type,
+            1,
+            0,
+        )  # of lists in one another
         while hasattr(arrow_type, "storage_type") or str(arrow_type).startswith("fixed_size_list<"):
             if hasattr(arrow_type, "storage_type"):
                 arrow_type = arrow_type.storage_type
             else:
-                arrow_type, count, depth = arrow_type.value_type, count * arrow_type.list_size, depth + 1
+                arrow_type, count, depth = (
+                    arrow_type.value_type,
+                    count * arrow_type.list_size,
+                    depth + 1,
+                )
         is_binary = str(arrow_type).startswith("fixed_size_binary[")
         row_bytes = count * (arrow_type.byte_width if is_binary else field.dtype.itemsize)
         is_same = is_binary or columnar.has_bytes_of(arrow_type, field.dtype)
         if not is_same or row_bytes != Part(field, field.dtype, 0).num_bytes:
             return None
-        # Each list has one buffer, the bits of missing lists; the values have such a buffer, too, in front of theirs.
+        # Each list has one buffer, the bits of missing lists; the values have such a buffer, too,
+        # in front of theirs.
         begins, lengths = buffers[:, depth + 1].T
         fits = (missing[:, : depth + 1] == 0).all(axis=1) & (batches.rows <= lengths // row_bytes)
         if not fits[batches.rows > 0].all():

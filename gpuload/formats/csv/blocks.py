@@ -1,9 +1,10 @@
-"""Blocks of CSV files in object stores, whose places a manifest has: each is parsed when a record of it is wanted.
+"""Blocks of CSV files in object stores, whose places a manifest has: each is parsed when a record
+of it is wanted.
 
-Access  of a block as a whole, by a request of its bytes (`lines.BLOCK_BYTES`), in threads side by side. The blocks that
-        were used last stay parsed (`sources/blocks.py`), CACHE_BYTES of them.
-Form    of the rows is that of all files together, which the manifest holds: so records are those of the files when they
-        are opened by their paths, and a block that has others is an error.
+Access  of a block as a whole, by a request of its bytes (`lines.BLOCK_BYTES`), in threads side by
+        side. The blocks that were used last stay parsed (`sources/blocks.py`), CACHE_BYTES of them.
+Form    of the rows is that of all files together, which the manifest holds: so records are those of
+        the files when they are opened by their paths, and a block that has others is an error.
 """
 
 from __future__ import annotations
@@ -50,7 +51,12 @@ class _Blocks:
     """
 
     def __init__(
-        self, job: Job, form: Form, parts: Sequence[Part], groups: Sequence[Run | Reference], storage: Storage
+        self,
+        job: Job,
+        form: Form,
+        parts: Sequence[Part],
+        groups: Sequence[Run | Reference],
+        storage: Storage,
     ) -> None:
         self._job, self._form, self._groups, self._storage = job, form, groups, storage
         blocks = np.array([len(part.places) for part in parts], np.int64)
@@ -103,9 +109,12 @@ def leaves_of(
 
 
 class _GroupLeaf(BlockLeaf):
-    """A group of fields; all groups share the blocks of the cache, since a block is parsed for all of them."""
+    """A group of fields; all groups share the blocks of the cache, since a block is parsed for all
+    of them."""
 
-    def __init__(self, blocks: _Blocks, cache: BlockCache, number: int, group: Run | Reference) -> None:
+    def __init__(
+        self, blocks: _Blocks, cache: BlockCache, number: int, group: Run | Reference
+    ) -> None:
         rows = int(np.diff(blocks.starts).max(initial=0))
         how = f"ranges of text of up to {rows} lines, parsed by PyArrow"
         fields = group.field if isinstance(group, Reference) else group.layout

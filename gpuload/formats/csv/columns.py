@@ -1,11 +1,13 @@
 """Arguments of `gl.csv`: the dialect of the text, and which columns become which fields.
 
-Columns   a mapping from field to dtype, in the order of the fields; ``("f4", names)`` makes one field of several
-          columns. A dtype of None is found in the data; ``str`` is text as long as the longest, or of any length where
-          one is very long, ``object`` is text of any length, ``bytes`` is UTF-8 of varying length, as numbers.
-Defaults  values that stand for missing ones, as ``record_defaults`` of ``tf.io.decode_csv``: a default gives the dtype
-          where ``columns`` does not. A column without a default needs a value in each line, unless its type has a form
-          for missing values: not-a-number, not-a-time.
+Columns   a mapping from field to dtype, in the order of the fields; ``("f4", names)`` makes one
+          field of several columns. A dtype of None is found in the data; ``str`` is text as long as
+          the longest, or of any length where one is very long, ``object`` is text of any length,
+          ``bytes`` is UTF-8 of varying length, as numbers.
+Defaults  values that stand for missing ones, as ``record_defaults`` of ``tf.io.decode_csv``: a
+          default gives the dtype where ``columns`` does not. A column without a default needs a
+          value in each line, unless its type has a form for missing values: not-a-number,
+          not-a-time.
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ TIME_UNITS = ("D", "s", "ms", "us", "ns")
 COMPRESSIONS = ("auto", "zip")
 FLOAT_BYTES = (4, 8)
 MAX_NAMES = 12  # columns, by errors
-MOST_NA_CHARACTERS = 1 << 15  # of all; the tree that PyArrow looks them up in ends the process where it is larger
+MOST_NA_CHARACTERS = (
+    1 << 15
+)  # of all; the tree that PyArrow looks them up in ends the process where it is larger
 ASCII = 0x7F
 NO_BREAK_SPACES = "\u00a0\u202f"  # between thousands, in French tables
 
@@ -46,7 +50,8 @@ class Dialect:
 
     Attributes:
         delimiter: the ASCII character between two values.
-        quote: the ASCII character around a value that holds delimiters or line ends, ``""`` for none.
+        quote: the ASCII character around a value that holds delimiters or line ends, ``""`` for
+            none.
         encoding: the name of the codec, as `codecs.lookup` has it.
         header: True if the first line names the columns.
         names: of the columns, where the user says them.
@@ -55,7 +60,8 @@ class Dialect:
         decimal: the ASCII character in front of the fraction of a number.
         thousands: the character between groups of digits, ``""`` for none.
         escape: the ASCII character that has the next one stand for itself, ``""`` for none.
-        compression: ``"zip"`` for archives of one file each; ``"auto"``: files of gzip are known by their bytes.
+        compression: ``"zip"`` for archives of one file each; ``"auto"``: files of gzip are known by
+            their bytes.
     """
 
     delimiter: str
@@ -78,7 +84,8 @@ class Dialect:
     def __repr__(self) -> str:
         """Return the call that makes the dialect, without arguments that have their defaults.
 
-        Fingerprints, tables and manifests hold this text, so an argument that is added does not change those of before.
+        Fingerprints, tables and manifests hold this text, so an argument that is added does not
+        change those of before.
         """
         values = ((field, getattr(self, field.name)) for field in fields(self))
         return f"Dialect({', '.join(f'{field.name}={value!r}' for field, value in values if value != field.default)})"
@@ -91,8 +98,8 @@ class Column:
     Attributes:
         number: its place in a line, from 0.
         name: its name in the file.
-        dtype: of its values; None where it is to be found, U without a length for text as long as the longest, O for
-            text of any length, S without a length for bytes of varying length.
+        dtype: of its values; None where it is to be found, U without a length for text as long as
+            the longest, O for text of any length, S without a length for bytes of varying length.
         default: the value in place of a missing one, of that dtype; None: there is none.
         is_part: True if it is one of the columns of a vector.
     """
@@ -136,10 +143,16 @@ def dialect_of(
     if quote is not None:
         _check_character("quote", quote, "a double quote; None where no value is quoted")
         if quote == delimiter:
-            raise SpecError(f"quote = {quote!r}", cause="the delimiter is the same", remedy="pass two characters")
+            raise SpecError(
+                f"quote = {quote!r}",
+                cause="the delimiter is the same",
+                remedy="pass two characters",
+            )
     if not is_whole(skip_lines):
         raise SpecError(
-            f"skip_lines = {skip_lines!r}", cause="it is a number of lines, at least 0", remedy="pass skip_lines=1, say"
+            f"skip_lines = {skip_lines!r}",
+            cause="it is a number of lines, at least 0",
+            remedy="pass skip_lines=1, say",
         )
     if not isinstance(compression, str) or compression not in COMPRESSIONS:
         raise SpecError(
@@ -161,7 +174,8 @@ def _is_single(value: object) -> bool:
 
 
 def _texts_of(na_values: Any) -> tuple[str, ...]:
-    """Return the texts of missing values; those of a set in an order that is the same in each process."""
+    """Return the texts of missing values; those of a set in an order that is the same in each
+    process."""
     if isinstance(na_values, str) or not isinstance(na_values, Collection) or _is_single(na_values):
         na_values = [na_values]
     texts = list(na_values)
@@ -187,7 +201,9 @@ def _check_marks(delimiter: str, quote: str, decimal: Any, thousands: Any, escap
     _check_character("decimal", decimal, '"," for numbers such as 2,5')
     if escape is not None:
         _check_character("escape", escape, 'a backslash, "\\\\"; None where nothing is escaped')
-    if thousands is not None and not (isinstance(thousands, str) and thousands in (*NO_BREAK_SPACES,)):
+    if thousands is not None and not (
+        isinstance(thousands, str) and thousands in (*NO_BREAK_SPACES,)
+    ):
         _check_character("thousands", thousands, '"," or "." for numbers such as 1,234,567')
     uses = {"delimiter": delimiter, "quote": quote, "decimal": decimal, "escape": escape}
     names: dict[str, str] = {}
@@ -203,7 +219,9 @@ def _check_marks(delimiter: str, quote: str, decimal: Any, thousands: Any, escap
                 cause="one character cannot have both meanings",
                 remedy=f"pass another {rival}= or {argument}=",
             )
-        if argument in ("decimal", "thousands", "escape") and (character.isalnum() or character in "+-\t"):
+        if argument in ("decimal", "thousands", "escape") and (
+            character.isalnum() or character in "+-\t"
+        ):
             raise SpecError(
                 f"{argument} = {character!r}",
                 cause="numbers are made of digits, letters and signs",
@@ -229,7 +247,12 @@ def _names(header: Any) -> tuple[str, ...]:
 
 
 def _check_character(argument: str, value: Any, usual: str) -> None:
-    if not isinstance(value, str) or len(value) != 1 or not 0 < ord(value) <= ASCII or value in "\r\n":
+    if (
+        not isinstance(value, str)
+        or len(value) != 1
+        or not 0 < ord(value) <= ASCII
+        or value in "\r\n"
+    ):
         raise SpecError(
             f"{argument} = {value!r}",
             cause="it is one ASCII character, and no line end",
@@ -239,8 +262,8 @@ def _check_character(argument: str, value: Any, usual: str) -> None:
 
 def _codec(encoding: Any) -> str:
     try:
-        # Python imports a codec at its first use. Not all are of text: hex and rot13 are found, too, and fail at the
-        # next line.
+        # Python imports a codec at its first use. Not all are of text: hex and rot13 are found,
+        # too, and fail at the next line.
         codec = signalsafe.call(lambda: codecs.lookup(encoding)).name
         "a,1".encode(codec).decode(codec)
     except (LookupError, TypeError, ValueError) as error:
@@ -251,7 +274,9 @@ def _codec(encoding: Any) -> str:
             remedy='pass "utf-8", "latin-1", "cp1252" or "utf-16", say',
         ) from None
     # ASCII is UTF-8, and the mark that utf-8-sig leaves out the stream leaves out itself.
-    return "utf-8" if codec in ("utf-8", "utf-8-sig", "ascii") else codec
+    if codec in ("utf-8", "utf-8-sig", "ascii"):
+        return "utf-8"
+    return codec
 
 
 def select_columns(
@@ -294,7 +319,11 @@ def select_columns(
                     remedy="name the columns yourself, and leave the first line out: header=[...], skip_lines=1",
                 )
             numbers.append(len(read))
-            read.append(Column(place[name], name, _checked_dtype(field, dtype, is_vector), is_part=is_vector))
+            read.append(
+                Column(
+                    place[name], name, _checked_dtype(field, dtype, is_vector), is_part=is_vector
+                )
+            )
         fields.append(FieldColumns(field, tuple(numbers), is_vector))
     _check_once(read)
     return _with_defaults(read, fields, defaults), tuple(fields)
@@ -310,7 +339,9 @@ def _field_selections(names: list[str], columns: Any) -> list[tuple[str, Any, li
     if columns is None:
         return [(name, None, [name], False) for name in names]
     form = "a dict from field to dtype, or a list of names"
-    example = 'columns={"age": "f4", "name": "U20"}, or columns=["age", "name"] to have the types found'
+    example = (
+        'columns={"age": "f4", "name": "U20"}, or columns=["age", "name"] to have the types found'
+    )
     fields = list(columns) if isinstance(columns, Mapping) else columns
     fields = list_of_names("columns", fields, form=form, example=example)
     if not isinstance(columns, Mapping):
@@ -326,16 +357,23 @@ def _field_selections(names: list[str], columns: Any) -> list[tuple[str, Any, li
 
 def _is_text_dtype(argument: tuple[Any, Any]) -> bool:
     """Return True for what NumPy takes for a dtype: ``("U", 20)``."""
-    return is_whole(argument[1]) or (isinstance(argument[1], tuple) and all(map(is_whole, argument[1])))
+    return is_whole(argument[1]) or (
+        isinstance(argument[1], tuple) and all(map(is_whole, argument[1]))
+    )
 
 
 def _matching(names: list[str], field: str, pattern: Any) -> list[str]:
-    """Return the columns of a list of names, or of a wildcard; in the order of the list, or of the file."""
+    """Return the columns of a list of names, or of a wildcard; in the order of the list, or of the
+    file."""
     if not isinstance(pattern, str):
         form = "a dtype and a list of columns, or a wildcard for them"
         example = f'{{{field!r}: ("f4", ["a", "b"])}} or {{{field!r}: ("f4", "a*")}}'
-        return list(list_of_names(f"columns of field {field!r}", pattern, form=form, example=example))
-    return [pattern] if pattern in names else [name for name in names if fnmatch.fnmatchcase(name, pattern)]
+        return list(
+            list_of_names(f"columns of field {field!r}", pattern, form=form, example=example)
+        )
+    if pattern in names:
+        return [pattern]
+    return [name for name in names if fnmatch.fnmatchcase(name, pattern)]
 
 
 def _checked_dtype(field: str, argument: DTypeLike | None, is_vector: bool) -> np.dtype[Any] | None:
@@ -355,12 +393,15 @@ def _checked_dtype(field: str, argument: DTypeLike | None, is_vector: bool) -> n
         return dtype
     if dtype.kind == "M" and dtype.name[11:-1] in TIME_UNITS:
         return dtype
-    if (dtype.kind in "US" and (dtype.itemsize or not is_vector)) or (dtype.kind == "O" and not is_vector):
+    if (dtype.kind in "US" and (dtype.itemsize or not is_vector)) or (
+        dtype.kind == "O" and not is_vector
+    ):
         return dtype
     raise SpecError(
         f"columns: field {field!r} has dtype {dtype}",
         cause="a value of a CSV file becomes a boolean, an integer, a float32 or float64, a datetime64 of "
-        f"{' '.join(TIME_UNITS)}, or text" + ("; text in a vector has a length" if dtype.kind in "USO" else ""),
+        f"{' '.join(TIME_UNITS)}, or text"
+        + ("; text in a vector has a length" if dtype.kind in "USO" else ""),
         remedy="use one of these, and convert it in the loader: gl.ops.Cast",
     )
 
@@ -369,7 +410,9 @@ def _check_once(read: Sequence[Column]) -> None:
     twice = _twice([column.name for column in read])
     if twice:
         raise SpecError(
-            f"columns: {list_names(twice)} in two fields", cause="a column becomes one field", remedy="name it once"
+            f"columns: {list_names(twice)} in two fields",
+            cause="a column becomes one field",
+            remedy="name it once",
         )
 
 
@@ -416,7 +459,9 @@ def _with_defaults(
         by_column = dict(enumerate(values))
     else:
         raise SpecError(
-            f"defaults = {defaults!r}", cause="they are a dict or a list", remedy='write defaults={"age": 0.0}'
+            f"defaults = {defaults!r}",
+            cause="they are a dict or a list",
+            remedy='write defaults={"age": 0.0}',
         )
     return tuple(
         _defaulted(column, by_column[number]) if number in by_column else column
@@ -425,7 +470,8 @@ def _with_defaults(
 
 
 def _defaulted(column: Column, default: Any) -> Column:
-    """Return a column with a default; or, for a type or an empty list, with a dtype and no default: it is required."""
+    """Return a column with a default; or, for a type or an empty list, with a dtype and no default:
+    it is required."""
     if isinstance(default, (list, tuple)) and len(default) <= 1:  # as TensorFlow has them
         if not default:
             return column
@@ -445,7 +491,9 @@ def _defaulted(column: Column, default: Any) -> Column:
         )
     dtype = column.dtype
     if dtype is None:
-        dtype = _checked_dtype(column.name, value.dtype.kind if value.dtype.kind in "US" else value.dtype, False)
+        dtype = _checked_dtype(
+            column.name, value.dtype.kind if value.dtype.kind in "US" else value.dtype, False
+        )
     return replace(column, dtype=dtype, default=_convert_default(column.name, value, dtype))
 
 
@@ -471,9 +519,17 @@ def _convert_default(name: str, value: np.ndarray[Any, Any], dtype: np.dtype[Any
     is_text, wants_text = value.dtype.kind in "US", dtype.kind in "USO"
     if is_text and wants_text:
         text = value.item()
-        text = text.decode("utf-8", "replace") if isinstance(text, bytes) else str(text)
-        max_length = dtype.itemsize // {"U": 4, "S": 1}[dtype.kind] if dtype.kind in "US" else 0
-        if "\0" not in text and (not max_length or len(text if dtype.kind == "U" else text.encode()) <= max_length):
+        if isinstance(text, bytes):
+            text = text.decode("utf-8", "replace")
+        else:
+            text = str(text)
+        if dtype.kind in "US":
+            max_length = dtype.itemsize // {"U": 4, "S": 1}[dtype.kind]
+        else:
+            max_length = 0
+        if "\0" not in text and (
+            not max_length or len(text if dtype.kind == "U" else text.encode()) <= max_length
+        ):
             return text
     elif not wants_text:
         with contextlib.suppress(UnfitDefault):
@@ -488,4 +544,6 @@ def _convert_default(name: str, value: np.ndarray[Any, Any], dtype: np.dtype[Any
 def list_names(names: Sequence[str]) -> str:
     """Return names for an error."""
     listing = ", ".join(repr(name[:80]) for name in names[:MAX_NAMES])
-    return f"[{listing}]" if len(names) <= MAX_NAMES else f"[{listing} ...] ({len(names)} in all)"
+    if len(names) <= MAX_NAMES:
+        return f"[{listing}]"
+    return f"[{listing} ...] ({len(names)} in all)"

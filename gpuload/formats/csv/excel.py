@@ -1,4 +1,5 @@
-"""Excel's first line: ``sep=;`` says which delimiter a table has. Excel reads and some programs write it."""
+"""Excel's first line: ``sep=;`` says which delimiter a table has. Excel reads and some programs
+write it."""
 
 from __future__ import annotations
 

@@ -23,7 +23,12 @@ WHOLE = re.compile(r"[+-]?[0-9]+")
 
 
 def each_record(
-    path: str, block: Block, dialect: Dialect, names: Sequence[str], columns: Sequence[Column], form: Form
+    path: str,
+    block: Block,
+    dialect: Dialect,
+    names: Sequence[str],
+    columns: Sequence[Column],
+    form: Form,
 ) -> Iterator[tuple[Record, GpuloadError | None]]:
     """Yield the records of a block, each with its error, or None.
 
@@ -59,26 +64,37 @@ def _of_record(
             text = record.values[column.number].decode()
         except UnicodeDecodeError as error:
             return _no_utf8(path, block, record, column, error)
-        if (fault := _of_value(f"{path}, line {record.line}", dialect, column, kind, text)) is not None:
+        if (
+            fault := _of_value(f"{path}, line {record.line}", dialect, column, kind, text)
+        ) is not None:
             return fault
     return None
 
 
-def _of_value(line: str, dialect: Dialect, column: Column, kind: Kind, text: str) -> GpuloadError | None:
+def _of_value(
+    line: str, dialect: Dialect, column: Column, kind: Kind, text: str
+) -> GpuloadError | None:
     if kind.read != TEXT and column.dtype is None:
         return None  # another kind would have been found
     location = f"{line}, column {_short(column.name)}"
     if kind.read == TEXT:
         return _too_long(location, text, column, kind)
     if text in dialect.na_values:
-        return _missing(location, text, column) if needs_value(column) else None
+        if needs_value(column):
+            return _missing(location, text, column)
+        return None
     reason = _reason(plain(text, dialect), kind.name)
-    return None if reason is None else _no_value(location, text, column, reason, dialect)
+    if reason is None:
+        return None
+    return _no_value(location, text, column, reason, dialect)
 
 
 def _of_null(path: str, dialect: Dialect, names: Sequence[str], record: Record) -> RecordError:
     places = [place for place, value in enumerate(record.values) if value == dialect.null.encode()]
-    name = f", column {_short(names[places[0]])}" if places[0] < len(names) else ""
+    if places[0] < len(names):
+        name = f", column {_short(names[places[0]])}"
+    else:
+        name = ""
     return RecordError(
         f"{path}, line {record.line}{name} is {dialect.null}",
         cause="MySQL and Hive write so that a value is missing; with escape= alone it would be the text N",
@@ -98,7 +114,10 @@ def _of_count(path: str, record: Record, names: Sequence[str], dialect: Dialect)
     count = len(record.values)
     text = b" | ".join(record.values).decode("utf-8", "replace")
     is_escaped = not dialect.escape and any(value.endswith(BACKSLASH) for value in record.values)
-    escape = '; pass escape="\\\\" if the backslash escapes the character behind it' if is_escaped else ""
+    if is_escaped:
+        escape = '; pass escape="\\\\" if the backslash escapes the character behind it'
+    else:
+        escape = ""
     return RecordError(
         f"{path}, line {record.line} has {count} column{'s' * (count != 1)}, not {len(names)}: {_short(text)}",
         cause=f"the columns are {list_names(names)}",
@@ -107,10 +126,15 @@ def _of_count(path: str, record: Record, names: Sequence[str], dialect: Dialect)
     )
 
 
-def _no_utf8(path: str, block: Block, record: Record, column: Column, error: UnicodeDecodeError) -> RecordError:
+def _no_utf8(
+    path: str, block: Block, record: Record, column: Column, error: UnicodeDecodeError
+) -> RecordError:
     value = record.values[column.number]
     inside = max(0, block.data.find(value, record.begin)) + error.start
-    place = f", byte {block.offset + inside}" if block.offset >= 0 else ""
+    if block.offset >= 0:
+        place = f", byte {block.offset + inside}"
+    else:
+        place = ""
     return RecordError(
         f"{path}, line {record.line}{place}, column {column.name!r}: {value[error.start]:#04x} is no UTF-8",
         cause=error.reason,
@@ -122,7 +146,10 @@ def _too_long(location: str, text: str, column: Column, kind: Kind) -> GpuloadEr
     if is_referred(column, kind) or is_measured(column):
         return None
     is_bytes = column.dtype is not None and column.dtype.kind == "S"
-    length = len(text.encode()) if is_bytes else len(text)
+    if is_bytes:
+        length = len(text.encode())
+    else:
+        length = len(text)
     if length <= kind.width:
         return None
     return RecordError(
@@ -141,12 +168,20 @@ def _missing(location: str, text: str, column: Column) -> RecordError:
     )
 
 
-def _no_value(location: str, text: str, column: Column, reason: str, dialect: Dialect) -> RecordError:
+def _no_value(
+    location: str, text: str, column: Column, reason: str, dialect: Dialect
+) -> RecordError:
     number = plain(text, dialect).strip()
     is_number = _why_unfit(number, np.dtype(np.float64)) is not None
     is_shortened = column.dtype is not None and column.dtype.kind == "f" and WHOLE.fullmatch(number)
-    wider = 'pass "f8", which holds it; else ' if is_shortened and not is_number else ""
-    marks = "" if is_number else _marks_of(text, dialect)
+    if is_shortened and not is_number:
+        wider = 'pass "f8", which holds it; else '
+    else:
+        wider = ""
+    if is_number:
+        marks = ""
+    else:
+        marks = _marks_of(text, dialect)
     return RecordError(
         f"{location}: {_short(text)} is no {column.dtype}",
         cause=reason,
@@ -158,18 +193,32 @@ def _no_value(location: str, text: str, column: Column, reason: str, dialect: Di
 
 
 def _marks_of(text: str, dialect: Dialect) -> str:
-    """Return the arguments with which a text is a number: ``decimal=","``, say; "" if there are none."""
-    for decimal, thousands in ((".", ","), (",", ""), (",", "."), (",", " "), (".", " "), (".", "'"), (".", "_")):
+    """Return the arguments with which a text is a number: ``decimal=","``, say; "" if there are
+    none."""
+    for decimal, thousands in (
+        (".", ","),
+        (",", ""),
+        (",", "."),
+        (",", " "),
+        (".", " "),
+        (".", "'"),
+        (".", "_"),
+    ):
         form = replace(dialect, decimal=decimal, thousands=thousands)
         with signalsafe.suppress(ValueError):
             float(plain(text.strip(), form))
             names = [f"decimal={decimal!r}"] * (decimal != dialect.decimal)
-            return ", ".join(names + [f"thousands={thousands!r}"] * (thousands != dialect.thousands))
+            return ", ".join(
+                names + [f"thousands={thousands!r}"] * (thousands != dialect.thousands)
+            )
     return ""
 
 
-def unfit(path: str, block: Block, dialect: Dialect, columns: Sequence[Column], form: Form) -> GpuloadError | None:
-    """Return the error for the first number of a block that the floats of its column do not hold."""
+def unfit(
+    path: str, block: Block, dialect: Dialect, columns: Sequence[Column], form: Form
+) -> GpuloadError | None:
+    """Return the error for the first number of a block that the floats of its column do not
+    hold."""
     floats = [column for column, kind in zip(columns, form, strict=True) if kind.name == OVER]
     for record in scan(block.data, dialect, block.line):
         for column in floats:
@@ -189,11 +238,14 @@ def unfit(path: str, block: Block, dialect: Dialect, columns: Sequence[Column], 
 
 
 def _why_unfit(text: str, dtype: np.dtype[Any]) -> str | None:
-    """Return why floats of a size do not hold the number of a text; None if they do, or it is none."""
+    """Return why floats of a size do not hold the number of a text; None if they do, or it is
+    none."""
     if _overflows(text, dtype):
         return f"no dtype holds it: {dtype} ends at {np.finfo(dtype).max:.2g}"
     if WHOLE.fullmatch(text) and is_rounded(text, dtype):
-        return f"{dtype} does not hold this integer exactly: it would become {int(dtype.type(text))}"
+        return (
+            f"{dtype} does not hold this integer exactly: it would become {int(dtype.type(text))}"
+        )
     return None
 
 
@@ -201,22 +253,30 @@ def _reason(text: str, kind: str) -> str | None:
     """Return why a text is no value of a kind; None if nothing is found."""
     dtype, text = np.dtype(kind), text.strip()
     if dtype.kind == "b":
-        return None if text in (*TRUE, *FALSE, "0", "1") else "a boolean is true or false, 1 or 0"
+        if text in (*TRUE, *FALSE, "0", "1"):
+            return None
+        return "a boolean is true or false, 1 or 0"
     if dtype.kind in "iu":
         if not WHOLE.fullmatch(text):
             return "it is no whole number in decimal digits"
         limits = np.iinfo(dtype)
         fits = limits.min <= whole(text) <= limits.max
-        return None if fits and text[0] != "+" else f"it has the numbers {limits.min} to {limits.max}, without a +"
+        if fits and text[0] != "+":
+            return None
+        return f"it has the numbers {limits.min} to {limits.max}, without a +"
     if dtype.kind == "f":
         try:
             float(text)
         except ValueError:
             return "it is no number"
-        return "a number has no _" if "_" in text else _why_unfit(text, dtype)
+        if "_" in text:
+            return "a number has no _"
+        return _why_unfit(text, dtype)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("error")  # NumPy warns of a zone, which the text of a time has not
+            warnings.simplefilter(
+                "error"
+            )  # NumPy warns of a zone, which the text of a time has not
             np.array(text, dtype)
     except (ValueError, Warning) as error:
         return str(error)
@@ -224,7 +284,8 @@ def _reason(text: str, kind: str) -> str | None:
 
 
 def _overflows(text: str, dtype: np.dtype[Any]) -> bool:
-    """Return True if a text has the digits of a number that becomes infinite as a float of this size."""
+    """Return True if a text has the digits of a number that becomes infinite as a float of this
+    size."""
     try:
         with np.errstate(over="ignore"):
             is_infinite = bool(np.isinf(np.array(float(text), dtype)))
@@ -234,4 +295,6 @@ def _overflows(text: str, dtype: np.dtype[Any]) -> bool:
 
 
 def _short(text: str) -> str:
-    return repr(text) if len(text) <= MAX_CHARACTERS else f"{text[:MAX_CHARACTERS]!r} ..."
+    if len(text) <= MAX_CHARACTERS:
+        return repr(text)
+    return f"{text[:MAX_CHARACTERS]!r} ..."

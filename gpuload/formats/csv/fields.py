@@ -1,8 +1,9 @@
-"""Rows become fields: the bytes of a row that are a field of the source, or to which a field refers."""
+"""Rows become fields: the bytes of a row that are a field of the source, or to which a field
+refers."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +13,16 @@ from gpuload.formats.csv.columns import Column, FieldColumns
 from gpuload.formats.csv.kinds import REFERENCE, Form, is_measured, is_referred, is_text, row_dtype
 from gpuload.formats.csv.parse import TEXT
 from gpuload.sources.layouts import layout_of
-from gpuload.sources.leaf import SCRATCH_BYTES, Bytes, Indices, Leaf, check_places, gather_pieces, put_rows, starts_of
+from gpuload.sources.leaf import (
+    SCRATCH_BYTES,
+    Bytes,
+    Indices,
+    Leaf,
+    check_places,
+    gather_pieces,
+    put_rows,
+    starts_of,
+)
 from gpuload.sources.rows import Form as RowForm
 from gpuload.sources.rows import RowLeaf
 from gpuload.spec import Field, Layout, Spec
@@ -38,7 +48,8 @@ class Run:
 
     Attributes:
         stored_dtype: dtype of a whole row, with these fields where they lie in it.
-        field_dtype: dtype of a record with these fields as they come out; the same where no text has to be spread.
+        field_dtype: dtype of a record with these fields as they come out; the same where no text
+            has to be spread.
     """
 
     stored_dtype: np.dtype[Any]
@@ -73,8 +84,16 @@ def groups_of(
     def end_run() -> None:
         if run:
             names, formats, offsets, field_dtypes = zip(*run, strict=True)
-            about: Any = {"names": names, "formats": formats, "offsets": offsets, "itemsize": rows.itemsize}
-            stored_dtype, spread = np.dtype(about), np.dtype(list(zip(names, field_dtypes, strict=True)), align=True)
+            about: Any = {
+                "names": names,
+                "formats": formats,
+                "offsets": offsets,
+                "itemsize": rows.itemsize,
+            }
+            stored_dtype, spread = (
+                np.dtype(about),
+                np.dtype(list(zip(names, field_dtypes, strict=True)), align=True),
+            )
             groups.append(Run(stored_dtype, stored_dtype if formats == field_dtypes else spread))
             run.clear()
 
@@ -106,9 +125,14 @@ def spread(rows: Bytes, run: Run, out: Bytes) -> None:
         run: the fields.
         out: uint8 ``[n, record_bytes]``.
     """
+    stored_fields: Mapping[str, Any] = run.stored_dtype.fields or {}
+    fields: Mapping[str, Any] = run.field_dtype.fields or {}
     for name in run.field_dtype.names or ():
-        (dtype, begin), (field_dtype, to) = run.stored_dtype.fields[name][:2], run.field_dtype.fields[name][:2]  # type: ignore[index]
-        source, target = rows[:, begin : begin + dtype.itemsize], out[:, to : to + field_dtype.itemsize]
+        (dtype, begin), (field_dtype, to) = stored_fields[name][:2], fields[name][:2]
+        source, target = (
+            rows[:, begin : begin + dtype.itemsize],
+            out[:, to : to + field_dtype.itemsize],
+        )
         if field_dtype.base.kind == "U" and dtype.base.kind == "u":
             characters = target.view(np.uint32)
             np.copyto(characters, source.view(dtype.base)[:, : characters.shape[1]])
@@ -117,7 +141,8 @@ def spread(rows: Bytes, run: Run, out: Bytes) -> None:
 
 
 class TableLeaf(RowLeaf):
-    """Rows of tables. Their files are not the user's: messages name the line of the CSV file instead."""
+    """Rows of tables. Their files are not the user's: messages name the line of the CSV file
+    instead."""
 
     asks_once = True  # the tables lie in the cache folder
 
@@ -143,9 +168,16 @@ class SpreadLeaf(Leaf):
     asks_once = True
 
     def __init__(self, run: Run, storage: Storage, counts: Indices) -> None:
-        self._run, self._rows = run, TableLeaf(layout_of(run.stored_dtype, field=""), storage, counts)
+        self._run, self._rows = (
+            run,
+            TableLeaf(layout_of(run.stored_dtype, field=""), storage, counts),
+        )
         self.layout: Layout = run.layout
-        self.spec, self.how, self.num_records = self.layout.spec, storage.how, self._rows.num_records
+        self.spec, self.how, self.num_records = (
+            self.layout.spec,
+            storage.how,
+            self._rows.num_records,
+        )
 
     def _read(self, numbers: Indices, out: Bytes, begins: Indices) -> None:
         record_bytes, row_bytes = self.layout.record_bytes, self._run.stored_dtype.itemsize
@@ -153,8 +185,13 @@ class SpreadLeaf(Leaf):
         at_once = max(1, SCRATCH_BYTES // max(row_bytes, record_bytes))
         for first in range(0, numbers.size, at_once):
             chunk = numbers[first : first + at_once]
-            rows, records = np.empty((chunk.size, row_bytes), np.uint8), np.zeros((chunk.size, record_bytes), np.uint8)
-            self._rows.read(chunk, rows.reshape(-1), np.arange(chunk.size, dtype=np.int64) * row_bytes)
+            rows, records = (
+                np.empty((chunk.size, row_bytes), np.uint8),
+                np.zeros((chunk.size, record_bytes), np.uint8),
+            )
+            self._rows.read(
+                chunk, rows.reshape(-1), np.arange(chunk.size, dtype=np.int64) * row_bytes
+            )
             spread(rows, self._run, records)
             put_rows(records, out, begins[first : first + at_once])
 
@@ -177,8 +214,13 @@ class PayloadLeaf(Leaf):
 
     def __init__(self, reference: Reference, rows: Bytes, payload: Bytes) -> None:
         self.spec, self.num_records, self._payload = Spec((reference.field,)), len(rows), payload
-        spans = np.ascontiguousarray(rows[:, reference.place : reference.place + REFERENCE.itemsize]).view(REFERENCE)
-        self._offsets, self._lengths = spans["offset"].reshape(-1).copy(), spans["length"].reshape(-1).copy()
+        spans = np.ascontiguousarray(
+            rows[:, reference.place : reference.place + REFERENCE.itemsize]
+        ).view(REFERENCE)
+        self._offsets, self._lengths = (
+            spans["offset"].reshape(-1).copy(),
+            spans["length"].reshape(-1).copy(),
+        )
 
     def num_bytes(self, numbers: Indices) -> Indices:
         """Return how many bytes each record has, int64 ``[n]``."""
@@ -203,9 +245,18 @@ class ReferredLeaf(Leaf):
     is_direct = asks_once = True
 
     def __init__(
-        self, reference: Reference, storage: Storage, counts: Indices, payloads: Indices, row_bytes: int
+        self,
+        reference: Reference,
+        storage: Storage,
+        counts: Indices,
+        payloads: Indices,
+        row_bytes: int,
     ) -> None:
-        self.spec, self.how, self.num_records = Spec((reference.field,)), storage.how, int(counts.sum())
+        self.spec, self.how, self.num_records = (
+            Spec((reference.field,)),
+            storage.how,
+            int(counts.sum()),
+        )
         self._storage, self._starts, self._payloads = storage, starts_of(counts.tolist()), payloads
         self._row_bytes, self._place = row_bytes, reference.place
 
@@ -217,11 +268,17 @@ class ReferredLeaf(Leaf):
         self._storage.read(self._extents(numbers), out, begins)
 
     def _extents(self, numbers: Indices) -> Extents:
-        """Return where the values lie in the tables: each row holds a reference, offset and length in the payload."""
+        """Return where the values lie in the tables: each row holds a reference, offset and length
+        in the payload."""
         files = np.searchsorted(self._starts, numbers, side="right") - 1
         references, size = np.zeros(numbers.size, REFERENCE), REFERENCE.itemsize
         rows = (numbers - self._starts[files]) * self._row_bytes + self._place
-        lengths, begins = np.full(numbers.size, size, np.int64), np.arange(numbers.size, dtype=np.int64) * size
+        lengths, begins = (
+            np.full(numbers.size, size, np.int64),
+            np.arange(numbers.size, dtype=np.int64) * size,
+        )
         self._storage.read(Extents(files, rows, lengths), references.view(np.uint8), begins)
         # References that a damaged table holds lie outside of it, which the storage refuses.
-        return Extents(files, references["offset"] + self._payloads[files], references["length"].copy())
+        return Extents(
+            files, references["offset"] + self._payloads[files], references["length"].copy()
+        )

@@ -22,8 +22,37 @@ from gpuload.sources.base import Source
 csv = lazy.function("gpuload.formats.csv.source", "csv")
 JSON_SUFFIXES = (".json", ".jsonl", ".ndjson", ".geojson", ".ipynb")
 TEXT_SUFFIXES = (
-    *(".yaml", ".yml", ".toml", ".ini", ".cfg", ".conf", ".properties", ".xml", ".html", ".htm", ".svg", ".log"),
-    *(".md", ".rst", ".tex", ".bib", ".srt", ".vtt", ".py", ".sh", ".sql", ".js", ".ts", ".css", ".c", ".h", ".cpp"),
+    *(
+        ".yaml",
+        ".yml",
+        ".toml",
+        ".ini",
+        ".cfg",
+        ".conf",
+        ".properties",
+        ".xml",
+        ".html",
+        ".htm",
+        ".svg",
+        ".log",
+    ),
+    *(
+        ".md",
+        ".rst",
+        ".tex",
+        ".bib",
+        ".srt",
+        ".vtt",
+        ".py",
+        ".sh",
+        ".sql",
+        ".js",
+        ".ts",
+        ".css",
+        ".c",
+        ".h",
+        ".cpp",
+    ),
 )  # of texts that are no tables, though their lines may have as many commas each
 TABLE_SUFFIXES = (".csv", ".tsv", ".psv", ".tab")
 LINES = 20  # of text that are looked at
@@ -33,11 +62,12 @@ DELIMITERS = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars"}
 def _sniff(beginning: Beginning) -> Match | None:
     """Return which table of text it is; None if it is no text.
 
-    Where no delimiter gives each line as many columns as the first, one of four lines and more, or one of ten, may be
-    wrong; ``gl.csv`` then names it.
+    Where no delimiter gives each line as many columns as the first, one of four lines and more, or
+    one of ten, may be wrong; ``gl.csv`` then names it.
 
     Raises:
-        FormatError: two delimiters do, or it is text and none does, or a table in another encoding than UTF-8.
+        FormatError: two delimiters do, or it is text and none does, or a table in another encoding
+            than UTF-8.
     """
     path, head = beginning.path, beginning.head
     if head.startswith(OTHER_BOMS):
@@ -48,12 +78,18 @@ def _sniff(beginning: Beginning) -> Match | None:
         return None
     _refuse_json(path, text)
     stated = delimiter_in(text.encode())
-    fits = [stated] if stated in DELIMITERS else _delimiters(text)
+    if stated in DELIMITERS:
+        fits = [stated]
+    else:
+        fits = _delimiters(text)
     if fits:
         _refuse_prose(path, text, fits)
     if len(fits) == 1:
         title = f"a table of text, with {DELIMITERS[fits[0]]} between columns"
-        title += f", in {beginning.compression}" if beginning.compression else ""
+        if beginning.compression:
+            title += f", in {beginning.compression}"
+        else:
+            title += ""
         return Match(title, f"gl.csv(delimiter={fits[0]!r})", {"delimiter": fits[0]})
     if fits:
         between = " and ".join(DELIMITERS[delimiter] for delimiter in fits)
@@ -78,7 +114,10 @@ def _refuse_utf16(path: str, head: bytes) -> None:
     text = head[: len(head) // 2 * 2].decode("utf-16", "replace")
     fits = _delimiters(text[: text.rfind("\n") + 1])
     if fits:
-        delimiter = "" if fits[0] == "," else f"delimiter={fits[0]!r}, "
+        if fits[0] == ",":
+            delimiter = ""
+        else:
+            delimiter = f"delimiter={fits[0]!r}, "
         raise FormatError(
             f"{path} is a table of text in UTF-16",
             cause="it begins with the mark of UTF-16; without an argument text is read as UTF-8",
@@ -94,13 +133,17 @@ def _suffix(path: str) -> str:
 def _refuse_prose(path: str, text: str, fits: Sequence[str]) -> None:
     """Raise ``FormatError`` for text that is no table, though its lines have as many commas each.
 
-    A file with the suffix of another kind of text is none; and one without the suffix of a table is none if each line
-    looks like a sentence with a comma: a space behind it, and words on both sides.
+    A file with the suffix of another kind of text is none; and one without the suffix of a table is
+    none if each line looks like a sentence with a comma: a space behind it, and words on both
+    sides.
     """
     suffix, delimiter = _suffix(path), fits[0]
     if suffix in TABLE_SUFFIXES:
         return
-    reason = f"its name ends in {suffix}" if suffix in TEXT_SUFFIXES else ""
+    if suffix in TEXT_SUFFIXES:
+        reason = f"its name ends in {suffix}"
+    else:
+        reason = ""
     rows = [row for row in _rows(text, delimiter) if len(row) == 2]
     cells = [cell.strip() for row in rows for cell in row]
     if rows and delimiter in ",;" and all(row[1].startswith(" ") for row in rows):
@@ -116,7 +159,8 @@ def _refuse_prose(path: str, text: str, fits: Sequence[str]) -> None:
 
 
 def _refuse_json(path: str, text: str) -> None:
-    """Raise ``FormatError`` for JSON, whose lines may have as many commas each as those of a table."""
+    """Raise ``FormatError`` for JSON, whose lines may have as many commas each as those of a
+    table."""
     first = text.lstrip().partition("\n")[0].strip()
     is_json = _suffix(path) in JSON_SUFFIXES
     if not is_json and first[:1] + first[-1:] in ("{}", "[]"):
@@ -142,19 +186,28 @@ def _text(head: bytes, *, is_cut: bool) -> str | None:
         text = head[: error.start].decode("utf-8-sig")  # the last character was cut
     if any(ord(char) < 32 and char not in "\t\n\r\f" for char in text):
         return None
-    return text[: text.rfind("\n") + 1] if is_cut else text
+    if is_cut:
+        return text[: text.rfind("\n") + 1]
+    return text
 
 
 def _refuse_other_encoding(beginning: Beginning) -> None:
-    """Raise ``FormatError`` for a table of text that is no UTF-8; many programs write latin-1 and its like."""
+    """Raise ``FormatError`` for a table of text that is no UTF-8; many programs write latin-1 and
+    its like."""
     head = beginning.head
-    text = "" if any(byte < 32 and byte not in b"\t\n\r\f" for byte in head) else head.decode("latin-1")
+    if any(byte < 32 and byte not in b"\t\n\r\f" for byte in head):
+        text = ""
+    else:
+        text = head.decode("latin-1")
     if beginning.num_bytes > len(head):
         text = text[: text.rfind("\n") + 1]
     fits = _delimiters(text)
     if fits:
         place = next(place for place in range(len(head)) if head[place] >= 128)
-        delimiter = "" if fits[0] == "," else f'delimiter="{fits[0]}", '.replace("\t", "\\t")
+        if fits[0] == ",":
+            delimiter = ""
+        else:
+            delimiter = f'delimiter="{fits[0]}", '.replace("\t", "\\t")
         raise FormatError(
             f"{beginning.path} is a table of text, and no UTF-8",
             cause=f"it is in another encoding: the first byte that is no ASCII is 0x{head[place]:02x}, at byte {place}",
@@ -164,19 +217,30 @@ def _refuse_other_encoding(beginning: Beginning) -> None:
 
 
 def _delimiters(text: str) -> list[str]:
-    """Return the delimiters that give (nearly) all lines the same number of columns, two or more."""
+    """Return the delimiters that give (nearly) all lines the same number of columns, two or
+    more."""
     fits: list[str] = []
     for is_strict in (True, False):
-        fits = fits or [delimiter for delimiter in DELIMITERS if _columns(text, delimiter, is_strict=is_strict) > 1]
+        fits = fits or [
+            delimiter
+            for delimiter in DELIMITERS
+            if _columns(text, delimiter, is_strict=is_strict) > 1
+        ]
     return fits
 
 
 def _columns(text: str, delimiter: str, *, is_strict: bool) -> int:
-    """Return the number of columns of the first line if (nearly) all other lines have as many; else 0."""
+    """Return the number of columns of the first line if (nearly) all other lines have as many; else
+    0."""
     rows = _rows(text, delimiter)
     count = len(rows[0]) if rows else 0
-    allowed = 0 if is_strict or len(rows) < 4 else max(1, len(rows) // 10)
-    return count if sum(len(row) != count for row in rows) <= allowed else 0
+    if is_strict or len(rows) < 4:
+        allowed = 0
+    else:
+        allowed = max(1, len(rows) // 10)
+    if sum(len(row) != count for row in rows) <= allowed:
+        return count
+    return 0
 
 
 def _rows(text: str, delimiter: str) -> list[list[str]]:

@@ -22,14 +22,17 @@ FEWEST_STEPS = 3
 DATE = re.compile(r"\d{4}-\d\d-\d\d([ T].*)?|\d{1,2}[./]\d{1,2}[./](\d{4}|\d\d)")
 
 
-def names_of(files: Files, dialect: Dialect, *, has_columns: bool, keeps_bad: bool) -> tuple[str, ...]:
+def names_of(
+    files: Files, dialect: Dialect, *, has_columns: bool, keeps_bad: bool
+) -> tuple[str, ...]:
     """Return the names of the columns, which all files have.
 
     Args:
         files: the user's.
         dialect: their form.
         has_columns: True if the user says which columns are read.
-        keeps_bad: True if the first line of a file without a header may be wrong; one of the next is not, then.
+        keeps_bad: True if the first line of a file without a header may be wrong; one of the next
+            is not, then.
 
     Raises:
         FormatError: no file has a line, or one has another header than the first.
@@ -48,7 +51,9 @@ def names_of(files: Files, dialect: Dialect, *, has_columns: bool, keeps_bad: bo
             if len(files) == 1 and dialect.names is None:
                 raise FormatError(
                     f"{path} is empty",
-                    cause="there is no line that names the columns" if dialect.header else "there is no record",
+                    cause="there is no line that names the columns"
+                    if dialect.header
+                    else "there is no record",
                     remedy="check the file; header=[...] names the columns of files without a header",
                 )
             blanks.append(path)
@@ -59,7 +64,11 @@ def names_of(files: Files, dialect: Dialect, *, has_columns: bool, keeps_bad: bo
                 cause=f"records have at most {MOST_COLUMNS}",
                 remedy="check the delimiter, and that the file is a CSV; store such data as NPY",
             )
-        if first is None and dialect.names is not None and not has(number, names, len(dialect.names)):
+        if (
+            first is None
+            and dialect.names is not None
+            and not has(number, names, len(dialect.names))
+        ):
             raise SpecError(
                 f"header has {_count_text(dialect.names, 'name')}, {path} has {_count_text(names, 'column')}",
                 cause="each column needs a name",
@@ -77,24 +86,37 @@ def names_of(files: Files, dialect: Dialect, *, has_columns: bool, keeps_bad: bo
                 remedy="make two sources, with columns= for the same fields, and put them together with gl.concat",
             )
     if blanks:
-        log.info("gl.csv: %d of %d files are empty, and hold no records: %s", len(blanks), len(files), blanks[0])
+        log.info(
+            "gl.csv: %d of %d files are empty, and hold no records: %s",
+            len(blanks),
+            len(files),
+            blanks[0],
+        )
     if dialect.names is not None:
         return dialect.names
     if first is None:
         raise FormatError(
             f"{files.paths[0]} and {len(files) - 1} more are empty",
-            cause="no file has a line that names the columns" if dialect.header else "no file has a record",
+            cause="no file has a line that names the columns"
+            if dialect.header
+            else "no file has a record",
             remedy="check the files; header=[...] names the columns of files without a header",
         )
-    names = tuple((name if dialect.header else "") or f"column_{number}" for number, name in enumerate(first))
+    names = tuple(
+        (name if dialect.header else "") or f"column_{number}" for number, name in enumerate(first)
+    )
     if dialect.header and not has_columns and not first[0] and len(names) > 1:
         _warn_of_labels(first_path, names)
     return names
 
 
 def _warn_of_labels(path: str, names: Sequence[str]) -> None:
-    """Warn that the first column has no name, as the labels of rows that pandas writes have none."""
-    rest = list_names(names[1:]) if len(names) <= MAX_NAMES else "[...] with the others"
+    """Warn that the first column has no name, as the labels of rows that pandas writes have
+    none."""
+    if len(names) <= MAX_NAMES:
+        rest = list_names(names[1:])
+    else:
+        rest = "[...] with the others"
     log.warning(
         "%s: the first column has no name and becomes the field %r; pandas and R write the labels of rows so. "
         "columns=%s leaves it out",
@@ -126,7 +148,9 @@ def _count_text(names: Sequence[str], noun: str) -> str:
 def _has_line_of(files: Files, number: int, dialect: Dialect, count: int) -> bool:
     """Return True if one of the first lines has so many values."""
     block = next(blocks(files, number, dialect, HEAD_BYTES), None)
-    return block is not None and any(len(record.values) == count for record in scan(block.data, dialect, block.line))
+    return block is not None and any(
+        len(record.values) == count for record in scan(block.data, dialect, block.line)
+    )
 
 
 def _check_no_data(path: str, names: Sequence[str], dialect: Dialect) -> None:

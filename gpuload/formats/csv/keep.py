@@ -1,9 +1,12 @@
-"""Keeping the rows of CSV files: in memory where the files are small, else in tables in the cache folder, one a file.
+"""Keeping the rows of CSV files: in memory where the files are small, else in tables in the cache
+folder, one a file.
 
-Form     where types or lengths of text are found, the form of the rows depends on all files together. It is kept beside
-         the tables, so that opening the same files again reads none of them.
-Tries    files are converted in the form of the first block. If one does not fit, the others are looked at, too, and all
-         are converted in the form that holds everything: twice is usual then, and each try is wider than the last.
+Form     where types or lengths of text are found, the form of the rows depends on all files
+         together. It is kept beside the tables, so that opening the same files again reads none of
+         them.
+Tries    files are converted in the form of the first block. If one does not fit, the others are
+         looked at, too, and all are converted in the form that holds everything: twice is usual
+         then, and each try is wider than the last.
 """
 
 from __future__ import annotations
@@ -37,7 +40,8 @@ log = logging.getLogger("gpuload")
 
 @dataclass(frozen=True)
 class CsvRows:
-    """Rows of all files: in memory, with the bytes that they refer to; or in tables; else in the text of the files."""
+    """Rows of all files: in memory, with the bytes that they refer to; or in tables; else in the
+    text of the files."""
 
     form: Form
     parts: list[Part]
@@ -47,14 +51,19 @@ class CsvRows:
 
 
 def read_rows(job: Job) -> CsvRows:
-    """Return the rows of the files: in memory where these are small, else in tables, which are made if need be.
+    """Return the rows of the files: in memory where these are small, else in tables, which are made
+    if need be.
 
     Raises:
         GpuloadError: a line is wrong; names file and line.
         FileError: a table cannot be written.
     """
     with Progress("reading CSV files") as progress:
-        rows = _in_memory(job, progress) if _is_small(job) else None  # None, too, if the rows take too much memory
+        # None, too, if the rows take too much memory
+        if _is_small(job):
+            rows = _in_memory(job, progress)
+        else:
+            rows = None
         return rows or _in_tables(job, progress)
 
 
@@ -105,7 +114,10 @@ class Room:
 
     def content(self, dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[np.uint8]]:
         """Return the rows, and the bytes that they refer to."""
-        rows = np.concatenate(self._pieces) if self._pieces else np.zeros(0, dtype)
+        if self._pieces:
+            rows = np.concatenate(self._pieces)
+        else:
+            rows = np.zeros(0, dtype)
         return rows, np.concatenate([np.zeros(0, np.uint8), *self._payloads])
 
     def _count(self, num_bytes: int) -> None:
@@ -120,8 +132,18 @@ class TooLarge(Exception):
 
 def _in_tables(job: Job, progress: Progress) -> CsvRows:
     """Return the rows of the files in tables; a missing table is made."""
-    # Whatever changes the rows: who has another version, machine or question makes tables of his own.
-    about = ("csv", table.VERSION, parse.version(), sys.byteorder, job.dialect, job.names, job.columns, job.keeps_bad)
+    # Whatever changes the rows: who has another version, machine or question makes tables of his
+    # own.
+    about = (
+        "csv",
+        table.VERSION,
+        parse.version(),
+        sys.byteorder,
+        job.dialect,
+        job.names,
+        job.columns,
+        job.keeps_bad,
+    )
     keys = [key_of(job.files, number, *about) for number in range(len(job.files))]
     if not any(map(is_found, job.columns)):
         form = guess(job)
@@ -132,7 +154,9 @@ def _in_tables(job: Job, progress: Progress) -> CsvRows:
 
     def load(path: str) -> Form | None:
         content = keptfile.read_kept_file(path, made_of)
-        return None if content is None else table.form_of_json(json.loads(content))
+        if content is None:
+            return None
+        return table.form_of_json(json.loads(content))
 
     def make(path: str) -> None:
         form = guess(job)
@@ -162,7 +186,10 @@ class _UnfitTable(Exception):
 def _tell_of_store(paths: tuple[str, ...], megabytes: int) -> None:
     """Log, once, that files in a store are read as a whole."""
     if any_is_remote(paths):
-        files = paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
+        if len(paths) == 1:
+            files = paths[0]
+        else:
+            files = f"{paths[0]} and {len(paths) - 1} more"
         log.warning(
             "%s: all of the %d MB are read to find the lines, once on this machine; gpuload index writes a manifest, "
             "and who opens that asks only for the lines that are wanted",
@@ -177,7 +204,10 @@ def _tables(
     row_bytes = row_dtype(job.columns, form).itemsize
     # A file has another form among other files, and a table for each.
     digest = hashlib.sha256(repr(form).encode()).hexdigest()[:8]
-    places = [cache_path(f"{key}-{digest}-{name[:100]}.rows") for key, name in zip(keys, job.files.names, strict=True)]
+    places = [
+        cache_path(f"{key}-{digest}-{name[:100]}.rows")
+        for key, name in zip(keys, job.files.names, strict=True)
+    ]
     tables, eager = [], keptfile.is_small(places)
     for number, (key, place) in enumerate(zip(keys, places, strict=True)):
         made_of = ["csv table", key, table.to_json(form)]
@@ -208,8 +238,11 @@ def _widen_over_files(job: Job, first: int, form: Form, progress: Progress) -> F
 
 
 def _check_floats(job: Job, form: Form) -> None:
-    """Raise ``SpecError`` for the first number that the floats of a column do not hold, if the form says so."""
-    for number, path in enumerate(job.files.paths) if any(kind.name == OVER for kind in form) else ():
+    """Raise ``SpecError`` for the first number that the floats of a column do not hold, if the form
+    says so."""
+    for number, path in (
+        enumerate(job.files.paths) if any(kind.name == OVER for kind in form) else ()
+    ):
         for block in bodies(job, number):
             error = faults.unfit(path, block, job.dialect, job.columns, form)
             if error is not None:

@@ -1,16 +1,19 @@
-"""Kinds: the types that the columns of all files have together, whatever the order in which blocks are looked at.
+"""Kinds: the types that the columns of all files have together, whatever the order in which blocks
+are looked at.
 
 none   all values are missing: becomes float64, not-a-number
 bool   true, True, TRUE, false ...           with missing ones: text
 int    int64, above that uint64              with missing ones: float64
 float  float64                               missing: not-a-number; also where other lines hold integers, and for
-                                             integers that no dtype of integers holds; a number beyond its range, and an
-                                             integer that float64 would round: an error
-codes  numbers of which one begins with a zero and another digit, 00501 say, or with a plus and eight digits, as phone
-       numbers do: text, as they are
-time   YYYY-MM-DD: datetime64[D], with a time of day [s] or, with parts of a second, [ns]; missing: not-a-time
-text   anything else, also numbers in one line and words in another; as long as the longest, and of any length
-       (objects) if one text has more than LONGEST_FIXED characters
+                                             integers that no dtype of integers holds; a number
+                                             beyond its range, and an integer that float64 would
+                                             round: an error
+codes  numbers of which one begins with a zero and another digit, 00501 say, or with a plus and
+       eight digits, as phone numbers do: text, as they are
+time   YYYY-MM-DD: datetime64[D], with a time of day [s] or, with parts of a second, [ns]; missing:
+not-a-time
+text   anything else, also numbers in one line and words in another; as long as the longest, and of
+       any length (objects) if one text has more than LONGEST_FIXED characters
 """
 
 from __future__ import annotations
@@ -31,7 +34,9 @@ TIMES = tuple(f"<M8[{unit}]" for unit in TIME_UNITS)
 WITH_MISSING = {INTEGER: FLOAT, UNSIGNED: FLOAT, WORDS: TEXT}
 LONGEST_FIXED = 256  # characters: each record has room for the longest text of a column, so that they lie in rows
 ANY_LENGTH = LONGEST_FIXED + 1  # the width of texts that do not
-REFERENCE = np.dtype([("offset", "<i8"), ("length", "<i8")])  # in a row, of bytes that lie elsewhere
+REFERENCE = np.dtype(
+    [("offset", "<i8"), ("length", "<i8")]
+)  # in a row, of bytes that lie elsewhere
 
 
 @dataclass(frozen=True)
@@ -39,10 +44,14 @@ class Kind:
     """The kind of the values of a column: how they are read and stored.
 
     Attributes:
-        name: a dtype as text, or one of `parse.NULL`, `parse.WORDS`, `parse.OVER`, `parse.CODES`, `parse.TEXT`.
-        width: of text: the characters (dtype S: bytes) that a row has room for; ANY_LENGTH: a row refers to it.
-        unit: of text: the bytes of a character in a row, 1, 2 or 4; the least that hold all characters of the column.
-        has_missing: of a type that is found: True if values are missing, where that makes a difference.
+        name: a dtype as text, or one of `parse.NULL`, `parse.WORDS`, `parse.OVER`, `parse.CODES`,
+            `parse.TEXT`.
+        width: of text: the characters (dtype S: bytes) that a row has room for; ANY_LENGTH: a row
+            refers to it.
+        unit: of text: the bytes of a character in a row, 1, 2 or 4; the least that hold all
+            characters of the column.
+        has_missing: of a type that is found: True if values are missing, where that makes a
+            difference.
     """
 
     name: str
@@ -52,16 +61,20 @@ class Kind:
 
     @property
     def read(self) -> str:
-        """The type that PyArrow reads: a dtype as text, `parse.NULL`, `parse.WORDS` or `parse.TEXT`."""
+        """The type that PyArrow reads: a dtype as text, `parse.NULL`, `parse.WORDS` or
+        `parse.TEXT`."""
         if self.has_missing and self.name in WITH_MISSING:
             return WITH_MISSING[self.name]
         return {OVER: FLOAT, CODES: TEXT}.get(self.name, self.name)
 
     def widen(self, name: str, has_missing: bool) -> Kind:
-        """Return the kind that holds values of this and of another kind, and missing ones if there are any."""
+        """Return the kind that holds values of this and of another kind, and missing ones if there
+        are any."""
         kind_name = common_kind(self.name, name)
         tells = kind_name in (NULL, *WITH_MISSING)
-        return replace(self, name=kind_name, has_missing=tells and (self.has_missing or has_missing))
+        return replace(
+            self, name=kind_name, has_missing=tells and (self.has_missing or has_missing)
+        )
 
 
 Form = tuple[Kind, ...]
@@ -99,7 +112,8 @@ def is_referred(column: Column, kind: Kind) -> bool:
 
 
 def is_measured(column: Column) -> bool:
-    """Return True if text of this column is as wide as the longest value, because no length is given."""
+    """Return True if text of this column is as wide as the longest value, because no length is
+    given."""
     return column.dtype is None or (column.dtype.kind == "U" and not column.dtype.itemsize)
 
 
@@ -109,7 +123,8 @@ def needs_value(column: Column) -> bool:
 
 
 def is_found(column: Column) -> bool:
-    """Return True if something of how this column is kept depends on the data: its dtype, its width, its characters."""
+    """Return True if something of how this column is kept depends on the data: its dtype, its
+    width, its characters."""
     return column.dtype is None or (column.dtype.kind == "U" and not column.is_part)
 
 
@@ -139,6 +154,7 @@ def column_dtype(column: Column, kind: Kind) -> np.dtype[Any]:
 def row_dtype(columns: Sequence[Column], form: Form) -> np.dtype[Any]:
     """Return the dtype of a row: the columns in their order, each aligned."""
     fields = [
-        (str(place), column_dtype(column, kind)) for place, (column, kind) in enumerate(zip(columns, form, strict=True))
+        (str(place), column_dtype(column, kind))
+        for place, (column, kind) in enumerate(zip(columns, form, strict=True))
     ]
     return np.dtype(fields, align=True)

@@ -1,17 +1,20 @@
 """A CSV file as blocks of whole records, in UTF-8; and a scan that knows fields and lines exactly.
 
-Text     RFC 4180: records end with a line end, a value in quotes may hold delimiters, line ends and doubled quotes. As
-         Python's csv module has it, a quote opens only at the beginning of a value, and text behind the closing one is
-         part of the value. Line ends are LF, CRLF or CR; lines without a character are no records. With an escape
-         character, the character behind it stands for itself, in quotes and outside, as for PyArrow.
-Excel    A first line "sep=;" names the delimiter. It is no record, and an error where the delimiter is another one.
-Blocks   begin where a record does and end where one does, so each can be parsed by itself. A block without quotes ends
-         at its last line end. With quotes, which are counted, at the last line end behind an even number of them, if
-         each of them stands where it opens, closes or is doubled; else the scan finds the last record.
-Packed   files of gzip, and ZIP archives of one file, are unpacked as a stream by `storage/packers.py`. Other encodings
-         are decoded as one.
-Limits   a record has at most LARGEST_RECORD_BYTES, so that a file of one endless line, or with a quote that is never
-         closed, is refused soon; bytes that are 0 are no text.
+Text     RFC 4180: records end with a line end, a value in quotes may hold delimiters, line ends and
+         doubled quotes. As Python's csv module has it, a quote opens only at the beginning of a
+         value, and text behind the closing one is part of the value. Line ends are LF, CRLF or CR;
+         lines without a character are no records. With an escape character, the character behind it
+         stands for itself, in quotes and outside, as for PyArrow.
+Excel    A first line "sep=;" names the delimiter. It is no record, and an error where the delimiter
+is another one.
+Blocks   begin where a record does and end where one does, so each can be parsed by itself. A block
+         without quotes ends at its last line end. With quotes, which are counted, at the last line
+         end behind an even number of them, if each of them stands where it opens, closes or is
+         doubled; else the scan finds the last record.
+Packed   files of gzip, and ZIP archives of one file, are unpacked as a stream by
+         `storage/packers.py`. Other encodings are decoded as one.
+Limits   a record has at most LARGEST_RECORD_BYTES, so that a file of one endless line, or with a
+         quote that is never closed, is refused soon; bytes that are 0 are no text.
 """
 
 from __future__ import annotations
@@ -50,7 +53,8 @@ class Block:
         data: their text in UTF-8.
         line: the number of the line where it begins, from 1.
         num_lines: line ends in it; one more if the last line has none.
-        offset: the byte of the file where it begins; -1 where the file is packed or in another encoding.
+        offset: the byte of the file where it begins; -1 where the file is packed or in another
+            encoding.
         has_quotes: True if there is a quote in it.
     """
 
@@ -72,8 +76,8 @@ class Record:
         values: bytes, without the quotes.
         is_ended: True if a line end was there.
         open_line: the line of a quote that is not closed, 0 if there is none.
-        escaped_quote: True if a quote that ends a value stands behind a backslash and in front of other text: a program
-            wrote it that escapes quotes, and it ends nothing.
+        escaped_quote: True if a quote that ends a value stands behind a backslash and in front of
+            other text: a program wrote it that escapes quotes, and it ends nothing.
         has_null: True if a value is `Dialect.null`.
     """
 
@@ -88,7 +92,11 @@ class Record:
 
 
 def blocks(
-    files: Files, number: int, dialect: Dialect, block_bytes: int = BLOCK_BYTES, start: tuple[int, int] = (0, 1)
+    files: Files,
+    number: int,
+    dialect: Dialect,
+    block_bytes: int = BLOCK_BYTES,
+    start: tuple[int, int] = (0, 1),
 ) -> Iterator[Block]:
     """Yield a file as blocks, without the lines that are skipped; the header is in the first.
 
@@ -100,7 +108,8 @@ def blocks(
         start: offset and line of an earlier block, to begin there.
 
     Raises:
-        RecordError: a line is too long, holds a byte 0, or a quote that is not closed; text of another encoding.
+        RecordError: a line is too long, holds a byte 0, or a quote that is not closed; text of
+            another encoding.
         SpecError: the first line names another delimiter.
         FormatError: a packed file is damaged.
         ChangedFileError, FileError: the file changed, or cannot be read.
@@ -121,9 +130,18 @@ def blocks(
             is_first = False
         if to_skip:
             pending, chunk = b"", pending + chunk
-            while to_skip and (match := LINE_END.search(chunk)) and (match.end() < len(chunk) or is_last):
+            while (
+                to_skip
+                and (match := LINE_END.search(chunk))
+                and (match.end() < len(chunk) or is_last)
+            ):
                 # A CR at the end may be the first half of a line end.
-                chunk, line, to_skip, position = chunk[match.end() :], line + 1, to_skip - 1, position + match.end()
+                chunk, line, to_skip, position = (
+                    chunk[match.end() :],
+                    line + 1,
+                    to_skip - 1,
+                    position + match.end(),
+                )
             if to_skip and not is_last:
                 _check_length(path, bytes(chunk), line, dialect)
                 pending = bytes(chunk)
@@ -132,14 +150,27 @@ def blocks(
             data, pending = bytes(pending + chunk), b""
             if quote and quote in data and (quote_line := _open_line(data, dialect, line)):
                 raise _not_closed(path, quote_line, "the file ends before it is closed")
-        elif (end := chunk.rfind(b"\n") + 1) and not (quote and (quote in chunk or quote in pending)):
-            data, pending = b"".join((pending, memoryview(chunk)[:end])), bytes(chunk[end:])  # the usual case: one copy
+        elif (end := chunk.rfind(b"\n") + 1) and not (
+            quote and (quote in chunk or quote in pending)
+        ):
+            data, pending = (
+                b"".join((pending, memoryview(chunk)[:end])),
+                bytes(chunk[end:]),
+            )  # the usual case: one copy
         else:
             if not isinstance(pending, bytearray):
-                pending = bytearray(pending)  # it grows in place: a long record is not copied for each chunk of it
+                pending = bytearray(
+                    pending
+                )  # it grows in place: a long record is not copied for each chunk of it
             pending += chunk
-            end = last_end(pending, dialect) if len(pending) >= least else 0
-            least = 0 if end else max(least, min(2 * len(pending), LARGEST_RECORD_BYTES))
+            if len(pending) >= least:
+                end = last_end(pending, dialect)
+            else:
+                end = 0
+            if end:
+                least = 0
+            else:
+                least = max(least, min(2 * len(pending), LARGEST_RECORD_BYTES))
             data = bytes(memoryview(pending)[:end])
             if end:
                 pending = bytes(memoryview(pending)[end:])
@@ -147,7 +178,10 @@ def blocks(
             if (zero := data.find(0)) >= 0:
                 raise _no_text(path, line + num_ends(data[:zero]))
             num_lines = num_ends(data) + (data[-1] not in (LF, CR))
-            offset = stream.lead_bytes + position if stream.is_plain else -1
+            if stream.is_plain:
+                offset = stream.lead_bytes + position
+            else:
+                offset = -1
             yield Block(data, line, num_lines, offset, bool(quote) and quote in data)
             line, position = line + num_lines, position + len(data)
         _check_length(path, pending, line, dialect)
@@ -175,7 +209,9 @@ def _check_length(path: str, pending: Piece, line: int, dialect: Dialect) -> Non
     if (zero := pending.find(0)) >= 0:
         raise _no_text(path, line + num_ends(pending[:zero]))
     if dialect.quote and (quote_line := _open_line(pending, dialect, line)):
-        raise _not_closed(path, quote_line, f"the next {LARGEST_RECORD_BYTES} bytes do not close it")
+        raise _not_closed(
+            path, quote_line, f"the next {LARGEST_RECORD_BYTES} bytes do not close it"
+        )
     raise RecordError(
         f"{path}, line {line} has more than {LARGEST_RECORD_BYTES} bytes",
         cause="there is no line end: it is no CSV file, or of a program that writes other line ends",
@@ -201,15 +237,23 @@ def _no_text(path: str, line: int) -> RecordError:
 
 def num_ends(data: Piece) -> int:
     """Return how many line ends there are."""
-    is_long = len(data) > SHORT_BYTES  # measured: NumPy takes an eighth of the time that bytes.count does
-    ends = int(np.count_nonzero(np.frombuffer(data, np.uint8) == LF)) if is_long else data.count(b"\n")
-    return ends + data.count(b"\r") - data.count(b"\r\n") if b"\r" in data else ends
+    is_long = (
+        len(data) > SHORT_BYTES
+    )  # measured: NumPy takes an eighth of the time that bytes.count does
+    if is_long:
+        ends = int(np.count_nonzero(np.frombuffer(data, np.uint8) == LF))
+    else:
+        ends = data.count(b"\n")
+    if b"\r" in data:
+        return ends + data.count(b"\r") - data.count(b"\r\n")
+    return ends
 
 
 def last_end(data: Piece, dialect: Dialect) -> int:
     """Return where the last whole record of some that begin with one ends; 0 if none is whole.
 
-    A CR at the end may be the first half of a line end, and a quote the first of two: the next byte is not known.
+    A CR at the end may be the first half of a line end, and a quote the first of two: the next byte
+    is not known.
     """
     quote = dialect.quote.encode()
     if not quote or quote not in data:
@@ -224,7 +268,10 @@ def last_end(data: Piece, dialect: Dialect) -> int:
             ends.pop()
         return ends[-1] if ends else 0
     for mark in (b"\n", b"\r"):
-        end = len(data) if mark == b"\n" else len(data) - 1
+        if mark == b"\n":
+            end = len(data)
+        else:
+            end = len(data) - 1
         while (end := shape.rfind(mark, 0, end)) >= 0:
             before = int(np.searchsorted(quotes, end))
             if before % 2 == 0:
@@ -238,19 +285,28 @@ def split_block(block: Block, dialect: Dialect, most_bytes: int) -> Iterator[Blo
     begin, line, at_once = 0, block.line, most_bytes
     while begin < len(block.data):
         piece = block.data[begin : begin + at_once]
-        end = last_end(piece, dialect) if begin + at_once < len(block.data) else len(piece)
+        if begin + at_once < len(block.data):
+            end = last_end(piece, dialect)
+        else:
+            end = len(piece)
         if not end:
             at_once *= 2
             continue
         data, at_once = piece[:end], most_bytes
         num_lines = num_ends(data) + (data[-1] not in (LF, CR))
-        offset = block.offset + begin if block.offset >= 0 else -1
-        yield Block(data, line, num_lines, offset, bool(dialect.quote) and dialect.quote.encode() in data)
+        if block.offset >= 0:
+            offset = block.offset + begin
+        else:
+            offset = -1
+        yield Block(
+            data, line, num_lines, offset, bool(dialect.quote) and dialect.quote.encode() in data
+        )
         begin, line = begin + end, line + num_lines
 
 
 def _shape(data: Piece, dialect: Dialect) -> Piece:
-    """Return text of the same length in which no escaped character is a quote, a delimiter or a line end."""
+    """Return text of the same length in which no escaped character is a quote, a delimiter or a
+    line end."""
     escape = dialect.escape.encode()
     if not escape or escape not in data:
         return data
@@ -258,9 +314,11 @@ def _shape(data: Piece, dialect: Dialect) -> Piece:
 
 
 def _quotes(data: Piece, dialect: Dialect) -> NDArray[np.int64] | None:
-    """Return the places of all quotes, int64; None if they are not in turn the beginnings and the ends of values.
+    """Return the places of all quotes, int64; None if they are not in turn the beginnings and the
+    ends of values.
 
-    A quote begins a value behind a delimiter, the end of a line, or another quote: two in a row are one that is quoted.
+    A quote begins a value behind a delimiter, the end of a line, or another quote: two in a row are
+    one that is quoted.
     """
     array = np.frombuffer(data, np.uint8)
     places = np.flatnonzero(array == ord(dialect.quote))
@@ -273,19 +331,26 @@ def _quotes(data: Piece, dialect: Dialect) -> NDArray[np.int64] | None:
     starts = doubled | (opens == 0) | between[array[opens - 1]]
     ends = (closes + 1 == len(data)) | between[array[np.minimum(closes + 1, array.size - 1)]]
     ends[:count] |= doubled[1 : count + 1]
-    return places if bool(starts.all()) and bool(ends.all()) else None
+    if bool(starts.all()) and bool(ends.all()):
+        return places
+    return None
 
 
 def _open_line(data: Piece, dialect: Dialect, line: int) -> int:
     """Return the line of a quote that is not closed; 0 if there is none."""
     quotes = _quotes(_shape(data, dialect), dialect)
     if quotes is not None:
-        return line + num_ends(data[: int(quotes[-1])]) if quotes.size % 2 else 0
-    return next((record.open_line for record in scan(bytes(data), dialect, line) if record.open_line), 0)
+        if quotes.size % 2:
+            return line + num_ends(data[: int(quotes[-1])])
+        return 0
+    return next(
+        (record.open_line for record in scan(bytes(data), dialect, line) if record.open_line), 0
+    )
 
 
 def scan(data: bytes, dialect: Dialect, line: int = 1) -> Iterator[Record]:
-    """Yield the records one by one; slow, about 20 MB/s: for headers and errors, which are scanned once.
+    """Yield the records one by one; slow, about 20 MB/s: for headers and errors, which are scanned
+    once.
 
     Args:
         data: text in UTF-8 that begins with a record.
@@ -309,17 +374,26 @@ def scan(data: bytes, dialect: Dialect, line: int = 1) -> Iterator[Record]:
                 line += num_ends(data[position:close])
                 position = close + 1
             match = separator.search(shape, position)
-            stop = size if match is None else match.start()
+            if match is None:
+                stop = size
+            else:
+                stop = match.start()
             escaped_quote |= close > 0 and stop > position and data[close - 1 : close] == BACKSLASH
             rest = data[position:stop]
             is_null = close < 0 and bool(dialect.escape) and rest == dialect.null.encode()
             has_null |= is_null
             values.append(value + (value_of(rest) if dialect.escape and not is_null else rest))
-            line += num_ends(rest) if dialect.escape else 0
+            if dialect.escape:
+                line += num_ends(rest)
+            else:
+                line += 0
             if match is None or match.group() != delimiter:
                 break
             position = stop + 1
-        position = size if match is None else stop + (2 if data[stop : stop + 2] == b"\r\n" else 1)
+        if match is None:
+            position = size
+        else:
+            position = stop + (2 if data[stop : stop + 2] == b"\r\n" else 1)
         line += match is not None
         if stop > begin:
             marks = {"escaped_quote": escaped_quote, "has_null": has_null}
@@ -327,16 +401,20 @@ def scan(data: bytes, dialect: Dialect, line: int = 1) -> Iterator[Record]:
 
 
 def _unescape(dialect: Dialect) -> Callable[[bytes], bytes]:
-    """Return a function that gives the value of a text in quotes: doubled quotes are one, escapes are gone."""
+    """Return a function that gives the value of a text in quotes: doubled quotes are one, escapes
+    are gone."""
     quote, escape = dialect.quote.encode(), dialect.escape.encode()
     if not escape:
         return lambda text: text.replace(quote * 2, quote)
-    pattern = re.compile(re.escape(escape) + b"((?s:.)?)" + (b"|" + re.escape(quote * 2) if quote else b""))
+    pattern = re.compile(
+        re.escape(escape) + b"((?s:.)?)" + (b"|" + re.escape(quote * 2) if quote else b"")
+    )
     return lambda text: pattern.sub(lambda match: quote if match[1] is None else match[1], text)
 
 
 def with_escaped_nulls(data: bytes, dialect: Dialect) -> bytes:
-    """Return text in which values that are `Dialect.null` stay so where escapes are taken away; itself without any."""
+    """Return text in which values that are `Dialect.null` stay so where escapes are taken away;
+    itself without any."""
     null, escape = dialect.null.encode(), re.escape(dialect.escape.encode())
     if not escape or null not in data:
         return data
@@ -347,21 +425,28 @@ def with_escaped_nulls(data: bytes, dialect: Dialect) -> bytes:
     forms, quote = [value, escape + rb"(?s:.)"], re.escape(dialect.quote.encode())
     if quote:  # what stands in quotes, or behind an escape, is text
         forms.insert(
-            0, rb"(?:\A|[%b])%b(?:[^%b%b]|%b(?s:.)|%b%b)*%b" % (between, *[quote] * 2, *[escape] * 2, *[quote] * 3)
+            0,
+            rb"(?:\A|[%b])%b(?:[^%b%b]|%b(?s:.)|%b%b)*%b"
+            % (between, *[quote] * 2, *[escape] * 2, *[quote] * 3),
         )
     escaped = dialect.escape.encode() + null
-    text = re.sub(b"|".join(forms), lambda match: match[0] if match[1] is None else match[1] + escaped, data)
+    text = re.sub(
+        b"|".join(forms), lambda match: match[0] if match[1] is None else match[1] + escaped, data
+    )
     return data if text == data else text
 
 
 def has_escaped_quotes(data: bytes, dialect: Dialect) -> bool:
-    """Return True if a quote that ends a value stands behind a backslash and in front of other text."""
+    """Return True if a quote that ends a value stands behind a backslash and in front of other
+    text."""
     if dialect.escape or not dialect.quote or BACKSLASH + dialect.quote.encode() not in data:
         return False
     pattern = rb"\\%b[^\r\n%b%b]" % tuple(
         re.escape(mark.encode()) for mark in (dialect.quote, dialect.quote, dialect.delimiter)
     )
-    return re.search(pattern, data) is not None and any(record.escaped_quote for record in scan(data, dialect))
+    return re.search(pattern, data) is not None and any(
+        record.escaped_quote for record in scan(data, dialect)
+    )
 
 
 def _closing(data: bytes, quote: bytes, begin: int) -> int:
@@ -377,11 +462,14 @@ class _Stream:
     """The text of a file in UTF-8, piece by piece, each with whether it is the last.
 
     Attributes:
-        is_plain: True if the text is the bytes of the file, from ``lead_bytes`` on; known once there is a piece.
+        is_plain: True if the text is the bytes of the file, from ``lead_bytes`` on; known once
+            there is a piece.
         lead_bytes: of the mark at the beginning of the file, or of all that is left out there.
     """
 
-    def __init__(self, files: Files, number: int, dialect: Dialect, piece_bytes: int, begin: int) -> None:
+    def __init__(
+        self, files: Files, number: int, dialect: Dialect, piece_bytes: int, begin: int
+    ) -> None:
         self._files, self._number, self._piece_bytes = files, number, piece_bytes
         self._encoding, self._compression = dialect.encoding, dialect.compression
         self.is_plain, self.lead_bytes = True, begin
@@ -389,11 +477,15 @@ class _Stream:
     def __iter__(self) -> Iterator[tuple[Piece, bool]]:
         pieces, path = self._pieces(), self._files.paths[self._number]
         before: Piece = b""
-        text = self._to_utf8(pieces, path) if self._encoding != "utf-8" else self._without_bom(pieces, path)
+        if self._encoding != "utf-8":
+            text = self._to_utf8(pieces, path)
+        else:
+            text = self._without_bom(pieces, path)
         is_first = True
         for piece in text:
             if not is_first:
-                # A piece is held back until there is another one: only then it is known not to be the last.
+                # A piece is held back until there is another one: only then it is known not to be
+                # the last.
                 yield before, False
             before, is_first = piece, False
         yield before, True
@@ -402,7 +494,10 @@ class _Stream:
         """Yield the bytes of the file, unpacked."""
         raw = self._raw()
         first = next(raw, b"")
-        packing = "" if self.lead_bytes else self._packing(bytes(first[:HEAD_BYTES]))
+        if self.lead_bytes:
+            packing = ""
+        else:
+            packing = self._packing(bytes(first[:HEAD_BYTES]))
         if not packing:
             yield first
             yield from raw
@@ -422,12 +517,18 @@ class _Stream:
                 files.read(number, descriptor, memoryview(piece), offset)
                 offset += len(piece)
                 yield piece
-            # Behind the last byte: a file that was written meanwhile may have pieces of both versions.
+            # Behind the last byte: a file that was written meanwhile may have pieces of both
+            # versions.
             files.check_descriptor(number, descriptor)
 
     def _packing(self, head: bytes) -> str:
         path = self._files.paths[self._number]
-        return packer_of(path, head, self._compression, zip_remedy='; gl.csv(..., compression="zip") reads one file')
+        return packer_of(
+            path,
+            head,
+            self._compression,
+            zip_remedy='; gl.csv(..., compression="zip") reads one file',
+        )
 
     def _inflate(self, packing: str) -> Iterator[Piece]:
         """Yield the bytes that a packed file holds, in pieces of about the usual size."""
@@ -465,13 +566,17 @@ class _Stream:
         line, offset = 1, 0
         try:
             for piece in pieces:
-                num_pending = len(decoder.getstate()[0])  # bytes of a character that the last piece has not whole
+                num_pending = len(
+                    decoder.getstate()[0]
+                )  # bytes of a character that the last piece has not whole
                 try:
                     text = decoder.decode(piece)
                 except UnicodeDecodeError as error:
                     good = error.object[: error.start].decode(self._encoding, "replace")
                     line += num_ends(good.encode("utf-8", "replace"))
-                    raise self._undecodable(path, line, offset - num_pending + error.start, error.reason) from None
+                    raise self._undecodable(
+                        path, line, offset - num_pending + error.start, error.reason
+                    ) from None
                 raw = text.encode("utf-8")
                 line += num_ends(raw)
                 offset += len(piece)

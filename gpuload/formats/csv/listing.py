@@ -1,11 +1,13 @@
-"""Listing: what a manifest holds of CSV files, so that files in object stores are opened without being read.
+"""Listing: what a manifest holds of CSV files, so that files in object stores are opened without
+being read.
 
-Values  the names of the columns, the form of the text, and the form of the rows: for each column that was read its kind
-        and its longest text.
-Arrays  of each file its records and blocks; of each block its first record, its line, its byte, and whether each of its
-        records is one line (`rows.Part`).
-Limits  Of files that are compressed or in another encoding, whose lines have no places, and of files with wrong lines,
-        the manifest holds none of this, and they are read when they are opened.
+Values  the names of the columns, the form of the text, and the form of the rows: for each column
+        that was read its kind and its longest text.
+Arrays  of each file its records and blocks; of each block its first record, its line, its byte, and
+        whether each of its records is one line (`rows.Part`).
+Limits  Of files that are compressed or in another encoding, whose lines have no places, and of
+        files with wrong lines, the manifest holds none of this, and they are read when they are
+        opened.
 """
 
 from __future__ import annotations
@@ -49,13 +51,16 @@ class Listing:
     parts: list[Part]
 
     def select(self, columns: Sequence[Column]) -> tuple[Form, list[Part]] | None:
-        """Return the form of the rows of some columns, and the result for each file; None if one is not known."""
+        """Return the form of the rows of some columns, and the result for each file; None if one is
+        not known."""
         texts = [_text_of(column) for column in columns]
         if not set(texts) <= set(self.columns):
             return None
         places = [self.columns.index(text) for text in texts]
         longest = [self.longest[place] for place in places]
-        return tuple(self.form[place] for place in places), [replace(part, longest=longest) for part in self.parts]
+        return tuple(self.form[place] for place in places), [
+            replace(part, longest=longest) for part in self.parts
+        ]
 
 
 def entries_of(job: Job, form: Form, parts: Sequence[Part]) -> Entries:
@@ -67,7 +72,9 @@ def entries_of(job: Job, form: Form, parts: Sequence[Part]) -> Entries:
         "dialect": repr(job.dialect),
         "columns": [_text_of(column) for column in job.columns],
         "form": table.to_json(form),
-        "longest": [max(lengths) for lengths in zip(*(part.longest for part in parts), strict=True)],
+        "longest": [
+            max(lengths) for lengths in zip(*(part.longest for part in parts), strict=True)
+        ],
     }
     arrays = {
         "counts": np.array([part.count for part in parts], np.int64),
@@ -79,11 +86,14 @@ def entries_of(job: Job, form: Form, parts: Sequence[Part]) -> Entries:
 
 def _text_of(column: Column) -> str:
     """Return a column as a text that is the same for the same values."""
-    return repr((column.number, column.name, str(column.dtype), repr(column.default), column.is_part))
+    return repr(
+        (column.number, column.name, str(column.dtype), repr(column.default), column.is_part)
+    )
 
 
 def from_manifest(manifest: Manifest, dialect: Dialect) -> Listing | None:
-    """Return what a manifest says of files; None if it lists them alone, or their text is read in another form.
+    """Return what a manifest says of files; None if it lists them alone, or their text is read in
+    another form.
 
     Raises:
         FormatError: it contradicts itself.
@@ -92,7 +102,11 @@ def from_manifest(manifest: Manifest, dialect: Dialect) -> Listing | None:
     if about.get("dialect") != repr(dialect):
         return None
     try:
-        names, columns, longest = tuple(about["names"]), tuple(about["columns"]), tuple(about["longest"])
+        names, columns, longest = (
+            tuple(about["names"]),
+            tuple(about["columns"]),
+            tuple(about["longest"]),
+        )
         form = table.form_of_json(about["form"])
         is_sound = all(isinstance(text, str) for text in (*names, *columns)) and bool(columns)
         is_sound = is_sound and all(type(length) is int and length >= 0 for length in longest)
@@ -107,12 +121,20 @@ def from_manifest(manifest: Manifest, dialect: Dialect) -> Listing | None:
 def _is_sound(kind: Kind) -> bool:
     """Return True for a kind that rows can have."""
     is_known = kind.name in (NULL, WORDS, CODES, TEXT) or np.dtype(kind.name).kind in "biufM"
-    return is_known and kind.name != OVER and 0 <= kind.width <= LONGEST_TEXT and kind.unit in (1, 2, 4)
+    return (
+        is_known
+        and kind.name != OVER
+        and 0 <= kind.width <= LONGEST_TEXT
+        and kind.unit in (1, 2, 4)
+    )
 
 
 def _parts_of(manifest: Manifest) -> list[Part]:
     """Return records and blocks of each file; raises ``FormatError`` where these cannot be."""
-    counts, blocks = manifest.numbers("counts", 0, MAX_LENGTH), manifest.numbers("blocks", 0, MAX_LENGTH)
+    counts, blocks = (
+        manifest.numbers("counts", 0, MAX_LENGTH),
+        manifest.numbers("blocks", 0, MAX_LENGTH),
+    )
     places = manifest.array("places", "<i8", -1, 4)
     # Added up as float64: the sum of damaged numbers would wrap round in int64, and look right.
     if blocks.sum(dtype=np.float64) != len(places) or counts.sum(dtype=np.float64) >= MAX_LENGTH:
@@ -120,8 +142,15 @@ def _parts_of(manifest: Manifest) -> list[Part]:
     pieces = np.split(places, np.cumsum(blocks)[:-1])
     num_records, num_bytes = sizes_of(places, blocks, counts, manifest.files.sizes).T
     firsts = places[(np.cumsum(blocks) - blocks)[blocks > 0], 0]
-    is_sound = (places >= 0).all() and (places[:, 1] > 0).all() and not firsts.any() and not counts[blocks == 0].any()
-    is_sound = is_sound and (num_bytes > 0).all() and int(num_bytes.max(initial=0)) <= LARGEST_BLOCK_BYTES
+    is_sound = (
+        (places >= 0).all()
+        and (places[:, 1] > 0).all()
+        and not firsts.any()
+        and not counts[blocks == 0].any()
+    )
+    is_sound = (
+        is_sound and (num_bytes > 0).all() and int(num_bytes.max(initial=0)) <= LARGEST_BLOCK_BYTES
+    )
     if not (is_sound and (num_records >= 0).all() and (num_records <= num_bytes).all()):
         raise manifest.error("its blocks are not in order, or lie outside of their file")
     return [Part(count, piece) for count, piece in zip(counts.tolist(), pieces, strict=True)]

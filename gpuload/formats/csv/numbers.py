@@ -1,9 +1,11 @@
 """Numbers as tables of other countries write them: 1.234.567,5 or 1 234 567,5 or 12,34,567.5.
 
-Decimal    PyArrow reads another mark than a point by itself. Here only single texts are made plain, for errors.
-Thousands  marks between groups of digits are taken out of the text of a block before numbers are read; columns of text
-           are read from the text as it is. Groups have three digits, or as in India two and the last one three. Digits
-           in other groups, "1,2" say, are no number: the mark may have been the decimal one.
+Decimal    PyArrow reads another mark than a point by itself. Here only single texts are made plain,
+for errors.
+Thousands  marks between groups of digits are taken out of the text of a block before numbers are
+           read; columns of text are read from the text as it is. Groups have three digits, or as in
+           India two and the last one three. Digits in other groups, "1,2" say, are no number: the
+           mark may have been the decimal one.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ SPACE = " \t"
 
 
 def without_thousands(data: bytes, dialect: Dialect) -> bytes:
-    """Return the text of a block with the marks taken out of all values that are numbers with thousands."""
+    """Return the text of a block with the marks taken out of all values that are numbers with
+    thousands."""
     mark = dialect.thousands.encode()
     if not mark or mark not in data:
         return data
@@ -30,7 +33,8 @@ def without_thousands(data: bytes, dialect: Dialect) -> bytes:
 
 
 def plain(text: str, dialect: Dialect) -> str:
-    """Return the text of a number as Python writes it; any other text as it is, or without what makes it a number."""
+    """Return the text of a number as Python writes it; any other text as it is, or without what
+    makes it a number."""
     if dialect.thousands and re.fullmatch(_digits(dialect), text.strip(SPACE)):
         text = text.replace(dialect.thousands, "")
     if dialect.decimal != ".":
@@ -50,12 +54,19 @@ def _digits(dialect: Dialect) -> str:
 def _in_block(dialect: Dialect) -> re.Pattern[bytes]:
     """Return the pattern of such a number as a whole value.
 
-    It ends where the value does, which the next match needs as its beginning: so that is looked at and not taken.
+    It ends where the value does, which the next match needs as its beginning: so that is looked at
+    and not taken.
     """
     number = rf"[{SPACE}]*{_digits(dialect)}[{SPACE}]*"
     between = re.escape(dialect.delimiter) + r"\r\n"
     begin, end = rf"(?:^|(?<=[{between}]))", rf"(?=[{between}]|$)"
     quote = re.escape(dialect.quote)
-    forms = [] if dialect.thousands == dialect.delimiter else [rf"{begin}{number}{end}"]
-    forms += [rf"{begin}{quote}{number}{quote}{end}"] if quote else []
+    if dialect.thousands == dialect.delimiter:
+        forms = []
+    else:
+        forms = [rf"{begin}{number}{end}"]
+    if quote:
+        forms += [rf"{begin}{quote}{number}{quote}{end}"]
+    else:
+        forms += []
     return re.compile("|".join(forms).encode())

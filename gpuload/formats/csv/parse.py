@@ -1,14 +1,17 @@
 """A block of text as typed columns, by PyArrow; the one module that imports it.
 
-Why      PyArrow refuses a line of too few or too many columns and a value that is none, keeps to RFC 4180, and gives
-         columns in its own memory. Polars is up to 1.5 times as fast, but fills short lines up with missing values
-         without a word, takes a stray quote for an opening one, and cannot leave a type to be found out by itself
-         (measured with 26.0 and 2.1).
-Memory   one block and its columns; nothing of PyArrow's threads is used, several blocks are parsed side by side.
-Numbers  integers are decimal: PyArrow takes 0x1f, too, which is refused here, for neither its floats nor Python's
-         integers do; white space around numbers is allowed; fractions are rounded to the nearest float of their size,
-         integers that would be rounded are refused (`are_unfit`).
-Nulls    of MySQL and Hive are a backslash and N, of which PyArrow would leave N: they are escaped before it reads them.
+Why      PyArrow refuses a line of too few or too many columns and a value that is none, keeps to
+         RFC 4180, and gives columns in its own memory. Polars is up to 1.5 times as fast, but fills
+         short lines up with missing values without a word, takes a stray quote for an opening one,
+         and cannot leave a type to be found out by itself (measured with 26.0 and 2.1).
+Memory   one block and its columns; nothing of PyArrow's threads is used, several blocks are parsed
+side by side.
+Numbers  integers are decimal: PyArrow takes 0x1f, too, which is refused here, for neither its
+         floats nor Python's integers do; white space around numbers is allowed; fractions are
+         rounded to the nearest float of their size, integers that would be rounded are refused
+         (`are_unfit`).
+Nulls    of MySQL and Hive are a backslash and N, of which PyArrow would leave N: they are escaped
+         before it reads them.
 """
 
 from __future__ import annotations
@@ -31,16 +34,22 @@ from gpuload.formats.csv.numbers import CODE, LONG_PLUS, without_thousands
 
 Array = NDArray[Any]
 TRUE, FALSE = ("true", "True", "TRUE"), ("false", "False", "FALSE")
-HEXADECIMAL = ((b"x", b"0x"), (b"X", b"0X"))  # to look for one byte takes a hundredth of the time of two
+HEXADECIMAL = (
+    (b"x", b"0x"),
+    (b"X", b"0X"),
+)  # to look for one byte takes a hundredth of the time of two
 LARGEST_INT64, LARGEST_UINT64 = (1 << 63) - 1, (1 << 64) - 1
 
-MAX_DIGITS = 400  # of an integer that is compared with the limits of a dtype; int() refuses more than 4,300
+MAX_DIGITS = (
+    400  # of an integer that is compared with the limits of a dtype; int() refuses more than 4,300
+)
 NO_NUMBER = r"^\s*[+-]?[iI][nN][fF]"  # infinity in words
 WHOLE_NUMBER = r"^\s*[+-]?[0-9]+\s*$"
 
-# Kinds of inferred columns beside the dtypes <i8, <u8, <f8, <M8[.]: WORDS are booleans as words, never 0 and 1;
-# OVER are floats of which one is beyond the range of float64, or an integer that float64 would round; CODES are numbers
-# of which one begins with a zero in front of another digit, or with a plus in front of eight.
+# Kinds of inferred columns beside the dtypes <i8, <u8, <f8, <M8[.]: WORDS are booleans as words,
+# never 0 and 1; OVER are floats of which one is beyond the range of float64, or an integer that
+# float64 would round; CODES are numbers of which one begins with a zero in front of another digit,
+# or with a plus in front of eight.
 NULL, WORDS, OVER, CODES, TEXT = "none", "words", "over", "codes", "text"
 LF, CR, SPACE, ZERO, DIGITS = 10, 13, 32, 48, 10
 PIECE_BYTES = 1 << 17
@@ -77,7 +86,8 @@ class ColumnRequest:
 
     Attributes:
         number: its place in a line.
-        dtype: as text: that of numbers, `TEXT`, `WORDS`, or `NULL` where all values are to be missing.
+        dtype: as text: that of numbers, `TEXT`, `WORDS`, or `NULL` where all values are to be
+            missing.
         default: the text that stands for a missing one; None: a missing text stays missing.
         may_be_codes: True for numbers that are not read where one of them is a code, as 00501 is.
     """
@@ -89,7 +99,8 @@ class ColumnRequest:
 
 
 def version() -> str:
-    """Return PyArrow's version, which a kept table depends on: another version may read a text as another value.
+    """Return PyArrow's version, which a kept table depends on: another version may read a text as
+    another value.
 
     Raises:
         MissingPackageError: PyArrow is not installed.
@@ -98,7 +109,12 @@ def version() -> str:
 
 
 def read_columns(
-    data: bytes, dialect: Dialect, num_columns: int, requests: Sequence[ColumnRequest], *, has_quotes: bool
+    data: bytes,
+    dialect: Dialect,
+    num_columns: int,
+    requests: Sequence[ColumnRequest],
+    *,
+    has_quotes: bool,
 ) -> list[Any]:
     """Return `Numbers` or `Texts` for each column that is asked.
 
@@ -109,7 +125,9 @@ def read_columns(
     plain_data = without_thousands(data, dialect)
     texts, numbers = list[ColumnRequest](), list[ColumnRequest]()
     for request in requests:
-        (texts if request.dtype in (TEXT, WORDS) and plain_data is not data else numbers).append(request)
+        (texts if request.dtype in (TEXT, WORDS) and plain_data is not data else numbers).append(
+            request
+        )
     columns = dict[int, Any]()
     for text, part in ((data, texts), (plain_data, numbers)):
         if part:
@@ -145,9 +163,15 @@ def infer_kinds(
         if kind == "<f8":
             kind = _of_floats(data, dialect, num_columns, number, column, has_quotes)
         kinds.append((kind, column.null_count > 0))
-    integers = [number for number, (kind, _) in zip(numbers, kinds, strict=True) if kind in ("<i8", "<u8")]
+    integers = [
+        number for number, (kind, _) in zip(numbers, kinds, strict=True) if kind in ("<i8", "<u8")
+    ]
     text_kinds = dict.fromkeys(_hexadecimal(data, dialect, num_columns, integers, has_quotes), TEXT)
-    values = [number for number, (kind, _) in zip(numbers, kinds, strict=True) if kind in ("<i8", "<u8", "<f8", OVER)]
+    values = [
+        number
+        for number, (kind, _) in zip(numbers, kinds, strict=True)
+        if kind in ("<i8", "<u8", "<f8", OVER)
+    ]
     values = [number for number in values if number not in text_kinds]
     text_kinds |= dict.fromkeys(_of_codes(data, dialect, num_columns, values, has_quotes), CODES)
     return [
@@ -157,11 +181,18 @@ def infer_kinds(
 
 
 def are_unfit(
-    data: bytes, dialect: Dialect, num_columns: int, number: int, values: Numbers, *, has_quotes: bool
+    data: bytes,
+    dialect: Dialect,
+    num_columns: int,
+    number: int,
+    values: Numbers,
+    *,
+    has_quotes: bool,
 ) -> bool:
     """Return True if no float of this size is the number that the text of one of these floats says.
 
-    Such is a number in digits that was read as infinite, and an integer that is rounded. Fractions are by nature.
+    Such is a number in digits that was read as infinite, and an integer that is rounded. Fractions
+    are by nature.
 
     Args:
         data: the block that was read.
@@ -172,7 +203,9 @@ def are_unfit(
         has_quotes: True if there is a quote in the block.
     """
     dtype = values.values.dtype
-    large = np.abs(values.values) >= 2.0 ** (np.finfo(dtype).nmant + 1)  # a smaller one comes from no other integer
+    large = np.abs(values.values) >= 2.0 ** (
+        np.finfo(dtype).nmant + 1
+    )  # a smaller one comes from no other integer
     if not large.any():  # nearly always
         return False
     if values.missing is not None:
@@ -182,7 +215,10 @@ def are_unfit(
     table = _table(data, dialect, num_columns, {str(number): pa.string()}, has_quotes=has_quotes)
     texts = table[str(number)].combine_chunks().filter(pa.array(large))
     infinite = texts.filter(pa.array(np.isinf(values.values[large])))
-    if len(infinite) and not pa.compute.all(pa.compute.match_substring_regex(infinite, NO_NUMBER)).as_py():
+    if (
+        len(infinite)
+        and not pa.compute.all(pa.compute.match_substring_regex(infinite, NO_NUMBER)).as_py()
+    ):
         return True
     are_whole = pa.compute.match_substring_regex(texts, WHOLE_NUMBER)
     integers = pa.compute.utf8_trim_whitespace(texts.filter(are_whole))
@@ -192,7 +228,9 @@ def are_unfit(
     except pa.ArrowInvalid:  # one has a plus, or more digits
         return any(is_rounded(text, dtype) for text in integers.to_pylist())
     # No int64 is the float 2**63, which NumPy cannot make one of.
-    return bool((floats >= float(LARGEST_INT64)).any() or (floats.astype(np.int64) != numbers).any())
+    return bool(
+        (floats >= float(LARGEST_INT64)).any() or (floats.astype(np.int64) != numbers).any()
+    )
 
 
 def is_rounded(text: str, dtype: np.dtype[Any]) -> bool:
@@ -206,9 +244,13 @@ def is_rounded(text: str, dtype: np.dtype[Any]) -> bool:
 
 
 def whole(text: str) -> int:
-    """Return the integer that decimal digits mean; of more than MAX_DIGITS, one that no dtype holds."""
+    """Return the integer that decimal digits mean; of more than MAX_DIGITS, one that no dtype
+    holds."""
     digits = text.lstrip("+-").lstrip("0")
-    number = int(digits or "0") if len(digits) <= MAX_DIGITS else 10**MAX_DIGITS
+    if len(digits) <= MAX_DIGITS:
+        number = int(digits or "0")
+    else:
+        number = 10**MAX_DIGITS
     return -number if text.startswith("-") else number
 
 
@@ -219,20 +261,27 @@ def _hexadecimal(
     if not integers or not any(x in data and zero_x in data for x, zero_x in HEXADECIMAL):
         return []
     pa = _arrow()
-    table = _table(data, dialect, num_columns, {str(n): pa.string() for n in integers}, has_quotes=has_quotes)
+    table = _table(
+        data, dialect, num_columns, {str(n): pa.string() for n in integers}, has_quotes=has_quotes
+    )
     matches = (pa.compute.match_substring(table[str(n)], "0x", ignore_case=True) for n in integers)
     return [n for n, match in zip(integers, matches, strict=True) if pa.compute.any(match).as_py()]
 
 
-def _of_codes(data: bytes, dialect: Dialect, num_columns: int, numbers: Sequence[int], has_quotes: bool) -> list[int]:
-    """Return the columns of numbers in which one begins with a zero in front of another digit, or is a phone number."""
+def _of_codes(
+    data: bytes, dialect: Dialect, num_columns: int, numbers: Sequence[int], has_quotes: bool
+) -> list[int]:
+    """Return the columns of numbers in which one begins with a zero in front of another digit, or
+    is a phone number."""
     if not numbers:
         return []
     has_pluses = b"+" in data and LONG_PLUS.search(b"\n" + data) is not None
     if not has_pluses and not _may_have_leading_zeros(data, dialect, has_quotes):
         return []
     pa = _arrow()
-    table = _table(data, dialect, num_columns, {str(n): pa.string() for n in numbers}, has_quotes=has_quotes)
+    table = _table(
+        data, dialect, num_columns, {str(n): pa.string() for n in numbers}, has_quotes=has_quotes
+    )
     matches = (pa.compute.match_substring_regex(table[str(n)], CODE) for n in numbers)
     return [n for n, match in zip(numbers, matches, strict=True) if pa.compute.any(match).as_py()]
 
@@ -240,10 +289,16 @@ def _of_codes(data: bytes, dialect: Dialect, num_columns: int, numbers: Sequence
 def _may_have_leading_zeros(data: bytes, dialect: Dialect, has_quotes: bool) -> bool:
     """Return True if a value of a block, of whatever column, begins with a zero and a digit.
 
-    Most blocks have none. Arrays that stay in the cache take a tenth of the time of parsing, an expression twice it.
+    Most blocks have none. Arrays that stay in the cache take a tenth of the time of parsing, an
+    expression twice it.
     """
     text = np.frombuffer(b"\n" + data, np.uint8)
-    ends = [LF, *dialect.delimiter.encode(), *dialect.quote.encode() * has_quotes, *[CR] * (b"\n" not in data)]
+    ends = [
+        LF,
+        *dialect.delimiter.encode(),
+        *dialect.quote.encode() * has_quotes,
+        *[CR] * (b"\n" not in data),
+    ]
     has_spaces = SPACE in data
     for place in range(0, text.size - 2, PIECE_BYTES):
         piece = text[place : place + PIECE_BYTES + 2]
@@ -283,10 +338,14 @@ def _type(pa: ModuleType, dtype: str) -> Any:
     if numpy_dtype.kind != "M":
         return pa.from_numpy_dtype(numpy_dtype)
     unit = np.datetime_data(numpy_dtype)[0]
-    return pa.date32() if unit == "D" else pa.timestamp(unit)
+    if unit == "D":
+        return pa.date32()
+    return pa.timestamp(unit)
 
 
-def _table(data: bytes, dialect: Dialect, num_columns: int, types: dict[str, Any], *, has_quotes: bool) -> Any:
+def _table(
+    data: bytes, dialect: Dialect, num_columns: int, types: dict[str, Any], *, has_quotes: bool
+) -> Any:
     pa = _arrow()
     csv = pa.csv
     if has_quotes and has_escaped_quotes(data, dialect):
@@ -295,7 +354,9 @@ def _table(data: bytes, dialect: Dialect, num_columns: int, types: dict[str, Any
     if text is not data and dialect.null not in dialect.na_values:
         raise Unreadable(f"a value is {dialect.null}, which na_values does not list")
     data, is_found = text, all(column_type is None for column_type in types.values())
-    if data.startswith(codecs.BOM_UTF8):  # a character here, which PyArrow would leave out; it does so with empty lines
+    if data.startswith(
+        codecs.BOM_UTF8
+    ):  # a character here, which PyArrow would leave out; it does so with empty lines
         data = b"\n" + data
     try:
         return csv.read_csv(
@@ -333,8 +394,11 @@ def _kind(name: str) -> str:
     return kinds.get(name, TEXT)  # also a time of day, and times with a zone, which NumPy has not
 
 
-def _of_floats(data: bytes, dialect: Dialect, num_columns: int, number: int, column: Any, has_quotes: bool) -> str:
-    """Return the kind of numbers that were read as floats, and may be integers too large for int64."""
+def _of_floats(
+    data: bytes, dialect: Dialect, num_columns: int, number: int, column: Any, has_quotes: bool
+) -> str:
+    """Return the kind of numbers that were read as floats, and may be integers too large for
+    int64."""
     pa = _arrow()
     largest = pa.compute.max(pa.compute.abs(column)).as_py()
     if largest == float("inf"):
@@ -349,16 +413,24 @@ def _of_floats(data: bytes, dialect: Dialect, num_columns: int, number: int, col
     texts = pa.compute.utf8_trim_whitespace(texts.filter(pa.compute.invert(missing)))
     if not pa.compute.all(pa.compute.match_substring_regex(texts, "^-?[0-9]+$")).as_py():
         return "<f8"
-    return "<u8" if all(0 <= whole(text) <= LARGEST_UINT64 for text in texts.to_pylist()) else "<f8"
+    if all(0 <= whole(text) <= LARGEST_UINT64 for text in texts.to_pylist()):
+        return "<u8"
+    return "<f8"
 
 
-def _values(pa: ModuleType, column: Any, request: ColumnRequest, dialect: Dialect) -> Numbers | Texts:
-    """Return a column of PyArrow as what was requested: numbers and which of them are missing, or texts.
+def _values(
+    pa: ModuleType, column: Any, request: ColumnRequest, dialect: Dialect
+) -> Numbers | Texts:
+    """Return a column of PyArrow as what was requested: numbers and which of them are missing, or
+    texts.
 
     Raises:
         Unreadable: words were requested, and there is another than those for true and false.
     """
-    array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    if column.num_chunks == 1:
+        array = column.chunk(0)
+    else:
+        array = column.combine_chunks()
     count = len(array)
     if request.dtype == TEXT:
         if request.default is not None:
@@ -366,26 +438,40 @@ def _values(pa: ModuleType, column: Any, request: ColumnRequest, dialect: Dialec
             array = pa.compute.if_else(missing, pa.scalar(request.default, pa.string()), array)
         return _texts(array, count)
     if request.dtype == WORDS:
-        true, false = (pa.compute.is_in(array, value_set=pa.array(words)) for words in (TRUE, FALSE))
+        true, false = (
+            pa.compute.is_in(array, value_set=pa.array(words)) for words in (TRUE, FALSE)
+        )
         if not pa.compute.all(pa.compute.or_(true, false)).as_py() and count:
             raise Unreadable(f"column {request.number} holds another word than true and false")
         return Numbers(true.to_numpy(zero_copy_only=False), None)
     if request.dtype == NULL:
         return Numbers(np.full(count, np.nan), np.ones(count, np.bool_) if count else None)
-    missing = array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
+    if array.null_count:
+        missing = array.is_null().to_numpy(zero_copy_only=False)
+    else:
+        missing = None
     dtype = np.dtype(request.dtype)
     if dtype.kind == "b":
         return Numbers(array.fill_null(False).to_numpy(zero_copy_only=False), missing)
     # The numbers as they lie in PyArrow's memory: dates are int32 days, times are int64.
     memory_dtype = np.dtype("i4" if request.dtype == "<M8[D]" else dtype)
-    values: Array = np.frombuffer(array.buffers()[1] or b"", memory_dtype)[array.offset : array.offset + count]
-    return Numbers(values.astype(np.int64).view(dtype) if memory_dtype != dtype else values, missing)
+    values: Array = np.frombuffer(array.buffers()[1] or b"", memory_dtype)[
+        array.offset : array.offset + count
+    ]
+    return Numbers(
+        values.astype(np.int64).view(dtype) if memory_dtype != dtype else values, missing
+    )
 
 
 def _texts(array: Any, count: int) -> Texts:
     _, offset_buffer, text_buffer = array.buffers()
     if offset_buffer is None or not count:
         return Texts(np.zeros(0, np.uint8), np.zeros(count + 1, np.int64))
-    offsets = np.frombuffer(offset_buffer, np.int32)[array.offset : array.offset + count + 1].astype(np.int64)
-    payload: Array = np.zeros(0, np.uint8) if text_buffer is None else np.frombuffer(text_buffer, np.uint8)
+    offsets = np.frombuffer(offset_buffer, np.int32)[
+        array.offset : array.offset + count + 1
+    ].astype(np.int64)
+    if text_buffer is None:
+        payload: Array = np.zeros(0, np.uint8)
+    else:
+        payload = np.frombuffer(text_buffer, np.uint8)
     return Texts(payload[offsets[0] : offsets[-1]], offsets - offsets[0])

@@ -1,13 +1,15 @@
-"""CSV files as rows of one size, block by block: the rows of a file go to a sink while the next blocks are parsed.
+"""CSV files as rows of one size, block by block: the rows of a file go to a sink while the next
+blocks are parsed.
 
 Order    several blocks are parsed side by side in threads, and written in their order.
-Kinds    a type that the user does not give is guessed from the first block, and each other block must fit. A block that
-         does not fit makes the form wider: the rest of the file is parsed without being written, and the caller begins
-         anew, with a form that holds all blocks. So types are those of the whole data, and most files are read once.
-Room     text without a given length gets half as much room again as the first block needs, and a character has one byte
-         until one needs more.
-Wrong    lines are an error; or, where the user wants to keep them, records without a value: they are cut out of the
-         text of their block, and their rows are zeros, which are never read.
+Kinds    a type that the user does not give is guessed from the first block, and each other block
+         must fit. A block that does not fit makes the form wider: the rest of the file is parsed
+         without being written, and the caller begins anew, with a form that holds all blocks. So
+         types are those of the whole data, and most files are read once.
+Room     text without a given length gets half as much room again as the first block needs, and a
+         character has one byte until one needs more.
+Wrong    lines are an error; or, where the user wants to keep them, records without a value: they
+         are cut out of the text of their block, and their rows are zeros, which are never read.
 Memory   a few blocks, their columns and rows; rows that are very long are made some at a time.
 """
 
@@ -60,15 +62,27 @@ from gpuload.storage.files import Files
 from gpuload.threads import num_cores, parallel_map
 
 AT_ONCE = 4  # blocks a core that are parsed before the rows of the first are written; the end of each turn is waiting
-MANY_COLUMNS = 64  # of files with more, blocks are longer, as each column of a block costs some microseconds
+MANY_COLUMNS = (
+    64  # of files with more, blocks are longer, as each column of a block costs some microseconds
+)
 MOST_BLOCKS = 8  # times BLOCK_BYTES
-PIECE_BYTES = 1 << 20  # of rows that are filled column by column, which stay in the cache; at least PIECE_ROWS
+PIECE_BYTES = (
+    1 << 20
+)  # of rows that are filled column by column, which stay in the cache; at least PIECE_ROWS
 PIECE_ROWS = 64
-ROWS_BYTES = 1 << 24  # of rows of a block that a thread makes at once; those of more are made when they are written
+ROWS_BYTES = (
+    1 << 24
+)  # of rows of a block that a thread makes at once; those of more are made when they are written
 PLACE = re.compile(r"^byte [0-9]+, ")  # which the source says itself
-OF_COLUMN = re.compile(r"In CSV column #([0-9]+): (?:Row #[0-9]+: )?(.*)", re.DOTALL)  # as PyArrow's words begin
-SHORT_BYTES = 1 << 14  # of the pieces of a block in which a line is wrong: at least these, and as many a column
-SHORT_COLUMN_BYTES = 64  # measured: to parse a piece takes 25 us a column, to look at each of its values 1 us
+OF_COLUMN = re.compile(
+    r"In CSV column #([0-9]+): (?:Row #[0-9]+: )?(.*)", re.DOTALL
+)  # as PyArrow's words begin
+SHORT_BYTES = (
+    1 << 14
+)  # of the pieces of a block in which a line is wrong: at least these, and as many a column
+SHORT_COLUMN_BYTES = (
+    64  # measured: to parse a piece takes 25 us a column, to look at each of its values 1 us
+)
 PARTS = 8  # into which a block with a wrong line is cut, and each part with one again
 MOST_BAD = 10_000  # lines of a file that are wrong and kept
 LEAST_WIDTH = 16  # characters: room for text that was taken for numbers at first
@@ -84,7 +98,8 @@ class Job:
         dialect: the form of their text.
         names: of all columns of a file.
         columns: those that are read, in the order of the fields.
-        keeps_bad: True if a line that is wrong becomes a record that cannot be read, and is no error yet.
+        keeps_bad: True if a line that is wrong becomes a record that cannot be read, and is no
+            error yet.
     """
 
     files: Files
@@ -134,9 +149,10 @@ class Part:
 
     Attributes:
         count: its records.
-        places: int64 ``[num_blocks, 4]``: of each block the first record, its line, the byte of the file where the
-            block begins (-1: not known), and 1 if each record is one line, else 0.
-        longest: of each column the characters of its longest text (bytes with dtype S), 0 for others.
+        places: int64 ``[num_blocks, 4]``: of each block the first record, its line, the byte of the
+            file where the block begins (-1: not known), and 1 if each record is one line, else 0.
+        longest: of each column the characters of its longest text (bytes with dtype S), 0 for
+            others.
         bad: the records whose lines are wrong, in their order.
     """
 
@@ -155,7 +171,8 @@ class Unfit(Exception):
 
 
 def guess(job: Job) -> Form:
-    """Return the form of the first block that has records; room for text is twice that of its longest there."""
+    """Return the form of the first block that has records; room for text is twice that of its
+    longest there."""
     form = tuple(kind_of_dtype(column) or Kind(NULL) for column in job.columns)
     if not any(map(is_found, job.columns)):
         return form
@@ -165,7 +182,10 @@ def guess(job: Job) -> Form:
                 path = job.files.paths[number]
                 form = read_sound_lines(job, path, block, form, partial(_form_of, path, form), form)
                 return tuple(
-                    replace(kind, width=min(max(kind.width + kind.width // 2, LEAST_WIDTH), LONGEST_FIXED))
+                    replace(
+                        kind,
+                        width=min(max(kind.width + kind.width // 2, LEAST_WIDTH), LONGEST_FIXED),
+                    )
                     if kind.read == TEXT and is_measured(column) and not is_text(column, kind)
                     else kind
                     for column, kind in zip(job.columns, form, strict=True)
@@ -177,15 +197,20 @@ def _form_of(path: str, form: Form, job: Job, block: Block) -> Form:
     return _widen_form(job, path, block, form)[0]
 
 
-def read_sound_lines(job: Job, path: str, block: Block, form: Form, read: Callable[[Job, Block], T], empty: T) -> T:
-    """Return the result of a function for a block; where bad lines are kept, for the block without them."""
+def read_sound_lines(
+    job: Job, path: str, block: Block, form: Form, read: Callable[[Job, Block], T], empty: T
+) -> T:
+    """Return the result of a function for a block; where bad lines are kept, for the block without
+    them."""
     try:
         return read(job, block)
     except (RecordError, Unreadable):
         if not job.keeps_bad:
             raise
     block, _ = _without_bad(job, path, block, form)
-    return read(replace(job, keeps_bad=False), block) if block.data else empty
+    if block.data:
+        return read(replace(job, keeps_bad=False), block)
+    return empty
 
 
 def convert(job: Job, number: int, form: Form, sink: Sink | None, progress: Progress) -> Part:
@@ -196,7 +221,11 @@ def convert(job: Job, number: int, form: Form, sink: Sink | None, progress: Prog
         GpuloadError: a line is wrong; names file and line.
     """
     path, files = job.files.paths[number], job.files
-    part, places, wider = Part(longest=[0] * len(job.columns)), list[tuple[int, int, int, int]](), form
+    part, places, wider = (
+        Part(longest=[0] * len(job.columns)),
+        list[tuple[int, int, int, int]](),
+        form,
+    )
     before, total = int(files.sizes[:number].sum()), int(files.sizes.sum())
     cores = num_cores()
     stream = bodies(job, number, _block_bytes(job))
@@ -215,7 +244,8 @@ def convert(job: Job, number: int, form: Form, sink: Sink | None, progress: Prog
 
     chunk = fetch()
     while chunk or ready:
-        # Side by side: parsed blocks are written, the next ones are read. The first error in this order is raised.
+        # Side by side: parsed blocks are written, the next ones are read. The first error in this
+        # order is raised.
         tasks: list[Callable[[], Any]] = [write, *map(parser_of, chunk), fetch]
         _, *results, coming = parallel_map(lambda task: task(), tasks, cores)
         ready = []
@@ -223,13 +253,21 @@ def convert(job: Job, number: int, form: Form, sink: Sink | None, progress: Prog
             if isinstance(block_rows, tuple):
                 wider = _wider(wider, block_rows)
                 continue
-            places.append((part.count, block.line, block.offset, int(block.num_lines == block_rows.count)))
+            places.append(
+                (part.count, block.line, block.offset, int(block.num_lines == block_rows.count))
+            )
             part.bad += [replace(bad, number=part.count + bad.number) for bad in block_rows.bad]
             check_count(path, part.bad[: MOST_BAD + 1])
             part.count += block_rows.count
-            part.longest = [max(pair) for pair in zip(part.longest, block_rows.longest, strict=True)]
-            # Once the form was widened, the rows are of no use: the rest of the file is only looked at.
-            ready += [block_rows] if wider is form else []
+            part.longest = [
+                max(pair) for pair in zip(part.longest, block_rows.longest, strict=True)
+            ]
+            # Once the form was widened, the rows are of no use: the rest of the file is only looked
+            # at.
+            if wider is form:
+                ready += [block_rows]
+            else:
+                ready += []
             if block.offset >= 0:
                 progress.show((before + block.offset) >> 20, total >> 20, "MB")
             else:
@@ -266,8 +304,17 @@ def bodies(job: Job, number: int, block_bytes: int = BLOCK_BYTES) -> Iterator[Bl
             if head is None:
                 continue  # nothing but empty lines yet
             has_header, lines = False, num_ends(block.data[: head.end])
-            offset = block.offset + head.end if block.offset >= 0 else -1
-            block = Block(block.data[head.end :], block.line + lines, block.num_lines - lines, offset, block.has_quotes)
+            if block.offset >= 0:
+                offset = block.offset + head.end
+            else:
+                offset = -1
+            block = Block(
+                block.data[head.end :],
+                block.line + lines,
+                block.num_lines - lines,
+                offset,
+                block.has_quotes,
+            )
         if block.data:
             yield block
 
@@ -277,7 +324,8 @@ Pieces = Iterable[tuple[NDArray[Any], dict[str, NDArray[np.uint8]]]]
 
 @dataclass
 class _BlockRows:
-    """A block as rows: ``pieces`` one after the other, with the bytes that the rows of each refer to."""
+    """A block as rows: ``pieces`` one after the other, with the bytes that the rows of each refer
+    to."""
 
     count: int
     longest: list[int]
@@ -313,12 +361,15 @@ def _parse_block(job: Job, path: str, block: Block, form: Form) -> _BlockRows | 
             raise
     block, bad = _without_bad(job, path, block, form)
     dtype = row_dtype(job.columns, form)
-    block_rows = (
-        _whole(replace(job, keeps_bad=False), path, block, form) if block.data else _BlockRows(0, [0] * len(form), [])
-    )
+    if block.data:
+        block_rows = _whole(replace(job, keeps_bad=False), path, block, form)
+    else:
+        block_rows = _BlockRows(0, [0] * len(form), [])
     if not isinstance(block_rows, _BlockRows):
         return block_rows
-    return _BlockRows(block_rows.count + len(bad), block_rows.longest, _with_bad(block_rows, bad, dtype), bad)
+    return _BlockRows(
+        block_rows.count + len(bad), block_rows.longest, _with_bad(block_rows, bad, dtype), bad
+    )
 
 
 def _without_bad(job: Job, path: str, block: Block, form: Form) -> tuple[Block, list[Bad]]:
@@ -339,8 +390,13 @@ def _without_bad(job: Job, path: str, block: Block, form: Form) -> tuple[Block, 
                 sound_lines.append(short.data[record.begin : record.end])
             else:
                 reason = error.what.removeprefix(f"{path}, line {record.line}").lstrip(":, ")
-                cause, remedy = (texts.setdefault(text, text) for text in (error.cause, error.remedy))
-                offset = short.offset + record.begin if short.offset >= 0 else -1
+                cause, remedy = (
+                    texts.setdefault(text, text) for text in (error.cause, error.remedy)
+                )
+                if short.offset >= 0:
+                    offset = short.offset + record.begin
+                else:
+                    offset = -1
                 bad.append(Bad(row, record.line, offset, PLACE.sub("", reason), cause, remedy))
                 check_count(path, bad)
             row += 1
@@ -358,7 +414,8 @@ def check_count(path: str, bad: Sequence[Bad]) -> None:
 
 
 def _fault(job: Job, path: str, block: Block, form: Form, reason: str) -> GpuloadError:
-    """Return the error for the first wrong line of a block; if there is none, an error with ``reason``.
+    """Return the error for the first wrong line of a block; if there is none, an error with
+    ``reason``.
 
     Where wrong lines are kept, all of them are listed later, and none is searched here.
     """
@@ -378,7 +435,8 @@ def _fault(job: Job, path: str, block: Block, form: Form, reason: str) -> Gpuloa
 
 
 def _isolate_faults(job: Job, block: Block, form: Form) -> Iterator[tuple[Block, int | None]]:
-    """Yield a block in pieces: each with the number of its records, or short and with None: a line of it is wrong."""
+    """Yield a block in pieces: each with the number of its records, or short and with None: a line
+    of it is wrong."""
     short_bytes = max(SHORT_BYTES, SHORT_COLUMN_BYTES * len(job.names))
     part_bytes = max(short_bytes, len(block.data) // PARTS)
     for part in split_block(block, job.dialect, part_bytes):
@@ -389,17 +447,26 @@ def _isolate_faults(job: Job, block: Block, form: Form) -> Iterator[tuple[Block,
             yield part, count
 
 
-def _judge_records(job: Job, path: str, short: Block, form: Form) -> Iterator[tuple[Record, GpuloadError | None]]:
-    """Yield each record of a piece with its error or None: PyArrow decides which are wrong, the scan says why."""
+def _judge_records(
+    job: Job, path: str, short: Block, form: Form
+) -> Iterator[tuple[Record, GpuloadError | None]]:
+    """Yield each record of a piece with its error or None: PyArrow decides which are wrong, the
+    scan says why."""
 
     def reason_of(numbers: Sequence[int]) -> str | None:
         """Return why PyArrow refuses these records together; None if it takes them."""
-        data = b"".join(short.data[records[number].begin : records[number].end] for number in numbers)
+        data = b"".join(
+            short.data[records[number].begin : records[number].end] for number in numbers
+        )
         return _count_or_words(job, replace(short, data=data), form)[1]
 
     def note_errors(numbers: Sequence[int]) -> None:
-        """Note an error for each of these records that PyArrow refuses: half of them at a time, down to one."""
-        reason = reason_of(numbers) if numbers else None
+        """Note an error for each of these records that PyArrow refuses: half of them at a time,
+        down to one."""
+        if numbers:
+            reason = reason_of(numbers)
+        else:
+            reason = None
         if reason is None:
             return
         if len(numbers) > 1:
@@ -407,7 +474,10 @@ def _judge_records(job: Job, path: str, short: Block, form: Form) -> Iterator[tu
             note_errors(numbers[len(numbers) // 2 :])
             return
         match = OF_COLUMN.match(reason)
-        column = f", column {job.names[int(match[1])][:80]!r}" if match else ""
+        if match:
+            column = f", column {job.names[int(match[1])][:80]!r}"
+        else:
+            column = ""
         errors[numbers[0]] = RecordError(
             f"{path}, line {records[numbers[0]].line}{column} cannot be read",
             cause=match[2] if match else reason,
@@ -419,7 +489,9 @@ def _judge_records(job: Job, path: str, short: Block, form: Form) -> Iterator[tu
         records.append(record)
         errors.append(error)
     for number, error in enumerate(errors):
-        if error is not None and not isinstance(error, RecordError):  # of the arguments, not of a line
+        if error is not None and not isinstance(
+            error, RecordError
+        ):  # of the arguments, not of a line
             raise error
         if error is not None and reason_of([number]) is None:
             errors[number] = None
@@ -428,11 +500,16 @@ def _judge_records(job: Job, path: str, short: Block, form: Form) -> Iterator[tu
 
 
 def _count_or_words(job: Job, block: Block, form: Form) -> tuple[int | None, str | None]:
-    """Return the number of records of a block and None; or, where a record is wrong, None and the reason.
+    """Return the number of records of a block and None; or, where a record is wrong, None and the
+    reason.
 
-    A value of a column whose type is guessed is never wrong, but may change the type: such columns are read as text.
+    A value of a column whose type is guessed is never wrong, but may change the type: such columns
+    are read as text.
     """
-    loose = tuple(Kind(TEXT) if column.dtype is None else kind for column, kind in zip(job.columns, form, strict=True))
+    loose = tuple(
+        Kind(TEXT) if column.dtype is None else kind
+        for column, kind in zip(job.columns, form, strict=True)
+    )
     try:
         values = _read(job, block, loose)
     except Unreadable as error:
@@ -478,13 +555,17 @@ def _whole(job: Job, path: str, block: Block, form: Form) -> _BlockRows | Form:
     dtype = row_dtype(job.columns, form)
     at_once = max(PIECE_ROWS, PIECE_BYTES // dtype.itemsize)
     pieces: Iterable[Any] = (
-        _rows(job, values, dtype, first, min(first + at_once, count)) for first in range(0, count, at_once)
+        _rows(job, values, dtype, first, min(first + at_once, count))
+        for first in range(0, count, at_once)
     )
-    return _BlockRows(count, longest, list(pieces) if count * dtype.itemsize <= ROWS_BYTES else pieces)
+    return _BlockRows(
+        count, longest, list(pieces) if count * dtype.itemsize <= ROWS_BYTES else pieces
+    )
 
 
 def _read(job: Job, block: Block, form: Form) -> list[Any]:
-    """Return the values of a block, column by column; raises `Unreadable` for a number that its dtype does not hold."""
+    """Return the values of a block, column by column; raises `Unreadable` for a number that its
+    dtype does not hold."""
     requests = [
         ColumnRequest(
             column.number,
@@ -494,10 +575,14 @@ def _read(job: Job, block: Block, form: Form) -> list[Any]:
         )
         for column, kind in zip(job.columns, form, strict=True)
     ]
-    read = parse.read_columns(block.data, job.dialect, len(job.names), requests, has_quotes=block.has_quotes)
+    read = parse.read_columns(
+        block.data, job.dialect, len(job.names), requests, has_quotes=block.has_quotes
+    )
     for column, values in zip(job.columns, read, strict=True):
         if column.dtype is not None and _are_unfit(job, block, column, values):
-            raise Unreadable(f"In CSV column #{column.number}: a number is none that {column.dtype} holds")
+            raise Unreadable(
+                f"In CSV column #{column.number}: a number is none that {column.dtype} holds"
+            )
     return [
         _Text.of(values) if isinstance(values, Texts) and _has_characters(column, kind) else values
         for column, kind, values in zip(job.columns, form, read, strict=True)
@@ -505,10 +590,13 @@ def _read(job: Job, block: Block, form: Form) -> list[Any]:
 
 
 def _are_unfit(job: Job, block: Block, column: Column, values: Numbers | Texts) -> bool:
-    """Return True if a float of a column is not the number that its text says: infinite, or a rounded integer."""
+    """Return True if a float of a column is not the number that its text says: infinite, or a
+    rounded integer."""
     if not isinstance(values, Numbers) or values.values.dtype.kind != "f":
         return False
-    return parse.are_unfit(block.data, job.dialect, len(job.names), column.number, values, has_quotes=block.has_quotes)
+    return parse.are_unfit(
+        block.data, job.dialect, len(job.names), column.number, values, has_quotes=block.has_quotes
+    )
 
 
 def _has_characters(column: Column, kind: Kind) -> bool:
@@ -518,7 +606,8 @@ def _has_characters(column: Column, kind: Kind) -> bool:
 
 @dataclass(frozen=True)
 class _Text:
-    """Texts of a column as the numbers of their characters, in the least bytes that hold all of them: 1, 2 or 4."""
+    """Texts of a column as the numbers of their characters, in the least bytes that hold all of
+    them: 1, 2 or 4."""
 
     payload: NDArray[Any]
     offsets: NDArray[np.int64]
@@ -540,10 +629,14 @@ def _count(values: Sequence[Any], job: Job, block: Block) -> int:
     return len(first.values) if isinstance(first, Numbers) else first.offsets.size - 1
 
 
-def _measure(job: Job, path: str, block: Block, form: Form, values: Sequence[Any]) -> tuple[Form, list[int]]:
+def _measure(
+    job: Job, path: str, block: Block, form: Form, values: Sequence[Any]
+) -> tuple[Form, list[int]]:
     """Return the form that values need, and the longest text of each column."""
     wider, longest = list(form), [0] * len(form)
-    for place, (column, kind, column_values) in enumerate(zip(job.columns, form, values, strict=True)):
+    for place, (column, kind, column_values) in enumerate(
+        zip(job.columns, form, values, strict=True)
+    ):
         if isinstance(column_values, Numbers):
             if column.dtype is None:
                 wider[place] = _of_numbers(job, block, column, kind, column_values)
@@ -558,7 +651,9 @@ def _measure(job: Job, path: str, block: Block, form: Form, values: Sequence[Any
             elif max_length > kind.width:
                 raise _fault(job, path, block, form, "a text is too long")
             if is_found(column):
-                wider[place] = replace(wider[place], unit=max(kind.unit, column_values.payload.itemsize))
+                wider[place] = replace(
+                    wider[place], unit=max(kind.unit, column_values.payload.itemsize)
+                )
     return tuple(wider), longest
 
 
@@ -570,7 +665,9 @@ def _of_numbers(job: Job, block: Block, column: Column, kind: Kind, column_value
     return kind
 
 
-def _widen_form(job: Job, path: str, block: Block, form: Form, reason: str = "") -> tuple[Form, list[int]]:
+def _widen_form(
+    job: Job, path: str, block: Block, form: Form, reason: str = ""
+) -> tuple[Form, list[int]]:
     """Return the form that holds a block, too, and the longest text of each column.
 
     Args:
@@ -600,37 +697,49 @@ def _widen_form(job: Job, path: str, block: Block, form: Form, reason: str = "")
             raise Unreadable(last_reason)
         return _measure(job, path, block, tuple(wider), _read(job, block, tuple(wider)))
     except Unreadable as error:
-        if reason and tuple(wider) != form:  # wider, and not wide enough: the next try goes on from here
+        if (
+            reason and tuple(wider) != form
+        ):  # wider, and not wide enough: the next try goes on from here
             return tuple(wider), [0] * len(form)
         raise _fault(job, path, block, form, str(error)) from None
 
 
 def _readable(job: Job, block: Block, form: Sequence[Kind], free: Sequence[int]) -> list[Kind]:
-    """Return a form in which columns of found types that a block cannot be read in by themselves are text.
+    """Return a form in which columns of found types that a block cannot be read in by themselves
+    are text.
 
-    Hexadecimal integers among floats are such, or times too early for the nanoseconds of others; also integers below 0
-    among some that only uint64 holds, which are floats together.
+    Hexadecimal integers among floats are such, or times too early for the nanoseconds of others;
+    also integers below 0 among some that only uint64 holds, which are floats together.
     """
     wider = list(form)
     for place in _unreadable(job, block, form, free):
-        is_signed = form[place].name == UNSIGNED and _is_readable(job, block, [place], [Kind(INTEGER)])
+        is_signed = form[place].name == UNSIGNED and _is_readable(
+            job, block, [place], [Kind(INTEGER)]
+        )
         wider[place] = replace(form[place], name=FLOAT if is_signed else TEXT)
     return wider
 
 
 def _unreadable(job: Job, block: Block, form: Sequence[Kind], places: Sequence[int]) -> list[int]:
-    """Return the columns that cannot be read; searched by halves, because a file may have thousands."""
+    """Return the columns that cannot be read; searched by halves, because a file may have
+    thousands."""
     if not places or _is_readable(job, block, places, [form[place] for place in places]):
         return []
     if len(places) == 1:
         return list(places)
     half = len(places) // 2
-    return [column for part in (places[:half], places[half:]) for column in _unreadable(job, block, form, part)]
+    return [
+        column
+        for part in (places[:half], places[half:])
+        for column in _unreadable(job, block, form, part)
+    ]
 
 
 def _is_readable(job: Job, block: Block, places: Sequence[int], kinds: Sequence[Kind]) -> bool:
     try:
-        _read(replace(job, columns=tuple(job.columns[place] for place in places)), block, tuple(kinds))
+        _read(
+            replace(job, columns=tuple(job.columns[place] for place in places)), block, tuple(kinds)
+        )
     except Unreadable:
         return False
     return True
@@ -646,27 +755,45 @@ def _rows(
     for place, (column, column_values) in enumerate(zip(job.columns, values, strict=True)):
         name = str(place)
         if isinstance(column_values, Numbers):
-            rows[name] = _fill_missing(column_values.values[first:after], column_values.missing, column, first, after)
+            rows[name] = _fill_missing(
+                column_values.values[first:after], column_values.missing, column, first, after
+            )
             continue
         begin, end = int(column_values.offsets[first]), int(column_values.offsets[after])
         lengths = np.diff(column_values.offsets[first : after + 1])
         payload = column_values.payload[begin:end]
         if dtype[place] == REFERENCE:
-            rows[name]["offset"], rows[name]["length"] = column_values.offsets[first:after] - begin, lengths
+            rows[name]["offset"], rows[name]["length"] = (
+                column_values.offsets[first:after] - begin,
+                lengths,
+            )
             payloads[name] = payload
             continue
         base = dtype[place].base
         item = np.dtype(np.uint32 if base.kind == "U" else np.uint8 if base.kind == "S" else base)
         wide = np.zeros((after - first, dtype[place].itemsize // item.itemsize), item)
-        wide[np.arange(wide.shape[1]) < lengths[:, None]] = payload  # row by row, as they lie in the payload
-        rows[name] = wide if base.kind == "u" else wide.view(base)[:, 0]
+        wide[np.arange(wide.shape[1]) < lengths[:, None]] = (
+            payload  # row by row, as they lie in the payload
+        )
+        if base.kind == "u":
+            rows[name] = wide
+        else:
+            rows[name] = wide.view(base)[:, 0]
     return rows, payloads
 
 
-def _fill_missing(values: NDArray[Any], missing: Any, column: Column, first: int, after: int) -> NDArray[Any]:
+def _fill_missing(
+    values: NDArray[Any], missing: Any, column: Column, first: int, after: int
+) -> NDArray[Any]:
     if missing is None or not missing[first:after].any():
         return values
     result = values.copy()
-    empty: Any = np.datetime64("NaT") if values.dtype.kind == "M" else np.nan
-    result[missing[first:after]] = column.default if column.default is not None else empty
+    if values.dtype.kind == "M":
+        empty: Any = np.datetime64("NaT")
+    else:
+        empty = np.nan
+    if column.default is not None:
+        result[missing[first:after]] = column.default
+    else:
+        result[missing[first:after]] = empty
     return result

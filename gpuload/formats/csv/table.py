@@ -1,11 +1,14 @@
-"""The table: the rows of one CSV file as a file in the cache folder, read like any fixed-size records.
+"""The table: the rows of one CSV file as a file in the cache folder, read like any fixed-size
+records.
 
-Layout   a kept file (`storage/keptfile.py`): rows of ``row_bytes`` from byte 0 on | their payload | places,
-         int64 ``[n, 4]`` (`rows.Part`). How many there are of each is said in the JSON at its end.
-Why      shuffled reading asks for one piece of memory a record. The same data by columns, as in an Arrow file, asks for
-         one a column: measured on 10^6 records of ten columns, shuffled, see `benchmarks/csv_rows.py`.
-Trust    all bytes have checksums; a table that does not fit them is made anew. While it is read its file is watched
-         like those of the user.
+Layout   a kept file (`storage/keptfile.py`): rows of ``row_bytes`` from byte 0 on | their payload |
+         places, int64 ``[n, 4]`` (`rows.Part`). How many there are of each is said in the JSON at
+         its end.
+Why      shuffled reading asks for one piece of memory a record. The same data by columns, as in an
+         Arrow file, asks for one a column: measured on 10^6 records of ten columns, shuffled, see
+         `benchmarks/csv_rows.py`.
+Trust    all bytes have checksums; a table that does not fit them is made anew. While it is read its
+         file is watched like those of the user.
 """
 
 from __future__ import annotations
@@ -73,7 +76,8 @@ class Writer:
 
     @contextlib.contextmanager
     def open_file(self) -> Iterator[Writer]:
-        """Open the file; the bytes of the payload go to one without a name until all rows are written."""
+        """Open the file; the bytes of the payload go to one without a name until all rows are
+        written."""
         with contextlib.ExitStack() as stack:
             self._file = stack.enter_context(keptfile.Writer(self._path, self._made_of))
             if self._has_payload:
@@ -91,11 +95,22 @@ class Writer:
         distinct = dict.fromkeys(text for fault in part.bad for text in (fault.cause, fault.remedy))
         texts = {text: place for place, text in enumerate(distinct)}
         bad = [
-            [fault.number, fault.line, fault.offset, fault.reason, texts[fault.cause], texts[fault.remedy]]
+            [
+                fault.number,
+                fault.line,
+                fault.offset,
+                fault.reason,
+                texts[fault.cause],
+                texts[fault.remedy],
+            ]
             for fault in part.bad
         ]
         self._file.write(np.ascontiguousarray(part.places, "<i8").tobytes())
-        numbers = {"row_bytes": row_bytes, "count": part.count, "payload_bytes": self._payload_bytes}
+        numbers = {
+            "row_bytes": row_bytes,
+            "count": part.count,
+            "payload_bytes": self._payload_bytes,
+        }
         self._file.end({**numbers, "longest": part.longest, "texts": list(texts), "bad": bad})
 
 
@@ -108,7 +123,11 @@ def load(path: str, made_of: Any, row_bytes: int, *, eager: bool) -> Table | Non
     count, payload_bytes = about["count"], about["payload_bytes"]
     places_at = count * row_bytes + payload_bytes
     places_bytes = file.content_bytes - places_at
-    if about["row_bytes"] != row_bytes or not 0 <= places_bytes <= MOST_PLACES_BYTES or places_bytes % PLACE_BYTES:
+    if (
+        about["row_bytes"] != row_bytes
+        or not 0 <= places_bytes <= MOST_PLACES_BYTES
+        or places_bytes % PLACE_BYTES
+    ):
         return None
     raw = file.read(places_at, places_bytes)
     if raw is None:
@@ -127,4 +146,7 @@ def to_json(form: Form) -> list[list[Any]]:
 
 def form_of_json(values: Sequence[Sequence[Any]]) -> Form:
     """Return the form that `to_json` made these values of."""
-    return tuple(Kind(str(name), int(width), int(unit), bool(missing)) for name, width, unit, missing in values)
+    return tuple(
+        Kind(str(name), int(width), int(unit), bool(missing))
+        for name, width, unit, missing in values
+    )

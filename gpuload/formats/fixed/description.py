@@ -1,14 +1,16 @@
 """Described records: a file of fixed-length records, and beside it a JSON that describes its bytes.
 
     train-00000.bin         the records, one after the other
-    train-00000.bin.json    {"format": "gpuload fixed-length records", "version": 1, "file": "train-00000.bin",
-                             "num_records": 50000, "record_bytes": 3073, "header_bytes": 0, "footer_bytes": 0,
-                             "fields": [{"name": "label", "dtype": "|u1", "shape": [], "offset_bytes": 0},
-                                        {"name": "image", "dtype": "|u1", "shape": [3, 32, 32], "offset_bytes": 1,
-                                         "axes": "CHW"}]}
+    train-00000.bin.json    {"format": "gpuload fixed-length records", "version": 1, "file":
+                             "train-00000.bin", "num_records": 50000, "record_bytes": 3073,
+                             "header_bytes": 0, "footer_bytes": 0, "fields": [{"name": "label",
+                             "dtype": "|u1", "shape": [], "offset_bytes": 0},
+                                        {"name": "image", "dtype": "|u1", "shape": [3, 32, 32],
+                                         "offset_bytes": 1, "axes": "CHW"}]}
 
-``dtype`` is NumPy's text of a dtype, with its byte order: ``<`` little-endian, ``>`` big-endian, ``|`` of one byte.
-Other programs may write such a file, too. Nothing in it is believed before it was compared with the records.
+``dtype`` is NumPy's text of a dtype, with its byte order: ``<`` little-endian, ``>`` big-endian,
+``|`` of one byte. Other programs may write such a file, too. Nothing in it is believed before it
+was compared with the records.
 """
 
 from __future__ import annotations
@@ -74,8 +76,15 @@ def format_description(name: str, spec: Spec, dtype: np.dtype[Any], num_records:
 
 def _entry_of(field: Field, dtype: np.dtype[Any]) -> dict[str, Any]:
     inner, offset = dtype.fields[field.name][:2]  # type: ignore[index]
-    entry = {"name": field.name, "dtype": inner.base.str, "shape": list(inner.shape), "offset_bytes": offset}
-    return {**entry, "axes": field.axes} if field.axes else entry
+    entry = {
+        "name": field.name,
+        "dtype": inner.base.str,
+        "shape": list(inner.shape),
+        "offset_bytes": offset,
+    }
+    if field.axes:
+        return {**entry, "axes": field.axes}
+    return entry
 
 
 def is_description(head: bytes) -> bool:
@@ -98,7 +107,9 @@ def read_description(path: str, size_bytes: int) -> Description:
     except (ValueError, TypeError, RecursionError) as error:  # JSON's own errors are ValueErrors
         raise FormatError(f"{path} describes no records", cause=str(error), remedy=REMEDY) from None
     num_bytes = (
-        description.header_bytes + description.num_records * description.dtype.itemsize + description.footer_bytes
+        description.header_bytes
+        + description.num_records * description.dtype.itemsize
+        + description.footer_bytes
     )
     if size_bytes != num_bytes:
         raise FormatError(
@@ -111,12 +122,20 @@ def read_description(path: str, size_bytes: int) -> Description:
 
 
 def _parse_description(about: Any) -> Description:
-    if not isinstance(about, dict) or about.get("format") != FORMAT or about.get("version") != VERSION:
+    if (
+        not isinstance(about, dict)
+        or about.get("format") != FORMAT
+        or about.get("version") != VERSION
+    ):
         raise ValueError(f"it does not say format {FORMAT!r}, version {VERSION}")
     names = ("record_bytes", "header_bytes", "footer_bytes", "num_records")
     record_bytes, header_bytes, footer_bytes, num_records = (_count(about, name) for name in names)
     fields = about.get("fields")
-    if not isinstance(fields, list) or not fields or not all(isinstance(entry, dict) for entry in fields):
+    if (
+        not isinstance(fields, list)
+        or not fields
+        or not all(isinstance(entry, dict) for entry in fields)
+    ):
         raise ValueError("fields is no list of at least one field")
     dtype = np.dtype(
         {
@@ -132,7 +151,8 @@ def _parse_description(about: Any) -> Description:
 
 def _count(about: dict[str, Any], name: str) -> int:
     count = about.get(name)
-    # Below 2**62, so that sums and products of a few of these are compared, and do not overflow an int64 later.
+    # Below 2**62, so that sums and products of a few of these are compared, and do not overflow an
+    # int64 later.
     if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count < 1 << 62:
         raise ValueError(f"{name} is {count!r}, not a whole number of at least 0")
     return count
@@ -147,9 +167,18 @@ def _name(entry: dict[str, Any]) -> str:
 
 def _format(entry: dict[str, Any]) -> np.dtype[Any]:
     text, shape = entry.get("dtype"), entry.get("shape")
-    # Compared with a pattern first: NumPy would take any text, objects and names of types among them.
+    # Compared with a pattern first: NumPy would take any text, objects and names of types among
+    # them.
     if not isinstance(text, str) or not DTYPE.fullmatch(text):
-        raise ValueError(f"field {entry.get('name')!r} has the dtype {text!r}, which is no text of a dtype like '<f4'")
-    if not isinstance(shape, list) or len(shape) > 32 or not all(is_whole(n) and n < 1 << 40 for n in shape):
-        raise ValueError(f"field {entry.get('name')!r} has the shape {shape!r}, which is no list of lengths")
+        raise ValueError(
+            f"field {entry.get('name')!r} has the dtype {text!r}, which is no text of a dtype like '<f4'"
+        )
+    if (
+        not isinstance(shape, list)
+        or len(shape) > 32
+        or not all(is_whole(n) and n < 1 << 40 for n in shape)
+    ):
+        raise ValueError(
+            f"field {entry.get('name')!r} has the shape {shape!r}, which is no list of lengths"
+        )
     return np.dtype((np.dtype(text), tuple(shape)))

@@ -1,4 +1,5 @@
-"""Fixed-length records as a format: their bytes say nothing, a JSON beside the file describes them."""
+"""Fixed-length records as a format: their bytes say nothing, a JSON beside the file describes
+them."""
 
 from __future__ import annotations
 
@@ -17,7 +18,9 @@ fixed = lazy.function("gpuload.formats.fixed.source", "fixed")
 
 def _sniff(beginning: Beginning) -> Match | None:
     beside = beginning.path + description.SUFFIX
-    if description.is_description(beginning.head) or (os.path.isfile(beside) and _is_description(beside)):
+    if description.is_description(beginning.head) or (
+        os.path.isfile(beside) and _is_description(beside)
+    ):
         return Match("fixed-length records with their description", "gl.fixed(...)")
     return None
 
@@ -25,9 +28,13 @@ def _sniff(beginning: Beginning) -> Match | None:
 def _open(paths: Sequence[str]) -> Source:
     """Return the records of described files; a path may name the records or their description."""
     names = [path.removesuffix(description.SUFFIX) if _is_json(path) else path for path in paths]
-    names = list(dict.fromkeys(names))  # a wildcard may mean both the records and their descriptions
+    names = list(
+        dict.fromkeys(names)
+    )  # a wildcard may mean both the records and their descriptions
     files, descriptions = look_at(
-        names, 0, lambda path, size, head: description.read_description(path + description.SUFFIX, size)
+        names,
+        0,
+        lambda path, size, head: description.read_description(path + description.SUFFIX, size),
     )
     first = descriptions[0]
     for number, content in enumerate(descriptions):
@@ -40,7 +47,9 @@ def _open(paths: Sequence[str]) -> Source:
                 remedy="open them one by one",
             )
     source: Source = fixed(names, first.dtype, first.header_bytes, first.footer_bytes)
-    return source.mark(**dict(first.axes)) if first.axes else source
+    if first.axes:
+        return source.mark(**dict(first.axes))
+    return source
 
 
 def _is_json(path: str) -> bool:

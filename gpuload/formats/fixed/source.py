@@ -1,6 +1,7 @@
 """Fixed-length records: N records of the same number of bytes, one after the other.
 
-Layout  header_bytes of header, record i at header_bytes + i * record_bytes, footer_bytes of footer, in each file.
+Layout  header_bytes of header, record i at header_bytes + i * record_bytes, footer_bytes of footer,
+in each file.
 Access  any record by index; a record is never split.
 Limits  a file whose body is no whole number of records is refused when it is opened.
 Source  CIFAR-10 binary version, https://www.cs.toronto.edu/~kriz/cifar.html
@@ -29,7 +30,9 @@ class FixedSource(RecordFiles):
     """Fixed-length records of one or many files as one sequence; made by ``gl.fixed``."""
 
     def _entries(self) -> Entries:
-        return Entries(bad=self._bad_path())  # the sizes of the files say how many records they have
+        return Entries(
+            bad=self._bad_path()
+        )  # the sizes of the files say how many records they have
 
 
 def fixed(
@@ -46,21 +49,23 @@ def fixed(
     ``gl.fixed("data_batch_*.bin", [("label", "u1"), ("image", "u1", (3, 32, 32))])`` is CIFAR-10.
 
     Args:
-        paths: a path, a string with wildcards, or a list of these; a list keeps its order, a wildcard is sorted. Or a
-            manifest of such files (``Source.index``).
-        dtype: the layout of a record, anything that ``numpy.dtype`` takes; the fields of a structured dtype become
-            the record's fields. Byte orders are as they say: ``"u1"``, ``">f4"``.
+        paths: a path, a string with wildcards, or a list of these; a list keeps its order, a
+            wildcard is sorted. Or a manifest of such files (``Source.index``).
+        dtype: the layout of a record, anything that ``numpy.dtype`` takes; the fields of a
+            structured dtype become the record's fields. Byte orders are as they say: ``"u1"``,
+            ``">f4"``.
         header_bytes: bytes to skip at the beginning of each file.
         footer_bytes: bytes to leave out at the end of each file.
         field: the name of the one field where ``dtype`` is not structured.
-        on_error: ``"raise"``: a file that is no whole number of records is an error. ``"replace"``, ``"skip"``: it is
-            one record, which cannot be read, in its place among the others; pass ``on_error`` to the loader, too.
+        on_error: ``"raise"``: a file that is no whole number of records is an error. ``"replace"``,
+            ``"skip"``: it is one record, which cannot be read, in its place among the others; pass
+            ``on_error`` to the loader, too.
 
     Raises:
         SpecError: the dtype is none, holds objects or no bytes; header or footer are negative.
         FileError: a file is missing, a directory, or cannot be read.
-        FormatError: a file, with ``on_error`` all of them, is shorter than header and footer, or its body is no whole
-            number of records.
+        FormatError: a file, with ``on_error`` all of them, is shorter than header and footer, or
+            its body is no whole number of records.
     """
     check_name(field)
     record_dtype = _record_dtype(dtype)
@@ -68,7 +73,9 @@ def fixed(
     for name, value in (("header_bytes", header_bytes), ("footer_bytes", footer_bytes)):
         if not is_whole(value):
             raise SpecError(
-                f"{name} = {value!r}", cause="it is a number of bytes, at least 0", remedy=f"write {name}=16, say"
+                f"{name} = {value!r}",
+                cause="it is a number of bytes, at least 0",
+                remedy=f"write {name}=16, say",
             )
     check_on_error(on_error)
     around_bytes = int(header_bytes) + int(footer_bytes)
@@ -87,13 +94,22 @@ def fixed(
         form_of=np.zeros(len(files), np.int64),
         bad=bad,
     )
-    argument = files.paths if listing is None else listing.path
+    if listing is None:
+        argument = files.paths
+    else:
+        argument = listing.path
     arguments = {"paths": argument, "dtype": record_dtype, "field": field}
-    ends = {"header_bytes": int(header_bytes), "footer_bytes": int(footer_bytes), "on_error": on_error}
+    ends = {
+        "header_bytes": int(header_bytes),
+        "footer_bytes": int(footer_bytes),
+        "on_error": on_error,
+    }
     return FixedSource(table, Opening(fixed, {**arguments, **ends}))
 
 
-def _read(paths: Paths, record_bytes: int, around_bytes: int, on_error: str) -> tuple[Files, list[int], BadFiles]:
+def _read(
+    paths: Paths, record_bytes: int, around_bytes: int, on_error: str
+) -> tuple[Files, list[int], BadFiles]:
     """Return files, how many records each has, and which of them cannot be opened."""
 
     def count(path: str, size_bytes: int, head: bytes) -> int:
@@ -107,7 +123,8 @@ def _read(paths: Paths, record_bytes: int, around_bytes: int, on_error: str) -> 
 
 
 def _counts_of(files: Files, record_bytes: int, around_bytes: int) -> list[int]:
-    """Return how many records each file of a manifest has; raises the error of the first one that does not fit."""
+    """Return how many records each file of a manifest has; raises the error of the first one that
+    does not fit."""
     bodies = files.sizes - around_bytes
     wrong = (bodies < 0) | (bodies % record_bytes != 0)
     # All sizes at once: a manifest may list a million files, and opening it must take a moment.
@@ -119,7 +136,8 @@ def _counts_of(files: Files, record_bytes: int, around_bytes: int) -> list[int]:
 
 
 def _record_dtype(argument: DTypeLike) -> np.dtype[Any]:
-    """Return the dtype of a record; raises ``SpecError`` if NumPy does not take it, or if it has no bytes."""
+    """Return the dtype of a record; raises ``SpecError`` if NumPy does not take it, or if it has no
+    bytes."""
     try:
         dtype = dtype_of(argument)
     except (TypeError, ValueError, SyntaxError) as error:
@@ -130,19 +148,26 @@ def _record_dtype(argument: DTypeLike) -> np.dtype[Any]:
         ) from None
     if not dtype.itemsize:
         raise SpecError(
-            f"dtype = {argument!r}", cause="a record would have no bytes", remedy="give each field a length"
+            f"dtype = {argument!r}",
+            cause="a record would have no bytes",
+            remedy="give each field a length",
         )
     return dtype
 
 
 def _refuse_gzip(path: str) -> None:
-    """Raise ``FormatError`` for a file of gzip, whose size may fit by chance; files of other names are not opened."""
-    if path_of(path).lower().endswith(".gz") and (error := gzip_error(path, read_bytes(path, len(GZIP)))) is not None:
+    """Raise ``FormatError`` for a file of gzip, whose size may fit by chance; files of other names
+    are not opened."""
+    if (
+        path_of(path).lower().endswith(".gz")
+        and (error := gzip_error(path, read_bytes(path, len(GZIP)))) is not None
+    ):
         raise error
 
 
 def _num_records(path: str, size_bytes: int, around_bytes: int, record_bytes: int) -> int:
-    """Return the number of records of a file: between header and footer lies a whole number of them."""
+    """Return the number of records of a file: between header and footer lies a whole number of
+    them."""
     body = size_bytes - around_bytes
     if body < 0:
         raise FormatError(

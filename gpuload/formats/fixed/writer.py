@@ -1,4 +1,5 @@
-"""Fixed-length records: the bytes of the fields side by side, record after record, and a JSON that describes them.
+"""Fixed-length records: the bytes of the fields side by side, record after record, and a JSON that
+describes them.
 
 Source  formats/fixed/description.py
 """
@@ -9,7 +10,15 @@ import os
 
 from gpuload.formats.fixed import description
 from gpuload.formats.fixed.source import fixed
-from gpuload.formats.writing import Records, Refusal, Writer, as_rows, differs, record_dtype, uniform_only
+from gpuload.formats.writing import (
+    Records,
+    Refusal,
+    Writer,
+    as_rows,
+    differs,
+    record_dtype,
+    uniform_only,
+)
 from gpuload.spec import Field, Spec
 
 
@@ -27,7 +36,9 @@ def _write(path: str, records: Records) -> None:
 def _beside(path: str, records: Records) -> dict[str, bytes]:
     dtype = record_dtype(records.spec)
     return {
-        description.SUFFIX: description.format_description(os.path.basename(path), records.spec, dtype, records.count)
+        description.SUFFIX: description.format_description(
+            os.path.basename(path), records.spec, dtype, records.count
+        )
     }
 
 

@@ -1,7 +1,9 @@
-"""Datasets: what HDF5's metadata say of an array of a file, and the fields of records that it becomes.
+"""Datasets: what HDF5's metadata say of an array of a file, and the fields of records that it
+becomes.
 
-A `Dataset` is all that opening takes of it. It comes from the file, through h5py, or from a manifest (`listing.py`).
-Where rows are decoded by HDF5, the dataset in the file is compared with it before any of them is.
+A `Dataset` is all that opening takes of it. It comes from the file, through h5py, or from a
+manifest (`listing.py`). Where rows are decoded by HDF5, the dataset in the file is compared with it
+before any of them is.
 """
 
 from __future__ import annotations
@@ -48,12 +50,22 @@ from gpuload.sources.leaf import Array, Indices
 from gpuload.spec import NUMBERS, Field, Layout
 from gpuload.storage.extents import Extents, Storage
 from gpuload.storage.files import Files
-from gpuload.storage.inflate import ALLOWED_BYTES, LARGEST_EXPANSION, inflate_chunk, limit_bytes, too_large
+from gpuload.storage.inflate import (
+    ALLOWED_BYTES,
+    LARGEST_EXPANSION,
+    inflate_chunk,
+    limit_bytes,
+    too_large,
+)
 
 BY_HDF5 = "decoded by HDF5"
 FILTERS = (DEFLATE, SHUFFLE, FLETCHER32)  # that are undone here
 REFERENCE_BYTES = 16  # of a value of varying length, in the dataset itself
-ROWS, CHUNKS, HDF5 = "rows", "chunks", "hdf5"  # who reads a dataset: its rows lie in one piece, in chunks, or HDF5 does
+ROWS, CHUNKS, HDF5 = (
+    "rows",
+    "chunks",
+    "hdf5",
+)  # who reads a dataset: its rows lie in one piece, in chunks, or HDF5 does
 TEXTS, VALUES = "texts", "values"  # of varying length
 TURNED = "F"  # the order of an array whose axes are turned
 
@@ -64,7 +76,8 @@ class Kind:
 
     Attributes:
         how: ROWS, CHUNKS or HDF5.
-        dtype: of the elements as stored; of values of varying length that of theirs, of texts uint8.
+        dtype: of the elements as stored; of values of varying length that of theirs, of texts
+            uint8.
         shape: of a row, in elements of the dtype.
         chunk: the shape of a chunk of rows; () without chunks.
         filters: number, values and name of each filter, in the order in which they were applied.
@@ -73,7 +86,8 @@ class Kind:
         has_images: True if values are encoded images.
         classes: the names of the values 0, 1, 2, ...
         packing: how its numbers stand for values.
-        order: "F" if its axes are turned when it is read, and `shape` and `chunk` are those of the turned array.
+        order: "F" if its axes are turned when it is read, and `shape` and `chunk` are those of the
+            turned array.
     """
 
     how: str
@@ -98,7 +112,8 @@ class Kind:
 
     @property
     def base(self) -> tuple[np.dtype[Any], tuple[int, ...]]:
-        """The dtype of the elements of elements that are arrays, and the shape of these; of others (dtype, ())."""
+        """The dtype of the elements of elements that are arrays, and the shape of these; of others
+        (dtype, ())."""
         return self.dtype.subdtype or (self.dtype, ())
 
 
@@ -111,7 +126,8 @@ class Dataset:
         length: the number of rows.
         offset: the byte of the file where the first of ROWS begins.
         chunks: numbers, offsets, lengths and masks of CHUNKS that were written (`chunks.Grid`).
-        num_missing: how many chunks of a dataset that HDF5 decodes were never written; 1 for one in one piece.
+        num_missing: how many chunks of a dataset that HDF5 decodes were never written; 1 for one in
+            one piece.
     """
 
     kind: Kind
@@ -124,13 +140,17 @@ class Dataset:
     def stored_shape(self) -> tuple[int, ...]:
         """The shape of the dataset in the file."""
         shape = (self.length, *self.kind.shape)
-        return shape[::-1] if self.kind.order == TURNED else shape
+        if self.kind.order == TURNED:
+            return shape[::-1]
+        return shape
 
     @property
     def num_chunks(self) -> int:
         """How many chunks it has, written or not."""
         kind = self.kind
-        return math.prod(grid_shape((self.length, *kind.shape), kind.chunk)) if kind.chunk else 1
+        if kind.chunk:
+            return math.prod(grid_shape((self.length, *kind.shape), kind.chunk))
+        return 1
 
 
 @dataclass(frozen=True)
@@ -185,7 +205,8 @@ class Place:
         begin, end = (int(start) for start in starts[block : block + 2])
 
         def read(file: Any) -> tuple[Array | Ragged | None, str]:
-            # Opened for each block: no file of h5py stays open, so a fork finds none (`library.py`).
+            # Opened for each block: no file of h5py stays open, so a fork finds none
+            # (`library.py`).
             array, difference = self._find_again(file, dataset)
             if difference:
                 return None, difference
@@ -194,7 +215,10 @@ class Place:
             else:
                 _check_expansion(self, array, begin, end, dataset)
             # MATLAB's arrays are turned: their first axis is the last of the dataset.
-            values = array[..., begin:end].T if dataset.kind.order == TURNED else array[begin:end]
+            if dataset.kind.order == TURNED:
+                values = array[..., begin:end].T
+            else:
+                values = array[begin:end]
             if len(values) != end - begin:
                 raise ValueError(f"it gave {len(values)} rows")
             return _block_of(values, dataset.kind), ""
@@ -202,7 +226,9 @@ class Place:
         def to_error(error: Exception) -> GpuloadError:
             cause = refusal(self.files, self.number, self.title, error).cause
             return DamagedBlockError(
-                f"{self.title}, rows {begin} to {end - 1}", cause=cause, remedy="copy the file again"
+                f"{self.title}, rows {begin} to {end - 1}",
+                cause=cause,
+                remedy="copy the file again",
             )
 
         values, difference = read_file(self.files, self.number, read, to_error)
@@ -215,14 +241,18 @@ class Place:
                 remedy="make the manifest anew: gpuload index, or source.index(path)",
             )
         raise DamagedBlockError(
-            f"{self.title}, rows {begin} to {end - 1}", cause=difference, remedy="copy the file again"
+            f"{self.title}, rows {begin} to {end - 1}",
+            cause=difference,
+            remedy="copy the file again",
         )
 
     def _find_again(self, file: Any, dataset: Dataset) -> tuple[Any, str]:
-        """Return the dataset in the open file, and what it is that was not opened; "" if it is the same.
+        """Return the dataset in the open file, and what it is that was not opened; "" if it is the
+        same.
 
-        The file passed its stamp, but h5py reads it anew, or did never read it: nothing of another dtype may go into a
-        batch, nothing of another file be read, and no chunk be decoded that has more bytes than were allowed.
+        The file passed its stamp, but h5py reads it anew, or did never read it: nothing of another
+        dtype may go into a batch, nothing of another file be read, and no chunk be decoded that has
+        more bytes than were allowed.
         """
         try:
             array = self.find(file)
@@ -232,21 +262,38 @@ class Place:
         if not isinstance(array, h5py.Dataset) or array.is_virtual or array.external:
             return array, "it is no dataset with values of its own"
         dtype, shape, chunk = array.dtype, dataset.stored_shape, tuple(array.chunks or ())
-        chunk = chunk[::-1] if kind.order == TURNED else chunk
-        elements = np.dtype(np.uint8) if h5py.check_string_dtype(dtype) else h5py.check_vlen_dtype(dtype)
+        if kind.order == TURNED:
+            chunk = chunk[::-1]
+        if h5py.check_string_dtype(dtype):
+            elements = np.dtype(np.uint8)
+        else:
+            elements = h5py.check_vlen_dtype(dtype)
         # Not None: NumPy takes it for float64 where it compares it with a dtype.
         has_elements = elements is not None and elements == kind.dtype
         is_same = matlab.is_stored_as(kind.dtype, dtype)
-        has_dtype = has_elements if kind.varying and dtype.hasobject else is_same
+        if kind.varying and dtype.hasobject:
+            has_dtype = has_elements
+        else:
+            has_dtype = is_same
         is_text = dtype.hasobject and h5py.check_string_dtype(dtype) is not None
-        if not has_dtype or is_text != (kind.varying == TEXTS) or array.shape != shape or chunk != kind.chunk:
-            return array, f"it has become {dtype} {array.shape} in chunks of {chunk}, and was {kind.dtype} {shape}"
+        if (
+            not has_dtype
+            or is_text != (kind.varying == TEXTS)
+            or array.shape != shape
+            or chunk != kind.chunk
+        ):
+            return (
+                array,
+                f"it has become {dtype} {array.shape} in chunks of {chunk}, and was {kind.dtype} {shape}",
+            )
         return array, ""
 
 
 def _block_of(values: Any, kind: Kind) -> Array | Ragged:
     if kind.varying:
-        return members.texts_of(values) if kind.varying == TEXTS else members.varying_of(values, native(kind.dtype))
+        if kind.varying == TEXTS:
+            return members.texts_of(values)
+        return members.varying_of(values, native(kind.dtype))
     base, inner = kind.base
     if not matlab.is_stored_as(base, values.dtype):
         raise ValueError(f"it has become {values.dtype} {values.shape}, and was {base} {inner}")
@@ -255,7 +302,8 @@ def _block_of(values: Any, kind: Kind) -> Array | Ragged:
 
 @functools.lru_cache(maxsize=256)
 def _row_layout(name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Layout:
-    """Return the layout of a row, one for all files: to make it takes a third of the time of opening a manifest."""
+    """Return the layout of a row, one for all files: to make it takes a third of the time of
+    opening a manifest."""
     return members.row_layout(name, dtype, shape)
 
 
@@ -279,14 +327,20 @@ def read_dataset(place: Place, file: Any, order: str | None) -> Dataset:
     if not isinstance(dataset, h5py.Dataset) or not dataset.shape:
         raise SpecError(
             "it is no array",
-            cause="it is a single value or empty" if isinstance(dataset, h5py.Dataset) else "it is a group",
+            cause="it is a single value or empty"
+            if isinstance(dataset, h5py.Dataset)
+            else "it is a group",
             remedy="name datasets with an axis",
         )
     if dataset.is_virtual or dataset.external:
         raise SpecError(
             "its values lie in other files",
-            cause="it is a virtual dataset" if dataset.is_virtual else f"they are in {dataset.external[0][0]!r}",
-            remedy="open those files, as a list of paths" if dataset.is_virtual else "use gl.fixed for those",
+            cause="it is a virtual dataset"
+            if dataset.is_virtual
+            else f"they are in {dataset.external[0][0]!r}",
+            remedy="open those files, as a list of paths"
+            if dataset.is_virtual
+            else "use gl.fixed for those",
         )
     try:
         dtype = dataset.dtype
@@ -317,13 +371,17 @@ def read_dataset(place: Place, file: Any, order: str | None) -> Dataset:
         matlab.tell_characters(attributes, place.title, dtype)
     if shape and order == TURNED:
         turned = (*shape[::-1], length)
-        kind = Kind(HDF5, plain_dtype, turned[1:], chunk[::-1], filters, packing=packing, order=TURNED)
+        kind = Kind(
+            HDF5, plain_dtype, turned[1:], chunk[::-1], filters, packing=packing, order=TURNED
+        )
         members.row_layout(place.name, dtype, turned[1:])
         return Dataset(kind, turned[0], num_missing=num_missing)
     row_bytes = members.row_layout(place.name, dtype, shape).record_bytes
-    # A type of the file may have other bytes than the dtype that h5py gives for it: only an equal one is read
-    # without h5py.
-    is_plain = dataset.id.get_type().equal(h5py.h5t.py_create(dtype, logical=True)) and row_bytes > 0
+    # A type of the file may have other bytes than the dtype that h5py gives for it: only an equal
+    # one is read without h5py.
+    is_plain = (
+        dataset.id.get_type().equal(h5py.h5t.py_create(dtype, logical=True)) and row_bytes > 0
+    )
     kind = Kind(
         HDF5, plain_dtype, shape, chunk, filters, classes=_classes_of(dataset), packing=packing,
     )  # fmt: skip
@@ -332,15 +390,25 @@ def read_dataset(place: Place, file: Any, order: str | None) -> Dataset:
     is_ours = is_ours and not (num_missing and num_missing == Dataset(kind, length).num_chunks)
     if chunk and is_ours and not file.userblock_size and _lists_chunks(place, dataset):
         infos = list[Any]()
-        # One walk over the index; get_chunk_info(number) begins it anew for each chunk, a hundred times as slow.
+        # One walk over the index; get_chunk_info(number) begins it anew for each chunk, a hundred
+        # times as slow.
         dataset.id.chunk_iter(infos.append)
         chunks = [((*info.chunk_offset, *(0 for _ in inner)), *info[1:]) for info in infos]
         whole = (length, *shape, *inner), (*chunk, *inner)
         fill = np.broadcast_to(np.array(dataset.fillvalue, base), inner).tobytes()
         kind = replace(kind, how=CHUNKS, fill=fill)
         return Dataset(kind, length, 0, sort_chunks(place.title, *whole, chunks, place.file_bytes))
-    num_bytes, stored_bytes, size = length * row_bytes, int(dataset.id.get_storage_size()), place.file_bytes
-    if is_plain and num_bytes and not num_missing and dataset.id.get_create_plist().get_layout() == h5py.h5d.CONTIGUOUS:
+    num_bytes, stored_bytes, size = (
+        length * row_bytes,
+        int(dataset.id.get_storage_size()),
+        place.file_bytes,
+    )
+    if (
+        is_plain
+        and num_bytes
+        and not num_missing
+        and dataset.id.get_create_plist().get_layout() == h5py.h5d.CONTIGUOUS
+    ):
         offset = int(dataset.id.get_offset())
         if stored_bytes != num_bytes or offset + num_bytes > size:
             raise FormatError(
@@ -366,11 +434,14 @@ def _num_missing(dataset: Any, chunk: tuple[int, ...]) -> int:
     return max(math.prod(grid_shape(dataset.shape, chunk)) - int(dataset.id.get_num_chunks()), 0)
 
 
-def _order_of(attributes: Mapping[str, Any], dtype: np.dtype[Any], shape: Sequence[int], order: str | None) -> str:
+def _order_of(
+    attributes: Mapping[str, Any], dtype: np.dtype[Any], shape: Sequence[int], order: str | None
+) -> str:
     """Return the order of an array of several axes: "F" where it is to be turned.
 
     Raises:
-        SpecError: MATLAB wrote it, and nothing says whether its axes are turned; or it cannot be turned.
+        SpecError: MATLAB wrote it, and nothing says whether its axes are turned; or it cannot be
+            turned.
     """
     if order == TURNED and dtype.subdtype is not None:
         raise SpecError(
@@ -389,11 +460,12 @@ def _order_of(attributes: Mapping[str, Any], dtype: np.dtype[Any], shape: Sequen
 
 
 def _lists_chunks(place: Place, dataset: Any) -> bool:
-    """Return True if HDF5 lists the chunks of a dataset with their true places, and all went through the filters.
+    """Return True if HDF5 lists the chunks of a dataset with their true places, and all went
+    through the filters.
 
-    By the indexes of HDF5 1.10 that are arrays, H5Dchunk_iter (libhdf5 1.14.6) counts the places in the order of the
-    dataset's axes as they are. In the index the axis that may grow without end comes first, and the other ones have
-    their largest lengths.
+    By the indexes of HDF5 1.10 that are arrays, H5Dchunk_iter (libhdf5 1.14.6) counts the places in
+    the order of the dataset's axes as they are. In the index the axis that may grow without end
+    comes first, and the other ones have their largest lengths.
     """
     address, size = int(import_h5py().h5o.get_info(dataset.id).addr), place.file_bytes
 
@@ -401,7 +473,9 @@ def _lists_chunks(place: Place, dataset: Any) -> bool:
         end = min(offset + length, size)
         content = np.empty(max(end - offset, 0), np.uint8)
         if content.size:
-            extents = Extents(*(np.array([value], np.int64) for value in (place.number, offset, content.size)))
+            extents = Extents(
+                *(np.array([value], np.int64) for value in (place.number, offset, content.size))
+            )
             place.storage.read(extents, content, np.zeros(1, np.int64))
         return content.tobytes()
 
@@ -412,7 +486,9 @@ def _lists_chunks(place: Place, dataset: Any) -> bool:
         return True
     axes = list(zip(dataset.shape, dataset.maxshape, dataset.chunks, strict=True))
     growing = [axis for axis, (_, limit, _) in enumerate(axes) if limit is None]
-    is_full = all(limit is None or -(-limit // step) == -(-length // step) for length, limit, step in axes)
+    is_full = all(
+        limit is None or -(-limit // step) == -(-length // step) for length, limit, step in axes
+    )
     return is_full and growing in ([], [0])
 
 
@@ -424,13 +500,17 @@ def _filters_of(dataset: Any) -> tuple[tuple[int, tuple[int, ...], str], ...]:
     """
     settings = dataset.id.get_create_plist()
     filters = [settings.get_filter(number) for number in range(settings.get_nfilters())]
-    parts = [(int(code), tuple(values), name.decode("ascii", "replace")) for code, _, values, name in filters]
+    parts = [
+        (int(code), tuple(values), name.decode("ascii", "replace"))
+        for code, _, values, name in filters
+    ]
     check_filters([(code, name) for code, _, name in parts])
     return tuple(parts)
 
 
 def check_filters(filters: Sequence[tuple[int, str]]) -> None:
-    """Raise ``MissingPackageError`` if HDF5 has not a filter, told by number and name, nor hdf5plugin either."""
+    """Raise ``MissingPackageError`` if HDF5 has not a filter, told by number and name, nor
+    hdf5plugin either."""
     h5z = import_h5py().h5z
     for code, name in filters:
         if not h5z.filter_avail(code):
@@ -445,7 +525,8 @@ def check_filters(filters: Sequence[tuple[int, str]]) -> None:
 
 
 def _without_metadata(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return a dtype without what h5py adds to it: the names of an enumeration, the encoding of texts."""
+    """Return a dtype without what h5py adds to it: the names of an enumeration, the encoding of
+    texts."""
     if dtype.subdtype is not None:
         return np.dtype((_without_metadata(dtype.subdtype[0]), dtype.subdtype[1]))
     if dtype.names is not None:
@@ -458,14 +539,18 @@ def _without_metadata(dtype: np.dtype[Any]) -> np.dtype[Any]:
                 "itemsize": dtype.itemsize,
             }
         )
-    return np.dtype(dtype.str) if dtype.metadata else dtype
+    if dtype.metadata:
+        return np.dtype(dtype.str)
+    return dtype
 
 
 def _classes_of(dataset: Any) -> tuple[str, ...]:
     """Return the names of the values 0, 1, 2, ... of an enumeration; none for other datasets."""
     names = import_h5py().check_enum_dtype(dataset.dtype) or {}
     by_value = {value: name for name, value in names.items()}
-    return tuple(by_value[value] for value in range(len(by_value))) if set(by_value) == set(range(len(names))) else ()
+    if set(by_value) == set(range(len(names))):
+        return tuple(by_value[value] for value in range(len(by_value)))
+    return ()
 
 
 def _varying_kind(
@@ -487,15 +572,23 @@ def _varying_kind(
     if base is None or base.kind not in NUMBERS or shape:
         members.varying_field(place.name, base, shape, [])  # refuses it
     kind = Kind(HDF5, _without_metadata(base), shape, chunk, filters, varying=VALUES)
-    _check_lengths(place, dataset, 0, min(1, len(dataset)), Dataset(kind, len(dataset), num_missing=num_missing))
+    _check_lengths(
+        place,
+        dataset,
+        0,
+        min(1, len(dataset)),
+        Dataset(kind, len(dataset), num_missing=num_missing),
+    )
     field = members.varying_field(place.name, base, shape, dataset[:1])
     return replace(kind, has_images=field.encoded)
 
 
 def _check_lengths(place: Place, dataset: Any, begin: int, end: int, about: Dataset) -> None:
-    """Look at the lengths of values of varying length before HDF5 makes room for them, without asking the file.
+    """Look at the lengths of values of varying length before HDF5 makes room for them, without
+    asking the file.
 
-    They stand with the places of the values in the dataset. Those behind filters that are not undone here are not seen.
+    They stand with the places of the values in the dataset. Those behind filters that are not
+    undone here are not seen.
 
     Raises:
         ValueError: a value has more bytes than the file.
@@ -507,22 +600,38 @@ def _check_lengths(place: Place, dataset: Any, begin: int, end: int, about: Data
     elif all(code in FILTERS for code, *_ in kind.filters):
         step, zero = kind.chunk[0], np.zeros(1, np.int64)
         for first in range(begin // step * step, end, step):
-            # For a chunk that was never written h5py 3.14 asks for memory of any size. To look for it walks all.
-            if about.num_missing and dataset.id.get_chunk_info_by_coord((first,)).byte_offset is None:
+            # For a chunk that was never written h5py 3.14 asks for memory of any size. To look for
+            # it walks all.
+            if (
+                about.num_missing
+                and dataset.id.get_chunk_info_by_coord((first,)).byte_offset is None
+            ):
                 continue
             mask, raw = dataset.id.read_direct_chunk((first,))
             filters = tuple((code, values) for code, values, _ in kind.filters)
             sizes, masks = np.array([len(raw)], np.int64), np.array([mask], np.int64)
             dtype = np.dtype((np.void, REFERENCE_BYTES))
             grid = Grid(
-                place.title, place.number, (len(dataset),), kind.chunk, dtype, filters, 0, zero, zero, sizes, masks
+                place.title,
+                place.number,
+                (len(dataset),),
+                kind.chunk,
+                dtype,
+                filters,
+                0,
+                zero,
+                zero,
+                sizes,
+                masks,
             )
             content = grid.undo(np.frombuffer(raw, np.uint8), 0).reshape(-1, REFERENCE_BYTES)
             pieces.append(content[max(begin - first, 0) : end - first])
     for content in pieces:
         lengths = content[:, :4].copy().view("<u4").astype(np.int64) * kind.dtype.itemsize
         if lengths.size and int(lengths.max()) > size:
-            raise ValueError(f"a value of varying length has {int(lengths.max())} bytes, and the file {size}")
+            raise ValueError(
+                f"a value of varying length has {int(lengths.max())} bytes, and the file {size}"
+            )
         if int(lengths.sum()) > limit_bytes(size):
             raise too_large(place.title, size, int(lengths.sum()), unpack="with h5py")
 
@@ -544,9 +653,14 @@ def _check_expansion(place: Place, dataset: Any, begin: int, end: int, about: Da
         return
     least_limit = 2 * math.prod(kind.chunk) * kind.dtype.itemsize
     rows = range(begin // kind.chunk[0] * kind.chunk[0], end, kind.chunk[0])
-    columns = [range(0, length, step) for length, step in zip(kind.shape, kind.chunk[1:], strict=True)]
+    columns = [
+        range(0, length, step) for length, step in zip(kind.shape, kind.chunk[1:], strict=True)
+    ]
     for place_of_chunk in itertools.product(rows, *columns):
-        corner = place_of_chunk[::-1] if kind.order == TURNED else place_of_chunk
+        if kind.order == TURNED:
+            corner = place_of_chunk[::-1]
+        else:
+            corner = place_of_chunk
         if about.num_missing and dataset.id.get_chunk_info_by_coord(corner).byte_offset is None:
             continue
         mask, raw = dataset.id.read_direct_chunk(corner)
@@ -554,14 +668,19 @@ def _check_expansion(place: Place, dataset: Any, begin: int, end: int, about: Da
             continue
         num_bytes, limit = 0, max(limit_bytes(len(raw)), least_limit)
         with contextlib.suppress(zlib.error):  # HDF5 will tell of it
-            for piece in inflate_chunk(zlib.decompressobj(), raw[: len(raw) - CHECKSUM_BYTES * len(behind)]):
+            for piece in inflate_chunk(
+                zlib.decompressobj(), raw[: len(raw) - CHECKSUM_BYTES * len(behind)]
+            ):
                 num_bytes += len(piece)
                 if num_bytes > limit:
-                    raise too_large(f"{place.title}, a chunk", len(raw), num_bytes, unpack="with h5py")
+                    raise too_large(
+                        f"{place.title}, a chunk", len(raw), num_bytes, unpack="with h5py"
+                    )
 
 
 def _references(place: Place, dataset: Any, begin: int, end: int) -> Array:
-    """Return length and place of the values of a dataset in one piece, ``[n, REFERENCE_BYTES]``; or none."""
+    """Return length and place of the values of a dataset in one piece, ``[n, REFERENCE_BYTES]``; or
+    none."""
     offset, stored_bytes = dataset.id.get_offset(), int(dataset.id.get_storage_size())
     first = int(offset or 0) + begin * REFERENCE_BYTES
     num_bytes = (end - begin) * REFERENCE_BYTES
@@ -586,32 +705,55 @@ def member_of(place: Place, dataset: Dataset) -> Member:
     """
     kind, length, size = dataset.kind, dataset.length, place.file_bytes
     fields = kind.fields(place.name)
-    members.check_chunk(place.title, kind.chunk or (0,), REFERENCE_BYTES if kind.varying else kind.dtype.itemsize, size)
+    members.check_chunk(
+        place.title,
+        kind.chunk or (0,),
+        REFERENCE_BYTES if kind.varying else kind.dtype.itemsize,
+        size,
+    )
     if not isinstance(fields, Layout):
-        # Values of varying length lie one by one in heaps of the file. How many bytes the heaps hold for this dataset
-        # is not written anywhere: the whole file is the most it can be.
+        # Values of varying length lie one by one in heaps of the file. How many bytes the heaps
+        # hold for this dataset is not written anywhere: the whole file is the most it can be.
         rows = members.rows_of_block(size + REFERENCE_BYTES * length, length)
-        return _rows_member(place, dataset, fields, place.starts(length, rows, REFERENCE_BYTES), size)
+        return _rows_member(
+            place, dataset, fields, place.starts(length, rows, REFERENCE_BYTES), size
+        )
     if kind.how == CHUNKS:
         return _chunks_member(place, dataset, fields)
     num_bytes = length * fields.record_bytes
-    rows = kind.chunk[0] if kind.chunk else members.rows_of_block(num_bytes, length)
-    return _rows_member(place, dataset, fields, place.starts(length, rows, fields.record_bytes), num_bytes)
+    if kind.chunk:
+        rows = kind.chunk[0]
+    else:
+        rows = members.rows_of_block(num_bytes, length)
+    return _rows_member(
+        place, dataset, fields, place.starts(length, rows, fields.record_bytes), num_bytes
+    )
 
 
-def _rows_member(place: Place, dataset: Dataset, fields: Layout | Field, starts: Indices, num_bytes: int) -> Member:
+def _rows_member(
+    place: Place, dataset: Dataset, fields: Layout | Field, starts: Indices, num_bytes: int
+) -> Member:
     """Return a dataset that lies in one piece, or that HDF5 decodes."""
-    row_bytes = fields.record_bytes if isinstance(fields, Layout) else 0
+    if isinstance(fields, Layout):
+        row_bytes = fields.record_bytes
+    else:
+        row_bytes = 0
 
     def origin(block: int) -> tuple[str, int]:
         # 0: HDF5 decodes it, and gives no place to name.
         return place.file, dataset.offset and dataset.offset + int(starts[block]) * row_bytes
 
-    gaps = Gaps(dataset.num_missing, dataset.num_chunks, "the fill value") if dataset.num_missing else None
+    if dataset.num_missing:
+        gaps = Gaps(dataset.num_missing, dataset.num_chunks, "the fill value")
+    else:
+        gaps = None
     places = None
     if dataset.kind.how == ROWS:
         places = MemberPlaces(
-            *(np.array([value], np.int64) for value in (place.number, dataset.length, dataset.offset))
+            *(
+                np.array([value], np.int64)
+                for value in (place.number, dataset.length, dataset.offset)
+            )
         )
     return Member(
         place.title, place.path, fields, starts, partial(place.decode, starts, dataset), BY_HDF5, origin, num_bytes,
@@ -650,5 +792,8 @@ def _chunks_member(place: Place, dataset: Dataset, layout: Layout) -> Member:
 def within(place: Place, names: Sequence[str], error: GpuloadError) -> GpuloadError:
     """Return an error with its place, and which fields would leave the dataset out."""
     rest = [name for name in names if name != place.name]
-    error.remedy += f"; fields={rest} leaves it out" if rest else ""
+    if rest:
+        error.remedy += f"; fields={rest} leaves it out"
+    else:
+        error.remedy += ""
     return error.within(place.title)

@@ -1,4 +1,5 @@
-"""HDF5 as a format: its magic, which stands behind a block of the user's at byte 512, 1024, 2048, ..."""
+"""HDF5 as a format: its magic, which stands behind a block of the user's at byte 512, 1024, 2048,
+..."""
 
 from __future__ import annotations
 

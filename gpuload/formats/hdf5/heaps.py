@@ -1,11 +1,13 @@
 """Heaps: the values of varying length of an HDF5 file, looked through before HDF5's library does.
 
-The library walks the objects of a heap by the lengths that stand there, without a limit: of one of length 0 it never
-comes back, with Python's lock, so that nothing can break it off (libhdf5 1.14.6). h5py reads a heap by a call of its
-own for its beginning, where the whole of it is looked through here.
+The library walks the objects of a heap by the lengths that stand there, without a limit: of one of
+length 0 it never comes back, with Python's lock, so that nothing can break it off (libhdf5 1.14.6).
+h5py reads a heap by a call of its own for its beginning, where the whole of it is looked through
+here.
 
-Layout  "GCOL", version 1, 3 bytes of zeros, the size; then objects: number, count of references, 4 bytes, the length,
-        and that many bytes, rounded up to 8. Object 0 is the free space, and its length has its own head in it.
+Layout  "GCOL", version 1, 3 bytes of zeros, the size; then objects: number, count of references, 4
+        bytes, the length, and that many bytes, rounded up to 8. Object 0 is the free space, and its
+        length has its own head in it.
 Source  HDF5 File Format Specification 3.0, III.E "Disk Format: Level 1E - Global Heap"
 """
 
@@ -18,15 +20,22 @@ STEP = 8  # to which places are rounded up
 
 
 def length_bytes_of(superblock: bytes) -> int:
-    """Return how many bytes a length in a file takes, by the superblock that it begins with; 8 if it does not say."""
+    """Return how many bytes a length in a file takes, by the superblock that it begins with; 8 if
+    it does not say."""
     at = 14 if superblock[8:9] <= b"\x01" else 10
-    width = superblock[at] if superblock.startswith(MAGIC) and at < len(superblock) else 8
+    if superblock.startswith(MAGIC) and at < len(superblock):
+        width = superblock[at]
+    else:
+        width = 8
     return width if width in (2, 4, 8, 16) else 8
 
 
 def heap_size(head: bytes, length_bytes: int) -> int:
-    """Return the size of the heap that begins with these bytes; 0 if they are no beginning of a heap."""
-    return int.from_bytes(head[8 : 8 + length_bytes], "little") if head.startswith(HEAP) else 0
+    """Return the size of the heap that begins with these bytes; 0 if they are no beginning of a
+    heap."""
+    if head.startswith(HEAP):
+        return int.from_bytes(head[8 : 8 + length_bytes], "little")
+    return 0
 
 
 def heap_fault(heap: bytes, length_bytes: int) -> str:
@@ -36,7 +45,10 @@ def heap_fault(heap: bytes, length_bytes: int) -> str:
     while at + head_bytes <= len(heap):
         number = int.from_bytes(heap[at : at + 2], "little")
         length = int.from_bytes(heap[at + 8 : at + 8 + length_bytes], "little")
-        step = head_bytes + _round_up(length) if number else length
+        if number:
+            step = head_bytes + _round_up(length)
+        else:
+            step = length
         if step < head_bytes or step > len(heap) - at:
             return f"object {number} at byte {at} of a heap of {len(heap)} bytes states a length of {length}"
         at += step

@@ -1,8 +1,11 @@
 """The library h5py: files of HDF5 as it opens them, and the groups and datasets in them.
 
-Opening h5py reads from a file of Python's that checks each piece: HDF5 opens no path. No file stays open.
-Fork    h5py takes its lock around a fork, so that a child can use it. A child leaves the files that were open then.
-Links   soft links are followed; external links are refused by name: h5py would take this file for the other one.
+Opening h5py reads from a file of Python's that checks each piece: HDF5 opens no path. No file stays
+open.
+Fork    h5py takes its lock around a fork, so that a child can use it. A child leaves the files that
+were open then.
+Links   soft links are followed; external links are refused by name: h5py would take this file for
+        the other one.
 """
 
 from __future__ import annotations
@@ -14,18 +17,36 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from gpuload import signalsafe
-from gpuload.errors import FormatError, GpuloadError, SpecError, UnknownFieldError, line_of, missing_package
+from gpuload.errors import (
+    FormatError,
+    GpuloadError,
+    SpecError,
+    UnknownFieldError,
+    line_of,
+    missing_package,
+)
 from gpuload.formats.hdf5 import FIRST_PLACE, MAGIC, heaps, matlab
 from gpuload.storage.files import Files, Handle, open_error
 
 CALL = "gl.hdf5"
 NO_SIGNATURE = "file signature not found"  # in the words of HDF5
-METADATA_BYTES = 1 << 16  # of an object that are asked for at a time, as HDF5 goes from place to place
+METADATA_BYTES = (
+    1 << 16
+)  # of an object that are asked for at a time, as HDF5 goes from place to place
 HEAP_HEAD = 24  # the longest beginning of a heap
 MOST_LINKS = 16  # soft links one behind the other
 MOST_NAMES = 8  # of datasets in an error
 Result = TypeVar("Result")
-ERRORS = (OSError, LookupError, ValueError, TypeError, RuntimeError, MemoryError, ArithmeticError, AttributeError)
+ERRORS = (
+    OSError,
+    LookupError,
+    ValueError,
+    TypeError,
+    RuntimeError,
+    MemoryError,
+    ArithmeticError,
+    AttributeError,
+)
 
 
 def import_h5py() -> ModuleType:
@@ -37,7 +58,8 @@ def import_h5py() -> ModuleType:
 
 
 class _Bytes(io.RawIOBase):
-    """The bytes of an open file, as h5py reads those of Python's files; each piece is whole or an error."""
+    """The bytes of an open file, as h5py reads those of Python's files; each piece is whole or an
+    error."""
 
     def __init__(self, files: Files, number: int, handle: Handle) -> None:
         self._files, self._number, self._handle, self._at = files, number, handle, 0
@@ -52,9 +74,12 @@ class _Bytes(io.RawIOBase):
 
     def readinto(self, memory: Any) -> int:
         view, size = memoryview(memory), int(self._files.sizes[self._number])
-        # h5py ignores how many bytes came, and HDF5 would take what was in this memory for metadata.
+        # h5py ignores how many bytes came, and HDF5 would take what was in this memory for
+        # metadata.
         if not 0 <= self._at <= size - len(view):
-            raise OSError(f"{len(view)} bytes at byte {self._at} do not lie in the {size} bytes of the file")
+            raise OSError(
+                f"{len(view)} bytes at byte {self._at} do not lie in the {size} bytes of the file"
+            )
         self._files.read(self._number, self._handle, view, self._at)
         if view[: len(MAGIC)] == MAGIC:
             self._length_bytes = heaps.length_bytes_of(bytes(view[:FIRST_PLACE]))
@@ -81,7 +106,10 @@ class _Bytes(io.RawIOBase):
 
 
 def read_file(
-    files: Files, number: int, function: Callable[[Any], Result], to_error: Callable[[Exception], GpuloadError]
+    files: Files,
+    number: int,
+    function: Callable[[Any], Result],
+    to_error: Callable[[Exception], GpuloadError],
 ) -> Result:
     """Return the result for an open file of h5py's.
 
@@ -104,12 +132,16 @@ def read_file(
                 cause=f"nothing in its {size} bytes is the signature of HDF5",
                 remedy="call gl.open(path), which finds out the format",
             )
-        return refusal(files, number, f"{path} is no HDF5 file to read", error, f"; it has {size} bytes")
+        return refusal(
+            files, number, f"{path} is no HDF5 file to read", error, f"; it has {size} bytes"
+        )
 
     def read() -> Result:
         with files.open_file(number, METADATA_BYTES) as handle:
             source = _Bytes(files, number, handle)
-            with signalsafe.call_library(lambda: import_h5py().File(source, "r"), to_refusal, ERRORS) as file:
+            with signalsafe.call_library(
+                lambda: import_h5py().File(source, "r"), to_refusal, ERRORS
+            ) as file:
                 result = function(file)
             # Behind h5py: what it read of a file that changed meanwhile is not used.
             files.check_descriptor(number, handle)
@@ -118,7 +150,9 @@ def read_file(
     return signalsafe.call_library(read, to_error, ERRORS)
 
 
-def refusal(files: Files, number: int, subject: str, error: Exception, size: str = "") -> GpuloadError:
+def refusal(
+    files: Files, number: int, subject: str, error: Exception, size: str = ""
+) -> GpuloadError:
     """Return the error for one of h5py's.
 
     Raises:
@@ -141,7 +175,9 @@ def names_in(file: Any, path: str, group: str) -> list[str]:
     h5py = import_h5py()
     node = find(file, path, group)
     if not isinstance(node, h5py.Group):
-        raise SpecError(f"{path}: {group} is no group", cause="it is a dataset", remedy="name it by fields=")
+        raise SpecError(
+            f"{path}: {group} is no group", cause="it is a dataset", remedy="name it by fields="
+        )
     nodes = {name: find(file, path, f"{group}/{name}") for name in node}
     names = [name for name, member in nodes.items() if getattr(member, "shape", ())]
     matlab.tell_sparse(path, nodes, is_alone=not names)
@@ -156,7 +192,9 @@ def names_in(file: Any, path: str, group: str) -> list[str]:
         file.visititems(collect)
         raise SpecError(
             f"{path} has no dataset with an axis in the group {group}",
-            cause=f"in other groups there are {', '.join(paths)}" if paths else "there is none in other groups either",
+            cause=f"in other groups there are {', '.join(paths)}"
+            if paths
+            else "there is none in other groups either",
             remedy="name the group, group='train', or the datasets: fields={'x': 'train/x'}",
         )
     return names
@@ -175,7 +213,8 @@ def further_names(file: Any, path: str, group: str, names: Collection[str]) -> l
 
 
 def find(file: Any, path: str, place: str) -> Any:
-    """Return the group or dataset at a place. Soft links are followed; others lead to other files, and are refused.
+    """Return the group or dataset at a place. Soft links are followed; others lead to other files,
+    and are refused.
 
     h5py would open another file as this one again, since it reads both by the same Python file.
 
@@ -189,9 +228,15 @@ def find(file: Any, path: str, place: str) -> Any:
         part = parts.pop(0)
         if part in ("", "."):
             continue
-        link = node.get(part, getlink=True) if isinstance(node, h5py.Group) else None
+        if isinstance(node, h5py.Group):
+            link = node.get(part, getlink=True)
+        else:
+            link = None
         if link is None:
-            content = f"has {list(node)[:MOST_NAMES]}" if isinstance(node, h5py.Group) else "is a dataset"
+            if isinstance(node, h5py.Group):
+                content = f"has {list(node)[:MOST_NAMES]}"
+            else:
+                content = "is a dataset"
             if links:
                 raise SpecError(
                     f"{path}: {place.strip('/')!r} is a link to {links[-1]!r}",
@@ -199,7 +244,9 @@ def find(file: Any, path: str, place: str) -> Any:
                     remedy="leave it out by fields=",
                 )
             raise UnknownFieldError(
-                f"{path} has no {place.strip('/')!r}", cause=f"{node.name} {content}", remedy="name what is there"
+                f"{path} has no {place.strip('/')!r}",
+                cause=f"{node.name} {content}",
+                remedy="name what is there",
             )
         if isinstance(link, h5py.SoftLink) and len(links) < MOST_LINKS:
             links.append(link.path)
@@ -210,7 +257,10 @@ def find(file: Any, path: str, place: str) -> Any:
             is_soft = isinstance(link, h5py.SoftLink)
             raise SpecError(
                 f"{path}: {place.strip('/')!r} is a link",
-                cause="it leads to itself" if is_soft else f"it leads to the file {getattr(link, 'filename', '')!r}",
-                remedy="leave it out by fields=" + ", or open that file, and join both: gl.zip(a, b)" * (not is_soft),
+                cause="it leads to itself"
+                if is_soft
+                else f"it leads to the file {getattr(link, 'filename', '')!r}",
+                remedy="leave it out by fields="
+                + ", or open that file, and join both: gl.zip(a, b)" * (not is_soft),
             )
     return node

@@ -1,11 +1,12 @@
 """Listing: what a manifest holds of HDF5 files, so that opening them reads no metadata.
 
 Values   the complete paths of the datasets; for each its kinds (`datasets.py`), which files share.
-Arrays   for dataset k, with names that begin with its number: of each file the kind, the number of rows, the byte where
-         these begin, and how many chunks were written; of each chunk place and length. The numbers of chunks stand
-         there only for files that lack some, and masks of filters only if one has any.
-Bounds   rows and chunks lie inside of their files, and chunks inside of their datasets. What HDF5 decodes is compared
-         with the file when it is first read.
+Arrays   for dataset k, with names that begin with its number: of each file the kind, the number of
+         rows, the byte where these begin, and how many chunks were written; of each chunk place and
+         length. The numbers of chunks stand there only for files that lack some, and masks of
+         filters only if one has any.
+Bounds   rows and chunks lie inside of their files, and chunks inside of their datasets. What HDF5
+         decodes is compared with the file when it is first read.
 """
 
 from __future__ import annotations
@@ -19,7 +20,17 @@ import numpy as np
 
 from gpuload.errors import SpecError
 from gpuload.formats.hdf5.chunks import grid_shape
-from gpuload.formats.hdf5.datasets import CHUNKS, FILTERS, HDF5, ROWS, TEXTS, TURNED, VALUES, Dataset, Kind
+from gpuload.formats.hdf5.datasets import (
+    CHUNKS,
+    FILTERS,
+    HDF5,
+    ROWS,
+    TEXTS,
+    TURNED,
+    VALUES,
+    Dataset,
+    Kind,
+)
 from gpuload.formats.members import complete_path, listed_kinds, listed_paths
 from gpuload.formats.npy import npyheader
 from gpuload.formats.npy.npyheader import Header
@@ -28,13 +39,21 @@ from gpuload.sources.leaf import Array, Indices
 from gpuload.spec import Layout
 from gpuload.storage.manifest import Manifest
 
-NO_KIND = (TypeError, ValueError, LookupError, AttributeError, SpecError)  # raised for values that are no kind
+NO_KIND = (
+    TypeError,
+    ValueError,
+    LookupError,
+    AttributeError,
+    SpecError,
+)  # raised for values that are no kind
 LARGEST_LENGTH = 1 << 60
 LARGEST_MASK = 1 << 32
 NO_CHUNKS = np.zeros(0, np.int64)
 
 
-def to_manifest(paths: Sequence[str], tables: Sequence[Sequence[Dataset]]) -> tuple[dict[str, Any], dict[str, Array]]:
+def to_manifest(
+    paths: Sequence[str], tables: Sequence[Sequence[Dataset]]
+) -> tuple[dict[str, Any], dict[str, Array]]:
     """Return the values and arrays of a manifest.
 
     Args:
@@ -59,18 +78,29 @@ def to_manifest(paths: Sequence[str], tables: Sequence[Sequence[Dataset]]) -> tu
         if any(kind.how == CHUNKS for kind in numbers):
             chunks = [dataset.chunks or (NO_CHUNKS,) * 4 for dataset in column]
             masks = np.concatenate([item[3] for item in chunks])
-            lacking = [item[0] for item, dataset in zip(chunks, column, strict=True) if item[0].size != _num(dataset)]
+            lacking = [
+                item[0]
+                for item, dataset in zip(chunks, column, strict=True)
+                if item[0].size != _num(dataset)
+            ]
             arrays[f"{number} num_chunks"] = np.array([item[0].size for item in chunks], np.int64)
-            arrays[f"{number} chunks"] = np.concatenate([np.stack(item[1:3], axis=1) for item in chunks])
+            arrays[f"{number} chunks"] = np.concatenate(
+                [np.stack(item[1:3], axis=1) for item in chunks]
+            )
             arrays[f"{number} chunk_numbers"] = np.concatenate([NO_CHUNKS, *lacking])
-            arrays[f"{number} chunk_masks"] = masks if masks.any() else NO_CHUNKS
+            if masks.any():
+                arrays[f"{number} chunk_masks"] = masks
+            else:
+                arrays[f"{number} chunk_masks"] = NO_CHUNKS
     return {"paths": list(paths), "kinds": kinds}, arrays
 
 
 def _num(dataset: Dataset) -> int:
     """Return how many chunks a dataset has, written or not."""
     kind = dataset.kind
-    return math.prod(grid_shape((dataset.length, *kind.shape), kind.chunk)) if kind.how == CHUNKS else 0
+    if kind.how == CHUNKS:
+        return math.prod(grid_shape((dataset.length, *kind.shape), kind.chunk))
+    return 0
 
 
 def _to_json(path: str, kind: Kind) -> dict[str, Any]:
@@ -119,7 +149,10 @@ def from_manifest(
     for path in pairs.values():
         place = complete_path(group, path)
         columns.append(_column(listing, place, f"{numbers[place]} ", kinds[numbers[place]]))
-    if any([dataset.length for dataset in c] != [dataset.length for dataset in columns[0]] for c in columns):
+    if any(
+        [dataset.length for dataset in c] != [dataset.length for dataset in columns[0]]
+        for c in columns
+    ):
         raise listing.error("its datasets differ in their numbers of rows")
     return pairs, [list(table) for table in zip(*columns, strict=True)]
 
@@ -131,18 +164,33 @@ def _column(listing: Manifest, path: str, prefix: str, entries: Any) -> list[Dat
     lengths = listing.numbers(f"{prefix}lengths", 0, LARGEST_LENGTH)
     begins = listing.numbers(f"{prefix}begins", 0, LARGEST_LENGTH)
     name = f"{prefix}num_missing"
-    num_missing = listing.numbers(name, 0, LARGEST_LENGTH) if name in listing.arrays else np.zeros_like(lengths)
+    if name in listing.arrays:
+        num_missing = listing.numbers(name, 0, LARGEST_LENGTH)
+    else:
+        num_missing = np.zeros_like(lengths)
     row_bytes = np.array([_row_bytes(kind) for kind in kinds], np.int64)[kind_of]
     is_rows = np.array([kind.how == ROWS for kind in kinds])[kind_of]
     room = listing.files.sizes - begins  # so said, no product can overflow
-    if (is_rows & ((room < 0) | (row_bytes == 0) | (lengths > room // np.maximum(row_bytes, 1)))).any():
+    if (
+        is_rows & ((room < 0) | (row_bytes == 0) | (lengths > room // np.maximum(row_bytes, 1)))
+    ).any():
         raise listing.error(f"rows of {path} would end behind their file")
     chunks: Sequence[tuple[Indices, ...]] = [()] * len(kind_of)
-    shares = list(zip([kinds[number] for number in kind_of.tolist()], lengths.tolist(), strict=True))
+    shares = list(
+        zip([kinds[number] for number in kind_of.tolist()], lengths.tolist(), strict=True)
+    )
     if any(kind.how == CHUNKS for kind in kinds):
-        chunks = _chunks_of(listing, path, prefix, [Dataset(kind, length) for kind, length in shares])
+        chunks = _chunks_of(
+            listing, path, prefix, [Dataset(kind, length) for kind, length in shares]
+        )
     return [
-        Dataset(kind, length, begin if kind.how == ROWS else 0, places, missing if kind.how == HDF5 else 0)
+        Dataset(
+            kind,
+            length,
+            begin if kind.how == ROWS else 0,
+            places,
+            missing if kind.how == HDF5 else 0,
+        )
         for (kind, length), begin, places, missing in zip(
             shares, begins.tolist(), chunks, num_missing.tolist(), strict=True
         )
@@ -151,15 +199,23 @@ def _column(listing: Manifest, path: str, prefix: str, entries: Any) -> list[Dat
 
 def _row_bytes(kind: Kind) -> int:
     fields = kind.fields("x")
-    return fields.record_bytes if isinstance(fields, Layout) else 0
+    if isinstance(fields, Layout):
+        return fields.record_bytes
+    return 0
 
 
 def _from_json(entry: Any) -> Kind:
     """Return a kind; raises ``ValueError``, or what Python raises of values of other kinds."""
     header = npyheader.from_literal(entry["array"])
     inner = header.shape[1:]
-    dtype = np.dtype((header.dtype, inner)) if inner else header.dtype
-    filters = tuple((_whole(code), tuple(map(_whole, values)), _text(name)) for code, values, name in entry["filters"])
+    if inner:
+        dtype = np.dtype((header.dtype, inner))
+    else:
+        dtype = header.dtype
+    filters = tuple(
+        (_whole(code), tuple(map(_whole, values)), _text(name))
+        for code, values, name in entry["filters"]
+    )
     kind = Kind(
         _text(entry["how"]),
         dtype,
@@ -175,12 +231,28 @@ def _from_json(entry: Any) -> Kind:
         _text(entry.get("order", "")),
     )
     codes = {code for code, *_ in filters}
-    is_sound = kind.how in (ROWS, CHUNKS, HDF5) and kind.varying in ("", TEXTS, VALUES) and 0 not in kind.chunk
-    is_sound = is_sound and kind.order in ("", TURNED) and (kind.order != TURNED or kind.how == HDF5)
-    is_sound = is_sound and len(kind.chunk) in (0, 1 + len(kind.shape)) and (kind.how == HDF5 or not kind.varying)
+    is_sound = (
+        kind.how in (ROWS, CHUNKS, HDF5)
+        and kind.varying in ("", TEXTS, VALUES)
+        and 0 not in kind.chunk
+    )
+    is_sound = (
+        is_sound and kind.order in ("", TURNED) and (kind.order != TURNED or kind.how == HDF5)
+    )
+    is_sound = (
+        is_sound
+        and len(kind.chunk) in (0, 1 + len(kind.shape))
+        and (kind.how == HDF5 or not kind.varying)
+    )
     if kind.how == CHUNKS:
         has_fill = len(kind.fill) == dtype.itemsize
-        is_sound = is_sound and bool(kind.chunk) and codes <= set(FILTERS) and has_fill and _row_bytes(kind) > 0
+        is_sound = (
+            is_sound
+            and bool(kind.chunk)
+            and codes <= set(FILTERS)
+            and has_fill
+            and _row_bytes(kind) > 0
+        )
     if not is_sound or (kind.how == ROWS and kind.chunk):
         raise ValueError("its parts contradict each other")
     return kind
@@ -198,15 +270,23 @@ def _text(value: Any) -> str:
     return value
 
 
-def _chunks_of(listing: Manifest, path: str, prefix: str, column: Sequence[Dataset]) -> list[tuple[Indices, ...]]:
+def _chunks_of(
+    listing: Manifest, path: str, prefix: str, column: Sequence[Dataset]
+) -> list[tuple[Indices, ...]]:
     """Return numbers, offsets, lengths and masks of the chunks of each file."""
     counts = listing.numbers(f"{prefix}num_chunks", 0, LARGEST_LENGTH)
-    places, numbers = listing.array(f"{prefix}chunks", "<i8", -1, 2), listing.array(f"{prefix}chunk_numbers", "<i8", -1)
+    places, numbers = (
+        listing.array(f"{prefix}chunks", "<i8", -1, 2),
+        listing.array(f"{prefix}chunk_numbers", "<i8", -1),
+    )
     masks = listing.array(f"{prefix}chunk_masks", "<i8", -1)
     # In float64: sums of damaged numbers could run over in int64, and fit again.
     if counts.sum(dtype=np.float64) != len(places) or len(masks) not in (0, len(places)):
         raise listing.error(f"it has other chunks of {path} than it counts")
-    masks = masks if len(masks) else np.zeros(len(places), np.int64)
+    if len(masks):
+        masks = masks
+    else:
+        masks = np.zeros(len(places), np.int64)
     offsets, lengths = places.T
     sizes = np.repeat(listing.files.sizes, counts)
     if (places < 0).any() or (offsets > sizes).any() or (lengths > sizes - offsets).any():

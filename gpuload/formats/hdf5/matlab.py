@@ -1,9 +1,11 @@
 """MATLAB: what attributes say of the arrays of a MAT file of version 7.3, which is HDF5.
 
-    MATLAB_class            "double", "int8", ...: numbers as they are stored; "logical": bytes 0 and 1; "char": the
-                            numbers of characters; "cell": references; others with MATLAB_object_decode: objects
+    MATLAB_class            "double", "int8", ...: numbers as they are stored; "logical": bytes 0
+                            and 1; "char": the numbers of characters; "cell": references; others
+                            with MATLAB_object_decode: objects
     MATLAB_empty            the dataset holds the sizes of an empty array
-    MATLAB_sparse           a group: the number of rows of a sparse matrix, whose parts are its datasets
+    MATLAB_sparse           a group: the number of rows of a sparse matrix, whose parts are its
+                            datasets
 
 Axes    MATLAB's are turned in the file (`datasets.py`).
 """
@@ -18,7 +20,12 @@ import numpy as np
 
 from gpuload.errors import SpecError
 
-CLASS, EMPTY, OBJECT, SPARSE = "MATLAB_class", "MATLAB_empty", "MATLAB_object_decode", "MATLAB_sparse"
+CLASS, EMPTY, OBJECT, SPARSE = (
+    "MATLAB_class",
+    "MATLAB_empty",
+    "MATLAB_object_decode",
+    "MATLAB_sparse",
+)
 NAMES = (CLASS, EMPTY, OBJECT)  # of attributes of a dataset
 PARTS = ("data", "ir", "jc")  # of a sparse matrix
 log = logging.getLogger("gpuload")
@@ -27,7 +34,9 @@ log = logging.getLogger("gpuload")
 def class_of(attributes: Mapping[str, Any]) -> str:
     """Return the class of an array of MATLAB; "" for others."""
     value = attributes.get(CLASS, "")
-    return value.decode("ascii", "replace") if isinstance(value, bytes) else str(value)
+    if isinstance(value, bytes):
+        return value.decode("ascii", "replace")
+    return str(value)
 
 
 def check_class(attributes: Mapping[str, Any], dataset: Any, path: str) -> None:
@@ -69,8 +78,11 @@ def check_class(attributes: Mapping[str, Any], dataset: Any, path: str) -> None:
 
 
 def dtype_of(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the dtype of the elements of an array of a stored dtype: boolean for logical ones of MATLAB."""
-    return np.dtype(bool) if class_of(attributes) == "logical" and dtype == np.uint8 else dtype
+    """Return the dtype of the elements of an array of a stored dtype: boolean for logical ones of
+    MATLAB."""
+    if class_of(attributes) == "logical" and dtype == np.uint8:
+        return np.dtype(bool)
+    return dtype
 
 
 def tell_characters(attributes: Mapping[str, Any], title: str, dtype: np.dtype[Any]) -> None:
@@ -84,7 +96,8 @@ def tell_characters(attributes: Mapping[str, Any], title: str, dtype: np.dtype[A
 
 
 def is_stored_as(dtype: np.dtype[Any], stored_dtype: np.dtype[Any]) -> bool:
-    """Return True if HDF5 has one dtype for the elements of an array of the other: bytes for logical ones."""
+    """Return True if HDF5 has one dtype for the elements of an array of the other: bytes for
+    logical ones."""
     return dtype == stored_dtype or (dtype == np.dtype(bool) and stored_dtype == np.dtype(np.uint8))
 
 
@@ -102,4 +115,8 @@ def tell_sparse(path: str, nodes: Mapping[str, Any], is_alone: bool) -> None:
             remedy="write full(X) in MATLAB; or scipy.sparse.csc_matrix((data, ir, jc)) in Python, and gl.arrays",
         )
     if names:
-        log.warning("%s: sparse matrices of MATLAB are left out: %s. full(X) in MATLAB makes arrays", path, names[:8])
+        log.warning(
+            "%s: sparse matrices of MATLAB are left out: %s. full(X) in MATLAB makes arrays",
+            path,
+            names[:8],
+        )

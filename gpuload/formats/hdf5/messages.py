@@ -1,12 +1,17 @@
 """Messages: what the header of an HDF5 dataset says of its chunks that h5py does not tell.
 
-    index     how chunks are found: a B-tree of version 1 or 2, an array that grows along one axis, ...
-    is_whole  whether chunks at the edges, which reach beyond the dataset, went through the filters, too
+    index     how chunks are found: a B-tree of version 1 or 2, an array that grows along one axis,
+    ...
+    is_whole  whether chunks at the edges, which reach beyond the dataset, went through the filters,
+              too
 
-Layout  A header is a row of messages in one or more blocks. Of version 1 each message has a head of 8 bytes; of version
-        2 blocks begin with "OHDR" and "OCHK" and end with a checksum, and each message has a head of 4 or 6 bytes.
-Limits  Of a header that is not as expected here None is returned: HDF5 itself decodes such a dataset then.
-Source  HDF5 File Format Specification 3.0, IV.A "Data Object Headers", IV.A.2.i "Data Layout Message"
+Layout  A header is a row of messages in one or more blocks. Of version 1 each message has a head of
+        8 bytes; of version 2 blocks begin with "OHDR" and "OCHK" and end with a checksum, and each
+        message has a head of 4 or 6 bytes.
+Limits  Of a header that is not as expected here None is returned: HDF5 itself decodes such a
+dataset then.
+Source  HDF5 File Format Specification 3.0, IV.A "Data Object Headers", IV.A.2.i "Data Layout
+        Message"
 """
 
 from __future__ import annotations
@@ -39,7 +44,8 @@ class ChunkIndex:
 
 
 def chunk_index(read: Read, address: int) -> ChunkIndex | None:
-    """Return how the chunks of a dataset lie; None if its header does not say so in a way that is known here.
+    """Return how the chunks of a dataset lie; None if its header does not say so in a way that is
+    known here.
 
     Args:
         read: returns bytes of the file: place and length; fewer where the file ends.
@@ -49,10 +55,13 @@ def chunk_index(read: Read, address: int) -> ChunkIndex | None:
         if kind == LAYOUT and not flags & SHARED and len(content) > 4 and content[1] == CHUNKED:
             if content[0] == 3:
                 return ChunkIndex(BTREE_1, True)
-            # Version, class, flags, number of axes, bytes of a length; then these lengths, and the kind of index.
+            # Version, class, flags, number of axes, bytes of a length; then these lengths, and the
+            # kind of index.
             at = 5 + content[3] * content[4]
             is_known = content[0] in (4, 5) and at < len(content)
-            return ChunkIndex(content[at], not content[2] & UNFILTERED_EDGES) if is_known else None
+            if is_known:
+                return ChunkIndex(content[at], not content[2] & UNFILTERED_EDGES)
+            return None
     return None
 
 
@@ -65,7 +74,11 @@ def _messages(read: Read, address: int) -> Iterator[tuple[int, int, bytes]]:
         at += 16 * bool(flags & HAS_TIMES) + 4 * bool(flags & HAS_ATTRIBUTE_COUNTS)
         width = 1 << (flags & 3)
         size = int.from_bytes(head[at : at + width], "little")
-        blocks, message_head, is_first_version = [read(address + at + width, _bounded(size))], 4, False
+        blocks, message_head, is_first_version = (
+            [read(address + at + width, _bounded(size))],
+            4,
+            False,
+        )
         message_head += 2 * bool(flags & HAS_ORDER)
     elif head[:2] == b"\x01\0":
         size = int.from_bytes(head[8:12], "little")
@@ -77,10 +90,16 @@ def _messages(read: Read, address: int) -> Iterator[tuple[int, int, bytes]]:
         block, at = blocks.pop(0), 0
         while at + message_head <= len(block):
             if is_first_version:
-                kind, length = (int.from_bytes(block[at + i : at + i + 2], "little") for i in (0, 2))
+                kind, length = (
+                    int.from_bytes(block[at + i : at + i + 2], "little") for i in (0, 2)
+                )
                 flags = block[at + 4]
             else:
-                kind, length, flags = block[at], int.from_bytes(block[at + 1 : at + 3], "little"), block[at + 3]
+                kind, length, flags = (
+                    block[at],
+                    int.from_bytes(block[at + 1 : at + 3], "little"),
+                    block[at + 3],
+                )
             content = block[at + message_head : at + message_head + length]
             at += message_head + length
             if kind == CONTINUATION and len(content) >= 16 and num_blocks < MOST_BLOCKS:

@@ -3,13 +3,14 @@
     photos/ant/1.jpg  photos/bee/old/2.jpg      gl.images("photos")        ant, bee: the folders in the named one
     ["x/ant/1.jpg", "y/bee/2.jpg"]              gl.images([...])           ant, bee: the last folder of each file
 
-Classes  the folders that hold an image, in the order of `sources/classnames.py`. A folder without one
-         (``__MACOSX``, notes) is no class, and the log names it. Folders of the system
-         (`storage/hidden.py`), such as ``@eaDir``, are none either: stores and git have no empty folders, and
-         the same images have the same classes there.
-Splits   where all folders are called as parts of a data set are, ``train``, ``val``, ``test``, and hold
-         folders themselves, those are the classes, and the parts are opened one by one. So are ``seg_train``
-         and ``fold_0``, if they hold the same folders. Of others that do, the log tells.
+Classes  the folders that hold an image, in the order of `sources/classnames.py`. A folder without
+         one (``__MACOSX``, notes) is no class, and the log names it. Folders of the system
+         (`storage/hidden.py`), such as ``@eaDir``, are none either: stores and git have no empty
+         folders, and the same images have the same classes there.
+Splits   where all folders are called as parts of a data set are, ``train``, ``val``, ``test``, and
+         hold folders themselves, those are the classes, and the parts are opened one by one. So are
+         ``seg_train`` and ``fold_0``, if they hold the same folders. Of others that do, the log
+         tells.
 Cost     names are looked at folder by folder; of each image one look-up.
 """
 
@@ -80,14 +81,19 @@ class ClassFolders:
             folder_of = paths.folder_of.astype(np.int64)
         else:
             numbers: dict[str, int] = {}
-            folder_numbers = (numbers.setdefault(os.path.dirname(path_of(path)), len(numbers)) for path in paths)
+            folder_numbers = (
+                numbers.setdefault(os.path.dirname(path_of(path)), len(numbers)) for path in paths
+            )
             folder_of = np.fromiter(folder_numbers, np.int64, len(paths))
             places = list(numbers)
         inside = [below(root, os.path.join(place, "")).rstrip("/") for place in places]
         folders = cls(root, is_root, is_listed, inside, folder_of, paths)
         if is_root and "" in inside:
             loose = np.flatnonzero(folder_of == inside.index(""))
-            suffix = f", nor do {loose.size - 1} others" if loose.size > 1 else ""
+            if loose.size > 1:
+                suffix = f", nor do {loose.size - 1} others"
+            else:
+                suffix = ""
             raise SpecError(
                 f"{paths[int(loose[0])]} lies in no class folder{suffix}",
                 cause=f'with labels="folder", the images of a class lie in a folder of their own in {root}',
@@ -132,7 +138,9 @@ class ClassFolders:
             record = int((self.folder_of == number).argmax())
             return f"{self.paths[record]}, record {record}"
 
-        return numbers_of(names, classes, place_of, "open the images of the classes alone")[self.folder_of]
+        return numbers_of(names, classes, place_of, "open the images of the classes alone")[
+            self.folder_of
+        ]
 
     def _check_splits(self, classes: Sequence[str], names: Sequence[str] | None) -> None:
         """Raise ``SpecError`` if the folders are parts of a data set; log if they may be."""
@@ -143,7 +151,8 @@ class ClassFolders:
                 inner[name].add(rest.partition("/")[0])
         splits = [name for name in classes if SPLIT.fullmatch(name)]
         deep = [name for name in splits if inner[name]]
-        # Of classes that are called train and val, as vehicles may be, not all have the name of a part.
+        # Of classes that are called train and val, as vehicles may be, not all have the name of a
+        # part.
         are_all = bool(splits) and len(splits) == len(classes)
         if deep and (are_all or (len(deep) > 1 and _shared(inner, deep))):
             raise self._split_error(splits, deep, inner)
@@ -161,7 +170,9 @@ class ClassFolders:
         if names is None and len(classes) > 1 and shared and min(map(len, inner.values())) > 1:
             self._log_shared(classes, inner, shared)
 
-    def _log_shared(self, classes: Sequence[str], inner: Mapping[str, set[str]], shared: set[str]) -> None:
+    def _log_shared(
+        self, classes: Sequence[str], inner: Mapping[str, set[str]], shared: set[str]
+    ) -> None:
         """Log that all class folders hold the same folders, which may be the classes."""
         if 2 * len(shared) <= max(map(len, inner.values())):
             return
@@ -176,7 +187,9 @@ class ClassFolders:
             repr(list(classes)) if len(classes) <= MOST_NAMES else "[...]",
         )  # fmt: skip
 
-    def _split_error(self, parts: Sequence[str], deep: Sequence[str], inner: Mapping[str, set[str]]) -> SpecError:
+    def _split_error(
+        self, parts: Sequence[str], deep: Sequence[str], inner: Mapping[str, set[str]]
+    ) -> SpecError:
         """Return the error for folders that are parts of a data set.
 
         Args:
@@ -188,7 +201,9 @@ class ClassFolders:
         second = min((name for name in deep if name != first), key=_is_test, default=None)
         form = f'gl.images({self._path(first)!r}, labels="folder")'
         if second is not None:
-            form = f'train = {form}; gl.images({self._path(second)!r}, labels="folder", classes=train)'
+            form = (
+                f'train = {form}; gl.images({self._path(second)!r}, labels="folder", classes=train)'
+            )
         return SpecError(
             f"{self.root}: its folders {shorten(parts)} are parts of a data set, and no classes",
             cause=f"{first} holds folders of its own, {shorten(in_order(inner[first]))}, which are the classes",
@@ -196,7 +211,8 @@ class ClassFolders:
         )
 
     def _tell_of_inner_folders(self, name: str) -> None:
-        """Warn if the only class folder holds several folders, which may be the classes that are meant."""
+        """Warn if the only class folder holds several folders, which may be the classes that are
+        meant."""
         inner = {folder.partition("/")[2].partition("/")[0] for folder in self.folders}
         if len(inner) > 1 and "" not in inner:
             log.warning(
@@ -206,16 +222,26 @@ class ClassFolders:
 
     def _path(self, name: str) -> str:
         """Return the path of a folder in the root folder; that of a store ends in a slash."""
-        return f"{self.root}/{name}/" if is_remote(self.root) else os.path.join(self.root, name)
+        if is_remote(self.root):
+            return f"{self.root}/{name}/"
+        return os.path.join(self.root, name)
 
     def _log_unused_folders(self, classes: Sequence[str], names: Sequence[str] | None) -> None:
         """Log the folders that hold no image, and so are no class."""
         if self.is_listed or is_remote(self.root):
             return
         with os.scandir(self.root) as entries:
-            present = {entry.name for entry in entries if not entry.name.startswith(".") and is_folder(entry)}
+            present = {
+                entry.name
+                for entry in entries
+                if not entry.name.startswith(".") and is_folder(entry)
+            }
         unused = sorted(present - {*classes, *(names or ())})
-        empty = [name for name in unused if name not in SYSTEM_FOLDERS and _is_empty(os.path.join(self.root, name))]
+        empty = [
+            name
+            for name in unused
+            if name not in SYSTEM_FOLDERS and _is_empty(os.path.join(self.root, name))
+        ]
         if empty and names is None:
             path = os.path.join(self.root, CLASSES)
             log.warning(
@@ -224,12 +250,18 @@ class ClassFolders:
             )  # fmt: skip
             unused = [name for name in unused if name not in empty]
         if unused:
-            log.info("%s: passed over, as they hold no image or are of the system: %s", self.root, shorten(unused))
+            log.info(
+                "%s: passed over, as they hold no image or are of the system: %s",
+                self.root,
+                shorten(unused),
+            )
 
 
 def _shared(inner: Mapping[str, set[str]], names: Sequence[str]) -> set[str]:
     """Return the names of folders that lie in each of some folders."""
-    return set.intersection(*(inner[name] for name in names)) if names else set()
+    if names:
+        return set.intersection(*(inner[name] for name in names))
+    return set()
 
 
 def _is_test(name: str) -> bool:
@@ -237,7 +269,8 @@ def _is_test(name: str) -> bool:
 
 
 def _is_empty(folder: str) -> bool:
-    """Return True if a folder holds nothing but files such as ``.gitkeep``: someone may mean it as a class."""
+    """Return True if a folder holds nothing but files such as ``.gitkeep``: someone may mean it as
+    a class."""
     for _, _, names in os.walk(folder):
         # ._ is what a Mac puts beside files on foreign disks and into archives, under __MACOSX.
         if any(not name.startswith(".") or name.startswith("._") for name in names):
@@ -246,7 +279,8 @@ def _is_empty(folder: str) -> bool:
 
 
 def below(root: str, path: str) -> str:
-    """Return an absolute path as seen from a folder that it lies in; `os.path.relpath` takes 30 times as long."""
+    """Return an absolute path as seen from a folder that it lies in; `os.path.relpath` takes 30
+    times as long."""
     return path_of(path)[len(os.path.join(root, "")) :]
 
 
@@ -260,7 +294,8 @@ def top_folders(root: str, paths: Sequence[str]) -> list[str]:
 
 
 def manifest_names(listing: Manifest) -> tuple[str, ...] | None:
-    """Return the names of ``classes=`` that the source was opened with which a manifest lists; None without.
+    """Return the names of ``classes=`` that the source was opened with which a manifest lists; None
+    without.
 
     Raises:
         FormatError: they are no names.
@@ -273,7 +308,8 @@ def manifest_names(listing: Manifest) -> tuple[str, ...] | None:
 
 
 def check_rule(listing: Manifest, classes: tuple[str, ...]) -> None:
-    """Raise ``FormatError`` if a manifest lists other classes than its images have by the rule of today.
+    """Raise ``FormatError`` if a manifest lists other classes than its images have by the rule of
+    today.
 
     Before, class folders were always in the order of their characters, and empty ones counted.
     """

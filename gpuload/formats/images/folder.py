@@ -1,11 +1,14 @@
 """Image folders: the encoded images of a source as files, unchanged, with their labels.
 
-    photos/cat/0000017.jpg      where labels are whole numbers that name the classes of the source: a folder a class,
-                                and photos/classes.json with the names of all classes, also of those without an image
-    photos/0000017.jpg          without labels, or with others, which stand in photos/labels.csv: file,label
+    photos/cat/0000017.jpg      where labels are whole numbers that name the classes of the source:
+                                a folder a class, and photos/classes.json with the names of all
+                                classes, also of those without an image
+    photos/0000017.jpg          without labels, or with others, which stand in photos/labels.csv:
+                                file,label
 
-Names   the number of the record, filled up with zeros, and the suffix of the image's format. A reader has the records
-        in the order of their paths: in the same order without class folders, class by class with them.
+Names   the number of the record, filled up with zeros, and the suffix of the image's format. A
+        reader has the records in the order of their paths: in the same order without class folders,
+        class by class with them.
 Labels  gl.images(folder, classes="folder/classes.json") has the same classes, gl.images(folder,
         labels="folder/labels.csv") the other labels, and `gl.open` finds both files.
 """
@@ -45,7 +48,11 @@ def open_folder(folder: str) -> Source:
     labels = os.path.join(folder, TABLE)
     unlabelled = images(folder, labels=None)
     if signalsafe.is_file(labels):
-        log.info("%s: found images and a table of labels; opened by gl.images(labels='%s')", folder, TABLE)
+        log.info(
+            "%s: found images and a table of labels; opened by gl.images(labels='%s')",
+            folder,
+            TABLE,
+        )
         return images(folder, labels=labels)
     names = os.path.join(folder, CLASSES)
     if signalsafe.is_file(names):
@@ -53,13 +60,27 @@ def open_folder(folder: str) -> Source:
             source = images(folder, labels="folder", classes=names)
         except (SpecError, FormatError) as error:
             # A file of this name may be of someone else, and say something else.
-            log.warning("%s is no list of the class folders beside it, and is not used: %s", names, error.what)
+            log.warning(
+                "%s is no list of the class folders beside it, and is not used: %s",
+                names,
+                error.what,
+            )
         else:
-            log.info("%s: found images and names of classes; opened by gl.images(classes='%s')", folder, CLASSES)
+            log.info(
+                "%s: found images and names of classes; opened by gl.images(classes='%s')",
+                folder,
+                CLASSES,
+            )
             return source
     has_loose = any(os.sep not in unlabelled.where(number) for number in range(len(unlabelled)))
-    log.info("%s: found images; opened by gl.images(labels=%s)", folder, None if has_loose else "'folder'")
-    return unlabelled if has_loose else images(folder, labels="folder")
+    log.info(
+        "%s: found images; opened by gl.images(labels=%s)",
+        folder,
+        None if has_loose else "'folder'",
+    )
+    if has_loose:
+        return unlabelled
+    return images(folder, labels="folder")
 
 
 def writer() -> FolderWriter:
@@ -99,9 +120,11 @@ def parts_of(spec: Spec) -> tuple[Field, Field | None]:
 
 
 def class_folders(source: Source, label: Field | None) -> tuple[str, ...]:
-    """Return the name of the folder of each class; empty where labels stand in a table, or there are none.
+    """Return the name of the folder of each class; empty where labels stand in a table, or there
+    are none.
 
-    Folders are read without their file of classes, too, so the classes must be in the order that they have then.
+    Folders are read without their file of classes, too, so the classes must be in the order that
+    they have then.
 
     Raises:
         SpecError: a class has a name that no folder can have.
@@ -133,7 +156,9 @@ def write(folder: str, records: Records) -> None:
                 remedy="repair the label, or leave the record out with source.filter(...)",
             )
         name = _name(number, value, records.source)
-        with open(os.path.join(folder, classes[class_number] if classes else "", name), "wb") as file:
+        with open(
+            os.path.join(folder, classes[class_number] if classes else "", name), "wb"
+        ) as file:
             file.write(value)
 
 
@@ -143,17 +168,26 @@ def first_difference(folder: str, records: Records) -> int | None:
     classes = class_folders(records.source, label)
     for number, value, class_number in _images(records, image, label if classes else None):
         name = _name(number, value, records.source)
-        with open(os.path.join(folder, classes[class_number] if classes else "", name), "rb") as file:
+        with open(
+            os.path.join(folder, classes[class_number] if classes else "", name), "rb"
+        ) as file:
             if file.read() != value:
                 return number
     return None
 
 
-def _images(records: Records, image: Field, label: Field | None) -> Iterator[tuple[int, bytes, int]]:
+def _images(
+    records: Records, image: Field, label: Field | None
+) -> Iterator[tuple[int, bytes, int]]:
     """Yield number, bytes and label of each record; the label is 0 where ``label`` is None."""
     for numbers, fields in records.chunks():
-        labels = np.zeros(numbers.size, np.int64) if label is None else np.asarray(fields[label.name])
-        for number, value, class_number in zip(numbers.tolist(), fields[image.name], labels.tolist(), strict=True):
+        if label is None:
+            labels = np.zeros(numbers.size, np.int64)
+        else:
+            labels = np.asarray(fields[label.name])
+        for number, value, class_number in zip(
+            numbers.tolist(), fields[image.name], labels.tolist(), strict=True
+        ):
             yield number, value.tobytes(), class_number
 
 
@@ -169,11 +203,15 @@ def table(folder: str, source: Source, label: Field) -> bytes:
     lines.writerow(("file", "label"))
     for numbers, fields in Records(source, 0, len(source), (label.name,)).chunks():
         values = np.asarray(fields[label.name])
-        # Read again, labels of a table are numbers or texts: True would become a class of that name.
-        values = values.astype(np.int64) if values.dtype.kind == "b" else values
+        # Read again, labels of a table are numbers or texts: True would become a class of that
+        # name.
+        if values.dtype.kind == "b":
+            values = values.astype(np.int64)
         if values.dtype.kind == "U":
             check_texts(source, numbers.tolist(), values.tolist())
-        lines.writerows(zip((names[number] for number in numbers.tolist()), values.tolist(), strict=True))
+        lines.writerows(
+            zip((names[number] for number in numbers.tolist()), values.tolist(), strict=True)
+        )
     return text.getvalue().encode()
 
 
@@ -183,12 +221,16 @@ def about(source: Source) -> Mapping[str, Any]:
 
 
 def finish(folder: str, source: Source) -> None:
-    """Write the names of the classes beside their folders, or the table of labels, where there are any."""
+    """Write the names of the classes beside their folders, or the table of labels, where there are
+    any."""
     _, label = parts_of(source.spec)
     if label is None:
         return
     classes = class_folders(source, label)
-    name, content = (CLASSES, json.dumps(classes).encode()) if classes else (TABLE, table(folder, source, label))
+    if classes:
+        name, content = (CLASSES, json.dumps(classes).encode())
+    else:
+        name, content = (TABLE, table(folder, source, label))
     with open(os.path.join(folder, name), "wb") as file:
         file.write(content)
 

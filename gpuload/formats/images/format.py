@@ -16,7 +16,9 @@ writer = lazy.function("gpuload.formats.images.folder", "writer")
 
 def _sniff(beginning: Beginning) -> Match | None:
     kind = kind_of(beginning.head)
-    return None if kind is None else Match(f"{FORMATS[kind].title} images", "gl.images")
+    if kind is None:
+        return None
+    return Match(f"{FORMATS[kind].title} images", "gl.images")
 
 
 def _open(paths: Sequence[str]) -> Source:
@@ -24,4 +26,6 @@ def _open(paths: Sequence[str]) -> Source:
     return source
 
 
-IMAGES = Format("images", _open, _sniff, folder=Folder(open_folder, SUFFIXES), call=images, writer=writer)
+IMAGES = Format(
+    "images", _open, _sniff, folder=Folder(open_folder, SUFFIXES), call=images, writer=writer
+)

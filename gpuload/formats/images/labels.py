@@ -1,15 +1,19 @@
 """Labels of image files that are not the folders they lie in: a list, a mapping, a CSV file.
 
-Names   a file is named as seen from the folder of the images, as seen from where the program runs, or by its absolute
-        path; in a CSV file also as seen from the folder of that file. The first of these that is an image is meant.
-Stems   a name without a file stands for the file that has it before its suffix: ``cat/1`` for ``cat/1.jpg``; then for
-        the image in any folder with this stem. A stem of two images is refused.
-Exact   every image has one label and every label an image; nothing is left out, and the order is that of the images.
-CSV     a header with the names of the columns, then a line for each image; quotes as in RFC 4180, UTF-8, with or
-        without a byte order mark. A file has two columns, file and label, or `Labels` names those that are meant.
-        Labels are whole numbers if all are, else numbers if all are, else texts.
-Texts   become numbers of classes (`sources/classnames.py`). With ``classes=`` labels of a CSV file that
-        all are names of classes are these, also where the names are numbers.
+Names   a file is named as seen from the folder of the images, as seen from where the program runs,
+        or by its absolute path; in a CSV file also as seen from the folder of that file. The first
+        of these that is an image is meant.
+Stems   a name without a file stands for the file that has it before its suffix: ``cat/1`` for
+        ``cat/1.jpg``; then for the image in any folder with this stem. A stem of two images is
+        refused.
+Exact   every image has one label and every label an image; nothing is left out, and the order is
+that of the images.
+CSV     a header with the names of the columns, then a line for each image; quotes as in RFC 4180,
+        UTF-8, with or without a byte order mark. A file has two columns, file and label, or
+        `Labels` names those that are meant. Labels are whole numbers if all are, else numbers if
+        all are, else texts.
+Texts   become numbers of classes (`sources/classnames.py`). With ``classes=`` labels of a CSV file
+        that all are names of classes are these, also where the names are numbers.
 Source  https://docs.python.org/3/library/csv.html, RFC 4180
 """
 
@@ -29,7 +33,14 @@ from numpy.typing import ArrayLike
 
 from gpuload.errors import FormatError, SpecError
 from gpuload.sources.arrays import as_array
-from gpuload.sources.classnames import AnyClasses, check_numbers, class_names, in_order, log_order, numbers_of
+from gpuload.sources.classnames import (
+    AnyClasses,
+    check_numbers,
+    class_names,
+    in_order,
+    log_order,
+    numbers_of,
+)
 from gpuload.sources.leaf import Array
 from gpuload.sources.names import misnumbered
 from gpuload.storage.files import Path, open_error, open_regular
@@ -37,27 +48,44 @@ from gpuload.storage.files import Path, open_error, open_regular
 MOST_COLUMNS = 12  # in an error
 LARGEST_DIGITS = 19  # of int64
 INT64 = np.iinfo(np.int64)
-# Names of the column of files, in small letters; where two columns have such names, or none has, it is the first.
-FILE_NAMES = {"file", "filename", "file_name", "image", "image_id", "image_name", "img", "id", "path", "filepath"}
+# Names of the column of files, in small letters; where two columns have such names, or none has, it
+# is the first.
+FILE_NAMES = {
+    "file",
+    "filename",
+    "file_name",
+    "image",
+    "image_id",
+    "image_name",
+    "img",
+    "id",
+    "path",
+    "filepath",
+}
 FILE_NAMES |= {"file_path", "image_path", "imageid", "image_file"}
 KINDS = "biuf"  # of numbers that labels can be
 WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 MOST_PATHS = 2  # in a line of the log
-REMEDY = 'pass "folder", None, a list or array, a mapping from file to label, or the path of a .csv file'
+REMEDY = (
+    'pass "folder", None, a list or array, a mapping from file to label, or the path of a .csv file'
+)
 log = logging.getLogger("gpuload")
 
 
 @dataclass(frozen=True)
 class Labels:
-    """Columns of a CSV file that has more than two: ``gl.images("train", labels=gl.Labels("train.csv", "breed"))``.
+    """Columns of a CSV file that has more than two:
+    ``gl.images("train", labels=gl.Labels("train.csv", "breed"))``.
 
     Args:
         path: of the CSV file.
-        label: the name of the column of labels; several names make a vector of numbers of each image.
-        file: the name of the column of files, with or without their suffix. By default the column that is called
-            ``id``, ``file``, ``image`` or similar, else the first.
-        classes: the names of the classes, as of ``gl.images``: ``gl.Labels("val.csv", "breed", classes=train)``.
+        label: the name of the column of labels; several names make a vector of numbers of each
+            image.
+        file: the name of the column of files, with or without their suffix. By default the column
+            that is called ``id``, ``file``, ``image`` or similar, else the first.
+        classes: the names of the classes, as of ``gl.images``:
+            ``gl.Labels("val.csv", "breed", classes=train)``.
     """
 
     path: Path
@@ -68,7 +96,11 @@ class Labels:
     def __post_init__(self) -> None:
         object.__setattr__(self, "classes", class_names(self.classes, "gl.Labels"))
         names = (self.label,) if isinstance(self.label, str) else self.label
-        if not isinstance(names, (list, tuple)) or not names or not all(isinstance(name, str) for name in names):
+        if (
+            not isinstance(names, (list, tuple))
+            or not names
+            or not all(isinstance(name, str) for name in names)
+        ):
             raise SpecError(
                 f"gl.Labels with label={self.label!r}"[:200],
                 cause="it is the name of a column, or a list of names",
@@ -76,7 +108,9 @@ class Labels:
             )
         if self.file is not None and not isinstance(self.file, str):
             raise SpecError(
-                f"gl.Labels with file={self.file!r}"[:200], cause="it is the name of a column", remedy="leave it out"
+                f"gl.Labels with file={self.file!r}"[:200],
+                cause="it is the name of a column",
+                remedy="leave it out",
             )
         if self.classes is not None and not isinstance(self.label, str):
             raise SpecError(
@@ -95,8 +129,10 @@ class ImageLabels:
 
     Attributes:
         values: ``[num_files, ...]``: the labels, of texts their class numbers.
-        classes: the names of the classes: those that were stated, else of texts the different ones; see `in_order`.
-        argument: the labels in the order of the files: as argument of ``labels_of`` it gives the same.
+        classes: the names of the classes: those that were stated, else of texts the different ones;
+            see `in_order`.
+        argument: the labels in the order of the files: as argument of ``labels_of`` it gives the
+            same.
     """
 
     values: Array
@@ -112,7 +148,8 @@ class InOrder:
 
 
 def stated_classes(labels: Any, classes: AnyClasses | None) -> tuple[str, ...] | None:
-    """Return the names of the classes that the arguments of ``gl.images`` state; None if they state none.
+    """Return the names of the classes that the arguments of ``gl.images`` state; None if they state
+    none.
 
     Raises:
         SpecError: they are no names, two arguments state them, or there are no labels.
@@ -136,7 +173,12 @@ def stated_classes(labels: Any, classes: AnyClasses | None) -> tuple[str, ...] |
 
 
 def labels_of(
-    labels: Any, root: str, paths: Sequence[str], classes: tuple[str, ...] | None = None, *, is_sorted: bool = False
+    labels: Any,
+    root: str,
+    paths: Sequence[str],
+    classes: tuple[str, ...] | None = None,
+    *,
+    is_sorted: bool = False,
 ) -> ImageLabels:
     """Return the labels of files.
 
@@ -162,17 +204,25 @@ def labels_of(
     elif isinstance(labels, Labels):
         source, labels = str(labels.path), _of_csv(labels.path, labels, root, paths, classes)
     elif not isinstance(labels, Sequence) and not getattr(labels, "ndim", 0):
-        raise SpecError(f"labels = {labels!r}", cause="it is nothing that has a label for each image", remedy=REMEDY)
+        raise SpecError(
+            f"labels = {labels!r}",
+            cause="it is nothing that has a label for each image",
+            remedy=REMEDY,
+        )
     elif is_sorted:
         _log_order(root, paths)
     return _image_labels(labels, paths, classes, source)
 
 
 def _log_order(root: str, paths: Sequence[str]) -> None:
-    """Warn if files are numbered, and the order of their names is not that of the numbers: 0, 1, 10, 11, 2."""
+    """Warn if files are numbered, and the order of their names is not that of the numbers: 0, 1,
+    10, 11, 2."""
     number = misnumbered(paths)
     if number:
-        names = [name[len(root) :].lstrip("/") for name in (*paths[:MOST_PATHS], *paths[number - 1 : number + 1])]
+        names = [
+            name[len(root) :].lstrip("/")
+            for name in (*paths[:MOST_PATHS], *paths[number - 1 : number + 1])
+        ]
         log.warning(
             "%s: the labels are matched to the images in the order of their names, which is not that of their "
             "numbers: %s ... %s, %s ...; if they are in another order, pass a mapping from file to label, or list "
@@ -181,11 +231,18 @@ def _log_order(root: str, paths: Sequence[str]) -> None:
         )  # fmt: skip
 
 
-def _image_labels(labels: Any, paths: Sequence[str], classes: tuple[str, ...] | None, source: str) -> ImageLabels:
-    """Return the labels that are given image by image: class names, or numbers, or an array for each."""
+def _image_labels(
+    labels: Any, paths: Sequence[str], classes: tuple[str, ...] | None, source: str
+) -> ImageLabels:
+    """Return the labels that are given image by image: class names, or numbers, or an array for
+    each."""
     count = len(paths)
     array = as_array("labels", labels)
-    if array.dtype.kind == "U" and array is not labels and not all(isinstance(label, str) for label in labels):
+    if (
+        array.dtype.kind == "U"
+        and array is not labels
+        and not all(isinstance(label, str) for label in labels)
+    ):
         raise SpecError(
             "labels are texts and others, mixed",
             cause="labels are numbers, or class names, and NumPy would make names of both",
@@ -203,13 +260,25 @@ def _image_labels(labels: Any, paths: Sequence[str], classes: tuple[str, ...] | 
 
     if array.dtype.kind == "U" and array.ndim == 1:
         names = array.tolist()
-        order = in_order(names) if classes is None else classes
-        numbers = numbers_of(names, order, place_of, "open the images of the classes alone, gl.images([...])")
         if classes is None:
-            log_order(order, f"{source}: the labels are texts that", "pass numbers, or classes=[...] in their order")
+            order = in_order(names)
+        else:
+            order = classes
+        numbers = numbers_of(
+            names, order, place_of, "open the images of the classes alone, gl.images([...])"
+        )
+        if classes is None:
+            log_order(
+                order,
+                f"{source}: the labels are texts that",
+                "pass numbers, or classes=[...] in their order",
+            )
         return ImageLabels(numbers, order, InOrder(array.copy()))
     if array.dtype.kind not in KINDS:
-        remedy = "numpy.char.decode(labels) makes texts of them" if array.dtype.kind == "S" else "pass numbers or texts"
+        if array.dtype.kind == "S":
+            remedy = "numpy.char.decode(labels) makes texts of them"
+        else:
+            remedy = "pass numbers or texts"
         raise SpecError(
             f"labels of dtype {array.dtype} and shape {array.shape}",
             cause="labels are numbers, arrays of numbers, or one text for each image",
@@ -221,7 +290,9 @@ def _image_labels(labels: Any, paths: Sequence[str], classes: tuple[str, ...] | 
     return ImageLabels(values, classes or (), InOrder(values))
 
 
-def _in_order(entries: Iterable[tuple[str, Any, Any]], bases: list[str], paths: Sequence[str]) -> list[Any]:
+def _in_order(
+    entries: Iterable[tuple[str, Any, Any]], bases: list[str], paths: Sequence[str]
+) -> list[Any]:
     """Return the labels in the order of the files.
 
     Args:
@@ -250,7 +321,8 @@ def _in_order(entries: Iterable[tuple[str, Any, Any]], bases: list[str], paths: 
     missing = [path for path, place in zip(paths, places, strict=True) if not place]
     if missing:
         raise SpecError(
-            f"{missing[0]} has no label" + (f", nor have {len(missing) - 1} others" if len(missing) > 1 else ""),
+            f"{missing[0]} has no label"
+            + (f", nor have {len(missing) - 1} others" if len(missing) > 1 else ""),
             cause=f"there are {len(paths) - len(missing)} labels for {len(paths)} images",
             remedy="add its label, or name only the images that have one: gl.images([...], labels=...)",
         )
@@ -268,7 +340,9 @@ class _Images:
     def __init__(self, bases: list[str], paths: Sequence[str]) -> None:
         self._bases, self._paths = bases, paths
         self._numbers = {path: number for number, path in enumerate(paths)}
-        self._stems: dict[str, list[int]] | None = None  # by path without suffix, and by name without suffix
+        self._stems: dict[str, list[int]] | None = (
+            None  # by path without suffix, and by name without suffix
+        )
 
     def number_of(self, place: str, name: Any) -> int | None:
         """Return the number of the image that a name means, None where there is none.
@@ -280,7 +354,9 @@ class _Images:
         if number is not None:
             return number
         text = os.path.expanduser(os.fspath(name))
-        numbers = next(filter(None, (self._of_stem(os.path.join(base, text)) for base in self._bases)), [])
+        numbers = next(
+            filter(None, (self._of_stem(os.path.join(base, text)) for base in self._bases)), []
+        )
         if not numbers and not os.path.dirname(text):
             numbers = self._of_stem(text)
         if len(numbers) > 1:
@@ -292,10 +368,13 @@ class _Images:
         return numbers[0] if numbers else None
 
     def exact(self, name: Any) -> int | None:
-        """Return the number of the image with a name, suffix and folder included; None where there is none."""
+        """Return the number of the image with a name, suffix and folder included; None where there
+        is none."""
         if not isinstance(name, (str, os.PathLike)) or not isinstance(os.fspath(name), str):
             raise SpecError(
-                f"labels: {name!r} as the name of a file", cause="a name is a text or a path", remedy="pass such a name"
+                f"labels: {name!r} as the name of a file",
+                cause="a name is a text or a path",
+                remedy="pass such a name",
             )
         text = os.path.expanduser(os.fspath(name))
         for base in self._bases:
@@ -319,12 +398,23 @@ class _Images:
 
 
 def _of_csv(
-    argument: Path, columns: Labels | None, root: str, paths: Sequence[str], classes: tuple[str, ...] | None
+    argument: Path,
+    columns: Labels | None,
+    root: str,
+    paths: Sequence[str],
+    classes: tuple[str, ...] | None,
 ) -> Any:
     """Return the labels in a CSV file, in the order of the files."""
-    text = os.fspath(argument) if isinstance(argument, (str, os.PathLike)) else None
+    if isinstance(argument, (str, os.PathLike)):
+        text = os.fspath(argument)
+    else:
+        text = None
     if not isinstance(text, str) or not text.lower().endswith(".csv"):
-        raise SpecError(f"labels = {argument!r}", cause="a text is 'folder' or the path of a .csv file", remedy=REMEDY)
+        raise SpecError(
+            f"labels = {argument!r}",
+            cause="a text is 'folder' or the path of a .csv file",
+            remedy=REMEDY,
+        )
     path = os.path.abspath(os.path.expanduser(text))
     bases = [root, os.path.dirname(path), os.getcwd()]
     rows = _in_order(_rows(path, columns, _Images(bases, paths)), bases, paths)
@@ -333,7 +423,9 @@ def _of_csv(
         # Names first: of classes that are called 1, 2 and 10, the text 10 is the last one.
         if set(texts) <= set(classes):
             return texts
-    vectors = [_numbers([(place, label[at]) for place, label in rows]) for at in range(len(rows[0][1]))]
+    vectors = [
+        _numbers([(place, label[at]) for place, label in rows]) for at in range(len(rows[0][1]))
+    ]
     if columns is None or isinstance(columns.label, str):
         return vectors[0]
     for name, vector in zip(columns.label, vectors, strict=True):
@@ -346,13 +438,18 @@ def _of_csv(
     return np.array(vectors).T
 
 
-def _rows(path: str, columns: Labels | None, images: _Images) -> Iterator[tuple[str, str, tuple[str, tuple[str, ...]]]]:
-    """Yield the rows of a CSV file: (place, file, (place, texts of the label)); ``place`` is path and line."""
+def _rows(
+    path: str, columns: Labels | None, images: _Images
+) -> Iterator[tuple[str, str, tuple[str, tuple[str, ...]]]]:
+    """Yield the rows of a CSV file: (place, file, (place, texts of the label)); ``place`` is path
+    and line."""
     descriptor = open_regular(path)
     try:
-        # -sig: spreadsheets write a byte order mark in front. newline="": line ends inside quotes are csv's to decide.
+        # -sig: spreadsheets write a byte order mark in front. newline="": line ends inside quotes
+        # are csv's to decide.
         with open(descriptor, encoding="utf-8-sig", newline="") as file:
-            # strict: without it, a quote in the wrong place swallows the lines behind it, and no error says so.
+            # strict: without it, a quote in the wrong place swallows the lines behind it, and no
+            # error says so.
             reader = csv.reader(file, skipinitialspace=True, strict=True)
             try:
                 header = next(reader, [])
@@ -361,7 +458,11 @@ def _rows(path: str, columns: Labels | None, images: _Images) -> Iterator[tuple[
                     if row:
                         place = f"{path}, line {reader.line_num}"
                         _check_row(place, row, header, (file_column, *label_columns))
-                        yield place, row[file_column], (place, tuple(row[column] for column in label_columns))
+                        yield (
+                            place,
+                            row[file_column],
+                            (place, tuple(row[column] for column in label_columns)),
+                        )
             except (csv.Error, UnicodeDecodeError) as error:
                 raise FormatError(
                     f"{path}, line {reader.line_num}: it is no CSV file in UTF-8",
@@ -372,7 +473,9 @@ def _rows(path: str, columns: Labels | None, images: _Images) -> Iterator[tuple[
         raise open_error(path, error) from None
 
 
-def _columns(path: str, header: list[str], columns: Labels | None, images: _Images) -> tuple[int, list[int]]:
+def _columns(
+    path: str, header: list[str], columns: Labels | None, images: _Images
+) -> tuple[int, list[int]]:
     """Return the number of the column of files, and those of the label."""
     if len(header) < 2 or (columns is None and len(header) > 2):
         hint = f'gl.Labels({os.path.basename(path)!r}, label="...", file="...") says which of more columns are meant'
@@ -387,8 +490,13 @@ def _columns(path: str, header: list[str], columns: Labels | None, images: _Imag
             cause="the first line has the names of the columns, and this one has a file and its label",
             remedy="put a line 'file,label' before it",
         )
-    candidates = [number for number, name in enumerate(header) if name.strip().lower() in FILE_NAMES]
-    file_column = candidates[0] if len(candidates) == 1 else 0
+    candidates = [
+        number for number, name in enumerate(header) if name.strip().lower() in FILE_NAMES
+    ]
+    if len(candidates) == 1:
+        file_column = candidates[0]
+    else:
+        file_column = 0
     if columns is None:
         return file_column, [1 - file_column]
     if columns.file is not None:
@@ -408,8 +516,12 @@ def _column(path: str, header: list[str], name: str) -> int:
 
 
 def _shorten(values: Sequence[str]) -> str:
-    """Return the first MOST_COLUMNS values of a line, for a message, and how many more there are."""
-    suffix = f" and {len(values) - MOST_COLUMNS} more" if len(values) > MOST_COLUMNS else ""
+    """Return the first MOST_COLUMNS values of a line, for a message, and how many more there
+    are."""
+    if len(values) > MOST_COLUMNS:
+        suffix = f" and {len(values) - MOST_COLUMNS} more"
+    else:
+        suffix = ""
     return f"{list(values[:MOST_COLUMNS])!r}{suffix}"
 
 
@@ -425,7 +537,8 @@ def _check_row(place: str, row: list[str], header: list[str], selection: Sequenc
 
 
 def _numbers(labels: Sequence[tuple[str, str]]) -> list[Any]:
-    """Return labels of a CSV file as whole numbers if all are, else as numbers if all are, else as they are.
+    """Return labels of a CSV file as whole numbers if all are, else as numbers if all are, else as
+    they are.
 
     Args:
         labels: place (path and line) and text of each.
@@ -441,7 +554,8 @@ def _numbers(labels: Sequence[tuple[str, str]]) -> list[Any]:
 
 
 def _check_codes(labels: Sequence[tuple[str, str]], numbers: Sequence[int]) -> None:
-    """Raise ``FormatError`` if labels that differ as texts are one number: codes such as 01 and 1."""
+    """Raise ``FormatError`` if labels that differ as texts are one number: codes such as 01 and
+    1."""
     text_of: dict[int, str] = {}
     for (place, text), number in zip(labels, numbers, strict=True):
         if text_of.setdefault(number, text) != text:
@@ -458,7 +572,8 @@ def _is_word(text: str) -> bool:
 
 
 def _whole(place: str, text: str) -> int:
-    # Cut to one digit more than an int64 has: Python's ``int`` refuses, or takes long for, thousands of digits.
+    # Cut to one digit more than an int64 has: Python's ``int`` refuses, or takes long for,
+    # thousands of digits.
     digits = text.lstrip("+-").lstrip("0") or "0"
     number = int(digits[: LARGEST_DIGITS + 1]) * (-1 if text.startswith("-") else 1)
     if not INT64.min <= number <= INT64.max:

@@ -1,15 +1,17 @@
-"""Image files: encoded images of any format that is decoded, a file a record, with the class of each as its label.
+"""Image files: encoded images of any format that is decoded, a file a record, with the class of
+each as its label.
 
-Folder  all files below it with a suffix of such a format (`images.head.FORMATS`), in any case and depth, hidden ones
-        and those of systems (`storage/hidden.py`) left out, sorted by path; formats may stand side by side. A folder to
-        which links lead is read once. The log lists the other files; images of formats that are not decoded are a
-        warning. A list is taken in its order, a wildcard is sorted; they may name images with
-        another suffix. The first bytes of a file decide how it is read, not its suffix.
-Labels  the number of the folder that an image lies in: of those in a root folder, or of the last ones that the files of
-        a list lie in (`classfolders.py`). Others: `labels.py`.
-Access  whole files, the bytes untouched; `images/head.py` reads their headers later. When the source is opened only the
-        first bytes of files with other suffixes are looked at, and of very large ones, so that no gigabytes of
-        something else are read into memory.
+Folder  all files below it with a suffix of such a format (`images.head.FORMATS`), in any case and
+        depth, hidden ones and those of systems (`storage/hidden.py`) left out, sorted by path;
+        formats may stand side by side. A folder to which links lead is read once. The log lists the
+        other files; images of formats that are not decoded are a warning. A list is taken in its
+        order, a wildcard is sorted; they may name images with another suffix. The first bytes of a
+        file decide how it is read, not its suffix.
+Labels  the number of the folder that an image lies in: of those in a root folder, or of the last
+        ones that the files of a list lie in (`classfolders.py`). Others: `labels.py`.
+Access  whole files, the bytes untouched; `images/head.py` reads their headers later. When the
+        source is opened only the first bytes of files with other suffixes are looked at, and of
+        very large ones, so that no gigabytes of something else are read into memory.
 Memory  the files of one read lie side by side in one piece of memory (`Ragged`).
 """
 
@@ -64,10 +66,38 @@ from gpuload.storage.hidden import is_hidden_name
 from gpuload.storage.paths import PackedPaths
 from gpuload.storage.stores import is_remote, like, path_of
 
-# Suffixes of images in formats that are not decoded. The user most likely wanted these files, so the log warns of them.
-OTHER_SUFFIXES = {".heic", ".heif", ".jxl", ".jxr", ".tga", ".ico", ".psd", ".exr", ".hdr", ".dds", ".svg", ".eps"}
-OTHER_SUFFIXES |= {".cr2", ".cr3", ".nef", ".arw", ".dng", ".raf", ".orf", ".rw2", ".dcm", ".pcx", ".sgi"}
-LARGEST_BYTES = 1 << 30  # of one file: the largest images that are decoded have 0.8 GB without any compression
+# Suffixes of images in formats that are not decoded. The user most likely wanted these files, so
+# the log warns of them.
+OTHER_SUFFIXES = {
+    ".heic",
+    ".heif",
+    ".jxl",
+    ".jxr",
+    ".tga",
+    ".ico",
+    ".psd",
+    ".exr",
+    ".hdr",
+    ".dds",
+    ".svg",
+    ".eps",
+}
+OTHER_SUFFIXES |= {
+    ".cr2",
+    ".cr3",
+    ".nef",
+    ".arw",
+    ".dng",
+    ".raf",
+    ".orf",
+    ".rw2",
+    ".dcm",
+    ".pcx",
+    ".sgi",
+}
+LARGEST_BYTES = (
+    1 << 30
+)  # of one file: the largest images that are decoded have 0.8 GB without any compression
 USUAL_BYTES = 1 << 26  # a file with more is looked at: few images are as large
 IMAGE = Field("image", np.dtype(np.uint8), (None,), encoded=True)
 LABEL = "label"
@@ -87,36 +117,42 @@ def images(
     The logger ``gpuload`` says how many files of a folder are left out.
 
         gl.images("photos")                               the folder of an image names its class
-        gl.images("photos", labels=[3, 1, 4])             the label of each image, in the order of the paths
-        gl.images("photos", labels={"cat/1.jpg": 3, ...})
-        gl.images("photos", labels="labels.csv")          file,label; id,label with names that have no suffix
-        gl.images("photos", labels=gl.Labels("train.csv", label="breed"))      of more columns
-        gl.images("val", classes=train)                   the numbers that the classes have in the source train
+        gl.images("photos", labels=[3, 1, 4])             the label of each image, in the order of
+        the paths gl.images("photos", labels={"cat/1.jpg": 3, ...})
+        gl.images("photos", labels="labels.csv")          file,label; id,label with names that have
+        no suffix gl.images("photos", labels=gl.Labels("train.csv", label="breed"))      of more
+        columns
+        gl.images("val", classes=train)                   the numbers that the classes have in the
+                                                          source train
 
     Args:
-        root_or_paths: a folder, a path, a string with wildcards, or a list of paths and wildcards; or a manifest of
-            images (``Source.index``).
-        labels: None: no labels. ``"folder"``: the number of the folder. An array or list: numbers, arrays of one shape,
-            or texts. A mapping from file (as seen from the folder, as given, or absolute) to label. The path of a CSV
-            file with a header and two columns, file and label; files may also be as seen from its folder. ``gl.Labels``
-            names columns of a CSV file that has more. The suffix of a file may be left out where that leaves one
-            image. Each image has one label there, and each label an image. Where labels are texts, ``label`` is their
-            number among the sorted different texts, which ``source.classes`` has. Names that are all whole numbers are
-            sorted as numbers. A folder without an image is no class; the log names it.
-        classes: the names of the classes, that of label 0 first, in place of those that the images have: a list; a
-            source, for its ``classes``; a mapping from name to number; or the path of a ``.json`` file with a list or a
-            mapping, as ``json.dump(source.classes, file)`` writes it. A class may have no image here; a class that is
-            not among the names is an error. Labels that are numbers already are checked.
-        on_error: ``"raise"``: a file that is empty, too large or no image at all is an error. ``"replace"``,
-            ``"skip"``: it is a record, which cannot be read; pass ``on_error`` to the loader, too.
+        root_or_paths: a folder, a path, a string with wildcards, or a list of paths and wildcards;
+            or a manifest of images (``Source.index``).
+        labels: None: no labels. ``"folder"``: the number of the folder. An array or list: numbers,
+            arrays of one shape, or texts. A mapping from file (as seen from the folder, as given,
+            or absolute) to label. The path of a CSV file with a header and two columns, file and
+            label; files may also be as seen from its folder. ``gl.Labels`` names columns of a CSV
+            file that has more. The suffix of a file may be left out where that leaves one image.
+            Each image has one label there, and each label an image. Where labels are texts,
+            ``label`` is their number among the sorted different texts, which ``source.classes``
+            has. Names that are all whole numbers are sorted as numbers. A folder without an image
+            is no class; the log names it.
+        classes: the names of the classes, that of label 0 first, in place of those that the images
+            have: a list; a source, for its ``classes``; a mapping from name to number; or the path
+            of a ``.json`` file with a list or a mapping, as ``json.dump(source.classes, file)``
+            writes it. A class may have no image here; a class that is not among the names is an
+            error. Labels that are numbers already are checked.
+        on_error: ``"raise"``: a file that is empty, too large or no image at all is an error.
+            ``"replace"``, ``"skip"``: it is a record, which cannot be read; pass ``on_error`` to
+            the loader, too.
 
     Raises:
         FileError: a file or folder is missing, cannot be read, or a folder holds no image.
-        FormatError: a file is empty, or too large for an image, or has another suffix or is large, and is no image of
-            a format that is decoded; a CSV file that is none.
-        SpecError: with ``labels="folder"``, an image that lies in no class folder, or folders that are parts of a data
-            set (``train``, ``val``) and no classes; labels that are not one for each image; a class that is none of
-            ``classes``.
+        FormatError: a file is empty, or too large for an image, or has another suffix or is large,
+            and is no image of a format that is decoded; a CSV file that is none.
+        SpecError: with ``labels="folder"``, an image that lies in no class folder, or folders that
+            are parts of a data set (``train``, ``val``) and no classes; labels that are not one for
+            each image; a class that is none of ``classes``.
     """
     by_folder = isinstance(labels, str) and labels == "folder"
     check_on_error(on_error)
@@ -126,7 +162,8 @@ def images(
         content = _read(root_or_paths, on_error)
     else:
         content = _from_manifest(listing)
-        names = manifest_names(listing) if by_folder and names is None else names
+        if by_folder and names is None:
+            names = manifest_names(listing)
     argument: Any = labels
     if by_folder:
         folders = ClassFolders.of(content.root, content.files.paths, is_root=content.is_root)
@@ -135,12 +172,23 @@ def images(
             check_rule(listing, rule)
         content = replace(content, labels=folders.labels(rule), classes=rule)
     elif labels is not None:
-        image_labels = labels_of(labels, content.root, content.files.paths, names, is_sorted=content.is_sorted)
+        image_labels = labels_of(
+            labels, content.root, content.files.paths, names, is_sorted=content.is_sorted
+        )
         content = replace(content, labels=image_labels.values, classes=image_labels.classes)
         argument = image_labels.argument
-    # Only where it was passed: calls of before have the identity that they had, by which manifests find fingerprints.
-    options = {} if names is None else {"classes": names}
-    arguments = {"root_or_paths": content.argument, "on_error": on_error, "labels": argument, **options}
+    # Only where it was passed: calls of before have the identity that they had, by which manifests
+    # find fingerprints.
+    if names is None:
+        options = {}
+    else:
+        options = {"classes": names}
+    arguments = {
+        "root_or_paths": content.argument,
+        "on_error": on_error,
+        "labels": argument,
+        **options,
+    }
     return ImagesSource(content, Opening(images, arguments, "root_or_paths"))
 
 
@@ -157,7 +205,8 @@ class Content:
         bad: the files that cannot be opened.
         labels: ``[num_files, ...]``; None where there are none.
         classes: the names of the classes.
-        other_files: the files of the folder that are no images, by suffix, as text; "" if there is none.
+        other_files: the files of the folder that are no images, by suffix, as text; "" if there is
+            none.
     """
 
     files: Files
@@ -178,14 +227,22 @@ def _read(root_or_paths: Paths, on_error: str) -> Content:
         paths = expand(root_or_paths)
         root = _common_folder(paths)
     else:
-        root = like(folder, folder.rstrip("/")) if is_remote(folder) else folder
+        if is_remote(folder):
+            root = like(folder, folder.rstrip("/"))
+        else:
+            root = folder
         paths, other_files = _images_below(root)
     files, results = look_at(paths, 0, tolerant(_check_file, on_error, "gl.images", len(paths)))
     bad = bad_files(files, results, "gl.images")
-    argument = files.paths if folder is None else folder
+    if folder is None:
+        argument = files.paths
+    else:
+        argument = folder
     # Wildcards are sorted; in a list of paths alone there are as many files as paths.
     is_sorted = not isinstance(root_or_paths, (list, tuple)) or len(root_or_paths) != len(paths)
-    return Content(files, root, folder is not None, is_sorted, argument, bad, other_files=other_files)
+    return Content(
+        files, root, folder is not None, is_sorted, argument, bad, other_files=other_files
+    )
 
 
 def _from_manifest(listing: manifest.Manifest) -> Content:
@@ -210,11 +267,16 @@ class ImagesSource(FileSource):
 
     def __init__(self, content: Content, opening: Opening) -> None:
         files, bad = content.files, content.bad
-        storage, groups = open_storage(files), [Group(Spec((IMAGE,)), None, not any_is_remote(files.paths))]
+        storage, groups = (
+            open_storage(files),
+            [Group(Spec((IMAGE,)), None, not any_is_remote(files.paths))],
+        )
         if bad:
             names = tuple(below(content.root, path) for path in files.paths)
             bad = BadFiles(replace(files, names=names), bad.errors, behind="")
-        self._leaves: tuple[Leaf, ...] = (bad.gaps(ImageFiles(files, storage), bad.numbers, bad.numbers),)
+        self._leaves: tuple[Leaf, ...] = (
+            bad.gaps(ImageFiles(files, storage), bad.numbers, bad.numbers),
+        )
         if content.labels is not None:
             leaf = ArrayLeaf(LABEL, content.labels)
             groups.append(Group.of(leaf.layout))
@@ -228,7 +290,9 @@ class ImagesSource(FileSource):
     def describe(self) -> str:
         """Return one line about how records are read, and which files of the folder are none."""
         other_files = self._content.other_files
-        return f"{super().describe()}; left out: {printable(other_files)}" if other_files else super().describe()
+        if other_files:
+            return f"{super().describe()}; left out: {printable(other_files)}"
+        return super().describe()
 
     def _where(self, number: int) -> str:
         return below(self._content.root, self._files.paths[number])
@@ -236,7 +300,10 @@ class ImagesSource(FileSource):
     def _digest(self) -> str:
         root, labels, bad = self._content.root, self._content.labels, self._content.bad
         names = [below(root, path) for path in self._files.paths]
-        about = None if labels is None else _fingerprint_of(labels)
+        if labels is None:
+            about = None
+        else:
+            about = _fingerprint_of(labels)
         return self._files.digest(names, self.classes, about, *([bad.numbers] if bad else []))
 
     def _place(self) -> str:
@@ -246,9 +313,16 @@ class ImagesSource(FileSource):
         root, bad = self._content.root, self._content.bad
         first = self._files.paths[0]
         names = self._opening.arguments.get("classes")
-        folders = top_folders(root, self._files.paths) if self._content.is_root else None
+        if self._content.is_root:
+            folders = top_folders(root, self._files.paths)
+        else:
+            folders = None
         return Entries(
-            {"depth": below(root, first).count("/"), "classes": folders, "names": names and list(names)},
+            {
+                "depth": below(root, first).count("/"),
+                "classes": folders,
+                "names": names and list(names),
+            },
             bad=self._files.paths[bad.numbers[0]] if bad else "",
         )
 
@@ -277,15 +351,23 @@ def _common_folder(paths: list[str]) -> str:
     if not any(map(is_remote, paths)):
         return os.path.commonpath(folders)
     # What the first and the last in order begin with, all between them begin with.
-    first, last = min(folders).split("/"), max(folders).split("/")  # commonpath makes one slash of those at the store
+    first, last = (
+        min(folders).split("/"),
+        max(folders).split("/"),
+    )  # commonpath makes one slash of those at the store
     return "/".join(
-        part for part, _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False))
+        part
+        for part, _ in itertools.takewhile(
+            lambda pair: pair[0] == pair[1], zip(first, last, strict=False)
+        )
     )
 
 
 def _remote_images_below(root: str) -> list[str]:
     """Return the URLs of all images in a folder of a store and its folders, sorted."""
-    paths = [url for url in objects.names_of(like(root, f"{root}/**")) if url.lower().endswith(SUFFIXES)]
+    paths = [
+        url for url in objects.names_of(like(root, f"{root}/**")) if url.lower().endswith(SUFFIXES)
+    ]
     if not paths:
         raise MissingFileError(
             f"{root} holds no image",
@@ -296,14 +378,18 @@ def _remote_images_below(root: str) -> list[str]:
 
 
 def _images_below(root: str) -> tuple[list[str], str]:
-    """Return the paths of all images in a folder and its folders, sorted, and a text about the other files."""
+    """Return the paths of all images in a folder and its folders, sorted, and a text about the
+    other files."""
     if is_remote(root):
         return _remote_images_below(root), ""
     paths: list[str] = []
     other_suffixes: Counter[str] = Counter()
     repeats, loops = list[str](), list[str]()  # as seen from the root; links
-    broken_links = list[str]()  # which may have been class folders; one that is called as an image is an error later
-    # By real paths: a link to a folder above would be followed for ever, and another to the same folder counted twice.
+    broken_links = list[
+        str
+    ]()  # which may have been class folders; one that is called as an image is an error later
+    # By real paths: a link to a folder above would be followed for ever, and another to the same
+    # folder counted twice.
     folders, visited = [root], {os.path.realpath(root)}
     with Progress("listing folders") as progress:
         while folders:
@@ -324,12 +410,18 @@ def _images_below(root: str) -> tuple[list[str], str]:
             loops += [below(root, folder) for folder in outer]
     if repeats:
         log.warning(
-            "%s: folders that are read already under another name, a link, are left out: %s", root, shorten(repeats)
+            "%s: folders that are read already under another name, a link, are left out: %s",
+            root,
+            shorten(repeats),
         )
     if loops:
-        log.warning("%s: links to a folder above it are not followed: %s", root, shorten(sorted(loops)))
+        log.warning(
+            "%s: links to a folder above it are not followed: %s", root, shorten(sorted(loops))
+        )
     if broken_links:
-        log.warning("%s: links lead nowhere, and are left out: %s", root, shorten(sorted(broken_links)))
+        log.warning(
+            "%s: links lead nowhere, and are left out: %s", root, shorten(sorted(broken_links))
+        )
     if not paths:
         raise MissingFileError(
             f"{root} holds no image",
@@ -339,12 +431,17 @@ def _images_below(root: str) -> tuple[list[str], str]:
         )
     if other_suffixes:
         count = other_suffixes.total()
-        are = (
-            "files are no images that are decoded, and are" if count > 1 else "file is no image that is decoded, and is"
-        )
-        level = logging.WARNING if OTHER_SUFFIXES & other_suffixes.keys() else logging.INFO
+        if count > 1:
+            are = "files are no images that are decoded, and are"
+        else:
+            are = "file is no image that is decoded, and is"
+        if OTHER_SUFFIXES & other_suffixes.keys():
+            level = logging.WARNING
+        else:
+            level = logging.INFO
         log.log(level, "%s: %d %s left out: %s", root, count, are, _kinds(other_suffixes))
-    # Sorted as a whole: the order in which folders list their files differs from machine to machine.
+    # Sorted as a whole: the order in which folders list their files differs from machine to
+    # machine.
     return sorted(paths), _kinds(other_suffixes)
 
 
@@ -353,7 +450,9 @@ def _kinds(suffixes: Counter[str]) -> str:
     kinds = sorted(suffixes.items(), key=lambda kind: (-kind[1], kind[0]))
     texts = [f"{count} {suffix or 'without suffix'}" for suffix, count in kinds[:MOST_KINDS]]
     num_rest = sum(count for _, count in kinds[MOST_KINDS:])
-    return ", ".join([*texts, f"{num_rest} of {len(kinds) - MOST_KINDS} other kinds"] if num_rest else texts)
+    return ", ".join(
+        [*texts, f"{num_rest} of {len(kinds) - MOST_KINDS} other kinds"] if num_rest else texts
+    )
 
 
 def _entries_of(folders: list[str], progress: Progress) -> Iterator[os.DirEntry[str]]:
@@ -385,10 +484,13 @@ def _first_visits(folders: list[str], visited: set[str]) -> Iterator[str]:
 def _check_file(path: str, size: int, head: bytes) -> None:
     """Raise ``FormatError`` for a file that is empty, too large, or no image by its first bytes.
 
-    A file of usual size with the suffix of an image is not opened here: its header is read when it is decoded.
+    A file of usual size with the suffix of an image is not opened here: its header is read when it
+    is decoded.
     """
     if size == 0:
-        raise FormatError(f"{path} is empty", cause="it has 0 bytes", remedy="copy it again, or remove it")
+        raise FormatError(
+            f"{path} is empty", cause="it has 0 bytes", remedy="copy it again, or remove it"
+        )
     if size > LARGEST_BYTES:
         raise FormatError(
             f"{path} has {size} bytes",

@@ -11,7 +11,9 @@ writer = lazy.function("gpuload.formats.npy.writer", "writer")
 
 
 def _sniff(beginning: Beginning) -> Match | None:
-    return Match("NPY", "gl.npy") if beginning.head.startswith(MAGIC) else None
+    if beginning.head.startswith(MAGIC):
+        return Match("NPY", "gl.npy")
+    return None
 
 
 NPY = Format(

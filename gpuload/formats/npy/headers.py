@@ -1,4 +1,5 @@
-"""Headers of many NPY files in arrays: each different header once, and of each file its length and where data begin.
+"""Headers of many NPY files in arrays: each different header once, and of each file its length and
+where data begin.
 
     shards of 1000, 1000 and 500 rows of (28, 28)      heads: (0, 28, 28)      lengths: 1000 1000 500
 
@@ -26,7 +27,8 @@ class Headers:
     """The headers of files.
 
     Attributes:
-        heads: the different headers, in the order of their first files; the length of the first axis is 0.
+        heads: the different headers, in the order of their first files; the length of the first
+            axis is 0.
         head_of: int64 ``[num_files]``, which of them each file has.
         lengths: int64 ``[num_files]``, the length of the first axis; 1 where there are no axes.
         offsets: int64 ``[num_files]``, the byte where the data begins.
@@ -43,7 +45,8 @@ class Headers:
         numbers: dict[tuple[Any, ...], int] = {}
         head_of = [
             numbers.setdefault(
-                (header.dtype, header.fortran, header.shape[:1] and (0, *header.shape[1:])), len(numbers)
+                (header.dtype, header.fortran, header.shape[:1] and (0, *header.shape[1:])),
+                len(numbers),
             )
             for header in headers
         ]
@@ -62,7 +65,9 @@ class Headers:
     def shape(self, number: int) -> tuple[int, ...]:
         """Return the shape of a file's array."""
         shape = self.heads[int(self.head_of[number])].shape
-        return (int(self.lengths[number]), *shape[1:]) if shape else ()
+        if shape:
+            return (int(self.lengths[number]), *shape[1:])
+        return ()
 
     def ends(self) -> NDArray[np.int64]:
         """Return the byte of each file where its data ends."""
@@ -72,8 +77,8 @@ class Headers:
 
     def different(self) -> tuple[list[int], NDArray[np.int64]]:
         """Return the first file of each header and length, and which of these each file is like."""
-        # Numbers of the lengths, and not np.unique(axis=0): NumPy compares rows by code of Python, and takes what a
-        # signal handler raises there for an error of its own.
+        # Numbers of the lengths, and not np.unique(axis=0): NumPy compares rows by code of Python,
+        # and takes what a signal handler raises there for an error of its own.
         _, length_of = np.unique(self.lengths, return_inverse=True)
         pairs = length_of.reshape(-1) * len(self.heads) + self.head_of
         _, firsts, inverse = np.unique(pairs, return_index=True, return_inverse=True)
@@ -85,22 +90,33 @@ class Headers:
     def to_manifest(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Return the values and arrays of a manifest."""
         about = {"heads": [npyheader.to_literal(head) for head in self.heads]}
-        return about, {"head_of": self.head_of.astype(np.uint32), "lengths": self.lengths, "data_begins": self.offsets}
+        return about, {
+            "head_of": self.head_of.astype(np.uint32),
+            "lengths": self.lengths,
+            "data_begins": self.offsets,
+        }
 
     @classmethod
-    def from_manifest(cls, manifest: Manifest, prefix: str, texts: Any, sizes: NDArray[np.int64]) -> Headers:
+    def from_manifest(
+        cls, manifest: Manifest, prefix: str, texts: Any, sizes: NDArray[np.int64]
+    ) -> Headers:
         """Return the headers that a manifest has.
 
         Args:
             manifest: it has the arrays.
             prefix: of their names.
             texts: the values that stand for the different headers.
-            sizes: int64 ``[num_files]``, the bytes of each file, or of the part of it that is an NPY file.
+            sizes: int64 ``[num_files]``, the bytes of each file, or of the part of it that is an
+                NPY file.
 
         Raises:
             FormatError: they are no headers, or data would end behind their file.
         """
-        if not isinstance(texts, list) or not texts or not all(isinstance(text, str) for text in texts):
+        if (
+            not isinstance(texts, list)
+            or not texts
+            or not all(isinstance(text, str) for text in texts)
+        ):
             raise manifest.error("it holds no headers")
         try:
             heads = tuple(map(npyheader.from_literal, texts))

@@ -1,25 +1,30 @@
-"""Pickled files: NPY and NPZ files of Python objects whose writer the user trusts. `gl.convert` is the one way to them.
+"""Pickled files: NPY and NPZ files of Python objects whose writer the user trusts. `gl.convert` is
+the one way to them.
 
-Such a file is a pickle: reading it runs any code that its writer put there, with all the rights of this process. So no
-source opens one. ``gl.convert(paths, out, allow_pickle=True)`` and ``gpuload convert --allow-pickle`` do, for files
-whose writer is known, and write files that hold bytes alone.
+Such a file is a pickle: reading it runs any code that its writer put there, with all the rights of
+this process. So no source opens one. ``gl.convert(paths, out, allow_pickle=True)`` and
+``gpuload convert --allow-pickle`` do, for files whose writer is known, and write files that hold
+bytes alone.
 
 Records  The content of a file decides how many records it has; lengths that agree never do:
 
              {"a": array, "label": 1}                    one record, with a field for each key
-             (array, array, 1)                           one record, with the fields x0, x1, x2
-             a list or an array of such dicts or tuples  a record for each of them
-             [array, array, ...], [3, 1, 4], ["a", "b"]  one file: a record for each item, with the field x. Several
-                                                         files: each is one record if its items are of different kinds,
-                                                         else ``record=`` has to say it
+             (array, array, 1)                           one record, with the fields x0, x1, x2 a
+             list or an array of such dicts or tuples  a record for each of them [array, array,
+             ...], [3, 1, 4], ["a", "b"]  one file: a record for each item, with the field x.
+             Several
+                                                         files: each is one record if its items are
+                                                         of different kinds, else ``record=`` has to
+                                                         say it
              an NPZ file                                 the dict of its arrays
 
-         ``record="file"``: each file is one record. ``record="row"``: each item of a file is one, and record i of a
-         dict holds item i of each of its values.
-Fields   All records have the same fields. A field holds numbers, text or bytes, as scalars or as arrays. Their dtype is
-         the smallest that holds the values of all records; where their shapes differ the field has axes that vary.
-Memory   A file at a time, and up to CACHED_BYTES of the files that were read last. Each file is read once to learn its
-         records, and again when they are written and compared.
+         ``record="file"``: each file is one record. ``record="row"``: each item of a file is one,
+         and record i of a dict holds item i of each of its values.
+Fields   All records have the same fields. A field holds numbers, text or bytes, as scalars or as
+         arrays. Their dtype is the smallest that holds the values of all records; where their
+         shapes differ the field has axes that vary.
+Memory   A file at a time, and up to CACHED_BYTES of the files that were read last. Each file is
+         read once to learn its records, and again when they are written and compared.
 """
 
 from __future__ import annotations
@@ -46,9 +51,18 @@ from gpuload.storage.files import Files, Paths, expand, look_at
 
 NUMBERS = "biuf"  # kinds of dtypes that one field may mix
 CACHED_BYTES = 1 << 28
-KINDS = {"b": "a number", "i": "a number", "u": "a number", "f": "a number", "U": "text", "S": "bytes"}
+KINDS = {
+    "b": "a number",
+    "i": "a number",
+    "u": "a number",
+    "f": "a number",
+    "U": "text",
+    "S": "bytes",
+}
 RECORD = ("file", "row")
-BY_FILE = "if the items of each file are the fields of one record, pass record='file' (--record file)"
+BY_FILE = (
+    "if the items of each file are the fields of one record, pass record='file' (--record file)"
+)
 log = logging.getLogger("gpuload")
 Record = dict[str, Any]
 
@@ -61,14 +75,20 @@ def trusted(paths: Paths, record: str | None = None) -> PickledSource:
         record: ``"file"`` or ``"row"``; None: the content of the files decides.
 
     Raises:
-        SpecError: records differ in their fields; a field differs in kind; ``record`` has to be said.
+        SpecError: records differ in their fields; a field differs in kind; ``record`` has to be
+            said.
         FormatError: a file cannot be unpickled, or holds something that is no record.
         FileError: a file is missing or cannot be read.
     """
     if record is not None and record not in RECORD:
-        raise SpecError(f"record = {record!r}", cause='it is "file" or "row"', remedy="pass one of the two")
+        raise SpecError(
+            f"record = {record!r}", cause='it is "file" or "row"', remedy="pass one of the two"
+        )
     files, _ = look_at(expand(paths), 0, lambda path, size, head: None)
-    log.warning("%s: unpickled, which runs the code its writer put there; allow_pickle was given", files.paths[0])
+    log.warning(
+        "%s: unpickled, which runs the code its writer put there; allow_pickle was given",
+        files.paths[0],
+    )
     return PickledSource(ObjectFiles(files, record))
 
 
@@ -98,11 +118,13 @@ class PickledSource(LeafSource):
 
 
 class ObjectFiles:
-    """Files of objects, unpickled when their records are asked for; safe to use from several threads at once.
+    """Files of objects, unpickled when their records are asked for; safe to use from several
+    threads at once.
 
     Attributes:
         files: the files.
-        starts: int64 ``[num_files + 1]``, the number of the first record of each file, and of all records.
+        starts: int64 ``[num_files + 1]``, the number of the first record of each file, and of all
+            records.
         fields: the fields of the records.
         digest: a text that differs for other bytes.
     """
@@ -110,7 +132,9 @@ class ObjectFiles:
     def __init__(self, files: Files, record: str | None) -> None:
         self.files, self.record = files, record
         self._busy = threading.Lock()
-        self._recent: OrderedDict[int, list[Record]] = OrderedDict()  # records of files that were read last
+        self._recent: OrderedDict[int, list[Record]] = (
+            OrderedDict()
+        )  # records of files that were read last
         self._recent_bytes = 0
         text = hashlib.sha256(repr((files.names, record)).encode("utf-8", "surrogateescape"))
         counts, columns = list[int](), dict[str, _FieldType]()
@@ -125,7 +149,11 @@ class ObjectFiles:
                 for row, fields in enumerate(records):
                     location = _where(path, row, len(records))
                     if not fields:
-                        raise FormatError(f"{location} has no fields", cause="it is empty", remedy="leave the file out")
+                        raise FormatError(
+                            f"{location} has no fields",
+                            cause="it is empty",
+                            remedy="leave the file out",
+                        )
                     if not columns:
                         columns = {name: _FieldType(name) for name in fields}
                     _check_names(fields, list(columns), location, files.paths[0])
@@ -144,11 +172,17 @@ class ObjectFiles:
     def record_at(self, number: int) -> Record:
         """Return the values of a record, as they were pickled."""
         file, row = self._place(number)
-        # One lock for all files: unpickling holds the interpreter's lock nearly all of the time anyway.
+        # One lock for all files: unpickling holds the interpreter's lock nearly all of the time
+        # anyway.
         with self._busy:
             records = self._recent.get(file)
             if records is None:
-                records = _records(self.files.paths[file], self._bytes(file), self.record, is_only=len(self.files) == 1)
+                records = _records(
+                    self.files.paths[file],
+                    self._bytes(file),
+                    self.record,
+                    is_only=len(self.files) == 1,
+                )
                 self._keep(file, records)
             self._recent.move_to_end(file)
             return records[row]
@@ -173,7 +207,8 @@ class ObjectFiles:
 
 
 class ObjectLeaf(Leaf):
-    """A field of records that are objects. It has no raw bytes: ``unpack`` makes the values of record numbers."""
+    """A field of records that are objects. It has no raw bytes: ``unpack`` makes the values of
+    record numbers."""
 
     how = "unpickled"
 
@@ -185,7 +220,8 @@ class ObjectLeaf(Leaf):
         return np.zeros(numbers.size, np.int64)
 
     def value_bytes(self, numbers: Indices) -> Indices:
-        """Return about how many bytes the values of each record take, int64 ``[n]``: its part of its file."""
+        """Return about how many bytes the values of each record take, int64 ``[n]``: its part of
+        its file."""
         starts = self.objects.starts
         files = np.searchsorted(starts, numbers, side="right") - 1
         return self.objects.files.sizes[files] // np.maximum(1, np.diff(starts)[files])
@@ -205,7 +241,9 @@ class ObjectLeaf(Leaf):
 def _batch(field: Field, values: list[Array]) -> Values:
     if field.uniform:
         return np.stack(values)
-    return Ragged.of(values, field.dtype) if field.ragged else values
+    if field.ragged:
+        return Ragged.of(values, field.dtype)
+    return values
 
 
 # --- the content of a file
@@ -220,7 +258,9 @@ def _records(path: str, raw: bytes, record: str | None, *, is_only: bool) -> lis
         record: ``"file"``, ``"row"`` or None, as `trusted` takes it.
         is_only: True if it is the only file.
     """
-    content = signalsafe.call(lambda: _unpickle(path, raw))  # an exception of a signal handler is no fault of the file
+    content = signalsafe.call(
+        lambda: _unpickle(path, raw)
+    )  # an exception of a signal handler is no fault of the file
     if isinstance(content, Mapping):
         if record == "row":
             return list(_rows_of(path, content))
@@ -232,14 +272,18 @@ def _records(path: str, raw: bytes, record: str | None, *, is_only: bool) -> lis
         if record == "file":
             return [{name: content[name] for name in names}]
         return [{name: row[name] for name in names} for row in content.reshape(-1)]
-    if not isinstance(content, (list, tuple)) and not (isinstance(content, np.ndarray) and content.ndim):
+    if not isinstance(content, (list, tuple)) and not (
+        isinstance(content, np.ndarray) and content.ndim
+    ):
         raise FormatError(
             f"{path} holds one {type(content).__name__}",
             cause="a record is a dict, a tuple or an array of values",
             remedy="save a dict of arrays: numpy.save(path, {'image': image, 'label': 3})",
         )
     items = list(content)
-    if record == "file" or (record is None and not _is_sequence_of_records(path, content, items, is_only=is_only)):
+    if record == "file" or (
+        record is None and not _is_sequence_of_records(path, content, items, is_only=is_only)
+    ):
         return [_of_items(items)]
     return [
         _named_record(item, _where(path, row, len(items))) if isinstance(item, Mapping)
@@ -254,11 +298,9 @@ def _unpickle(path: str, raw: bytes) -> Any:
         # The bytes that the digest is of: under the path there may be another file by now.
         content = np.load(io.BytesIO(raw), allow_pickle=True)
         if not isinstance(content, np.lib.npyio.NpzFile):
-            return (
-                content.item()
-                if isinstance(content, np.ndarray) and content.dtype.kind == "O" and not content.ndim
-                else content
-            )
+            if isinstance(content, np.ndarray) and content.dtype.kind == "O" and not content.ndim:
+                return content.item()
+            return content
         with content:
             members = {name: content[name] for name in content.files}
     except Exception as error:  # a pickle may raise anything
@@ -269,7 +311,8 @@ def _unpickle(path: str, raw: bytes) -> Any:
             remedy="it may need the packages and versions of its writer; numpy.load(path, allow_pickle=True) says more",
         ) from None
     return {
-        name: array.item() if array.dtype.kind == "O" and not array.ndim else array for name, array in members.items()
+        name: array.item() if array.dtype.kind == "O" and not array.ndim else array
+        for name, array in members.items()
     }
 
 
@@ -306,10 +349,13 @@ def _kind(item: Any) -> tuple[str, int]:
 
 
 def _is_tuple(item: Any) -> bool:
-    """Return True for a tuple, and for a list or an array that holds objects, as NumPy makes of lists of tuples."""
+    """Return True for a tuple, and for a list or an array that holds objects, as NumPy makes of
+    lists of tuples."""
     if isinstance(item, list):
         return _kind(item)[0] in ("", "O")
-    return isinstance(item, tuple) or (isinstance(item, np.ndarray) and item.dtype.kind == "O" and item.ndim > 0)
+    return isinstance(item, tuple) or (
+        isinstance(item, np.ndarray) and item.dtype.kind == "O" and item.ndim > 0
+    )
 
 
 def _of_items(items: list[Any]) -> Record:
@@ -345,7 +391,9 @@ def _rows_of(path: str, content: Mapping[Any, Any]) -> Iterator[Record]:
 def _length(value: Any) -> int | None:
     if isinstance(value, np.ndarray):
         return len(value) if value.ndim else None
-    return len(value) if isinstance(value, (list, tuple)) else None
+    if isinstance(value, (list, tuple)):
+        return len(value)
+    return None
 
 
 def _tell_of_rows(path: str, content: Mapping[Any, Any]) -> None:
@@ -359,17 +407,26 @@ def _tell_of_rows(path: str, content: Mapping[Any, Any]) -> None:
 
 
 def _check_names(fields: Record, names: list[str], location: str, first: str) -> None:
-    missing, extra = [name for name in names if name not in fields], [name for name in fields if name not in names]
+    missing, extra = (
+        [name for name in names if name not in fields],
+        [name for name in fields if name not in names],
+    )
     if missing or extra:
         raise SpecError(
-            f"{location} has no field {missing[0]!r}" if missing else f"{location} has the field {extra[0]!r}",
-            cause=f"the records before it have {names}, as in {first}, and all records have the same fields"[:300],
+            f"{location} has no field {missing[0]!r}"
+            if missing
+            else f"{location} has the field {extra[0]!r}",
+            cause=f"the records before it have {names}, as in {first}, and all records have the same fields"[
+                :300
+            ],
             remedy="leave the file out, or save all of them with the same keys",
         )
 
 
 def _where(path: str, row: int, count: int) -> str:
-    return path if count == 1 else f"{path}, record {row}"
+    if count == 1:
+        return path
+    return f"{path}, record {row}"
 
 
 # --- the values of a field
@@ -395,7 +452,9 @@ class _FieldType:
             return
         kinds = {self.dtype.kind, array.dtype.kind}
         if len(kinds) > 1 and not kinds <= set(NUMBERS):
-            kind_name, first_kind_name = (KINDS.get(dtype.kind, str(dtype)) for dtype in (array.dtype, self.dtype))
+            kind_name, first_kind_name = (
+                KINDS.get(dtype.kind, str(dtype)) for dtype in (array.dtype, self.dtype)
+            )
             raise FormatError(
                 f"field {self.name!r} of {location} is {kind_name}",
                 cause=f"that of {self.first} is {first_kind_name}, and the values of a field are of one kind",
@@ -429,11 +488,17 @@ def _array(name: str, value: Any, location: str) -> NDArray[Any]:
         return np.frombuffer(value, np.uint8)
     cause = "a field holds numbers, text or bytes, or an array of these"
     try:
-        array = None if isinstance(value, np.ma.MaskedArray) else np.asarray(value)
+        if isinstance(value, np.ma.MaskedArray):
+            array = None
+        else:
+            array = np.asarray(value)
     except (TypeError, ValueError) as error:
         array, cause = None, f"{cause}: {error}"
     if array is None or array.dtype.hasobject or array.dtype.names is not None:
-        kind_name = "None" if value is None else f"a {type(value).__name__}"
+        if value is None:
+            kind_name = "None"
+        else:
+            kind_name = f"a {type(value).__name__}"
         raise FormatError(
             f"field {name!r} of {location} is {kind_name}",
             cause=cause,

@@ -1,7 +1,9 @@
 """NPY files: the rows of one or many as one sequence of records, or a file as a record.
 
-Rows    file after file; the files may differ in rows (also 0), header, version, byte order and C or Fortran order.
-Files   record i is file i. Where only the first axis varies a field is ragged, where others do it is a list of arrays.
+Rows    file after file; the files may differ in rows (also 0), header, version, byte order and C or
+Fortran order.
+Files   record i is file i. Where only the first axis varies a field is ragged, where others do it
+is a list of arrays.
 Format  `npyheader.py`
 """
 
@@ -61,27 +63,37 @@ def npy(
     """Return the records of NPY files.
 
     Args:
-        paths: a path, a string with wildcards, or a list of these; a list keeps its order, a wildcard is sorted. Or a
-            manifest of NPY files (``Source.index``).
+        paths: a path, a string with wildcards, or a list of these; a list keeps its order, a
+            wildcard is sorted. Or a manifest of NPY files (``Source.index``).
         field: the name of the one field; the fields of a structured dtype have their own.
-        record: ``"row"``: record i is ``array[i]``, file after file; ``"file"``: a record is a file. None: ``"row"``,
-            and the log warns where several files look like an image each.
-        dtype: the type of elements that a file stores without one: ``"bfloat16"``, which ``numpy.save`` writes as
-            ``|V2``, or another dtype of the package ml_dtypes; of structured ones the whole dtype. None: as stored.
-        on_error: ``"raise"``: a file that is cut short, or no NPY file, is an error. ``"replace"``, ``"skip"``: it is
-            one record, which cannot be read, in its place among the others; pass ``on_error`` to the loader, too.
+        record: ``"row"``: record i is ``array[i]``, file after file; ``"file"``: a record is a
+            file. None: ``"row"``, and the log warns where several files look like an image each.
+        dtype: the type of elements that a file stores without one: ``"bfloat16"``, which
+            ``numpy.save`` writes as ``|V2``, or another dtype of the package ml_dtypes; of
+            structured ones the whole dtype. None: as stored.
+        on_error: ``"raise"``: a file that is cut short, or no NPY file, is an error. ``"replace"``,
+            ``"skip"``: it is one record, which cannot be read, in its place among the others; pass
+            ``on_error`` to the loader, too.
 
     Raises:
         FileError: a file is missing, a directory, or cannot be read.
-        FormatError: a file, with ``on_error`` all of them, is no NPY file, is cut short, or holds Python objects.
-        SpecError: dtypes or shapes of the files do not go together, a row is asked of an array without axes.
+        FormatError: a file, with ``on_error`` all of them, is no NPY file, is cut short, or holds
+            Python objects.
+        SpecError: dtypes or shapes of the files do not go together, a row is asked of an array
+            without axes.
     """
     check_name(field)
     is_choice, record = record is None, check_record(record)
     check_on_error(on_error)
-    element = None if dtype is None else _element(dtype)
+    if dtype is None:
+        element = None
+    else:
+        element = _element(dtype)
     listing = manifest.load(paths, "npy")
-    files, headers, bad = _read(paths, record, on_error) if listing is None else _from_manifest(listing)
+    if listing is None:
+        files, headers, bad = _read(paths, record, on_error)
+    else:
+        files, headers, bad = _from_manifest(listing)
     full_headers = headers
     if element is not None:
         full_headers = replace(
@@ -112,16 +124,24 @@ def npy(
         _check_rows(files, full_headers)
     if is_choice and len(full_headers.different()[0]) == 1:
         warn_of_images("npy", len(files), full_headers.heads[0].dtype, full_headers.shape(0))
-    # Files that are alike have one layout: those of one head, or where a file is a record, of one head and length.
-    firsts, kind_of = (
-        full_headers.different()
-        if record == "file"
-        else (list(map(full_headers.first, range(len(full_headers.heads)))), full_headers.head_of)
-    )
-    layouts = [_layout(files.paths[number], full_headers, number, record, field) for number in firsts]
+    # Files that are alike have one layout: those of one head, or where a file is a record, of one
+    # head and length.
+    if record == "file":
+        firsts, kind_of = full_headers.different()
+    else:
+        firsts, kind_of = (
+            list(map(full_headers.first, range(len(full_headers.heads)))),
+            full_headers.head_of,
+        )
+    layouts = [
+        _layout(files.paths[number], full_headers, number, record, field) for number in firsts
+    ]
     if record == "file" and len({full_headers.shape(number) for number in firsts}) > 1:
         leaf = NpyFiles(
-            common_spec(layouts), open_storage(files), full_headers.offsets, [layouts[k] for k in kind_of.tolist()]
+            common_spec(layouts),
+            open_storage(files),
+            full_headers.offsets,
+            [layouts[k] for k in kind_of.tolist()],
         )
         return RaggedNpySource(files, leaf, opening, bad, headers)
     forms = [
@@ -150,7 +170,9 @@ def check_record(record: Any) -> Literal["row", "file"]:
     if record is None:
         return "row"
     if not isinstance(record, str) or record not in ("row", "file"):
-        raise SpecError(f"record = {record!r}", cause='it is "row" or "file"', remedy="pass one of the two")
+        raise SpecError(
+            f"record = {record!r}", cause='it is "row" or "file"', remedy="pass one of the two"
+        )
     return record  # type: ignore[return-value]
 
 
@@ -163,21 +185,27 @@ def _read(paths: Paths, record: str, on_error: str) -> tuple[Files, Headers, Bad
         bad = bad_files(files, results, "gl.npy")
     first = bad.good(results)[0]
     # A bad file stands as one record of the form of the others; its bytes are never read.
-    shape = (1, *first.shape[1:]) if record == "row" and first.shape else first.shape
+    if record == "row" and first.shape:
+        shape = (1, *first.shape[1:])
+    else:
+        shape = first.shape
     headers = Headers.of(bad.fill(results, replace(first, shape=shape, offset_bytes=0)))
     _check_ends(files, headers, bad)
     return files, headers, bad
 
 
 def _check_ends(files: Files, headers: Headers, bad: BadFiles) -> None:
-    """Refuse files in which another array follows the first one; log a warning if something else does.
+    """Refuse files in which another array follows the first one; log a warning if something else
+    does.
 
     Raises:
         FormatError: a file holds several arrays.
         ChangedFileError, FileError: a file changed, or cannot be read.
     """
     num_more = files.sizes - headers.ends()
-    numbers = [number for number in np.flatnonzero(num_more > 0).tolist() if number not in bad.errors]
+    numbers = [
+        number for number in np.flatnonzero(num_more > 0).tolist() if number not in bad.errors
+    ]
     for number in numbers:
         count = int(num_more[number])
         start = bytearray(min(count, len(npyheader.MAGIC)))
@@ -188,7 +216,12 @@ def _check_ends(files: Files, headers: Headers, bad: BadFiles) -> None:
     if numbers:
         log.warning(
             "%s: %d bytes follow its array, and are not read; cause: its header says %s, and no more (%d files are so)",
-            *(files.paths[numbers[0]], num_more[numbers[0]], headers.shape(numbers[0]), len(numbers)),
+            *(
+                files.paths[numbers[0]],
+                num_more[numbers[0]],
+                headers.shape(numbers[0]),
+                len(numbers),
+            ),
         )
 
 
@@ -206,7 +239,9 @@ def _element(argument: DTypeLike) -> np.dtype[Any]:
         cause = f"numpy.dtype does not take it: {error}"
     if isinstance(argument, str):
         try:
-            dtype: np.dtype[Any] = np.dtype(getattr(signalsafe.import_package("ml_dtypes"), argument))
+            dtype: np.dtype[Any] = np.dtype(
+                getattr(signalsafe.import_package("ml_dtypes"), argument)
+            )
             return dtype
         except ImportError as error:
             raise missing_package(
@@ -214,7 +249,9 @@ def _element(argument: DTypeLike) -> np.dtype[Any]:
             ) from None
         except (AttributeError, TypeError):
             cause = "it is a dtype neither of NumPy nor of the package ml_dtypes"
-    raise SpecError(f"dtype = {argument!r}"[:200], cause=cause, remedy='write "bfloat16", say, or leave it out')
+    raise SpecError(
+        f"dtype = {argument!r}"[:200], cause=cause, remedy='write "bfloat16", say, or leave it out'
+    )
 
 
 def _with_dtype(path: str, header: Header, dtype: np.dtype[Any]) -> Header:
@@ -231,13 +268,25 @@ def _with_dtype(path: str, header: Header, dtype: np.dtype[Any]) -> Header:
 def _is_stored_as(dtype: np.dtype[Any], file_dtype: np.dtype[Any]) -> bool:
     if dtype == file_dtype:
         return True
-    if file_dtype.names is not None and dtype.names == file_dtype.names and dtype.itemsize == file_dtype.itemsize:
+    if (
+        file_dtype.names is not None
+        and dtype.names == file_dtype.names
+        and dtype.itemsize == file_dtype.itemsize
+    ):
         pairs = [(dtype.fields[name], file_dtype.fields[name]) for name in file_dtype.names]  # type: ignore[index]
-        return all(field[1] == file_field[1] and _is_stored_as(field[0], file_field[0]) for field, file_field in pairs)
+        return all(
+            field[1] == file_field[1] and _is_stored_as(field[0], file_field[0])
+            for field, file_field in pairs
+        )
     if file_dtype.shape and dtype.shape == file_dtype.shape:
         return _is_stored_as(dtype.base, file_dtype.base)
     is_untyped = file_dtype.kind == "V" and file_dtype.names is None and not file_dtype.shape
-    return is_untyped and dtype.names is None and dtype.itemsize == file_dtype.itemsize and not dtype.hasobject
+    return (
+        is_untyped
+        and dtype.names is None
+        and dtype.itemsize == file_dtype.itemsize
+        and not dtype.hasobject
+    )
 
 
 def _check_dtypes(files: Files, headers: Headers, field: str) -> None:
@@ -252,13 +301,17 @@ def _check_dtypes(files: Files, headers: Headers, field: str) -> None:
 
 
 def same_fields(first: np.dtype[Any], second: np.dtype[Any]) -> bool:
-    """Return True if two dtypes have the same fields; their byte order, padding and places may differ."""
+    """Return True if two dtypes have the same fields; their byte order, padding and places may
+    differ."""
     return first == second or _fields(first) == _fields(second)
 
 
 def _fields(dtype: np.dtype[Any]) -> list[tuple[str, np.dtype[Any], Shape | None]] | str:
     try:
-        return [(part.field.name, part.field.dtype, part.field.shape) for part in layout_of(dtype, field="x").parts]
+        return [
+            (part.field.name, part.field.dtype, part.field.shape)
+            for part in layout_of(dtype, field="x").parts
+        ]
     except SpecError:  # it is no record's; `_layouts` will say so and name the file
         return dtype.str
 
@@ -285,13 +338,17 @@ def _layout(path: str, headers: Headers, number: int, record: str, field: str) -
     """Return the layout of the records of a file."""
     head, shape = headers.heads[int(headers.head_of[number])], headers.shape(number)
     try:
-        return layout_of(head.dtype, shape if record == "file" else shape[1:], field=field, fortran=head.fortran)
+        return layout_of(
+            head.dtype, shape if record == "file" else shape[1:], field=field, fortran=head.fortran
+        )
     except GpuloadError as error:
         raise error.within(path) from None
 
 
 def _form(head: Header, layout: Layout, record: str) -> Form:
-    has_strides = record == "row" and head.fortran and layout.record_bytes > 0  # a whole file lies in one piece
+    has_strides = (
+        record == "row" and head.fortran and layout.record_bytes > 0
+    )  # a whole file lies in one piece
     return Form(layout, head.dtype.itemsize if has_strides else 0)
 
 
@@ -299,7 +356,12 @@ class RaggedNpySource(FileSource):
     """NPY files of varying shape, each a record; made by ``gl.npy(..., record="file")``."""
 
     def __init__(
-        self, files: Files, leaf: NpyFiles, opening: Opening, bad: BadFiles, headers: Headers | None = None
+        self,
+        files: Files,
+        leaf: NpyFiles,
+        opening: Opening,
+        bad: BadFiles,
+        headers: Headers | None = None,
     ) -> None:
         super().__init__(files, opening, (Group(leaf.spec, None),), leaf.storage)
         self._layouts, self._bad, self._headers = leaf.layouts, bad.numbers, headers
@@ -312,34 +374,48 @@ class RaggedNpySource(FileSource):
         return f"{self._files.names[number]}, record 0"
 
     def _entries(self) -> Entries:
-        bad = self._files.paths[self._bad[0]] if self._bad else ""
-        return Entries(*self._headers.to_manifest(), bad=bad) if self._headers is not None else super()._entries()
+        if self._bad:
+            bad = self._files.paths[self._bad[0]]
+        else:
+            bad = ""
+        if self._headers is not None:
+            return Entries(*self._headers.to_manifest(), bad=bad)
+        return super()._entries()
 
     def _digest(self) -> str:
         return self._files.digest(
-            [describe_layout(layout) for layout in self._layouts], *([self._bad] if self._bad else [])
+            [describe_layout(layout) for layout in self._layouts],
+            *([self._bad] if self._bad else []),
         )
 
 
 class NpyFiles(WholeFiles):
     """NPY files of varying shape."""
 
-    def __init__(self, spec: Spec, storage: Storage, offsets: Indices, layouts: Sequence[Layout]) -> None:
-        super().__init__(spec, storage, offsets, np.array([layout.record_bytes for layout in layouts], np.int64))
+    def __init__(
+        self, spec: Spec, storage: Storage, offsets: Indices, layouts: Sequence[Layout]
+    ) -> None:
+        super().__init__(
+            spec, storage, offsets, np.array([layout.record_bytes for layout in layouts], np.int64)
+        )
         self.storage, self.layouts = storage, layouts
         [first, *rest] = spec.fields
-        elements = first.ragged and not rest and first.dtype.itemsize and 0 not in (first.shape or ())
+        elements = (
+            first.ragged and not rest and first.dtype.itemsize and 0 not in (first.shape or ())
+        )
         self.is_direct = bool(elements) and all(layout.is_direct for layout in layouts)
 
     def unpack(self, numbers: Indices, raw: Ragged) -> list[Values]:
-        """Return the fields of records, in the order of ``spec``; where all are stored native and in C order, views."""
+        """Return the fields of records, in the order of ``spec``; where all are stored native and
+        in C order, views."""
         if self.is_direct:
             return super().unpack(numbers, raw)
         records = [
             list(rawdecode.decode(np, record_bytes[None], self.layouts[number]).values())
             for number, record_bytes in zip(numbers.tolist(), raw, strict=True)
         ]
-        # Three dots: a scalar stays an array of no axes, which NumPy would make an object of its own.
+        # Three dots: a scalar stays an array of no axes, which NumPy would make an object of its
+        # own.
         by_field = [[record[i][0, ...] for record in records] for i in range(len(self.spec))]
         return [
             Ragged.of(values, field.dtype) if field.ragged else values
@@ -348,11 +424,15 @@ class NpyFiles(WholeFiles):
 
 
 def common_spec(layouts: Sequence[Layout]) -> Spec:
-    """Return the spec with None for the axes that vary, and for the shape where the number of axes does."""
+    """Return the spec with None for the axes that vary, and for the shape where the number of axes
+    does."""
     fields = []
     for parts in zip(*(layout.parts for layout in layouts), strict=True):
         shapes = [part.field.fixed_shape for part in parts]
         same_ndim = len({len(shape) for shape in shapes}) == 1
-        axes = tuple(lengths[0] if len(set(lengths)) == 1 else None for lengths in zip(*shapes, strict=same_ndim))
+        axes = tuple(
+            lengths[0] if len(set(lengths)) == 1 else None
+            for lengths in zip(*shapes, strict=same_ndim)
+        )
         fields.append(parts[0].field.with_(shape=axes if same_ndim else None))
     return Spec(tuple(fields))

@@ -1,7 +1,7 @@
 """NPY: a file is one array of the records; numpy.load reads it.
 
-A file of one field is an array ``[records, *shape]``; of several fields it is a structured array, with the fields side
-by side in each row. A name with ``{field}`` in it makes a file for each field.
+A file of one field is an array ``[records, *shape]``; of several fields it is a structured array,
+with the fields side by side in each row. A name with ``{field}`` in it makes a file for each field.
 """
 
 from __future__ import annotations
@@ -12,7 +12,16 @@ import numpy as np
 
 from gpuload.formats.npy import npyheader
 from gpuload.formats.npy.source import npy
-from gpuload.formats.writing import Records, Refusal, Writer, as_rows, differs, record_dtype, stored_dtype, uniform_only
+from gpuload.formats.writing import (
+    Records,
+    Refusal,
+    Writer,
+    as_rows,
+    differs,
+    record_dtype,
+    stored_dtype,
+    uniform_only,
+)
 from gpuload.spec import Field, Spec
 
 
@@ -45,7 +54,9 @@ def _differs(path: str, records: Records) -> str:
 
 
 def _call(path: str, spec: Spec) -> str:
-    return f"gl.npy({path!r}, field={spec.names[0]!r})" if len(spec) == 1 else f"gl.npy({path!r})"
+    if len(spec) == 1:
+        return f"gl.npy({path!r}, field={spec.names[0]!r})"
+    return f"gl.npy({path!r})"
 
 
 def writer() -> Writer:

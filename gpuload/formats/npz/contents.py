@@ -1,8 +1,11 @@
-"""The arrays of one field, one in each archive: read whole, inflated where they are packed, check sums verified.
+"""The arrays of one field, one in each archive: read whole, inflated where they are packed, check
+sums verified.
 
-Stored     The bytes go straight to where they belong, as those of any file do, and are summed there.
-Deflated   The packed bytes of several are read together, and each is inflated, summed and put in its place, a bounded
-           piece at a time; zlib works without the interpreter's lock, so that threads do this side by side.
+Stored     The bytes go straight to where they belong, as those of any file do, and are summed
+there.
+Deflated   The packed bytes of several are read together, and each is inflated, summed and put in
+           its place, a bounded piece at a time; zlib works without the interpreter's lock, so that
+           threads do this side by side.
 """
 
 from __future__ import annotations
@@ -68,13 +71,18 @@ def array_of(pieces: Pieces, member: Member) -> Array:
     begin = begin_of(pieces, member)
     read_first = partial(_beginning, pieces, member, begin)
     head = read_first(npyheader.HEAD_BYTES)
-    header = npyheader.read_header(f"{pieces.path}, member {member.name!r},", member.num_bytes, head, read_first)
+    header = npyheader.read_header(
+        f"{pieces.path}, member {member.name!r},", member.num_bytes, head, read_first
+    )
     if header.offset_bytes > len(head):
         head = read_first(header.offset_bytes)
     array = Array(member, begin, header, crc32(head[: header.offset_bytes]))
     if array.num_more > 0 and header.data_bytes <= LARGEST_SKIP_BYTES:
         end = header.offset_bytes + header.data_bytes
-        start = pieces(begin + end, len(npyheader.MAGIC)) if array.is_stored else read_first(end + 6)[end:]
+        if array.is_stored:
+            start = pieces(begin + end, len(npyheader.MAGIC))
+        else:
+            start = read_first(end + 6)[end:]
         if start.startswith(npyheader.MAGIC):
             raise FormatError(
                 f"{pieces.path}, member {member.name!r}, holds several arrays one behind the other",
@@ -122,7 +130,9 @@ class Contents:
         location_of: returns how an array is called in messages: the archive and the record.
     """
 
-    def __init__(self, storage: Storage, arrays: Sequence[Array], location_of: Callable[[int], str]) -> None:
+    def __init__(
+        self, storage: Storage, arrays: Sequence[Array], location_of: Callable[[int], str]
+    ) -> None:
         members = [array.member for array in arrays]
         self._storage, self._location_of = storage, location_of
         # One text for the same name in a million archives.
@@ -143,7 +153,8 @@ class Contents:
         return self._storage.files.paths[number], int(self._header_offsets[number])
 
     def read(self, numbers: Indices, out: Bytes, begins: Indices) -> None:
-        """Copy the elements of array ``numbers[i]`` to ``out[begins[i]:]``, where there is room for them.
+        """Copy the elements of array ``numbers[i]`` to ``out[begins[i]:]``, where there is room for
+        them.
 
         Raises:
             RecordError: the bytes of a member are damaged.
@@ -158,7 +169,8 @@ class Contents:
                 self._copy_elements(int(numbers[row]), chunks, out, int(begins[row]))
 
     def data(self, number: int) -> Iterator[bytes]:
-        """Yield the elements of an array, a piece at a time; the check sum is verified before the last piece.
+        """Yield the elements of an array, a piece at a time; the check sum is verified before the
+        last piece.
 
         Raises:
             RecordError: the bytes of the member are damaged.
@@ -168,7 +180,8 @@ class Contents:
         return self._data(number, chunks)
 
     def verify(self, number: int) -> None:
-        """Read a stored array in pieces, and verify its check sum; a deflated array was verified while it was copied.
+        """Read a stored array in pieces, and verify its check sum; a deflated array was verified
+        while it was copied.
 
         Raises:
             RecordError: the bytes of the member are damaged.
@@ -186,8 +199,14 @@ class Contents:
         if not numbers.size:
             return
         lengths = self._lengths[numbers]
-        self._storage.read(Extents(numbers, self._begins[numbers] + self._skipped[numbers], lengths), out, begins)
-        view, places, sums = out.data, (begins, begins + lengths), (self._header_sums[numbers], self._sums[numbers])
+        self._storage.read(
+            Extents(numbers, self._begins[numbers] + self._skipped[numbers], lengths), out, begins
+        )
+        view, places, sums = (
+            out.data,
+            (begins, begins + lengths),
+            (self._header_sums[numbers], self._sums[numbers]),
+        )
         for number, begin, end, header_crc, expected in zip(
             *(column.tolist() for column in (numbers, *places, *sums)), strict=True
         ):
@@ -195,7 +214,8 @@ class Contents:
                 raise self._wrong_sum(number, crc)
 
     def _chunks_of(self, numbers: Indices) -> list[Iterable[memoryview]]:
-        """Return the packed bytes of members: read now if they are small or few together, else piece by piece."""
+        """Return the packed bytes of members: read now if they are small or few together, else
+        piece by piece."""
         lengths = self._packed_lengths[numbers]
         if lengths.sum() > PACKED_BYTES:
             return [self._piecewise(number) for number in numbers.tolist()]
@@ -203,18 +223,28 @@ class Contents:
         raw = np.empty(int(lengths.sum()), np.uint8)
         self._storage.read(Extents(numbers, self._begins[numbers], lengths), raw, ends - lengths)
         view = raw.data
-        return [[view[end - length : end]] for end, length in zip(ends.tolist(), lengths.tolist(), strict=True)]
+        return [
+            [view[end - length : end]]
+            for end, length in zip(ends.tolist(), lengths.tolist(), strict=True)
+        ]
 
     def _piecewise(self, number: int) -> Iterator[memoryview]:
         """Yield the packed bytes of one member, a piece at a time, in memory that is used again."""
-        begin, end = int(self._begins[number]), int(self._begins[number] + self._packed_lengths[number])
+        begin, end = (
+            int(self._begins[number]),
+            int(self._begins[number] + self._packed_lengths[number]),
+        )
         raw, single = np.empty(PACKED_BYTES, np.uint8), np.ones(1, np.int64)
         for offset in range(begin, end, PACKED_BYTES):
             length = min(PACKED_BYTES, end - offset)
-            self._storage.read(Extents(single * number, single * offset, single * length), raw, single * 0)
+            self._storage.read(
+                Extents(single * number, single * offset, single * length), raw, single * 0
+            )
             yield raw.data[:length]
 
-    def _copy_elements(self, number: int, chunks: Iterable[memoryview], out: Bytes, begin: int) -> None:
+    def _copy_elements(
+        self, number: int, chunks: Iterable[memoryview], out: Bytes, begin: int
+    ) -> None:
         for piece in self._data(number, chunks):
             out[begin : begin + len(piece)] = np.frombuffer(piece, np.uint8)
             begin += len(piece)
@@ -229,13 +259,16 @@ class Contents:
                 yield data
 
     def _verify_pieces(self, number: int, chunks: Iterable[memoryview]) -> Iterator[bytes]:
-        """Yield all bytes of a member, unpacked; the last piece only after their number and check sum were verified."""
+        """Yield all bytes of a member, unpacked; the last piece only after their number and check
+        sum were verified."""
         num_bytes, crc = int(self._num_bytes[number]), int(self._sums[number])
         to_error = partial(self._damage_error, number)
         return verify_pieces(chunks, bool(self._is_stored[number]), num_bytes, crc, to_error)
 
     def _wrong_sum(self, number: int, crc: int) -> RecordError:
-        return self._damage_error(number, f"its check sum is {crc:08x}, the archive says {int(self._sums[number]):08x}")
+        return self._damage_error(
+            number, f"its check sum is {crc:08x}, the archive says {int(self._sums[number]):08x}"
+        )
 
     def _damage_error(self, number: int, reason: str) -> RecordError:
         member = f"member {self._names[number]!r} at byte {self._header_offsets[number]}"
@@ -251,7 +284,8 @@ def _numbers(values: Iterable[int]) -> Indices:
 
 
 def _stretches(lengths: Indices) -> Iterator[tuple[int, int]]:
-    """Yield first and after-last of members whose packed bytes are read together: at most PACKED_BYTES, or one."""
+    """Yield first and after-last of members whose packed bytes are read together: at most
+    PACKED_BYTES, or one."""
     first, total_bytes = 0, 0
     for number, length in enumerate(lengths.tolist()):
         if number > first and total_bytes + length > PACKED_BYTES:

@@ -1,10 +1,15 @@
-"""Copies of deflated arrays whose rows are wanted: inflated once, one after the other, in files of the cache folder.
+"""Copies of deflated arrays whose rows are wanted: inflated once, one after the other, in files of
+the cache folder.
 
-Why      A row of a deflated array has no place in the archive: all before it would be inflated for each.
-Layout   The elements of a field's arrays, in the order of the archives, each array from a multiple of ALIGN_BYTES on.
-         The arrays of many small archives share a file, of about GROUP_BYTES; that of a large one has its own.
-Names    A copy is named by the archives and the field (`storage/derivedfiles.py`): each field has copies of its own.
-Bounds   A copy is made only if it fits into nine tenths of the free space; its size is known before.
+Why      A row of a deflated array has no place in the archive: all before it would be inflated for
+each.
+Layout   The elements of a field's arrays, in the order of the archives, each array from a multiple
+         of ALIGN_BYTES on. The arrays of many small archives share a file, of about GROUP_BYTES;
+         that of a large one has its own.
+Names    A copy is named by the archives and the field (`storage/derivedfiles.py`): each field has
+copies of its own.
+Bounds   A copy is made only if it fits into nine tenths of the free space; its size is known
+         before.
 """
 
 from __future__ import annotations
@@ -36,7 +41,8 @@ log = logging.getLogger("gpuload")
 def unpack_arrays(
     files: Files, fields: Sequence[tuple[str, Sequence[Array]]], storage: Storage
 ) -> tuple[Files, list[tuple[Indices, Indices]]]:
-    """Return files that hold all arrays unpacked, with their places: the archives, and copies of deflated arrays.
+    """Return files that hold all arrays unpacked, with their places: the archives, and copies of
+    deflated arrays.
 
     Args:
         files: the archives.
@@ -44,7 +50,8 @@ def unpack_arrays(
         storage: of the archives.
 
     Returns:
-        The files, and for each field two int64 ``[num_archives]``: the file of each array, and its first byte there.
+        The files, and for each field two int64 ``[num_archives]``: the file of each array, and its
+        first byte there.
 
     Raises:
         FormatError: a member is damaged.
@@ -63,20 +70,28 @@ def unpack_arrays(
             lengths = [arrays[number].header.data_bytes for number in numbers]
             begins = _begins(lengths)
             digest = hashlib.sha256(
-                repr((name, [keys[number] for number in numbers])).encode("utf-8", "surrogateescape")
+                repr((name, [keys[number] for number in numbers])).encode(
+                    "utf-8", "surrogateescape"
+                )
             )
             num_bytes = begins[-1] + lengths[-1]
             places[numbers], offsets[numbers] = len(files) + len(copies), begins
             write = partial(_write, contents, files.paths[numbers[0]], numbers, num_bytes)
-            copies.append(Copy(digest.hexdigest()[:32], stem(files.paths[numbers[0]]), num_bytes, write))
+            copies.append(
+                Copy(digest.hexdigest()[:32], stem(files.paths[numbers[0]]), num_bytes, write)
+            )
         locations.append((places, offsets))
     if not copies:
         return files, locations
     copy_files, _ = look_at(keep(copies), 0, lambda path, size, head: None)
-    log.info("deflated arrays of %d archives are read from unpacked copies in %s", len(keys), folder())
+    log.info(
+        "deflated arrays of %d archives are read from unpacked copies in %s", len(keys), folder()
+    )
     seals = (None,) * len(files) + copy_files.seals
     return Files(
-        (*files.paths, *copy_files.paths), np.concatenate([files.stamps, copy_files.stamps]), seals=seals
+        (*files.paths, *copy_files.paths),
+        np.concatenate([files.stamps, copy_files.stamps]),
+        seals=seals,
     ), locations
 
 
@@ -86,7 +101,8 @@ def _groups(arrays: Sequence[Array]) -> Iterator[list[int]]:
     for number, array in enumerate(arrays):
         if array.is_stored:
             continue
-        # A file for each array of thousands of archives would cost a map each; one for all would be made by one thread.
+        # A file for each array of thousands of archives would cost a map each; one for all would be
+        # made by one thread.
         if group and total_bytes + array.header.data_bytes > GROUP_BYTES:
             yield group
             group, total_bytes = [], 0
@@ -106,9 +122,15 @@ def _begins(lengths: Sequence[int]) -> list[int]:
 
 
 def _write(
-    contents: Contents, path: str, numbers: Sequence[int], num_bytes: int, to: Writer, show: Callable[[int], None]
+    contents: Contents,
+    path: str,
+    numbers: Sequence[int],
+    num_bytes: int,
+    to: Writer,
+    show: Callable[[int], None],
 ) -> None:
-    """Write the elements of deflated arrays one after the other into a copy, each at a multiple of ``ALIGN_BYTES``.
+    """Write the elements of deflated arrays one after the other into a copy, each at a multiple of
+    ``ALIGN_BYTES``.
 
     Args:
         contents: inflates the arrays.

@@ -1,4 +1,5 @@
-"""NPZ as a format: a ZIP archive of NPY files alone; `gl.check` reads an archive without rows as one record."""
+"""NPZ as a format: a ZIP archive of NPY files alone; `gl.check` reads an archive without rows as
+one record."""
 
 from __future__ import annotations
 
@@ -29,16 +30,22 @@ def _sniff(beginning: Beginning) -> Match | None:
     except (zipfile.BadZipFile, OSError, NotImplementedError, ValueError) as error:
         signalsafe.pass_on(error)
         raise FormatError(
-            f"{path} is a damaged ZIP archive", cause=str(error), remedy="it was cut short: copy it again"
+            f"{path} is a damaged ZIP archive",
+            cause=str(error),
+            remedy="it was cut short: copy it again",
         ) from None
     foreign_names = [name for name in names if not name.endswith(".npy")]
     if foreign_names or not names:
-        content = f"it holds {foreign_names[0]!r}" if foreign_names else "it holds nothing"
+        if foreign_names:
+            content = f"it holds {foreign_names[0]!r}"
+        else:
+            content = "it holds nothing"
         raise FormatError(
             f"{path} is a ZIP archive and no NPZ",
             cause=f"an NPZ holds .npy files alone, and {content}",
             remedy=unpacking(path, names)
-            + '; if the one file in it is a table: gl.csv(path, compression="zip")' * (len(files_in(names)) == 1),
+            + '; if the one file in it is a table: gl.csv(path, compression="zip")'
+            * (len(files_in(names)) == 1),
         )
     return Match("NPZ", "gl.npz")
 

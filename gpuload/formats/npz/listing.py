@@ -1,8 +1,10 @@
-"""Manifests of archives: where the arrays of each lie, in arrays, so that no directory and no header is read.
+"""Manifests of archives: where the arrays of each lie, in arrays, so that no directory and no
+header is read.
 
-Layout   for array k of all archives the headers (`npy/headers.py`), whose names begin with its number, and COLUMNS,
-         int64 ``[num_files, 8]``.
-Bounds   a member lies inside its archive, and an array inside its member. What lies there has a checksum.
+Layout   for array k of all archives the headers (`npy/headers.py`), whose names begin with its
+         number, and COLUMNS, int64 ``[num_files, 8]``.
+Bounds   a member lies inside its archive, and an array inside its member. What lies there has a
+         checksum.
 """
 
 from __future__ import annotations
@@ -21,7 +23,16 @@ from gpuload.storage.archive import DEFLATE, STORE, Member
 from gpuload.storage.manifest import Manifest
 
 SUFFIX = ".npy"
-COLUMNS = ("method", "crc", "packed_bytes", "num_bytes", "header_offset", "begin", "header_crc", "has_suffix")
+COLUMNS = (
+    "method",
+    "crc",
+    "packed_bytes",
+    "num_bytes",
+    "header_offset",
+    "begin",
+    "header_crc",
+    "has_suffix",
+)
 LARGEST = {"crc": 1 << 32, "header_crc": 1 << 32, "has_suffix": 2}
 
 
@@ -39,7 +50,10 @@ def to_manifest(
         about, header_arrays = Headers.of([array.header for array in column]).to_manifest()
         heads.append(about["heads"])
         arrays.update({f"{number} {name}": array for name, array in header_arrays.items()})
-        rows = [(*_numbers(array.member), array.begin, array.header_crc, _has_suffix(array)) for array in column]
+        rows = [
+            (*_numbers(array.member), array.begin, array.header_crc, _has_suffix(array))
+            for array in column
+        ]
         arrays[f"{number} members"] = np.array(rows, np.int64).reshape(-1, len(COLUMNS))
     return {"names": list(names), "heads": heads}, arrays
 
@@ -64,7 +78,11 @@ def from_manifest(listing: Manifest, fields: Sequence[str] | None) -> list[dict[
         SpecError: an array is not listed.
     """
     names, heads = listing.about.get("names"), listing.about.get("heads")
-    is_sound = isinstance(names, list) and bool(names) and all(isinstance(name, str) and name for name in names)
+    is_sound = (
+        isinstance(names, list)
+        and bool(names)
+        and all(isinstance(name, str) and name for name in names)
+    )
     if not is_sound or not isinstance(heads, list) or len(heads) != len(names or ()):
         raise listing.error("it holds no names of arrays")
     all_names = [str(name) for name in names or ()]
@@ -78,7 +96,9 @@ def from_manifest(listing: Manifest, fields: Sequence[str] | None) -> list[dict[
     archives = [dict[str, Array]() for _ in listing.files.paths]
     for name in fields or all_names:
         number = all_names.index(name)
-        for archive, array in zip(archives, _column(listing, name, number, heads[number]), strict=True):
+        for archive, array in zip(
+            archives, _column(listing, name, number, heads[number]), strict=True
+        ):
             archive[name] = array
     return archives
 
@@ -96,13 +116,26 @@ def _column(listing: Manifest, name: str, number: int, heads: Any) -> list[Array
     if bool((is_stored & (columns["packed_bytes"] != columns["num_bytes"])).any()):
         raise listing.error(f"an array {name!r} that is stored has two lengths")
     room = listing.files.sizes - columns["begin"]
-    if bool((columns["packed_bytes"] > room).any()) or bool((columns["header_offset"] > columns["begin"]).any()):
+    if bool((columns["packed_bytes"] > room).any()) or bool(
+        (columns["header_offset"] > columns["begin"]).any()
+    ):
         raise listing.error(f"an array {name!r} would lie outside of its archive")
     headers = Headers.from_manifest(listing, f"{number} ", heads, columns["num_bytes"])
     rows = zip(members.tolist(), headers.head_of.tolist(), headers.offsets.tolist(), strict=True)
     arrays = []
-    for file, ((method, crc, archive_bytes, size, place, begin, header_crc, suffix), head, offset) in enumerate(rows):
+    for file, (
+        (method, crc, archive_bytes, size, place, begin, header_crc, suffix),
+        head,
+        offset,
+    ) in enumerate(rows):
         member = Member(name + SUFFIX * suffix, 0, method, crc, archive_bytes, size, place)
         kind = headers.heads[head]
-        arrays.append(Array(member, begin, Header(kind.dtype, kind.fortran, headers.shape(file), offset), header_crc))
+        arrays.append(
+            Array(
+                member,
+                begin,
+                Header(kind.dtype, kind.fortran, headers.shape(file), offset),
+                header_crc,
+            )
+        )
     return arrays

@@ -1,13 +1,16 @@
 """NPZ files: archives of arrays, whose names are the fields of a record.
 
-Rows    record i is row i of each array, archive after archive, as in `npy.py`. Rows of stored arrays (numpy.savez) are
-        read where they lie, of deflated ones (numpy.savez_compressed) from a copy that is made once (`copies.py`).
-        A check sum is that of a whole array: of deflated ones it is verified when the copy is made, of stored ones by
-        ``gpuload check`` alone, for a row is only a part.
-Files   record i is archive i. All check sums are verified. Deflated arrays are inflated straight to their place in a
-        batch. Where only the first axis varies a field is ragged, where others do it is a list of arrays.
+Rows    record i is row i of each array, archive after archive, as in `npy.py`. Rows of stored
+        arrays (numpy.savez) are read where they lie, of deflated ones (numpy.savez_compressed) from
+        a copy that is made once (`copies.py`). A check sum is that of a whole array: of deflated
+        ones it is verified when the copy is made, of stored ones by ``gpuload check`` alone, for a
+        row is only a part.
+Files   record i is archive i. All check sums are verified. Deflated arrays are inflated straight to
+        their place in a batch. Where only the first axis varies a field is ragged, where others do
+        it is a list of arrays.
 Fields  the names of the arrays; those of a structured array are ``"array.field"``.
-Schema  All archives have arrays of the same names, dtypes (but for byte order) and, for rows, shapes of rows.
+Schema  All archives have arrays of the same names, dtypes (but for byte order) and, for rows,
+shapes of rows.
 Format  `archive.py`, and in it `npyheader.py`
 """
 
@@ -55,7 +58,9 @@ SUFFIX = ".npy"
 MAX_NAMES = 8  # names
 log = logging.getLogger("gpuload")
 Arrays = dict[str, Array]
-Kind = tuple[np.dtype[Any], bool, tuple[int, ...]]  # how an archive stores records: dtype, Fortran order, their shape
+Kind = tuple[
+    np.dtype[Any], bool, tuple[int, ...]
+]  # how an archive stores records: dtype, Fortran order, their shape
 
 
 def npz(
@@ -68,20 +73,24 @@ def npz(
     """Return the records of NPZ files; the names of the arrays are the fields.
 
     Args:
-        paths: a path, a string with wildcards, or a list of these; a list keeps its order, a wildcard is sorted.
-        record: ``"row"``: a record is row i of each array, file after file; ``"file"``: a record is a file. None:
-            ``"row"``, and the log warns where several files look like an image each.
-        fields: the names of the arrays that are wanted, in this order; None: all. Others are not looked at.
-        on_error: ``"raise"``: a file that is no whole archive is an error. ``"replace"``, ``"skip"``: it is one record,
-            which cannot be read, in its place among the others; pass ``on_error`` to the loader, too. Deflated rows
-            that are damaged inside are an error all the same, when their copies are made.
+        paths: a path, a string with wildcards, or a list of these; a list keeps its order, a
+            wildcard is sorted.
+        record: ``"row"``: a record is row i of each array, file after file; ``"file"``: a record is
+            a file. None: ``"row"``, and the log warns where several files look like an image each.
+        fields: the names of the arrays that are wanted, in this order; None: all. Others are not
+            looked at.
+        on_error: ``"raise"``: a file that is no whole archive is an error. ``"replace"``,
+            ``"skip"``: it is one record, which cannot be read, in its place among the others; pass
+            ``on_error`` to the loader, too. Deflated rows that are damaged inside are an error all
+            the same, when their copies are made.
 
     Raises:
-        FileError: a file is missing, a directory, or cannot be read; there is no space for copies of deflated rows.
-        FormatError: a file, with ``on_error`` all of them, is no archive, is damaged, or holds something else than
-            arrays of numbers, bytes or text.
-        SpecError: an array is not there; the arrays of the files do not go together; a row is asked of arrays without
-            axes or of different lengths.
+        FileError: a file is missing, a directory, or cannot be read; there is no space for copies
+            of deflated rows.
+        FormatError: a file, with ``on_error`` all of them, is no archive, is damaged, or holds
+            something else than arrays of numbers, bytes or text.
+        SpecError: an array is not there; the arrays of the files do not go together; a row is asked
+            of arrays without axes or of different lengths.
     """
     is_choice, record = record is None, check_record(record)
     check_on_error(on_error)
@@ -94,7 +103,9 @@ def npz(
             files, results = look_at(all_paths, HEAD_BYTES, look)
             bad = bad_files(files, results, "gl.npz")
         first = bad.good(results)[0]
-        archives = bad.fill(results, {name: _in_place_of_bad(array, record) for name, array in first.items()})
+        archives = bad.fill(
+            results, {name: _in_place_of_bad(array, record) for name, array in first.items()}
+        )
     else:
         files, archives = listing.files, from_manifest(listing, names_argument)
         first, bad = archives[0], BadFiles(files, {})
@@ -105,10 +116,17 @@ def npz(
         _check_rows(files, archives, names)
     if is_choice:
         _warn_of_images(archives, names)
-    argument = files.paths if listing is None else listing.path
-    opening = Opening(npz, {"paths": argument, "record": record, "fields": names_argument, "on_error": on_error})
+    if listing is None:
+        argument = files.paths
+    else:
+        argument = listing.path
+    opening = Opening(
+        npz, {"paths": argument, "record": record, "fields": names_argument, "on_error": on_error}
+    )
     columns = [[arrays[name] for arrays in archives] for name in names]
-    layouts = [_layouts(files, name, column, record) for name, column in zip(names, columns, strict=True)]
+    layouts = [
+        _layouts(files, name, column, record) for name, column in zip(names, columns, strict=True)
+    ]
     storage, unverified = open_storage(files), list[Contents]()
     if record == "row":
         parts: list[Source] = list(_rows(files, names, columns, layouts, storage, opening, bad))
@@ -119,10 +137,17 @@ def npz(
             for column, field_layouts in zip(columns, layouts, strict=True)
         ]
     about = [
-        ([describe_layout(layout) for layout in different], of.tolist()) for different, of in map(_different, layouts)
+        ([describe_layout(layout) for layout in different], of.tolist())
+        for different, of in map(_different, layouts)
     ]
     return NpzSource(
-        files, parts, opening, (record, names, about, *([bad.numbers] if bad else [])), unverified, bad, names
+        files,
+        parts,
+        opening,
+        (record, names, about, *([bad.numbers] if bad else [])),
+        unverified,
+        bad,
+        names,
     )
 
 
@@ -136,7 +161,8 @@ def _warn_of_images(archives: Sequence[Arrays], names: Sequence[str]) -> None:
 
 
 def _in_place_of_bad(array: Array, record: str) -> Array:
-    """Return an array like another, which stands for a file that cannot be opened; it is never read."""
+    """Return an array like another, which stands for a file that cannot be opened; it is never
+    read."""
     shape = array.header.shape
     if record == "row" and shape:
         shape = (1, *shape[1:])
@@ -159,7 +185,12 @@ class NpzSource(Zipped):
         names: Sequence[str],
     ) -> None:
         super().__init__(*parts)
-        self._files, self._opening, self._about, self._unverified = files, opening, about, unverified
+        self._files, self._opening, self._about, self._unverified = (
+            files,
+            opening,
+            about,
+            unverified,
+        )
         self._bad, self._names = bad, names
         if files.fingerprints:
             self._fingerprint = files.fingerprints.get(opening.identity, "")
@@ -176,11 +207,17 @@ class NpzSource(Zipped):
         else:
             names = list(self._names)
             # Read anew: the source keeps a few numbers of each archive, and a manifest takes more.
-            files, archives = look_at(self._files.paths, HEAD_BYTES, partial(_arrays_in, tuple(names)))
-            for number in range(len(files)):  # what was read now must be of the files that were opened
+            files, archives = look_at(
+                self._files.paths, HEAD_BYTES, partial(_arrays_in, tuple(names))
+            )
+            for number in range(
+                len(files)
+            ):  # what was read now must be of the files that were opened
                 if differ(self._files.stamp(number), files.stamp(number)):
                     self._files.check(number)
-            entries = Entries(*to_manifest(names, [[arrays[name] for arrays in archives] for name in names]))
+            entries = Entries(
+                *to_manifest(names, [[arrays[name] for arrays in archives] for name in names])
+            )
         return write_index(path, self._files, self._opening, entries, self.fingerprint())
 
     def _title(self) -> str:
@@ -200,7 +237,8 @@ class NpzSource(Zipped):
         return self._files.digest(self._about, len(self))
 
     def verify(self) -> Iterator[tuple[str, RecordError]]:
-        """Yield file and error of each stored array whose bytes do not have its check sum; rows do not show it."""
+        """Yield file and error of each stored array whose bytes do not have its check sum; rows do
+        not show it."""
         self.check_open()
         for contents in self._unverified:
             for number, path in enumerate(self._files.paths):
@@ -225,7 +263,9 @@ class WholeArrays(RecordFiles):
         self._contents = contents
         super().__init__(table, opening)
 
-    def _leaf(self, form: Form, storage: Storage, places: Indices, counts: Indices, offsets: Indices) -> FormLeaf:
+    def _leaf(
+        self, form: Form, storage: Storage, places: Indices, counts: Indices, offsets: Indices
+    ) -> FormLeaf:
         return WholeLeaf(form, storage, places, counts, offsets, self._contents)
 
 
@@ -233,7 +273,13 @@ class WholeLeaf(FormLeaf):
     """Arrays of one form, an archive each; ``files`` are the numbers of the archives."""
 
     def __init__(
-        self, form: Form, storage: Storage, files: Indices, counts: Indices, offsets: Indices, contents: Contents
+        self,
+        form: Form,
+        storage: Storage,
+        files: Indices,
+        counts: Indices,
+        offsets: Indices,
+        contents: Contents,
     ) -> None:
         super().__init__(form, storage, files, counts, offsets)
         self._contents = contents
@@ -254,7 +300,9 @@ class WholeLeaf(FormLeaf):
 class VaryingLeaf(NpyFiles):
     """One array of each archive, of varying shape."""
 
-    def __init__(self, spec: Spec, storage: Storage, layouts: Sequence[Layout], contents: Contents) -> None:
+    def __init__(
+        self, spec: Spec, storage: Storage, layouts: Sequence[Layout], contents: Contents
+    ) -> None:
         super().__init__(spec, storage, np.zeros(len(layouts), np.int64), layouts)
         self._contents = contents
 
@@ -275,7 +323,10 @@ def _check_selection(fields: Any) -> tuple[str, ...] | None:
     """Return the names of the arrays that are wanted, None for all."""
     if fields is None:
         return None
-    names = [fields] if isinstance(fields, str) else fields
+    if isinstance(fields, str):
+        names = [fields]
+    else:
+        names = fields
     return list_of_names("fields", names, form="a list of the names of arrays")
 
 
@@ -284,7 +335,9 @@ def _arrays_in(selection: tuple[str, ...] | None, path: str, size: int, head: by
     with contextlib.closing(Pieces(path, size, head)) as pieces:
         by_name = _by_name(path, members(pieces))
         if not by_name:
-            raise FormatError(f"{path} holds no array", cause="it is an empty archive", remedy="make it again")
+            raise FormatError(
+                f"{path} holds no array", cause="it is an empty archive", remedy="make it again"
+            )
         missing = [name for name in selection or () if name not in by_name]
         if missing:
             raise SpecError(
@@ -309,7 +362,9 @@ def _by_name(path: str, entries: dict[str, Member]) -> dict[str, Member]:
                 remedy="rename one of them in the archive",
             )
         if not name:
-            raise FormatError(f"{path} holds an array without a name", cause="a field has one", remedy="name it")
+            raise FormatError(
+                f"{path} holds an array without a name", cause="a field has one", remedy="name it"
+            )
         by_name[name] = member
     return by_name
 
@@ -346,7 +401,9 @@ def _check_alike(files: Files, archives: Sequence[Arrays], names: list[str]) -> 
             raise SpecError(
                 f"{path} has the arrays {_list_names(arrays)}, {first_path} has {_list_names(first)}",
                 cause="the records of a source have the same fields",
-                remedy=f"take those that all have: gl.npz(..., fields={common})" if common else "make two sources",
+                remedy=f"take those that all have: gl.npz(..., fields={common})"
+                if common
+                else "make two sources",
             )
         for name in names:
             dtype, first_dtype = arrays[name].header.dtype, first[name].header.dtype
@@ -359,7 +416,8 @@ def _check_alike(files: Files, archives: Sequence[Arrays], names: list[str]) -> 
 
 
 def _check_ends(files: Files, archives: Sequence[Arrays]) -> None:
-    """Log a warning if bytes follow the array in a member; an array that follows is refused when a file is opened."""
+    """Log a warning if bytes follow the array in a member; an array that follows is refused when a
+    file is opened."""
     ends = [
         (path, array)
         for path, arrays in zip(files.paths, archives, strict=True)
@@ -375,7 +433,8 @@ def _check_ends(files: Files, archives: Sequence[Arrays]) -> None:
 
 
 def _check_rows(files: Files, archives: Sequence[Arrays], names: list[str]) -> None:
-    """Refuse arrays without rows, with rows of another shape than in the first archive, or with more or fewer rows."""
+    """Refuse arrays without rows, with rows of another shape than in the first archive, or with
+    more or fewer rows."""
     for path, arrays in zip(files.paths, archives, strict=True):
         for name in names:
             shape, first = arrays[name].header.shape, archives[0][name].header.shape
@@ -401,7 +460,8 @@ def _check_rows(files: Files, archives: Sequence[Arrays], names: list[str]) -> N
 
 
 def _layouts(files: Files, name: str, column: Sequence[Array], record: str) -> list[Layout]:
-    """Return for each archive how it stores the records of a field; archives that do it alike share the layout."""
+    """Return for each archive how it stores the records of a field; archives that do it alike share
+    the layout."""
     layouts: dict[Kind, Layout] = {}
     by_file = []
     for path, array in zip(files.paths, column, strict=True):
@@ -409,7 +469,8 @@ def _layouts(files: Files, name: str, column: Sequence[Array], record: str) -> l
         kind = header.dtype, header.fortran, header.shape if record == "file" else header.shape[1:]
         if kind not in layouts:
             try:
-                # Equal layouts are one object: `_different` tells them apart by identity, for a million archives.
+                # Equal layouts are one object: `_different` tells them apart by identity, for a
+                # million archives.
                 layouts[kind] = _layout(name, *kind)
             except GpuloadError as error:
                 raise error.within(f"{path}, array {name!r}") from None
@@ -418,19 +479,26 @@ def _layouts(files: Files, name: str, column: Sequence[Array], record: str) -> l
 
 
 def _layout(name: str, dtype: np.dtype[Any], fortran: bool, shape: tuple[int, ...]) -> Layout:
-    """Return the layout of the rows of an array; fields of a structured one are called ``name.field``."""
+    """Return the layout of the rows of an array; fields of a structured one are called
+    ``name.field``."""
     layout = layout_of(dtype, shape, field=name, fortran=fortran)
     if dtype.names is None:
         return layout
-    parts = (replace(part, field=part.field.with_(name=f"{name}.{part.field.name}")) for part in layout.parts)
+    parts = (
+        replace(part, field=part.field.with_(name=f"{name}.{part.field.name}"))
+        for part in layout.parts
+    )
     return replace(layout, parts=tuple(parts))
 
 
 def _different(layouts: Sequence[Layout]) -> tuple[list[Layout], Indices]:
-    """Return the layouts without repeats, and for each archive the number of its own. Equal ones are one object."""
+    """Return the layouts without repeats, and for each archive the number of its own. Equal ones
+    are one object."""
     by_id = {id(layout): layout for layout in layouts}
     number_of = {key: number for number, key in enumerate(by_id)}
-    return list(by_id.values()), np.fromiter((number_of[id(layout)] for layout in layouts), np.int64)
+    return list(by_id.values()), np.fromiter(
+        (number_of[id(layout)] for layout in layouts), np.int64
+    )
 
 
 def _table_of(
@@ -441,7 +509,9 @@ def _table_of(
     forms = []
     for number, layout in enumerate(different):
         header = column[int(np.argmax(form_of == number))].header
-        has_strides = record == "row" and header.fortran and layout.record_bytes > 0  # a whole array lies in one piece
+        has_strides = (
+            record == "row" and header.fortran and layout.record_bytes > 0
+        )  # a whole array lies in one piece
         forms.append(Form(layout, header.dtype.itemsize if has_strides else 0))
     return FileTable(
         files,
@@ -464,7 +534,9 @@ def _rows(
     parts = []
     for column, field_layouts, (places, offsets) in zip(columns, layouts, locations, strict=True):
         table = _table_of(files, column, field_layouts, "row", storage)
-        parts.append(RecordFiles(replace(table, offsets=offsets.tolist(), places=places, bad=bad), opening))
+        parts.append(
+            RecordFiles(replace(table, offsets=offsets.tolist(), places=places, bad=bad), opening)
+        )
     return parts
 
 
@@ -481,4 +553,6 @@ def _whole(
     if len({array.header.shape for array in column}) > 1:
         leaf = VaryingLeaf(common_spec(_different(layouts)[0]), storage, layouts, contents)
         return RaggedNpySource(files, leaf, opening, bad)
-    return WholeArrays(replace(_table_of(files, column, layouts, "file", storage), bad=bad), opening, contents)
+    return WholeArrays(
+        replace(_table_of(files, column, layouts, "file", storage), bad=bad), opening, contents
+    )

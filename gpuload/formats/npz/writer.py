@@ -34,7 +34,9 @@ def _write(path: str, records: Records) -> None:
     zipfile = signalsafe.import_package("zipfile")
     with zipfile.ZipFile(path, "x", zipfile.ZIP_STORED) as archive:
         for field in records.spec:
-            with archive.open(zipfile.ZipInfo(f"{field.name}.npy", FIRST_TIME), "w", force_zip64=True) as file:
+            with archive.open(
+                zipfile.ZipInfo(f"{field.name}.npy", FIRST_TIME), "w", force_zip64=True
+            ) as file:
                 write_array(file, records, field)
 
 

@@ -9,7 +9,9 @@ MAGIC = b"PAR1"
 
 
 def _sniff(beginning: Beginning) -> Match | None:
-    return Match("Parquet", "gl.parquet") if beginning.head.startswith(MAGIC) else None
+    if beginning.head.startswith(MAGIC):
+        return Match("Parquet", "gl.parquet")
+    return None
 
 
 parquet = lazy.function("gpuload.formats.parquet.source", "parquet")

@@ -1,12 +1,15 @@
 """INT96: timestamps of Spark, Hive and Impala, of 12 bytes, which no dtype holds.
 
 Layout  8 bytes of nanoseconds of a day, 4 bytes of the Julian day.
-Field   datetime64[us], as Spark has them: from 290,000 years ago on, so that the year 9999 is that. A timestamp with a
-        part of a microsecond is refused; ``dtypes=`` of datetime64[ns] reads these, which lie between 1677 and 2262.
+Field   datetime64[us], as Spark has them: from 290,000 years ago on, so that the year 9999 is that.
+        A timestamp with a part of a microsecond is refused; ``dtypes=`` of datetime64[ns] reads
+        these, which lie between 1677 and 2262.
 Zone    The format does not say it: Spark writes instants, Hive times of a place.
-Access  PyArrow decodes them to seconds, which hold all days, and to nanoseconds, which run over without a word. The
-        lowest bits of these are right all the same, and both together say each timestamp exactly.
-Source  https://github.com/apache/parquet-format/blob/master/Encodings.md; PyArrow's ``coerce_int96_timestamp_unit``
+Access  PyArrow decodes them to seconds, which hold all days, and to nanoseconds, which run over
+        without a word. The lowest bits of these are right all the same, and both together say each
+        timestamp exactly.
+Source  https://github.com/apache/parquet-format/blob/master/Encodings.md; PyArrow's
+        ``coerce_int96_timestamp_unit``
 """
 
 from __future__ import annotations
@@ -43,12 +46,17 @@ def with_microseconds(schema: Any, parquet_schema: Any) -> tuple[Any, frozenset[
         kind = str(field.type).partition("<")[0]
         if kind == "struct":
             members = [field.type.field(number) for number in range(field.type.num_fields)]
-            return field.with_type(arrow.struct([change(inner, (*path, inner.name), rest) for inner in members]))
+            return field.with_type(
+                arrow.struct([change(inner, (*path, inner.name), rest) for inner in members])
+            )
         if kind in ("list", "large_list", "fixed_size_list"):
             inner = change(field.type.value_field, path, rest)
             size = (field.type.list_size,) if kind == "fixed_size_list" else ()
-            return field.with_type((arrow.large_list if kind == "large_list" else arrow.list_)(inner, *size))
-        # Of other types in which there are several columns, a map for instance, nothing becomes a field.
+            return field.with_type(
+                (arrow.large_list if kind == "large_list" else arrow.list_)(inner, *size)
+            )
+        # Of other types in which there are several columns, a map for instance, nothing becomes a
+        # field.
         field_kinds = list(itertools.islice(rest, _num_columns(field.type)))
         if field_kinds == ["INTERVAL"]:
             return field.with_type(arrow.month_day_nano_interval())
@@ -69,14 +77,18 @@ def _num_columns(arrow_type: Any) -> int:
     return sum(_num_columns(arrow_type.field(i).type) for i in range(arrow_type.num_fields)) or 1
 
 
-def join_times(column: columnar.Column, seconds: Array | Ragged, nanoseconds: Array | Ragged) -> Array | Ragged:
+def join_times(
+    column: columnar.Column, seconds: Array | Ragged, nanoseconds: Array | Ragged
+) -> Array | Ragged:
     """Return the values of a column, from those in both units; see `_join_units`."""
     if isinstance(seconds, Ragged):
         assert isinstance(nanoseconds, Ragged)
         return seconds.with_payload(join_times(column, seconds.flat, nanoseconds.flat))
     assert isinstance(nanoseconds, np.ndarray)
     first, second = (np.array(part).view(np.int64).reshape(-1) for part in (seconds, nanoseconds))
-    values = columnar.in_field_dtype(column, _join_units(column.field.name, first, second, column.field.dtype))
+    values = columnar.in_field_dtype(
+        column, _join_units(column.field.name, first, second, column.field.dtype)
+    )
     if isinstance(column.default, np.ndarray):
         values = np.where(np.isnat(values), column.default, values)
     return values.reshape(seconds.shape)
@@ -98,13 +110,20 @@ def _join_units(name: str, seconds: Indices, nanoseconds: Indices, dtype: np.dty
     # In uint64, which runs over as PyArrow does: what is left is less than a second.
     parts = nanoseconds.view(np.uint64) - seconds.view(np.uint64) * np.uint64(NANOSECONDS)
     unit = np.datetime_data(dtype)[0]
-    per_second = NANOSECONDS if unit == "ns" else 10**6
+    if unit == "ns":
+        per_second = NANOSECONDS
+    else:
+        per_second = 10**6
     steps = np.uint64(NANOSECONDS // per_second)
     limit = (2**63 - 1) // per_second - 1
     is_far = ((seconds > limit) | (seconds < -limit)) & ~is_missing
     is_fine = (parts % steps != 0) & ~is_missing
     for wrong, cause, remedy in (
-        (is_far, f"datetime64[{'ns' if unit == 'ns' else 'us'}] ends before it", "write the dates anew, nearer ones"),
+        (
+            is_far,
+            f"datetime64[{'ns' if unit == 'ns' else 'us'}] ends before it",
+            "write the dates anew, nearer ones",
+        ),
         (
             is_fine,
             "timestamps of INT96 become microseconds, and it has a part of one",

@@ -1,7 +1,9 @@
 """Listing: what a manifest holds of Parquet files, so that opening them reads no footer.
 
-Values  the schemas, each once, in the form of Arrow's IPC; which columns of bytes hold images, and which do not.
-Arrays  of each file its schema, the number of its row groups, and their bytes unpacked; the rows of each row group.
+Values  the schemas, each once, in the form of Arrow's IPC; which columns of bytes hold images, and
+which do not.
+Arrays  of each file its schema, the number of its row groups, and their bytes unpacked; the rows of
+        each row group.
 """
 
 from __future__ import annotations
@@ -24,10 +26,14 @@ from gpuload.storage.manifest import Manifest
 LARGEST_BYTES = 1 << 62
 
 
-def to_manifest(tables: Sequence[Table], columns: Sequence[Column]) -> tuple[dict[str, Any], dict[str, Array]]:
+def to_manifest(
+    tables: Sequence[Table], columns: Sequence[Column]
+) -> tuple[dict[str, Any], dict[str, Array]]:
     """Return the values and arrays of a manifest of files, the first of which has these columns."""
     numbers, schema_of = dict[bytes, int](), list[int]()
-    schema_numbers = dict[int, int]()  # the number of a schema by its object: files of a manifest share theirs
+    schema_numbers = dict[
+        int, int
+    ]()  # the number of a schema by its object: files of a manifest share theirs
     for table in tables:
         if id(table.schema) not in schema_numbers:
             content = table.schema.serialize().to_pybytes()
@@ -46,21 +52,30 @@ def to_manifest(tables: Sequence[Table], columns: Sequence[Column]) -> tuple[dic
     return about, arrays
 
 
-def from_manifest(listing: Manifest) -> tuple[list[Table], Callable[[Mapping[str, Any]], list[list[Column]]]]:
-    """Return the files that a manifest lists, and a function that returns the columns of each from the arguments.
+def from_manifest(
+    listing: Manifest,
+) -> tuple[list[Table], Callable[[Mapping[str, Any]], list[list[Column]]]]:
+    """Return the files that a manifest lists, and a function that returns the columns of each from
+    the arguments.
 
     Raises:
         FormatError: the manifest contradicts itself.
     """
     schemas, images = _schemas_of(listing), listing.about.get("images")
-    if not isinstance(images, dict) or not all(type(is_image) is bool for is_image in images.values()):
+    if not isinstance(images, dict) or not all(
+        type(is_image) is bool for is_image in images.values()
+    ):
         raise listing.error("it does not say which columns hold images")
     schema_of = listing.numbers("schema_of", 0, len(schemas), "<u4").tolist()
     counts = listing.numbers("row_groups", 0, MAX_LENGTH)
     num_bytes = listing.numbers("unpacked_bytes", 0, LARGEST_BYTES).tolist()
     rows = listing.array("rows", "<i8", -1)
     # In float64: sums of damaged numbers could run over in int64, and fit again.
-    if counts.sum(dtype=np.float64) != rows.size or (rows < 0).any() or rows.sum(dtype=np.float64) >= MAX_LENGTH:
+    if (
+        counts.sum(dtype=np.float64) != rows.size
+        or (rows < 0).any()
+        or rows.sum(dtype=np.float64) >= MAX_LENGTH
+    ):
         raise listing.error("it has other row groups than it counts, or rows that cannot be")
     pieces = np.split(rows, np.cumsum(counts)[:-1])
     tables = [
@@ -70,7 +85,9 @@ def from_manifest(listing: Manifest) -> tuple[list[Table], Callable[[Mapping[str
     firsts = [schema_of.index(number) for number in dict.fromkeys(schema_of)]
 
     def columns_by(arguments: Mapping[str, Any]) -> list[list[Column]]:
-        columns = columnar.columns_of_files(CALL, [tables[number] for number in firsts], arguments, images)
+        columns = columnar.columns_of_files(
+            CALL, [tables[number] for number in firsts], arguments, images
+        )
         columns_of = dict(zip(dict.fromkeys(schema_of), columns, strict=True))
         return [columns_of[number] for number in schema_of]
 

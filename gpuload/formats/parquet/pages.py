@@ -2,9 +2,9 @@
 
 Layout  a column of a row group is pages, one behind the other: a header, in the compact protocol of
         Thrift, and as many bytes as it says. A dictionary page may stand in front.
-Sizes   A value of a dictionary is stored once for any number of values, and so is the beginning that
-        a text has in common with the one before it (DELTA_BYTE_ARRAY). All other texts have at most
-        the bytes of their pages.
+Sizes   A value of a dictionary is stored once for any number of values, and so is the beginning
+        that a text has in common with the one before it (DELTA_BYTE_ARRAY). All other texts have at
+        most the bytes of their pages.
 Read    PyArrow reads a column of a row group at once: `WatchedFile` shows these bytes, so that none
         is read twice.
 Source  https://github.com/apache/parquet-format, parquet.thrift and Encodings.md;
@@ -37,8 +37,8 @@ class Pages:
     Attributes:
         num_values: of all data pages; a list is as many values as it has elements.
         num_bytes: of all pages, unpacked.
-        shared_bytes: the most bytes that one value may have that is not stored for itself; 0 if there
-            is none.
+        shared_bytes: the most bytes that one value may have that is not stored for itself; 0 if
+            there is none.
         encodings: of all data pages, by their numbers in the format.
     """
 
@@ -68,7 +68,10 @@ def parse_pages(content: bytes) -> Pages:
             if not isinstance(data, dict):
                 continue
             values, encoding = data.get(1, 0), data.get(encoding_field)
-            num_values += values if isinstance(values, int) else 0
+            if isinstance(values, int):
+                num_values += values
+            else:
+                num_values += 0
             encodings.add(encoding if isinstance(encoding, int) else 0)
             if encoding in DICTIONARY_ENCODINGS:
                 shared_bytes = max(shared_bytes, dictionary_bytes)

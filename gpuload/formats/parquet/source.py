@@ -1,12 +1,15 @@
 """Parquet files: rows by number, columns alone, through PyArrow.
 
-Layout  row groups, in which each column lies in a piece of its own, encoded and mostly compressed. The footer of a file
-        says where, and how many rows each row group has; each is compared with what is read.
-Access  a column of a row group is decoded as a whole, for however few of its rows (`blocks.py`). PyArrow decodes it
-        without the interpreter's lock, so that threads decode side by side; decoded ones are cached.
+Layout  row groups, in which each column lies in a piece of its own, encoded and mostly compressed.
+        The footer of a file says where, and how many rows each row group has; each is compared with
+        what is read.
+Access  a column of a row group is decoded as a whole, for however few of its rows (`blocks.py`).
+        PyArrow decodes it without the interpreter's lock, so that threads decode side by side;
+        decoded ones are cached.
 Fields  `formats/columnar.py` says what columns become.
-Memory  the footers, and ``cache_bytes`` of decoded columns. A column of a row group unpacks to at most the limit of
-        `storage/inflate.py`; it is decoded BATCH_ROWS rows at a time, so no number in the file is believed before.
+Memory  the footers, and ``cache_bytes`` of decoded columns. A column of a row group unpacks to at
+        most the limit of `storage/inflate.py`; it is decoded BATCH_ROWS rows at a time, so no
+        number in the file is believed before.
 Needs   PyArrow.
 Source  https://parquet.apache.org/docs/file-format
 """
@@ -40,7 +43,10 @@ from gpuload.storage.folders import PARQUET, expand_tables
 
 SMALL_BYTES = 1 << 24  # of files whose columns are decoded as dictionaries where these may grow
 LEVEL_BYTES = 4  # of a value in a list: where it stands, as PyArrow decodes it
-PARTS, PARTS_OF_LARGE = 8, 2  # of the memory that a column may take: for rows that are decoded at a time
+PARTS, PARTS_OF_LARGE = (
+    8,
+    2,
+)  # of the memory that a column may take: for rows that are decoded at a time
 
 
 def parquet(
@@ -55,28 +61,34 @@ def parquet(
 ) -> TableSource:
     """Return the rows of Parquet files.
 
-        gl.parquet("train-*.parquet")
-        gl.parquet("train-*.parquet", ["image", "label"])                              these columns alone
-        gl.parquet("vectors.parquet", shapes={"vector": (768,)}, defaults={"age": 0})
+        gl.parquet("train-*.parquet") gl.parquet("train-*.parquet", ["image",
+        "label"])                              these columns alone gl.parquet("vectors.parquet",
+        shapes={"vector": (768,)}, defaults={"age": 0})
 
-    A row group is decoded as a whole. So a shuffle of all rows decodes a row group for each of them, unless they fit
-    into the cache: ``shuffle=gl.Blocks(1000, 4)``, with the number of rows of a row group, decodes each once.
+    A row group is decoded as a whole. So a shuffle of all rows decodes a row group for each of
+    them, unless they fit into the cache: ``shuffle=gl.Blocks(1000, 4)``, with the number of rows of
+    a row group, decodes each once.
 
     Args:
-        paths: a path, a string with wildcards, a folder, or a list of these; a list keeps its order, a wildcard is
-            sorted. A folder means its files and those of its folders, without names that begin with ``_`` or ``.``. Or
-            a manifest of such files (``Source.index``).
-        fields: the columns, in this order; by default all. A member of a struct is ``"outer.inner"``.
-        shapes: the shape of columns that are lists of varying length in the file, and have one length in fact.
+        paths: a path, a string with wildcards, a folder, or a list of these; a list keeps its
+            order, a wildcard is sorted. A folder means its files and those of its folders, without
+            names that begin with ``_`` or ``.``. Or a manifest of such files (``Source.index``).
+        fields: the columns, in this order; by default all. A member of a struct is
+            ``"outer.inner"``.
+        shapes: the shape of columns that are lists of varying length in the file, and have one
+            length in fact.
         defaults: for each column what stands for its missing values. Without it they are an error.
-        dtypes: for each column the dtype of its field, if it is another one than in the file; a value that it does not
-            hold is an error. Files with int32 and int64, or float32 and float64, have the larger one without it.
-        partitions: the columns that folders ``name=value`` are, int64 or text, looked for in the path of each file; []
-            for none. None: all such folders below a folder or wildcard of ``paths``.
+        dtypes: for each column the dtype of its field, if it is another one than in the file; a
+            value that it does not hold is an error. Files with int32 and int64, or float32 and
+            float64, have the larger one without it.
+        partitions: the columns that folders ``name=value`` are, int64 or text, looked for in the
+            path of each file; [] for none. None: all such folders below a folder or wildcard of
+            ``paths``.
         cache_bytes: of decoded columns of row groups that are kept.
 
     Raises:
-        SpecError: an argument is wrong; a column cannot be a field, or has missing values; files differ.
+        SpecError: an argument is wrong; a column cannot be a field, or has missing values; files
+            differ.
         UnknownFieldError: there is no such column.
         FormatError: a file is no Parquet file, or its footer is damaged.
         FileError: a file is missing, a directory, or cannot be read.
@@ -90,7 +102,9 @@ def parquet(
     if listing is None:
         names, inner = expand_tables(paths, PARQUET)
         files, _ = look_at(names, 0, lambda path, size, head: None)
-        tables = by_chunks(lambda chunk: [Table.open(files, number) for number in chunk], range(len(files)))
+        tables = by_chunks(
+            lambda chunk: [Table.open(files, number) for number in chunk], range(len(files))
+        )
     else:
         names, files = list(listing.files.paths), listing.files
         inner = [""] * len(names)
@@ -117,7 +131,9 @@ def parquet(
         )
         for key, column in enumerate(columns[0])
     ]
-    opening = Opening(parquet, {"paths": tuple(names) if listing is None else listing.path, **arguments})
+    opening = Opening(
+        parquet, {"paths": tuple(names) if listing is None else listing.path, **arguments}
+    )
     return ParquetSource(opening, leaves, tables, columns[0], folders, open_storage(files))
 
 
@@ -133,7 +149,9 @@ class ParquetSource(TableSource):
         return Entries({**about, **self._about_folders()}, arrays)
 
 
-def _decode(groups: Sequence[tuple[Table, int]], columns: Sequence[Column], block: int) -> Array | Ragged:
+def _decode(
+    groups: Sequence[tuple[Table, int]], columns: Sequence[Column], block: int
+) -> Array | Ragged:
     """Return the values of a column in a row group."""
     table, group = groups[block]
     column, expected = columns[table.number], int(table.rows[group])
@@ -188,7 +206,9 @@ def _pieces(
         yield from _batches(table, group, column, room, error)
 
 
-def _check_pages(content: bytes, table: Table, group: int, column: Column, room: columnar.UnpackLimit) -> None:
+def _check_pages(
+    content: bytes, table: Table, group: int, column: Column, room: columnar.UnpackLimit
+) -> None:
     """Check what the pages of a column say, before PyArrow decodes them.
 
     Args:
@@ -206,13 +226,16 @@ def _check_pages(content: bytes, table: Table, group: int, column: Column, room:
     room.check(pages.num_bytes)
     # PyArrow's values of lists and ours are there at the same time.
     value_bytes = column.field.dtype.itemsize
-    value_bytes = value_bytes if column.field.has_rows else 2 * value_bytes + LEVEL_BYTES
+    if column.field.has_rows:
+        value_bytes = value_bytes
+    else:
+        value_bytes = 2 * value_bytes + LEVEL_BYTES
     room.check(pages.num_values * value_bytes)
     is_long = pages.shared_bytes * pages.num_values > room.limit
     if not is_long or not table.texts_of(column.path):
         return
-    # PyArrow has dictionaries of pages of these encodings alone. To gather them takes twice the time
-    # where most texts differ, so that large files are decoded some rows at a time.
+    # PyArrow has dictionaries of pages of these encodings alone. To gather them takes twice the
+    # time where most texts differ, so that large files are decoded some rows at a time.
     is_small = room.packed_bytes < SMALL_BYTES
     if is_small and pages.encodings <= {PLAIN_ENCODING, *DICTIONARY_ENCODINGS}:
         raise _DecodeAgain(BATCH_ROWS, as_dictionary=True)
@@ -226,28 +249,45 @@ def _batches(
 ) -> Iterator[tuple[int, Array | Ragged]]:
     """Yield rows of a column as `_pieces` does; ``again`` says how, if a first try ended."""
     is_small, how = room.packed_bytes < SMALL_BYTES, again or _DecodeAgain(BATCH_ROWS, False)
-    is_looked_at = is_small or not column.field.has_rows  # a fixed shape says how many bytes rows have
+    is_looked_at = (
+        is_small or not column.field.has_rows
+    )  # a fixed shape says how many bytes rows have
 
     def look(content: bytes) -> None:
         _check_pages(content, table, group, column, room)
 
     # A file may hold far more than its bytes, by values that are stored once for many.
     options: dict[str, Any] = {"rows": how.num_rows, "as_dictionary": how.as_dictionary}
-    options["look"] = look if is_looked_at and again is None else None
+    if is_looked_at and again is None:
+        options["look"] = look
+    else:
+        options["look"] = None
     if not table.is_int96(column.path):
         for batch in table.batches(column.path, [group], **options):
             yield batch.num_rows, columnar.values_of(column, batch, room)
         return
     # Missing ones become NaT in both units, and then the default.
-    default = None if column.default is None else np.array("NaT", "M8[s]")
-    default = default if column.field.shape == () else column.default
+    if column.default is None:
+        default = None
+    else:
+        default = np.array("NaT", "M8[s]")
+    if column.field.shape == ():
+        default = default
+    else:
+        default = column.default
     columns = [
-        replace(column, field=column.field.with_(dtype=np.dtype(f"M8[{unit}]")), dtype=None, default=default)
+        replace(
+            column,
+            field=column.field.with_(dtype=np.dtype(f"M8[{unit}]")),
+            dtype=None,
+            default=default,
+        )
         for unit in UNITS
     ]
     batches = [table.batches(column.path, [group], unit=unit, **options) for unit in UNITS]
     for of_units in zip(*batches, strict=True):
         seconds, nanoseconds = (
-            columnar.values_of(part, batch, room) for part, batch in zip(columns, of_units, strict=True)
+            columnar.values_of(part, batch, room)
+            for part, batch in zip(columns, of_units, strict=True)
         )
         yield of_units[0].num_rows, join_times(column, seconds, nanoseconds)

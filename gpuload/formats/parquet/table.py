@@ -1,8 +1,10 @@
 """Table: a Parquet file, as its footer says: the schema, and how many rows each row group has.
 
-Footer  PyArrow's. One that a manifest stands in for is read when rows of the file are first read, and compared with it.
-Damage  is found by PyArrow while it decodes. It ends the process for some damaged footers where it is asked for places
-        and statistics of columns (`RowGroupMetaData.column`, 26.0), so that nothing here asks for these.
+Footer  PyArrow's. One that a manifest stands in for is read when rows of the file are first read,
+and compared with it.
+Damage  is found by PyArrow while it decodes. It ends the process for some damaged footers where it
+        is asked for places and statistics of columns (`RowGroupMetaData.column`, 26.0), so that
+        nothing here asks for these.
 """
 
 from __future__ import annotations
@@ -57,7 +59,14 @@ class Table:
         footer, schema, int96 = _read_footer(files, number)
         groups = [footer.row_group(group) for group in range(footer.num_row_groups)]
         rows = _rows_of(files.paths[number], footer)
-        return cls(files, number, schema, rows, sum(group.total_byte_size for group in groups), (footer, int96))
+        return cls(
+            files,
+            number,
+            schema,
+            rows,
+            sum(group.total_byte_size for group in groups),
+            (footer, int96),
+        )
 
     @property
     def path(self) -> str:
@@ -94,7 +103,8 @@ class Table:
         return path in self._footer()[1]
 
     def texts_of(self, path: columnar.Path) -> list[str]:
-        """Return the paths of Parquet's columns of texts or bytes that a column is, or has below it."""
+        """Return the paths of Parquet's columns of texts or bytes that a column is, or has below
+        it."""
         schema, dotted = self._footer()[0].schema, ".".join(path)
         leaves = [schema.column(number) for number in range(len(schema))]
         texts = [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY"]
@@ -127,11 +137,15 @@ class Table:
         """
         place = f"{self.path}, row group {groups[0] if groups else 0}"
         footer, _ = self._footer()
-        with self.files.open_binary(self.number) as file, columnar.as_damage(place, self.files, self.number):
+        with (
+            self.files.open_binary(self.number) as file,
+            columnar.as_damage(place, self.files, self.number),
+        ):
             reader = columnar.import_arrow(CALL).parquet.ParquetFile(
                 file if look is None else WatchedFile(file, look),
                 metadata=footer,
-                # Without a buffer PyArrow reads the whole column of a row group first, which is too much for one value.
+                # Without a buffer PyArrow reads the whole column of a row group first, which is too
+                # much for one value.
                 buffer_size=PEEK_BYTES if rows == 1 else 0,
                 # No threads of PyArrow's: blocks are decoded side by side by ours.
                 pre_buffer=False,
@@ -139,7 +153,12 @@ class Table:
                 coerce_int96_timestamp_unit=unit,
                 read_dictionary=self.texts_of(path) if as_dictionary else None,
             )
-            options = {"batch_size": rows, "row_groups": groups, "columns": [".".join(path)], "use_threads": False}
+            options = {
+                "batch_size": rows,
+                "row_groups": groups,
+                "columns": [".".join(path)],
+                "use_threads": False,
+            }
             yield from reader.iter_batches(**options)
 
     def _footer(self) -> tuple[Any, frozenset[columnar.Path]]:
@@ -149,7 +168,9 @@ class Table:
         """
         if self.footer is None:
             footer, schema, int96 = _read_footer(self.files, self.number)
-            if not schema.equals(self.schema) or not np.array_equal(_rows_of(self.path, footer), self.rows):
+            if not schema.equals(self.schema) or not np.array_equal(
+                _rows_of(self.path, footer), self.rows
+            ):
                 raise FormatError(
                     f"{self.path} is not as its manifest says",
                     cause="its footer has another schema, or row groups of other lengths",
@@ -174,8 +195,11 @@ def _read_footer(files: Files, number: int) -> tuple[Any, Any, frozenset[columna
 
 
 def _rows_of(path: str, footer: Any) -> Indices:
-    """Return the rows of each row group, as the footer says; raises ``FormatError`` for less than none."""
-    rows = np.array([footer.row_group(group).num_rows for group in range(footer.num_row_groups)], np.int64)
+    """Return the rows of each row group, as the footer says; raises ``FormatError`` for less than
+    none."""
+    rows = np.array(
+        [footer.row_group(group).num_rows for group in range(footer.num_row_groups)], np.int64
+    )
     if (rows < 0).any():
         group = int((rows < 0).argmax())
         raise FormatError(

@@ -1,12 +1,13 @@
 """Parquet, written: a row group for some megabytes of records, through PyArrow.
 
-Arrays   become lists of fixed size, one in the other for each axis; `Ragged` becomes a list. PyArrow's schema in the
-         file says so, and ``gl.parquet`` reads the same fields again. Bytes and images are binary values, times keep
-         their unit.
-Text     is UTF-8; that of a fixed length is read again as text of any length. Parquet has no times in seconds: they are
-         stored in milliseconds.
+Arrays   become lists of fixed size, one in the other for each axis; `Ragged` becomes a list.
+         PyArrow's schema in the file says so, and ``gl.parquet`` reads the same fields again. Bytes
+         and images are binary values, times keep their unit.
+Text     is UTF-8; that of a fixed length is read again as text of any length. Parquet has no times
+         in seconds: they are stored in milliseconds.
 Classes  their names stand in the metadata as `datasets` writes them.
-Refused  fields of several varying axes, text of a fixed length with axes, text of bytes, complex numbers.
+Refused  fields of several varying axes, text of a fixed length with axes, text of bytes, complex
+         numbers.
 """
 
 from __future__ import annotations
@@ -43,11 +44,17 @@ def writer() -> Writer:
 def _refusal(field: Field) -> Refusal | None:
     kind, dtype = field.dtype.kind, field.dtype
     if field.text == "bytes" or kind == "S":
-        return "Parquet has binary values, which are read as uint8 and no text", "choose TFRecord (.tfrecord)"
+        return (
+            "Parquet has binary values, which are read as uint8 and no text",
+            "choose TFRecord (.tfrecord)",
+        )
     if field.text or field.encoded:
         return None
     if 0 in (field.shape or ()):
-        return f"lists of fixed size are never empty, and its shape is {field.shape}", "choose NPY, which has it"
+        return (
+            f"lists of fixed size are never empty, and its shape is {field.shape}",
+            "choose NPY, which has it",
+        )
     if not field.uniform and not field.ragged:
         cause = f"its shape is {field.shape}, and only a first axis may vary here"
         return cause, "choose TFRecord with tensors=, which keeps shapes"
@@ -56,7 +63,9 @@ def _refusal(field: Field) -> Refusal | None:
     if kind in "mM":
         unit = np.datetime_data(dtype)[0]
         fits = unit in UNITS or dtype == np.dtype("M8[D]")
-        return None if fits and np.datetime_data(dtype)[1] == 1 else (f"Arrow has no times in {unit}", "choose NPY")
+        if fits and np.datetime_data(dtype)[1] == 1:
+            return None
+        return (f"Arrow has no times in {unit}", "choose NPY")
     if kind == "U" or (kind in "biuf" and dtype.itemsize <= LARGEST_REAL_BYTES):
         return None
     return f"Arrow has no values of {dtype}", "choose NPY, which has this dtype"
@@ -69,8 +78,12 @@ def _write(path: str, records: Records) -> None:
         for numbers, fields in records.chunks():
             for name in [field.name for field in records.spec if field.dtype.kind == "U"]:
                 check_texts(records.source, numbers.tolist(), np.asarray(fields[name]).tolist())
-            columns = [_array(arrow, field, fields[field.name], numbers.size) for field in records.spec]
-            table = arrow.Table.from_arrays(columns, names=list(records.spec.names), metadata=_metadata(records))
+            columns = [
+                _array(arrow, field, fields[field.name], numbers.size) for field in records.spec
+            ]
+            table = arrow.Table.from_arrays(
+                columns, names=list(records.spec.names), metadata=_metadata(records)
+            )
             file = file or arrow.parquet.ParquetWriter(path, table.schema, write_page_checksum=True)
             file.write_table(table, row_group_size=max(numbers.size, 1))
     finally:
@@ -79,7 +92,8 @@ def _write(path: str, records: Records) -> None:
 
 
 def _class_field(spec: Spec) -> str | None:
-    """Return the field of the labels: "label", or the only whole number of a record; None if that is not clear."""
+    """Return the field of the labels: "label", or the only whole number of a record; None if that
+    is not clear."""
     names = [field.name for field in spec if field.shape == () and field.dtype.kind in "iu"]
     if LABEL in names:
         return LABEL
@@ -87,7 +101,8 @@ def _class_field(spec: Spec) -> str | None:
 
 
 def _metadata(records: Records) -> dict[bytes, bytes] | None:
-    """Return the names of classes in the form of `datasets`, which reads them, too; None without."""
+    """Return the names of classes in the form of `datasets`, which reads them, too; None
+    without."""
     name = _class_field(records.source.spec)
     if not records.source.classes or name not in records.spec.names:
         return None
@@ -97,14 +112,18 @@ def _metadata(records: Records) -> dict[bytes, bytes] | None:
 
 def _differs(path: str, records: Records) -> str:
     with parquet(path) as back:
-        return differs(back, records, {field.name: field.dtype for field in records.spec if _note(field)})
+        return differs(
+            back, records, {field.name: field.dtype for field in records.spec if _note(field)}
+        )
 
 
 def _note(field: Field) -> str:
     """Return how a field is stored that comes back as another one; "" for others."""
     if field.dtype.kind == "U":
         return "stored as UTF-8, read as text of any length"
-    return "stored in milliseconds" if field.dtype == np.dtype("M8[s]") else ""
+    if field.dtype == np.dtype("M8[s]"):
+        return "stored in milliseconds"
+    return ""
 
 
 def _array(arrow: Any, field: Field, values: Values, count: int) -> Any:
@@ -130,4 +149,6 @@ def _elements(arrow: Any, field: Field, array: Any, shape: tuple[int, ...]) -> A
     flat = arrow.array(np.ascontiguousarray(array).reshape(-1))
     if field.zone == "UTC":
         flat = flat.cast(arrow.timestamp(flat.type.unit, "UTC"))
-    return reduce(lambda inner, length: arrow.FixedSizeListArray.from_arrays(inner, length), shape[::-1], flat)
+    return reduce(
+        lambda inner, length: arrow.FixedSizeListArray.from_arrays(inner, length), shape[::-1], flat
+    )

@@ -1,1 +1,2 @@
-"""TFRecord files: `source.py` is the call and the source, `features.py` the user's description of the fields."""
+"""TFRecord files: `source.py` is the call and the source, `features.py` the user's description of
+the fields."""

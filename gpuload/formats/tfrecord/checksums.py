@@ -1,6 +1,7 @@
 """Checksums of TFRecord: CRC32C of the bytes (`crc32c.py`), turned and shifted.
 
-Source  record_writer.h and crc32c.h of TensorFlow: masked = rotate_right(crc, 15) + 0xa282ead8, modulo 2**32.
+Source  record_writer.h and crc32c.h of TensorFlow: masked = rotate_right(crc, 15) + 0xa282ead8,
+        modulo 2**32.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ def of_pieces(raw: NDArray[np.uint8], begins: Int64s, ends: Int64s) -> Sums:
 def of_lengths(lengths: Int64s) -> Sums:
     """Return the masked checksum of each length, as the 8 bytes that stand in a file.
 
-    A CRC is linear: that of some bytes is that of zeros, with one number for each byte that is not zero added to it bit
-    by bit. So 8 tables do for any number of lengths at once.
+    A CRC is linear: that of some bytes is that of zeros, with one number for each byte that is not
+    zero added to it bit by bit. So 8 tables do for any number of lengths at once.
     """
     tables = _tables_of_lengths()
     sums = np.zeros(lengths.size, np.uint32)
@@ -52,11 +53,15 @@ def masked(sums: Sums) -> Sums:
 
 @functools.cache
 def _tables_of_lengths() -> Sums:
-    """Return the part of a checksum that each value of each byte of a length adds, bit by bit, uint32 ``[8, 256]``.
+    """Return the part of a checksum that each value of each byte of a length adds, bit by bit,
+    uint32 ``[8, 256]``.
 
-    The first table has the checksum of 8 zeros in it, so that one number of each table makes the whole.
+    The first table has the checksum of 8 zeros in it, so that one number of each table makes the
+    whole.
     """
-    lengths = np.arange(256, dtype=np.uint64) << (np.uint64(8) * np.arange(LENGTH_BYTES, dtype=np.uint64)[:, None])
+    lengths = np.arange(256, dtype=np.uint64) << (
+        np.uint64(8) * np.arange(LENGTH_BYTES, dtype=np.uint64)[:, None]
+    )
     raw = lengths.astype("<u8").view(np.uint8).reshape(-1)
     begins = np.arange(0, raw.size, LENGTH_BYTES)
     sums = crc32c.by_numpy(raw, begins, begins + LENGTH_BYTES).reshape(LENGTH_BYTES, 256)

@@ -1,23 +1,28 @@
 """Features: the content of the records of a TFRecord, as the user gives it.
 
-    {"label": "i8"}                                    one number; its field and its key are called label
-    {"box": ("f4", (4,))}                              four numbers
-    {"tags": ("i8", (None,))}                          any number of them: ragged
-    {"tags": gl.Feature("i8", (8,), pad=0)}            at most eight, filled up with zeros
+    {"label": "i8"}                                    one number; its field and its key are called
+    label {"box": ("f4", (4,))}                              four numbers {"tags": ("i8",
+    (None,))}                          any number of them: ragged {"tags": gl.Feature("i8", (8,),
+    pad=0)}            at most eight, filled up with zeros
     {"name": "str"}                                    text of any length, UTF-8: objects (str)
     {"words": ("str", (None,))}                        any number of texts
-    {"name": "S"}                                      the same as bytes objects, checked for nothing: tf.string
-    {"name": "S20"}                                    text of at most 20 bytes; a longer one is an error
-    {"name": "bytes"}                                  the bytes of one value as numbers: uint8, ragged
-    {"x": gl.Raw(">f4", (28, 28))}                     the raw bytes of numbers, in either byte order
-    {"x": gl.Tensor("f4", (3, 3))}                     a result of tf.io.serialize_tensor
-    {"image": gl.Image(key="image/encoded")}           an encoded image, for gl.ops.Decode
-    {"x": gl.Sparse("f4", 100, index_key="i", value_key="v")}      values and their places: one dense array
+    {"name": "S"}                                      the same as bytes objects, checked for
+    nothing: tf.string
+    {"name": "S20"}                                    text of at most 20 bytes; a longer one is an
+    error
+    {"name": "bytes"}                                  the bytes of one value as numbers: uint8,
+    ragged {"x": gl.Raw(">f4", (28, 28))}                     the raw bytes of numbers, in either
+    byte order {"x": gl.Tensor("f4", (3, 3))}                     a result of tf.io.serialize_tensor
+    {"image": gl.Image(key="image/encoded")}           an encoded image, for gl.ops.Decode {"x":
+    gl.Sparse("f4", 100, index_key="i", value_key="v")}      values and their places: one dense
+    array
 
-The features of ``tf.io`` (``tf.io.FixedLenFeature`` and so on) are taken, too; their strings become ``"S"``.
+The features of ``tf.io`` (``tf.io.FixedLenFeature`` and so on) are taken, too; their strings become
+``"S"``.
 
-Kinds    int64 lists become whole numbers or booleans, float lists floats, bytes lists all else. Another kind of list
-         than the dtype is for is an error, and so is a number that the dtype does not hold: nothing is cut or rounded.
+Kinds    int64 lists become whole numbers or booleans, float lists floats, bytes lists all else.
+         Another kind of list than the dtype is for is an error, and so is a number that the dtype
+         does not hold: nothing is cut or rounded.
 """
 
 from __future__ import annotations
@@ -40,9 +45,18 @@ from gpuload.spec import LARGEST_NDIM, Field, Shape, check_name, dtype_of, is_wh
 BYTES = "bytes"
 RECORD = "record"  # the name of the field where the whole payload is one
 UINT8 = np.dtype(np.uint8)
-NUMBERS = {"b": INT64_LIST, "i": INT64_LIST, "u": INT64_LIST, "f": FLOAT_LIST, "S": BYTES_LIST, "U": BYTES_LIST}
+NUMBERS = {
+    "b": INT64_LIST,
+    "i": INT64_LIST,
+    "u": INT64_LIST,
+    "f": FLOAT_LIST,
+    "S": BYTES_LIST,
+    "U": BYTES_LIST,
+}
 TEXT = {"U": "str", "S": "bytes"}  # the form of texts without a length, by the kind of their dtype
-MOST_AXES = LARGEST_NDIM - 2  # of a field in one record, a batch and several values have one more each
+MOST_AXES = (
+    LARGEST_NDIM - 2
+)  # of a field in one record, a batch and several values have one more each
 EXAMPLE = '{"label": "i8", "box": ("f4", (4,)), "image": gl.Image()}'
 
 
@@ -50,17 +64,21 @@ class FeatureBase:
     """The description of a field by the user; ``repr`` is the call that makes it."""
 
     def __repr__(self) -> str:
-        arguments = [
-            _dtype_text(value) if name in ("dtype", "shape") else f"{name}={value!r}"
-            for name, value in ((member.name, getattr(self, member.name)) for member in fields(self))  # type: ignore[arg-type]
-            if (name in ("dtype", "shape") and value is not None) or value != DEFAULTS.get(name)
-        ]
+        arguments = []
+        for member in fields(self):  # type: ignore[arg-type]
+            name, value = member.name, getattr(self, member.name)
+            if name in ("dtype", "shape") and value is not None:
+                arguments.append(_dtype_text(value))
+            elif value != DEFAULTS.get(name):
+                arguments.append(f"{name}={value!r}")
         return f"gl.{type(self).__name__}({', '.join(arguments)})"
 
 
 def _dtype_text(value: Any) -> str:
     """Return a dtype as one types it, ``'u1'`` or ``'>f4'``; anything else as it is."""
-    return repr(value.str.lstrip("|<")) if isinstance(value, np.dtype) else repr(value)
+    if isinstance(value, np.dtype):
+        return repr(value.str.lstrip("|<"))
+    return repr(value)
 
 
 DEFAULTS = {"num_values": 1}
@@ -71,14 +89,16 @@ class Feature(FeatureBase):
     """Numbers, or texts: the values of a list.
 
     Args:
-        dtype: of the field: ``"i8"``, ``"u1"``, ``"?"`` of int64 lists; ``"f4"``, ``"f8"`` of float lists; of bytes
-            lists ``"str"`` (texts of any length as objects; they are UTF-8), ``"S"`` (the same as bytes objects, of
-            any content) or ``"S20"`` (texts of at most 20 bytes).
+        dtype: of the field: ``"i8"``, ``"u1"``, ``"?"`` of int64 lists; ``"f4"``, ``"f8"`` of float
+            lists; of bytes lists ``"str"`` (texts of any length as objects; they are UTF-8),
+            ``"S"`` (the same as bytes objects, of any content) or ``"S20"`` (texts of at most 20
+            bytes).
         shape: of a record; the first axis may be None, for any number.
         key: of the feature; by default the name of the field.
-        default: stands in for a feature that a record does not have; without it such a record is an error. Not for a
-            first axis of None, where the value is empty then.
-        pad: with it, a record may have fewer values than the shape, along its first axis; they are filled up with this.
+        default: stands in for a feature that a record does not have; without it such a record is an
+            error. Not for a first axis of None, where the value is empty then.
+        pad: with it, a record may have fewer values than the shape, along its first axis; they are
+            filled up with this.
     """
 
     dtype: DTypeLike
@@ -98,8 +118,10 @@ class Raw(FeatureBase):
         shape: of the numbers; the first axis may be None, for any number.
         key: of the feature; by default the name of the field.
         index: which of several bytes values; by default there is one.
-        num_values: how many bytes values a record has, which become a first axis; None: any number, ragged.
-        default: bytes that stand in for a feature that a record does not have; without it such a record is an error.
+        num_values: how many bytes values a record has, which become a first axis; None: any number,
+            ragged.
+        default: bytes that stand in for a feature that a record does not have; without it such a
+            record is an error.
     """
 
     dtype: DTypeLike = UINT8
@@ -116,9 +138,10 @@ class Tensor(FeatureBase):
     """A serialized tensor, as ``tf.io.serialize_tensor`` makes it.
 
     Args:
-        dtype: of the tensor; another one in a record is an error. Without it, that of the first records.
-        shape: of the tensor, None for an axis that varies. Without it, that of the first records, where an axis that
-            differs among them varies.
+        dtype: of the tensor; another one in a record is an error. Without it, that of the first
+            records.
+        shape: of the tensor, None for an axis that varies. Without it, that of the first records,
+            where an axis that differs among them varies.
         key: of the feature; by default the name of the field.
         index: which of several bytes values; by default there is one.
     """
@@ -154,9 +177,11 @@ class Sparse(FeatureBase):
     """Values, and the places where they belong: one dense array, zeros elsewhere.
 
     Args:
-        dtype: of the values: ``"f4"``, ``"f8"`` of float lists, whole numbers and booleans of int64 lists.
+        dtype: of the values: ``"f4"``, ``"f8"`` of float lists, whole numbers and booleans of int64
+            lists.
         size: of the array: a length, or a tuple of them.
-        index_key: of the feature with the places, an int64 list; of several axes a tuple of keys, one for each.
+        index_key: of the feature with the places, an int64 list; of several axes a tuple of keys,
+            one for each.
         value_key: of the feature with the values.
     """
 
@@ -182,7 +207,8 @@ class FeatureColumn:
         section: FEATURES or LISTS; 0 where the whole payload is the one value.
         key: of the feature.
         kind: of its list; of a sparse one that of the values.
-        default, pad: arrays of ``dtype``, of text arrays of bytes objects, or bytes; None where there are none.
+        default, pad: arrays of ``dtype``, of text arrays of bytes objects, or bytes; None where
+            there are none.
         places: of a sparse field the features of its places, one for each axis.
     """
 
@@ -211,8 +237,13 @@ class FeatureColumn:
     def label(self) -> str:
         """The name of the feature in errors."""
         key = self.key.decode("utf-8", "backslashreplace")
-        suffix = "" if key == self.field.name or not self.section else f" (key {key!r})"
-        return f"{'feature list' if self.section == LISTS else 'feature'} {self.field.name!r}{suffix}"
+        if key == self.field.name or not self.section:
+            suffix = ""
+        else:
+            suffix = f" (key {key!r})"
+        return (
+            f"{'feature list' if self.section == LISTS else 'feature'} {self.field.name!r}{suffix}"
+        )
 
     @property
     def identity(self) -> tuple[object, ...]:
@@ -224,18 +255,46 @@ class FeatureColumn:
         ]
         kind = type(self.feature).__name__
         if self.field.text and self.shape == ():
-            # As of gl.Raw(), which tf.io.FixedLenFeature([], tf.string) meant before: saved states stay valid.
-            return self.field.name, self.section, self.key, "Raw", UINT8.str, (None,), (None, 1), ends
+            # As of gl.Raw(), which tf.io.FixedLenFeature([], tf.string) meant before: saved states
+            # stay valid.
+            return (
+                self.field.name,
+                self.section,
+                self.key,
+                "Raw",
+                UINT8.str,
+                (None,),
+                (None, 1),
+                ends,
+            )
         if self.places:
-            return self.field.name, self.section, self.key, kind, self.dtype.str, self.shape, self.feature
-        return self.field.name, self.section, self.key, kind, self.dtype.str, self.shape, num_values, ends
+            return (
+                self.field.name,
+                self.section,
+                self.key,
+                kind,
+                self.dtype.str,
+                self.shape,
+                self.feature,
+            )
+        return (
+            self.field.name,
+            self.section,
+            self.key,
+            kind,
+            self.dtype.str,
+            self.shape,
+            num_values,
+            ends,
+        )
 
 
 def columns_of(features: Any, sequence: Any) -> tuple[FeatureColumn, ...]:
     """Return the columns of the user's features.
 
     Args:
-        features: a mapping from the name of a field to its feature; or one feature, for the whole payload.
+        features: a mapping from the name of a field to its feature; or one feature, for the whole
+            payload.
         sequence: the same for feature lists, or None.
 
     Raises:
@@ -260,7 +319,9 @@ def columns_of(features: Any, sequence: Any) -> tuple[FeatureColumn, ...]:
     if twice or not (features or lists):
         raise SpecError(
             f"the fields {twice} in features= and in sequence=" if twice else "no features",
-            cause="fields of one record need different names" if twice else "a record has at least one field",
+            cause="fields of one record need different names"
+            if twice
+            else "a record has at least one field",
             remedy='give one of them another name, and its key: {"length_of_list": gl.Feature("i8", key="length")}'
             if twice
             else f"write {EXAMPLE}, or leave features= out",
@@ -298,13 +359,16 @@ def _feature_of(argument: Any, place: str, section: int = FEATURES) -> AnyFeatur
 
 
 def _of_tensorflow(feature: Any, place: str, section: int) -> AnyFeature:
-    """Return the equivalent of a ``tf.io`` feature. TensorFlow is not imported here: the user has imported it."""
+    """Return the equivalent of a ``tf.io`` feature. TensorFlow is not imported here: the user has
+    imported it."""
     name = type(feature).__name__
     # tf.string is an object dtype in NumPy's words.
     dtype: Any = np.dtype(getattr(getattr(feature, "dtype", None), "as_numpy_dtype", "O"))
     dtype = "S" if dtype.hasobject else dtype
     if name == "FixedLenFeature":
-        return Feature(dtype, tuple(int(length) for length in feature.shape), default=feature.default_value)
+        return Feature(
+            dtype, tuple(int(length) for length in feature.shape), default=feature.default_value
+        )
     if name == "FixedLenSequenceFeature" and section == LISTS:  # its shape is that of one step
         return Feature(dtype, tuple(int(length) for length in feature.shape))
     if name == "FixedLenSequenceFeature":
@@ -314,8 +378,15 @@ def _of_tensorflow(feature: Any, place: str, section: int) -> AnyFeature:
     if name == "RaggedFeature" and not feature.partitions:
         return Feature(dtype, (None,), key=feature.value_key)
     if name == "SparseFeature":
-        index_key = tuple(feature.index_key) if isinstance(feature.index_key, (list, tuple)) else feature.index_key
-        size = tuple(map(int, feature.size)) if isinstance(feature.size, (list, tuple)) else int(feature.size)
+        if isinstance(feature.index_key, (list, tuple)):
+            index_key = tuple(feature.index_key)
+        else:
+            index_key = feature.index_key
+        size = (
+            tuple(map(int, feature.size))
+            if isinstance(feature.size, (list, tuple))
+            else int(feature.size)
+        )
         return Sparse(dtype, size, index_key=index_key, value_key=feature.value_key)
     raise SpecError(
         f"{place} = {feature!r}"[:200],
@@ -331,18 +402,30 @@ def _column(name: Any, feature: AnyFeature, section: int) -> FeatureColumn:
         return _sparse(name, feature, section)
     key = name if feature.key is None else feature.key
     if not isinstance(key, (str, bytes)):
-        raise SpecError(f"field {name!r}: key={key!r}", cause="a key is a text", remedy='write key="image/encoded"')
+        raise SpecError(
+            f"field {name!r}: key={key!r}",
+            cause="a key is a text",
+            remedy='write key="image/encoded"',
+        )
     if not section and isinstance(feature, Feature):
         raise SpecError(
             f"features = {feature!r}",
             cause="a whole record is bytes, not a list of values",
             remedy=f'write gl.Raw("f4", (28, 28)) for raw records, or {EXAMPLE} for tf.train.Examples',
         )
-    key_bytes = key if isinstance(key, bytes) else key.encode("utf-8", "surrogateescape")
-    if isinstance(feature, Image):
-        column = _build_column(name, feature, UINT8, (None,), section, key_bytes, encoded_image=True)
+    if isinstance(key, bytes):
+        key_bytes = key
     else:
-        dtype, shape = _dtype(name, feature.dtype, is_list=isinstance(feature, Feature)), _shape(name, feature.shape)
+        key_bytes = key.encode("utf-8", "surrogateescape")
+    if isinstance(feature, Image):
+        column = _build_column(
+            name, feature, UINT8, (None,), section, key_bytes, encoded_image=True
+        )
+    else:
+        dtype, shape = (
+            _dtype(name, feature.dtype, is_list=isinstance(feature, Feature)),
+            _shape(name, feature.shape),
+        )
         column = _build_column(name, feature, dtype, shape, section, key_bytes)
     if isinstance(feature, Feature):
         return _with_values(column, feature)
@@ -350,10 +433,22 @@ def _column(name: Any, feature: AnyFeature, section: int) -> FeatureColumn:
 
 
 def _sparse(name: str, feature: Sparse, section: int) -> FeatureColumn:
-    """Return the column of a `Sparse`: the column of its values, which has the columns of its places."""
-    sizes = feature.size if isinstance(feature.size, (tuple, list)) else (feature.size,)
-    keys = feature.index_key if isinstance(feature.index_key, (tuple, list)) else (feature.index_key,)
-    if section != FEATURES or not sizes or len(sizes) != len(keys) or not all(is_whole(size, 1) for size in sizes):
+    """Return the column of a `Sparse`: the column of its values, which has the columns of its
+    places."""
+    if isinstance(feature.size, (tuple, list)):
+        sizes = feature.size
+    else:
+        sizes = (feature.size,)
+    if isinstance(feature.index_key, (tuple, list)):
+        keys = feature.index_key
+    else:
+        keys = (feature.index_key,)
+    if (
+        section != FEATURES
+        or not sizes
+        or len(sizes) != len(keys)
+        or not all(is_whole(size, 1) for size in sizes)
+    ):
         raise SpecError(
             f"field {name!r}: {feature!r}"[:200],
             cause="it is a feature of tf.train.Example, with a size, and a key of places, for each axis",
@@ -382,7 +477,12 @@ def _dtype(name: str, argument: Any, *, is_list: bool) -> np.dtype[Any]:
             remedy="write 'f4', say",
         ) from None
     is_text = is_list and dtype.kind in TEXT and not dtype.itemsize
-    if dtype.hasobject or dtype.names is not None or dtype.subdtype is not None or not (dtype.itemsize or is_text):
+    if (
+        dtype.hasobject
+        or dtype.names is not None
+        or dtype.subdtype is not None
+        or not (dtype.itemsize or is_text)
+    ):
         raise SpecError(
             f"field {name!r}: dtype {argument!r}",
             cause="a field has one dtype, of numbers, text, or bytes of a stated length",
@@ -392,8 +492,12 @@ def _dtype(name: str, argument: Any, *, is_list: bool) -> np.dtype[Any]:
 
 
 def _shape(name: str, argument: Any) -> Shape:
-    """Return the shape of a field in a record; raises ``SpecError`` for an argument that is none."""
-    shape = (argument,) if is_whole(argument) else argument
+    """Return the shape of a field in a record; raises ``SpecError`` for an argument that is
+    none."""
+    if is_whole(argument):
+        shape = (argument,)
+    else:
+        shape = argument
     if (
         not isinstance(shape, (tuple, list))
         or len(shape) > MOST_AXES
@@ -414,7 +518,9 @@ def _build_column(
     """Return the column, with the field that it becomes."""
     num_values = getattr(feature, "num_values", 1)
     index = getattr(feature, "index", None)
-    if not (num_values is None or is_whole(num_values, 1)) or not (index is None or is_whole(index)):
+    if not (num_values is None or is_whole(num_values, 1)) or not (
+        index is None or is_whole(index)
+    ):
         raise SpecError(
             f"field {name!r}: num_values={num_values!r}, index={index!r}",
             cause="they are a number of values, at least 1, and the number of one of them, from 0 on",
@@ -431,7 +537,10 @@ def _build_column(
     )
     if section == LISTS and len(outer) == 2:
         outer = outer[::-1]
-    varying = None in shape[1:] if not isinstance(feature, Tensor) else False
+    if not isinstance(feature, Tensor):
+        varying = None in shape[1:]
+    else:
+        varying = False
     if varying or (None in shape and outer):
         raise SpecError(
             f"field {name!r}: shape {(*outer, *shape)}",
@@ -440,24 +549,54 @@ def _build_column(
             + ("; images of a feature list cannot be read" if encoded_image else ""),
         )
     if None in outer and 0 in shape:
-        raise SpecError(f"field {name!r}: shape {shape}", cause="its values have no bytes", remedy="leave it out")
+        raise SpecError(
+            f"field {name!r}: shape {shape}",
+            cause="its values have no bytes",
+            remedy="leave it out",
+        )
     if encoded_image:
-        return FeatureColumn(Field(name, UINT8, (None,), encoded=True), feature, UINT8, shape, section, key, BYTES_LIST)
+        return FeatureColumn(
+            Field(name, UINT8, (None,), encoded=True),
+            feature,
+            UINT8,
+            shape,
+            section,
+            key,
+            BYTES_LIST,
+        )
     whole = (*outer, *shape)
     if not dtype.itemsize:
         return FeatureColumn(
-            Field(name, np.dtype(object), whole, text=TEXT[dtype.kind]), feature, dtype, shape, section, key, BYTES_LIST
+            Field(name, np.dtype(object), whole, text=TEXT[dtype.kind]),
+            feature,
+            dtype,
+            shape,
+            section,
+            key,
+            BYTES_LIST,
         )
-    layout_of(dtype, tuple(length or 0 for length in whole), field=name)  # refuses a shape that no array has
-    kind = NUMBERS.get(dtype.kind, 0) if isinstance(feature, Feature) else BYTES_LIST
-    return FeatureColumn(Field(name, native(dtype), whole), feature, dtype, shape, section, key, kind)
+    layout_of(
+        dtype, tuple(length or 0 for length in whole), field=name
+    )  # refuses a shape that no array has
+    if isinstance(feature, Feature):
+        kind = NUMBERS.get(dtype.kind, 0)
+    else:
+        kind = BYTES_LIST
+    return FeatureColumn(
+        Field(name, native(dtype), whole), feature, dtype, shape, section, key, kind
+    )
 
 
 def _with_values(column: FeatureColumn, feature: Feature) -> FeatureColumn:
     """Return the column of a `Feature` with its default and padding, checked."""
     name, dtype, shape = column.field.name, column.dtype, column.shape
     is_numpys_text = dtype.kind == "U" and not column.field.text
-    if not column.kind or is_numpys_text or (dtype.kind == "f" and dtype.itemsize not in (4, 8)) or not dtype.isnative:
+    if (
+        not column.kind
+        or is_numpys_text
+        or (dtype.kind == "f" and dtype.itemsize not in (4, 8))
+        or not dtype.isnative
+    ):
         raise SpecError(
             f"field {name!r}: dtype {feature.dtype!r}",
             cause="int64 lists become whole numbers or booleans, float lists f4 or f8, bytes lists str, S, or S and a "
@@ -476,7 +615,10 @@ def _with_values(column: FeatureColumn, feature: Feature) -> FeatureColumn:
             cause="values are filled up along the first axis",
             remedy="state the most values that a record may have: gl.Feature(dtype, (8,), pad=0)",
         )
-    pad = None if feature.pad is None else _value(name, "pad", feature.pad, dtype, ())
+    if feature.pad is None:
+        pad = None
+    else:
+        pad = _value(name, "pad", feature.pad, dtype, ())
     default = None
     if feature.default is not None:
         fixed = tuple(int(length or 0) for length in shape)
@@ -484,8 +626,11 @@ def _with_values(column: FeatureColumn, feature: Feature) -> FeatureColumn:
     return replace(column, default=default, pad=pad)
 
 
-def _value(name: str, argument: str, value: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-    """Return a default or padding as an array of the dtype that has exactly its value; of text as bytes objects."""
+def _value(
+    name: str, argument: str, value: Any, dtype: np.dtype[Any], shape: tuple[int, ...]
+) -> NDArray[Any]:
+    """Return a default or padding as an array of the dtype that has exactly its value; of text as
+    bytes objects."""
     if not dtype.itemsize:
         return _texts(name, argument, value, shape)
     try:
@@ -493,9 +638,14 @@ def _value(name: str, argument: str, value: Any, dtype: np.dtype[Any], shape: tu
         if array.dtype.kind == "U":
             texts = [text.encode("utf-8") for text in array.ravel().tolist()]
             array = np.array(texts, np.bytes_).reshape(array.shape)
-        if array.dtype.kind not in {"S": "S", "f": "fiub"}.get(dtype.kind, "iub") or array.dtype.hasobject:
+        if (
+            array.dtype.kind not in {"S": "S", "f": "fiub"}.get(dtype.kind, "iub")
+            or array.dtype.hasobject
+        ):
             raise TypeError(f"{array.dtype} is of another kind")
-        result = np.broadcast_to(array.reshape(shape) if array.size == math.prod(shape) else array, shape)
+        result = np.broadcast_to(
+            array.reshape(shape) if array.size == math.prod(shape) else array, shape
+        )
         with np.errstate(over="ignore", invalid="ignore"):
             result = result.astype(dtype)
     except (TypeError, ValueError, OverflowError) as error:
@@ -505,8 +655,14 @@ def _value(name: str, argument: str, value: Any, dtype: np.dtype[Any], shape: tu
             remedy=f"write {argument}=0, or an array of that shape",
         ) from None
     if dtype.kind == "S":
-        equal = result == array.reshape(result.shape) if array.size == result.size else result == array
-        cause = "" if np.all(equal) else f"{dtype} does not hold it"
+        if array.size == result.size:
+            equal = result == array.reshape(result.shape)
+        else:
+            equal = result == array
+        if np.all(equal):
+            cause = ""
+        else:
+            cause = f"{dtype} does not hold it"
     else:
         try:
             convert_default(array, dtype)
@@ -529,7 +685,9 @@ def _texts(name: str, argument: str, value: Any, shape: tuple[int, ...]) -> NDAr
         texts[()] = value
     else:
         texts = np.array(value, object)
-    fits = texts.size in (1, math.prod(shape)) and all(isinstance(text, (str, bytes)) for text in texts.flat)
+    fits = texts.size in (1, math.prod(shape)) and all(
+        isinstance(text, (str, bytes)) for text in texts.flat
+    )
     if not fits:
         raise SpecError(
             f"field {name!r}: {argument}={value!r}"[:200],
@@ -538,7 +696,9 @@ def _texts(name: str, argument: str, value: Any, shape: tuple[int, ...]) -> NDAr
         )
     as_bytes = np.empty(texts.size, object)
     as_bytes[:] = [text.encode() if isinstance(text, str) else bytes(text) for text in texts.flat]
-    return np.broadcast_to(as_bytes.reshape(shape) if as_bytes.size == math.prod(shape) else as_bytes, shape).copy()
+    return np.broadcast_to(
+        as_bytes.reshape(shape) if as_bytes.size == math.prod(shape) else as_bytes, shape
+    ).copy()
 
 
 def _with_bytes(column: FeatureColumn) -> FeatureColumn:
@@ -567,7 +727,9 @@ def _with_bytes(column: FeatureColumn) -> FeatureColumn:
             remedy="store texts in a bytes list of their own",
         )
     if not column.section and getattr(feature, "index", None) is not None:
-        raise SpecError("index= of a whole record", cause="a record is one value", remedy="leave index= out")
+        raise SpecError(
+            "index= of a whole record", cause="a record is one value", remedy="leave index= out"
+        )
     return column
 
 

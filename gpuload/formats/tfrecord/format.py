@@ -1,4 +1,5 @@
-"""TFRecord as a format: a length and its checksum; `gl.check` reads payloads and the images in them."""
+"""TFRecord as a format: a length and its checksum; `gl.check` reads payloads and the images in
+them."""
 
 from __future__ import annotations
 
@@ -20,7 +21,10 @@ def _sniff(beginning: Beginning) -> Match | None:
         return None
     if beginning.compression == "zlib":
         return Match("TFRecord in zlib", "gl.tfrecord(compression='zlib')", {"compression": "zlib"})
-    return Match(f"TFRecord in {beginning.compression}" if beginning.compression else "TFRecord", "gl.tfrecord")
+    return Match(
+        f"TFRecord in {beginning.compression}" if beginning.compression else "TFRecord",
+        "gl.tfrecord",
+    )
 
 
 def _open(paths: Sequence[str], compression: str = "auto") -> Source:
@@ -29,7 +33,10 @@ def _open(paths: Sequence[str], compression: str = "auto") -> Source:
 
 
 def _salvage(path: str, head: bytes) -> Iterator[Salvage] | None:
-    records: Iterator[Salvage] | None = walk_records(path) if is_framed(head, ANY_SIZE) else None
+    if is_framed(head, ANY_SIZE):
+        records: Iterator[Salvage] | None = walk_records(path)
+    else:
+        records = None
     return records
 
 

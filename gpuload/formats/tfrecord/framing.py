@@ -1,13 +1,16 @@
 """Framing: the offsets of the records of a TFRecord file, found by a walk from header to header.
 
-Layout   for each record: uint64 length, uint32 masked CRC32C of these 8 bytes, the payload, uint32 masked CRC32C of the
-         payload; little-endian, without anything between records or around them.
-Speed    a file is read in pieces of PIECE_BYTES, which the core walks through: as fast as the file can be read. Where
-         records have SPARSE_BYTES or more on average, their headers alone are read.
-Checks   each length has the checksum that stands behind it, and each record ends inside the file. The payloads are
-         checked when they are read (`leaf.py`).
+Layout   for each record: uint64 length, uint32 masked CRC32C of these 8 bytes, the payload, uint32
+         masked CRC32C of the payload; little-endian, without anything between records or around
+         them.
+Speed    a file is read in pieces of PIECE_BYTES, which the core walks through: as fast as the file
+         can be read. Where records have SPARSE_BYTES or more on average, their headers alone are
+         read.
+Checks   each length has the checksum that stands behind it, and each record ends inside the file.
+         The payloads are checked when they are read (`leaf.py`).
 Empty    a file of 0 bytes has 0 records, as TensorFlow has it: writers of shards leave such files.
-Source   record_reader.cc and record_writer.h of TensorFlow, "TFRecord and tf.train.Example" of its guides
+Source   record_reader.cc and record_writer.h of TensorFlow, "TFRecord and tf.train.Example" of its
+         guides
 """
 
 from __future__ import annotations
@@ -27,7 +30,9 @@ HEADER = struct.Struct("<QI")
 HEADER_BYTES, FOOTER_BYTES = HEADER.size, 4
 FRAME_BYTES = HEADER_BYTES + FOOTER_BYTES
 PIECE_BYTES = 1 << 22
-SPARSE_BYTES = 1 << 18  # to read so many bytes takes as long as a request of its own for the next header
+SPARSE_BYTES = (
+    1 << 18
+)  # to read so many bytes takes as long as a request of its own for the next header
 
 Int64s = NDArray[np.int64]
 Show = Callable[[int], None]
@@ -37,29 +42,36 @@ class UnframedError(FormatError):
     """Behind some records of a file no further one can be found.
 
     Attributes:
-        offsets: int64 ``[num_records + 1]``, where each of the records in front begins, and the last one ends.
+        offsets: int64 ``[num_records + 1]``, where each of the records in front begins, and the
+            last one ends.
     """
 
     offsets: Int64s = np.zeros(1, np.int64)
 
 
-def offsets_in(files: Files, number: int, name: str, *, verify: bool, show: Show = lambda place: None) -> Int64s:
-    """Return the offsets at which records begin and the last one ends, int64 ``[num_records + 1]``, bytes.
+def offsets_in(
+    files: Files, number: int, name: str, *, verify: bool, show: Show = lambda place: None
+) -> Int64s:
+    """Return the offsets at which records begin and the last one ends, int64 ``[num_records + 1]``,
+    bytes.
 
     Args:
         files: the files.
         number: of the file.
         name: of the file in errors.
         verify: False: the checksums of lengths are not compared.
-        show: called with the number of bytes that are done, many times; its exceptions are not caught.
+        show: called with the number of bytes that are done, many times; its exceptions are not
+            caught.
 
     Raises:
-        UnframedError: it is no TFRecord file, or a header is damaged, or the last record is cut short.
+        UnframedError: it is no TFRecord file, or a header is damaged, or the last record is cut
+            short.
         ChangedFileError, FileError: it changed, or cannot be read.
     """
     size, place, count, lengths = int(files.sizes[number]), 0, 0, list[Int64s]()
     piece = np.empty(min(PIECE_BYTES, size), np.uint8)
-    # As many records as a piece can begin, if all payloads are empty: the core writes lengths without asking for room.
+    # As many records as a piece can begin, if all payloads are empty: the core writes lengths
+    # without asking for room.
     room = np.empty(min(PIECE_BYTES // FRAME_BYTES + 1, size // FRAME_BYTES + 1), np.int64)
     want = PIECE_BYTES
     with files.open_file(number) as descriptor:
@@ -68,22 +80,30 @@ def offsets_in(files: Files, number: int, name: str, *, verify: bool, show: Show
             files.read(number, descriptor, part.data, place)
             num_records, after = _walk(part, size - place, room, verify=verify)
             if not num_records:
-                unframed = _no_record(name, bytes(part[:HEADER_BYTES]), place, count, size, verify=verify)
+                unframed = _no_record(
+                    name, bytes(part[:HEADER_BYTES]), place, count, size, verify=verify
+                )
                 unframed.offsets = _offsets(lengths, count)
                 raise unframed
             # A copy: the next piece is walked through in the same memory.
             lengths.append(room[:num_records].copy())
             place, count = place + after, count + num_records
-            # Decided anew by each piece: a file may have small records first and large ones behind them.
-            want = HEADER_BYTES if after // num_records >= SPARSE_BYTES else PIECE_BYTES
+            # Decided anew by each piece: a file may have small records first and large ones behind
+            # them.
+            if after // num_records >= SPARSE_BYTES:
+                want = HEADER_BYTES
+            else:
+                want = PIECE_BYTES
             show(place)
-        # Behind the walk: offsets of a file that grew or changed in the middle must not be stored as an index of it.
+        # Behind the walk: offsets of a file that grew or changed in the middle must not be stored
+        # as an index of it.
         files.check_descriptor(number, descriptor)
     return _offsets(lengths, count)
 
 
 def _offsets(lengths: list[Int64s], count: int) -> Int64s:
-    """Return the offsets at which records begin and the last one ends, from several arrays of their lengths."""
+    """Return the offsets at which records begin and the last one ends, from several arrays of their
+    lengths."""
     offsets = np.zeros(count + 1, np.int64)
     if count:
         np.cumsum(np.concatenate(lengths), out=offsets[1:])
@@ -99,7 +119,8 @@ def _walk(piece: NDArray[np.uint8], left: int, room: Int64s, *, verify: bool) ->
     read, last = HEADER.unpack_from, piece.size - HEADER_BYTES
     while place <= last:
         length, checksum = read(data, place)
-        # Compared with what is left before it is added: a damaged length near 2**64 must not wrap around.
+        # Compared with what is left before it is added: a damaged length near 2**64 must not wrap
+        # around.
         if length > left - place - FRAME_BYTES:
             break
         headers.append((length, checksum))
@@ -115,11 +136,15 @@ def _walk(piece: NDArray[np.uint8], left: int, room: Int64s, *, verify: bool) ->
     return lengths.size, place
 
 
-def _no_record(name: str, header: bytes, place: int, count: int, size: int, *, verify: bool) -> UnframedError:
+def _no_record(
+    name: str, header: bytes, place: int, count: int, size: int, *, verify: bool
+) -> UnframedError:
     """Return why no record begins at a place."""
     if len(header) < HEADER_BYTES:
         if not count:
-            return _foreign(name, header, f"it has {size} bytes, and a record has at least {FRAME_BYTES}")
+            return _foreign(
+                name, header, f"it has {size} bytes, and a record has at least {FRAME_BYTES}"
+            )
         return UnframedError(
             f"{name}, record {count}, byte {place}: the file ends {len(header)} bytes on, inside the record's header",
             cause="it was cut short, or is still being written",
@@ -144,7 +169,9 @@ _COPY_AGAIN = "copy the file again, or write it again; the {} records before it 
 def _bad_length(name: str, length: int, checksum: int, place: int, count: int) -> UnframedError:
     if not place:
         header = HEADER.pack(length, checksum)
-        return _foreign(name, header, f"it begins with {header.hex(' ')}, and no length has such a checksum")
+        return _foreign(
+            name, header, f"it begins with {header.hex(' ')}, and no length has such a checksum"
+        )
     return UnframedError(
         f"{name}, record {count}, byte {place}: the length {length} has the checksum "
         f"{checksums.of_bytes(length.to_bytes(8, 'little')):#010x}, "
@@ -168,7 +195,8 @@ def _foreign(name: str, header: bytes, cause: str) -> UnframedError:
 
 
 def is_framed(beginning: bytes, size: int) -> bool:
-    """Return True if a file of ``size`` bytes begins as a TFRecord file does: a length, and the checksum of it."""
+    """Return True if a file of ``size`` bytes begins as a TFRecord file does: a length, and the
+    checksum of it."""
     if len(beginning) < HEADER_BYTES:
         return not size
     length, checksum = HEADER.unpack_from(beginning)

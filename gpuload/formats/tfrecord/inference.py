@@ -1,16 +1,17 @@
 """Inference: the features of TFRecord files from their first records, where the user gives none.
 
-    one number in each record                "i8" or "f4"
-    the same number of them in each          ("f4", (4,))
-    another number, or none in some          ("i8", (None,))
-    one bytes value                          "str" where all are texts, gl.Image() where all begin as images do, else
+    one number in each record                "i8" or "f4" the same number of them in
+    each          ("f4", (4,)) another number, or none in some          ("i8", (None,)) one bytes
+    value                          "str" where all are texts, gl.Image() where all begin as images
+    do, else
                                              "bytes"
-    several                                  ("str", (None,)) where all are texts, else ("S", (None,)): bytes objects
+    several                                  ("str", (None,)) where all are texts, else ("S",
+                                             (None,)): bytes objects
 
 Texts are UTF-8 without control characters (but tabs and line ends), and not all of them empty.
 
-A later record that does not fit is an error which names it: pass the features then. The inferred features are in the
-log, and in ``source.features`` in a form that ``gl.tfrecord`` takes.
+A later record that does not fit is an error which names it: pass the features then. The inferred
+features are in the log, and in ``source.features`` in a form that ``gl.tfrecord`` takes.
 """
 
 from __future__ import annotations
@@ -23,7 +24,15 @@ from typing import Any
 
 from gpuload.errors import FormatError, RecordError, SpecError
 from gpuload.formats.tfrecord import tensorproto, wire
-from gpuload.formats.tfrecord.features import RECORD, Feature, FeatureColumn, Image, Raw, Tensor, columns_of
+from gpuload.formats.tfrecord.features import (
+    RECORD,
+    Feature,
+    FeatureColumn,
+    Image,
+    Raw,
+    Tensor,
+    columns_of,
+)
 from gpuload.formats.tfrecord.wire import BYTES_LIST, FEATURES, FLOAT_LIST, INT64_LIST, LISTS
 from gpuload.images.head import LOOKED_AT_BYTES, kind_of
 from gpuload.sources.base import Source
@@ -91,7 +100,8 @@ def infer_features(records: Source) -> tuple[dict[str, Any], dict[str, Any] | No
 
 
 def with_tensors(features: Mapping[str, Any], records: Source) -> dict[str, Any]:
-    """Return the features with dtype and shape of each ``gl.Tensor()``, as the first records have them.
+    """Return the features with dtype and shape of each ``gl.Tensor()``, as the first records have
+    them.
 
     Args:
         features: from the name of a field to its feature.
@@ -119,7 +129,10 @@ def _tensor_of(name: str, feature: Tensor, records: Source) -> dict[str, Any]:
             continue
         try:
             entries = wire.entries(data)
-            kind, values = wire.feature_of(data, entries[key], is_entry=True) if key in entries else (0, [])
+            if key in entries:
+                kind, values = wire.feature_of(data, entries[key], is_entry=True)
+            else:
+                kind, values = (0, [])
             if kind != BYTES_LIST or len(values) <= (feature.index or 0):
                 continue
             begin, end = values[feature.index or 0]
@@ -133,9 +146,10 @@ def _tensor_of(name: str, feature: Tensor, records: Source) -> dict[str, Any]:
         dtypes.setdefault(dtype, number)
         shapes.append(shape)
     if len(dtypes) != 1 or len({len(shape) for shape in shapes}) != 1:
-        description = (
-            f"tensors of {sorted(dtypes)} with shapes {sorted(set(shapes))[:4]}" if dtypes else "no such feature"
-        )
+        if dtypes:
+            description = f"tensors of {sorted(dtypes)} with shapes {sorted(set(shapes))[:4]}"
+        else:
+            description = "no such feature"
         raise SpecError(
             f"field {name!r}: the first {min(FIRST_RECORDS, len(records))} records have {description}",
             cause="gl.Tensor() without dtype and shape takes them from the first records",
@@ -149,7 +163,8 @@ def _tensor_of(name: str, feature: Tensor, records: Source) -> dict[str, Any]:
 
 
 def _key_stats(records: Source) -> tuple[dict[wire.Key, KeyStats], int]:
-    """Return the statistics of each key of the first records, in order, and the number of these records."""
+    """Return the statistics of each key of the first records, in order, and the number of these
+    records."""
     stats: dict[wire.Key, KeyStats] = {}
     num_bytes, count, errors = 0, 0, list[RecordError]()
     for number in range(min(FIRST_RECORDS, len(records))):
@@ -160,10 +175,15 @@ def _key_stats(records: Source) -> tuple[dict[wire.Key, KeyStats], int]:
             continue
         try:
             for key, entry in wire.entries(data).items():
-                steps = wire.steps_of(data, entry) if key[0] == LISTS else [entry]
+                if key[0] == LISTS:
+                    steps = wire.steps_of(data, entry)
+                else:
+                    steps = [entry]
                 key_stats = stats.setdefault(key, KeyStats())
                 for step in steps:
-                    _look(key_stats, data, *wire.feature_of(data, step, is_entry=key[0] == FEATURES))
+                    _look(
+                        key_stats, data, *wire.feature_of(data, step, is_entry=key[0] == FEATURES)
+                    )
         except wire.WireError as error:
             raise FormatError(
                 f"{records.where(number)}: it is no tf.train.Example: byte {error.place} of its {len(data)}: "
@@ -189,7 +209,9 @@ def _look(key_stats: KeyStats, data: bytes, kind: int, values: list[Any]) -> Non
         for begin, end in values:
             key_stats.longest = max(key_stats.longest, end - begin)
             key_stats.are_texts = key_stats.are_texts and _is_text(data[begin:end])
-            key_stats.are_images &= kind_of(data[begin : min(end, begin + LOOKED_AT_BYTES)]) is not None
+            key_stats.are_images &= (
+                kind_of(data[begin : min(end, begin + LOOKED_AT_BYTES)]) is not None
+            )
 
 
 def _is_text(value: bytes) -> bool:
@@ -212,17 +234,28 @@ def _feature_of(name: str, key_stats: KeyStats, num_records: int, *, is_list: bo
         return ("i8", (None,)) if not is_list else "i8"  # it was empty wherever it was
     (kind,) = key_stats.kinds
     is_in_all = key_stats.kinds.total() == num_records or is_list
-    always = next(iter(key_stats.counts)) if len(key_stats.counts) == 1 and is_in_all else None
+    if len(key_stats.counts) == 1 and is_in_all:
+        always = next(iter(key_stats.counts))
+    else:
+        always = None
     if kind != BYTES_LIST:
         dtype = NUMBERS[kind]
         if is_list and always is None:
             raise _varying(name, key_stats)
-        return dtype if always == 1 else (dtype, (always,))
+        if always == 1:
+            return dtype
+        return (dtype, (always,))
     is_text = key_stats.are_texts and key_stats.longest > 0
     if set(key_stats.counts) == {1} and not is_list:
         if is_in_all:
-            return "str" if is_text else Image() if key_stats.are_images else "bytes"
-        return Feature("str", default="") if is_text else Raw(default=b"")
+            if is_text:
+                return "str"
+            if key_stats.are_images:
+                return Image()
+            return "bytes"
+        if is_text:
+            return Feature("str", default="")
+        return Raw(default=b"")
     if is_list and always is None:
         raise _varying(name, key_stats)
     dtype = "str" if is_text else "S"
@@ -238,8 +271,11 @@ def _varying(name: str, key_stats: KeyStats) -> SpecError:
     )
 
 
-def warn_of_missing(columns: Sequence[FeatureColumn], source: str, records: Sequence[bytes]) -> None:
-    """Warn of features that none of the first records has: with a misspelt key, all values would be empty.
+def warn_of_missing(
+    columns: Sequence[FeatureColumn], source: str, records: Sequence[bytes]
+) -> None:
+    """Warn of features that none of the first records has: with a misspelt key, all values would be
+    empty.
 
     Args:
         columns: the fields.
@@ -247,10 +283,15 @@ def warn_of_missing(columns: Sequence[FeatureColumn], source: str, records: Sequ
         records: the payloads of its first records.
     """
     for column in columns:
-        may_miss = column.default is None and (column.pad is not None or column.is_ragged or column.section == LISTS)
+        may_miss = column.default is None and (
+            column.pad is not None or column.is_ragged or column.section == LISTS
+        )
         if not column.section or not may_miss or not records:
             continue
-        if not any((column.section, column.key) in wire.entries(record, {column.section}) for record in records):
+        if not any(
+            (column.section, column.key) in wire.entries(record, {column.section})
+            for record in records
+        ):
             log.warning(
                 "%s: none of the first %d records has the %s; cause: the key may be misspelt, they have %s; "
                 "remedy: pass key= if it is another one; a record that has none has no values",

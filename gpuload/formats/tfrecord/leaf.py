@@ -1,7 +1,8 @@
 """Leaf: the records of TFRecord files, verified and parsed.
 
-Frames   a record is read with its header and its checksums, in one piece. The header must say the length that the index
-         says, so that an index of another file is noticed; both checksums are verified for all records of a read.
+Frames   a record is read with its header and its checksums, in one piece. The header must say the
+         length that the index says, so that an index of another file is noticed; both checksums are
+         verified for all records of a read.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ class TFRecordLeaf(SpanLeaf):
     Args:
         columns: the fields.
         storage: of the files.
-        bounds: int64 ``[num_records + num_files]``: of each file the byte where each record begins, and the last ends.
+        bounds: int64 ``[num_records + num_files]``: of each file the byte where each record begins,
+            and the last ends.
         starts: int64 ``[num_files + 1]``, the number of the first record of each file, and of all.
         paths: of the files, as the user named them.
         verify: False: payloads are not compared with their checksums.
@@ -54,7 +56,9 @@ class TFRecordLeaf(SpanLeaf):
     ) -> None:
         super().__init__(storage, bounds, starts, paths, FRAME_BYTES)
         self.spec = Spec(tuple(column.field for column in columns))
-        self.how = f"{storage.how}, checksums {'verified' if verify else 'not verified (verify=False)'}"
+        self.how = (
+            f"{storage.how}, checksums {'verified' if verify else 'not verified (verify=False)'}"
+        )
         self._columns, self._verify = tuple(columns), verify
         self._features = (*columns, *(place for column in columns for place in column.places))
 
@@ -81,7 +85,9 @@ class TFRecordLeaf(SpanLeaf):
             ]
         except MissingFeature as error:
             has = list_keys([payload[begins[error.row] : ends[error.row]].tobytes()])
-            raise RowError(error.row, error.reason, cause=f"it has {has}", remedy=error.remedy) from None
+            raise RowError(
+                error.row, error.reason, cause=f"it has {has}", remedy=error.remedy
+            ) from None
 
     def check(self, raw: Ragged) -> None:
         """Compare the headers of records with the index, and all bytes with their checksums.
@@ -93,7 +99,9 @@ class TFRecordLeaf(SpanLeaf):
         if core.native is not None and self._verify:
             row, damage = core.native.verify(raw_bytes, begins, ends)
             if damage:
-                _check(raw_bytes, begins[row : row + 1], ends[row : row + 1], row, verify=True)  # raises its error
+                _check(
+                    raw_bytes, begins[row : row + 1], ends[row : row + 1], row, verify=True
+                )  # raises its error
             return
         _check(raw_bytes, begins, ends, 0, verify=self._verify)
 
@@ -104,9 +112,11 @@ def _payloads(raw: Ragged) -> tuple[Indices, Indices]:
 
 
 def _check(raw: Bytes, begins: Indices, ends: Indices, row: int, *, verify: bool) -> None:
-    """Raise ``RowError`` if a record differs from its frame; ``row`` is added to the row that the error names."""
+    """Raise ``RowError`` if a record differs from its frame; ``row`` is added to the row that the
+    error names."""
     headers = _slices(raw, begins - HEADER_BYTES, HEADER_BYTES)
-    # Read with a sign, as the index has it: a damaged length of 2 ** 63 or more is negative, and differs.
+    # Read with a sign, as the index has it: a damaged length of 2 ** 63 or more is negative, and
+    # differs.
     expected, lengths = np.ascontiguousarray(headers[:, :8]).view("<i8")[:, 0], ends - begins
     wrong = expected != lengths
     if wrong.any():

@@ -1,7 +1,9 @@
-"""Parsing: the values of each wanted feature of some records, in the core or in plain Python, with the same result.
+"""Parsing: the values of each wanted feature of some records, in the core or in plain Python, with
+the same result.
 
 records, uint8                   one after the other, as they were read
-ValueLists                       the values of one feature of all records, one after the other, and how many of each
+ValueLists                       the values of one feature of all records, one after the other, and
+                                 how many of each
 """
 
 from __future__ import annotations
@@ -31,10 +33,12 @@ class ValueLists:
     """The values of one feature in some records; in those of a feature list, in all their steps.
 
     Attributes:
-        counts: int64 ``[n]``, how many values each record (or step) has; MISSING where it has no such feature.
+        counts: int64 ``[n]``, how many values each record (or step) has; MISSING where it has no
+            such feature.
         values: int64 or float32 ``[total]``; for bytes where each value begins.
         lengths: for bytes how many each value has, int64 ``[total]``.
-        steps: for a feature list how many steps each record has, int64; MISSING where it has no such list.
+        steps: for a feature list how many steps each record has, int64; MISSING where it has no
+            such list.
     """
 
     counts: Int64s
@@ -48,7 +52,9 @@ class ValueLists:
         return self.values.view(np.int64)
 
 
-def parse_features(raw: Bytes, begins: Int64s, ends: Int64s, columns: Sequence[FeatureColumn]) -> list[ValueLists]:
+def parse_features(
+    raw: Bytes, begins: Int64s, ends: Int64s, columns: Sequence[FeatureColumn]
+) -> list[ValueLists]:
     """Return the values of each column's feature in some records.
 
     Args:
@@ -74,18 +80,25 @@ def parse_features(raw: Bytes, begins: Int64s, ends: Int64s, columns: Sequence[F
 def _compiled(
     native: Native, raw: Bytes, begins: Int64s, ends: Int64s, columns: Sequence[FeatureColumn]
 ) -> tuple[list[ValueLists], int]:
-    """Return the values of each column by the core, and MISSING; or no values, and the first row that is damaged."""
+    """Return the values of each column by the core, and MISSING; or no values, and the first row
+    that is damaged."""
     keys = list(dict.fromkeys((column.section, column.key) for column in columns))
     key_begins = np.cumsum([0, *(len(key) for _, key in keys)], dtype=np.int64)
     key_bytes = np.frombuffer(b"".join(key for _, key in keys), np.uint8)
     sections = np.array([section for section, _ in keys], np.int64)
     # Two fields may be made of one feature (a value, and its length, say): it is looked for once.
-    key_numbers = np.array([keys.index((column.section, column.key)) for column in columns], np.int64)
+    key_numbers = np.array(
+        [keys.index((column.section, column.key)) for column in columns], np.int64
+    )
     # 0 of a feature list: the core only finds its entry; steps and their values are counted below.
-    kinds = np.array([0 if column.section == LISTS else column.kind for column in columns], np.int64)
+    kinds = np.array(
+        [0 if column.section == LISTS else column.kind for column in columns], np.int64
+    )
     spans = np.empty((len(keys), begins.size, 2), np.int64)
     counts = np.empty((len(columns), begins.size), np.int64)
-    bad = native.read_features(raw, begins, ends, key_bytes, key_begins, sections, key_numbers, kinds, spans, counts)
+    bad = native.read_features(
+        raw, begins, ends, key_bytes, key_begins, sections, key_numbers, kinds, spans, counts
+    )
     if bad != MISSING:
         return [], bad
     results: list[ValueLists] = []
@@ -109,7 +122,9 @@ def _compiled(
     return results, MISSING
 
 
-def _list(native: Native, raw: Bytes, spans: Int64s, column: FeatureColumn) -> tuple[ValueLists | None, int]:
+def _list(
+    native: Native, raw: Bytes, spans: Int64s, column: FeatureColumn
+) -> tuple[ValueLists | None, int]:
     """Return the values of a feature list and MISSING, or None and the row that cannot be read."""
     steps = np.empty(len(spans), np.int64)
     bad = native.count_steps(raw, spans, steps)
@@ -128,7 +143,12 @@ def _list(native: Native, raw: Bytes, spans: Int64s, column: FeatureColumn) -> t
 
 
 def _fill(
-    native: Native, raw: Bytes, spans: Int64s, are_entries: bool, lists: ValueLists, column: FeatureColumn
+    native: Native,
+    raw: Bytes,
+    spans: Int64s,
+    are_entries: bool,
+    lists: ValueLists,
+    column: FeatureColumn,
 ) -> None:
     """Write the values of features that were counted."""
     if column.kind == FLOAT_LIST:
@@ -142,12 +162,20 @@ def _fill(
 
 def _room(column: FeatureColumn, counts: Int64s, total: int, steps: Int64s | None) -> ValueLists:
     """Return empty lists with room for all values that were counted."""
-    values = np.empty(total, np.float32) if column.kind == FLOAT_LIST else np.empty(total, np.int64)
-    return ValueLists(counts, values, np.empty(total if column.kind == BYTES_LIST else 0, np.int64), steps)
+    if column.kind == FLOAT_LIST:
+        values = np.empty(total, np.float32)
+    else:
+        values = np.empty(total, np.int64)
+    return ValueLists(
+        counts, values, np.empty(total if column.kind == BYTES_LIST else 0, np.int64), steps
+    )
 
 
-def plain(raw: Bytes, begins: Int64s, ends: Int64s, columns: Sequence[FeatureColumn], row: int = 0) -> list[ValueLists]:
-    """Return the values of each column by Python alone; ``row`` is added to the row that an error names."""
+def plain(
+    raw: Bytes, begins: Int64s, ends: Int64s, columns: Sequence[FeatureColumn], row: int = 0
+) -> list[ValueLists]:
+    """Return the values of each column by Python alone; ``row`` is added to the row that an error
+    names."""
     counts: list[list[int]] = [[] for _ in columns]
     values: list[list[int]] = [[] for _ in columns]
     lengths: list[list[int]] = [[] for _ in columns]
@@ -161,7 +189,10 @@ def plain(raw: Bytes, begins: Int64s, ends: Int64s, columns: Sequence[FeatureCol
                 entry = entries.get((column.section, column.key))
                 spans: list[wire.Span | None] = [entry]
                 if column.section == LISTS:
-                    spans = [] if entry is None else [*wire.steps_of(data, entry)]
+                    if entry is None:
+                        spans = []
+                    else:
+                        spans = [*wire.steps_of(data, entry)]
                     steps[number].append(MISSING if entry is None else len(spans))
                 for span in spans:
                     kind, items = 0, list[Any]()
@@ -199,7 +230,11 @@ def plain(raw: Bytes, begins: Int64s, ends: Int64s, columns: Sequence[FeatureCol
 
 def _other_kind(row: int, column: FeatureColumn, kind: int, count: int) -> RowError:
     """Return the error that says that a feature is a list of another kind."""
-    fitting = {BYTES_LIST: '"str", "S", "bytes" or gl.Raw("f4", (3,))', FLOAT_LIST: '"f4"', INT64_LIST: '"i8"'}[kind]
+    fitting = {
+        BYTES_LIST: '"str", "S", "bytes" or gl.Raw("f4", (3,))',
+        FLOAT_LIST: '"f4"',
+        INT64_LIST: '"i8"',
+    }[kind]
     return RowError(
         row,
         f"{column.label} is a list of {count} {KINDS[kind]} values",

@@ -21,8 +21,15 @@ def open_for_check(paths: Sequence[str], compression: str = "auto") -> tuple[Sou
     Other records need not have the features of the first ones, so a missing feature is no damage.
     """
     with tfrecord(list(paths), compression=compression) as source:
-        features = source.features if isinstance(source.features, dict) else {}
-    keys = {(feature.key or name).encode() for name, feature in features.items() if isinstance(feature, Image)}
+        if isinstance(source.features, dict):
+            features = source.features
+        else:
+            features = {}
+    keys = {
+        (feature.key or name).encode()
+        for name, feature in features.items()
+        if isinstance(feature, Image)
+    }
 
     def images_in(fields: Fields, row: int) -> Iterator[Any]:
         return _images_in(bytes(fields[RECORD][row]), keys)
@@ -31,7 +38,8 @@ def open_for_check(paths: Sequence[str], compression: str = "auto") -> tuple[Sou
 
 
 def _images_in(payload: bytes, keys: Collection[bytes]) -> Iterator[Any]:
-    """Yield the images under some keys of a tf.train.Example; none of another payload, which was written so."""
+    """Yield the images under some keys of a tf.train.Example; none of another payload, which was
+    written so."""
     try:
         for (_, key), span in wire.entries(payload, {wire.FEATURES}).items() if keys else ():
             if key in keys:

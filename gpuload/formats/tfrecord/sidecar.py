@@ -1,4 +1,5 @@
-"""Index files of DALI's ``tfrecord2idx``: a line with offset and size of each record; they must leave no gap."""
+"""Index files of DALI's ``tfrecord2idx``: a line with offset and size of each record; they must
+leave no gap."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ Int64s = NDArray[np.int64]
 
 
 def of_dali(files: Files, number: int, name: str, path: str) -> Int64s:
-    """Return the offsets of records from an index of DALI's ``tfrecord2idx``, checked against the size of the file.
+    """Return the offsets of records from an index of DALI's ``tfrecord2idx``, checked against the
+    size of the file.
 
     Args:
         files: the TFRecord files.
@@ -30,19 +32,28 @@ def of_dali(files: Files, number: int, name: str, path: str) -> Int64s:
         FormatError: it is none, or is of another file.
     """
     size = int(files.sizes[number])
-    # More lines than the file can have records are not even read: the path may name a large file of another kind.
+    # More lines than the file can have records are not even read: the path may name a large file of
+    # another kind.
     max_bytes = (size // FRAME_BYTES + 1) * LONGEST_LINE_BYTES
     remedy = f"make it anew (tfrecord2idx {name} {os.path.basename(path)}), or leave index= out: none is needed"
     text = read_bytes(path, max_bytes + 1)
     words = text.split()
-    if len(text) > max_bytes or len(words) % 2 or not all(word.isdigit() and len(word) < 19 for word in words):
+    if (
+        len(text) > max_bytes
+        or len(words) % 2
+        or not all(word.isdigit() and len(word) < 19 for word in words)
+    ):
         raise FormatError(
             f"{path} is no index of {name}",
             cause="each line has two numbers, the offset and the size of a record, with a space between",
             remedy=remedy,
         )
-    offsets, sizes = np.array(words, "S").astype(np.int64).reshape(-1, 2).T if words else np.zeros((2, 0), np.int64)
-    # Sums may overflow here; a size above that of the file is found below, and named before any sum is used.
+    if words:
+        offsets, sizes = np.array(words, "S").astype(np.int64).reshape(-1, 2).T
+    else:
+        offsets, sizes = np.zeros((2, 0), np.int64)
+    # Sums may overflow here; a size above that of the file is found below, and named before any sum
+    # is used.
     ends = np.cumsum(sizes)
     bad = np.flatnonzero((sizes < FRAME_BYTES) | (sizes > size) | (offsets != ends - sizes))
     if bad.size:

@@ -1,11 +1,13 @@
-"""Serialized tensors: ``TensorProto``, as ``tf.io.serialize_tensor`` and ``tf.make_tensor_proto`` write it.
+"""Serialized tensors: ``TensorProto``, as ``tf.io.serialize_tensor`` and ``tf.make_tensor_proto``
+write it.
 
     dtype = 1    tensor_shape = 2 (dim = 2: size = 1)    tensor_content = 4: the elements' bytes, little-endian
     or, for few elements, a list: half_val = 13, float_val = 5, double_val = 6, int_val = 7, scomplex_val = 9,
     int64_val = 10, bool_val = 11, dcomplex_val = 12, uint32_val = 16, uint64_val = 17; the last element is repeated
 
-Limits   a tensor has the dtype that was asked for, and a shape that fits. Elements are repeated only up to a shape that
-         the user stated: a few bytes may say that they are a tensor of any size.
+Limits   a tensor has the dtype that was asked for, and a shape that fits. Elements are repeated
+         only up to a shape that the user stated: a few bytes may say that they are a tensor of any
+         size.
 Source   tensor.proto, tensor_shape.proto and types.proto of TensorFlow; ``Tensor::FromProto``
 """
 
@@ -19,7 +21,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuload.formats.tfrecord.wire import FIXED_32, FIXED_64, SPAN, VARINT, WireError, fields, varint
+from gpuload.formats.tfrecord.wire import (
+    FIXED_32,
+    FIXED_64,
+    SPAN,
+    VARINT,
+    WireError,
+    fields,
+    varint,
+)
 from gpuload.spec import Shape
 
 DTYPES = {
@@ -78,11 +88,16 @@ def tensor_of(data: bytes, dtype: np.dtype[Any], shape: Shape) -> NDArray[Any]:
         return _shaped(np.frombuffer(content, little).astype(native_dtype), dims)
     values = np.array(list(_list_elements(data, name, lists)), little)
     if values.size > count or (values.size < count and None in shape):
-        raise Unfit(f"it has {values.size} elements for a shape of {tuple(dims)}, which has {count}")
+        raise Unfit(
+            f"it has {values.size} elements for a shape of {tuple(dims)}, which has {count}"
+        )
     whole = np.empty(count, native_dtype)
     whole[: values.size] = values
     # The short form of tensor.proto: the last value in a list stands for all behind it.
-    whole[values.size :] = values[-1:] if values.size else 0
+    if values.size:
+        whole[values.size :] = values[-1:]
+    else:
+        whole[values.size :] = 0
     return _shaped(whole, dims)
 
 
@@ -123,7 +138,9 @@ def _dims(data: bytes, begin: int, end: int) -> Iterator[int]:
             num_axes += 1
             # A size of -1 is an int64 of 64 bits: it is unknown, and so is any shape with it.
             if size >> 62 or num_axes > MOST_AXES:
-                raise Unfit(f"axis {num_axes - 1} of its shape is {size - (1 << 64) if size >> 63 else size}")
+                raise Unfit(
+                    f"axis {num_axes - 1} of its shape is {size - (1 << 64) if size >> 63 else size}"
+                )
             yield size
         elif (number, wire) == (3, VARINT) and first:
             raise Unfit("its shape says that it is unknown")
@@ -134,7 +151,9 @@ def _list_elements(data: bytes, name: str, lists: list[tuple[int, int, int, int]
     number, form = LISTS.get(name, INT_LIST)
     numbers = _numbers(data, number, form, lists)
     if name.startswith("c"):
-        yield from (complex(real, imaginary) for real, imaginary in zip(numbers, numbers, strict=False))
+        yield from (
+            complex(real, imaginary) for real, imaginary in zip(numbers, numbers, strict=False)
+        )
     elif name == "f2":
         yield from (np.uint16(value & 0xFFFF).view(np.float16) for value in numbers)
     elif name == "?":
@@ -143,12 +162,17 @@ def _list_elements(data: bytes, name: str, lists: list[tuple[int, int, int, int]
         yield from (value & ((1 << (8 * np.dtype(name).itemsize)) - 1) for value in numbers)
     elif name.startswith("i"):
         bits = 8 * np.dtype(name).itemsize
-        yield from (((value & ((1 << bits) - 1)) ^ (1 << (bits - 1))) - (1 << (bits - 1)) for value in numbers)
+        yield from (
+            ((value & ((1 << bits) - 1)) ^ (1 << (bits - 1))) - (1 << (bits - 1))
+            for value in numbers
+        )
     else:
         yield from numbers
 
 
-def _numbers(data: bytes, number: int, form: str, lists: list[tuple[int, int, int, int]]) -> Iterator[Any]:
+def _numbers(
+    data: bytes, number: int, form: str, lists: list[tuple[int, int, int, int]]
+) -> Iterator[Any]:
     size = struct.calcsize(f"<{form}") if form else 0
     for field, wire, first, after in lists:
         if field != number:
@@ -161,5 +185,7 @@ def _numbers(data: bytes, number: int, form: str, lists: list[tuple[int, int, in
                 yield value
         elif form and (wire == SPAN or wire == (FIXED_32 if size == 4 else FIXED_64)):
             if (after - first) % size:
-                raise WireError(first, f"{after - first} bytes of numbers, which have {size} bytes each")
+                raise WireError(
+                    first, f"{after - first} bytes of numbers, which have {size} bytes each"
+                )
             yield from struct.unpack(f"<{(after - first) // size}{form}", data[first:after])

@@ -1,8 +1,10 @@
-"""Values: the lists of a feature become the values of its field, in the shape and dtype that the user gives.
+"""Values: the lists of a feature become the values of its field, in the shape and dtype that the
+user gives.
 
-Defaults   stand in for features that a record does not have; a feature that is there has as many values as its shape.
-Nothing    is cut, rounded or guessed: a text that is too long, a number that the dtype does not hold, a value too many
-           are errors that name the record.
+Defaults   stand in for features that a record does not have; a feature that is there has as many
+values as its shape.
+Nothing    is cut, rounded or guessed: a text that is too long, a number that the dtype does not
+           hold, a value too many are errors that name the record.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ CONTENT = b"\x22"  # the tag of ``tensor_content``
 WRITER_CAUSE = "the record was written so: its checksum is right, or none was verified"
 
 
-def values_of(column: FeatureColumn, lists: ValueLists, raw: Bytes, places: Sequence[ValueLists] = ()) -> Values:
+def values_of(
+    column: FeatureColumn, lists: ValueLists, raw: Bytes, places: Sequence[ValueLists] = ()
+) -> Values:
     """Return the values of a field; of text as they are stored (`strings.py`).
 
     Args:
@@ -47,7 +51,9 @@ def values_of(column: FeatureColumn, lists: ValueLists, raw: Bytes, places: Sequ
     if column.places:
         return _dense(column, lists, places)
     if lists.steps is None:
-        return _texts(column, lists, raw) if column.field.text else _of_rows(column, lists, raw)
+        if column.field.text:
+            return _texts(column, lists, raw)
+        return _of_rows(column, lists, raw)
     try:
         if column.field.text:
             return _texts(column, lists, raw)
@@ -56,8 +62,12 @@ def values_of(column: FeatureColumn, lists: ValueLists, raw: Bytes, places: Sequ
         ends = np.cumsum(np.maximum(lists.steps, 0))
         row = int(np.searchsorted(ends, error.row, side="right"))
         step = error.row - int(ends[row] - max(int(lists.steps[row]), 0))
-        raise RowError(row, f"step {step}: {error.reason}", cause=error.cause, remedy=error.remedy) from None
-    return Ragged(rows, offsets_of(np.maximum(lists.steps, 0)))  # a step has one shape: its axes do not vary
+        raise RowError(
+            row, f"step {step}: {error.reason}", cause=error.cause, remedy=error.remedy
+        ) from None
+    return Ragged(
+        rows, offsets_of(np.maximum(lists.steps, 0))
+    )  # a step has one shape: its axes do not vary
 
 
 def _of_rows(column: FeatureColumn, lists: ValueLists, raw: Bytes) -> Values:
@@ -66,8 +76,14 @@ def _of_rows(column: FeatureColumn, lists: ValueLists, raw: Bytes) -> Values:
     begins, lengths, rows = _pick_values(column, lists)
     if isinstance(column.feature, Tensor):
         return _tensors(column, begins, lengths, raw)
-    if isinstance(column.feature, Raw) and column.feature.num_values is None and column.feature.index is None:
-        return Ragged(_raw(column, begins, lengths, rows, raw), offsets_of(np.maximum(lists.counts, 0)))
+    if (
+        isinstance(column.feature, Raw)
+        and column.feature.num_values is None
+        and column.feature.index is None
+    ):
+        return Ragged(
+            _raw(column, begins, lengths, rows, raw), offsets_of(np.maximum(lists.counts, 0))
+        )
     if column.is_ragged:
         return _ragged_bytes(column, begins, lengths, raw)
     array = _raw(column, begins, lengths, rows, raw)
@@ -85,8 +101,14 @@ def _fixed(column: FeatureColumn) -> tuple[int, ...]:
 
 def _numbers(column: FeatureColumn, lists: ValueLists, raw: Bytes) -> Values:
     """Return the values of a `Feature`."""
-    rows = np.repeat(np.arange(lists.counts.size), np.maximum(lists.counts, 0)) if column.kind == BYTES_LIST else None
-    values = _short_texts(column, lists, raw, rows) if rows is not None else _cast(column, lists)
+    if column.kind == BYTES_LIST:
+        rows = np.repeat(np.arange(lists.counts.size), np.maximum(lists.counts, 0))
+    else:
+        rows = None
+    if rows is not None:
+        values = _short_texts(column, lists, raw, rows)
+    else:
+        values = _cast(column, lists)
     counts = lists.counts
     if column.is_ragged:
         inner = math.prod(column.inner)
@@ -103,7 +125,9 @@ def _numbers(column: FeatureColumn, lists: ValueLists, raw: Bytes) -> Values:
     if bool(whole.all()):
         return values.reshape(counts.size, *shape)
     missing = counts == MISSING
-    bad = np.flatnonzero(~whole & ~(missing if column.default is not None else np.zeros_like(missing)))
+    bad = np.flatnonzero(
+        ~whole & ~(missing if column.default is not None else np.zeros_like(missing))
+    )
     if bad.size:
         if missing[bad[0]]:
             raise _missing(column, int(bad[0]))
@@ -120,7 +144,10 @@ def _pad(column: FeatureColumn, counts: Int64s, values: Array, shape: tuple[int,
     num_values = np.maximum(counts, 0)
     bad = np.flatnonzero((num_values > size) | (num_values % inner != 0))
     if bad.size:
-        steps = f", a multiple of {inner}" if inner > 1 else ""
+        if inner > 1:
+            steps = f", a multiple of {inner}"
+        else:
+            steps = ""
         raise _count_error(column, int(bad[0]), int(num_values[bad[0]]), f"at most {size}{steps}")
     array = room((counts.size, size), column.field.dtype)
     array[:] = column.pad
@@ -137,9 +164,13 @@ def _cast(column: FeatureColumn, lists: ValueLists) -> Array:
     if values.dtype == dtype:
         return values
     if dtype.kind != "f" and values.size:
-        low, high = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+        if dtype.kind == "b":
+            low, high = (0, 1)
+        else:
+            low, high = (np.iinfo(dtype).min, np.iinfo(dtype).max)
         if int(values.min()) < low or int(values.max()) > high:
-            # Values are int64: NumPy would compare them with a limit beyond that as float64, or refuse to.
+            # Values are int64: NumPy would compare them with a limit beyond that as float64, or
+            # refuse to.
             place = int(((values < low) | (values > min(high, 2**63 - 1))).argmax())
             row = int(np.searchsorted(np.cumsum(np.maximum(lists.counts, 0)), place, side="right"))
             raise RowError(
@@ -187,7 +218,10 @@ def _texts(column: FeatureColumn, lists: ValueLists, raw: Bytes) -> Ragged:
         inner = math.prod(column.inner)
         bad, need = (has_values > size) | (has_values % inner != 0), f"at most {size}"
     else:
-        bad, need = (counts != size) & ~((counts == MISSING) & (column.default is not None)), str(size)
+        bad, need = (
+            (counts != size) & ~((counts == MISSING) & (column.default is not None)),
+            str(size),
+        )
     if bad.any():
         row = int(bad.argmax())
         if counts[row] == MISSING:
@@ -215,11 +249,20 @@ def _completed(
 
     The texts in place of missing ones lie behind the others.
     """
-    padding = [column.pad.item()] if column.pad is not None else []  # bytes objects, as `features` makes them
-    default = padding * size if column.default is None else np.ravel(column.default).tolist()
+    # bytes objects, as `features` makes them
+    if column.pad is not None:
+        padding = [column.pad.item()]
+    else:
+        padding = []
+    if column.default is None:
+        default = padding * size
+    else:
+        default = np.ravel(column.default).tolist()
     stand_ins = Ragged.of([np.frombuffer(text, np.uint8) for text in (*default, *padding)], UINT8)
     missing, has_values = counts == MISSING, np.maximum(counts, 0)
-    text_numbers = np.full((counts.size, size), begins.size + size, np.int64)  # which text goes where: padding at first
+    text_numbers = np.full(
+        (counts.size, size), begins.size + size, np.int64
+    )  # which text goes where: padding at first
     text_numbers[np.arange(size) < has_values[:, None]] = np.arange(begins.size)
     text_numbers[missing] = begins.size + np.arange(size)
     begins, lengths = (
@@ -289,7 +332,9 @@ def _pick_values(column: FeatureColumn, lists: ValueLists) -> tuple[Int64s, Int6
     missing = counts == MISSING
     has_default = column.default is not None
     need = num_values if index is None else 1
-    bad = np.flatnonzero((counts <= index if index is not None else counts != need) & ~(missing & has_default))
+    bad = np.flatnonzero(
+        (counts <= index if index is not None else counts != need) & ~(missing & has_default)
+    )
     if bad.size:
         row = int(bad[0])
         if missing[row]:
@@ -297,16 +342,27 @@ def _pick_values(column: FeatureColumn, lists: ValueLists) -> tuple[Int64s, Int6
         if index is not None:
             raise _count_error(column, row, int(counts[row]), f"more than {index}, the index")
         remedy = (
-            "say gl.Raw(dtype, shape, num_values=None) for any number of values, index=0 for the first of them, or "
+            "say gl.Raw(dtype, shape, num_values=None) for any number of values, "
+            "index=0 for the first of them, or "
         )
         raise _count_error(
-            column, row, int(counts[row]), str(need), f"{remedy}{{{column.field.name!r}: ('S', (None,))}}"
+            column,
+            row,
+            int(counts[row]),
+            str(need),
+            f"{remedy}{{{column.field.name!r}: ('S', (None,))}}",
         )
     if index is None and not missing.any():
         return begins, lengths, np.repeat(rows, need) if need != 1 else rows
     places = offsets_of(np.maximum(counts, 0))[:-1] + (index or 0)
-    own_begins, own_lengths = np.zeros(counts.size, np.int64), np.full(counts.size, MISSING, np.int64)
-    own_begins[~missing], own_lengths[~missing] = begins[places[~missing]], lengths[places[~missing]]
+    own_begins, own_lengths = (
+        np.zeros(counts.size, np.int64),
+        np.full(counts.size, MISSING, np.int64),
+    )
+    own_begins[~missing], own_lengths[~missing] = (
+        begins[places[~missing]],
+        lengths[places[~missing]],
+    )
     return own_begins, own_lengths, rows
 
 
@@ -325,26 +381,38 @@ def _raw(column: FeatureColumn, begins: Int64s, lengths: Int64s, rows: Int64s, r
         )
     array = step_room(lengths.size * size).reshape(lengths.size, size)
     num_bytes = np.maximum(lengths, 0)
-    gather_pieces(raw, begins, num_bytes, array.reshape(-1), np.arange(lengths.size, dtype=np.int64) * size)
+    gather_pieces(
+        raw, begins, num_bytes, array.reshape(-1), np.arange(lengths.size, dtype=np.int64) * size
+    )
     if isinstance(column.default, bytes):
         array[lengths == MISSING] = np.frombuffer(column.default, np.uint8)
-    elements = array.reshape(-1).view(column.dtype) if size else np.empty(0, column.dtype)
+    if size:
+        elements = array.reshape(-1).view(column.dtype)
+    else:
+        elements = np.empty(0, column.dtype)
     return elements.astype(column.field.dtype, copy=False).reshape(lengths.size, *shape)
 
 
 def _other_size(column: FeatureColumn, num_bytes: int) -> str:
     items = num_bytes / column.dtype.itemsize
-    count_text = (
-        f"they are {int(items)} of {column.dtype}" if items == int(items) else f"they are {items:.2f} of {column.dtype}"
-    )
+    if items == int(items):
+        count_text = f"they are {int(items)} of {column.dtype}"
+    else:
+        count_text = f"they are {items:.2f} of {column.dtype}"
     return f"check dtype and shape: {count_text}; gl.Raw(dtype, (None,)) takes any number"
 
 
 def _ragged_bytes(column: FeatureColumn, begins: Int64s, lengths: Int64s, raw: Bytes) -> Ragged:
     """Return values of varying length."""
-    default = column.default if isinstance(column.default, bytes) else b""
+    if isinstance(column.default, bytes):
+        default = column.default
+    else:
+        default = b""
     missing = lengths == MISSING
-    num_bytes = np.where(missing, len(default), lengths) if missing.any() else lengths
+    if missing.any():
+        num_bytes = np.where(missing, len(default), lengths)
+    else:
+        num_bytes = lengths
     item = column.dtype.itemsize * math.prod(column.inner)
     bad = np.flatnonzero(num_bytes % max(item, 1))
     if bad.size:
@@ -368,7 +436,11 @@ def _ragged_bytes(column: FeatureColumn, begins: Int64s, lengths: Int64s, raw: B
 
 def _tensors(column: FeatureColumn, begins: Int64s, lengths: Int64s, raw: Bytes) -> Values:
     """Return serialized tensors."""
-    if column.field.uniform and lengths.size > 1 and (batch := _alike(column, begins, lengths, raw)) is not None:
+    if (
+        column.field.uniform
+        and lengths.size > 1
+        and (batch := _alike(column, begins, lengths, raw)) is not None
+    ):
         return batch
     tensors = [
         _tensor(column, row, raw[begin : begin + length].tobytes())
@@ -376,20 +448,25 @@ def _tensors(column: FeatureColumn, begins: Int64s, lengths: Int64s, raw: Bytes)
     ]
     shape = tuple(int(length or 0) for length in column.shape)
     if None not in column.shape:
-        return np.stack(tensors) if tensors else np.empty((0, *shape), column.field.dtype)
+        if tensors:
+            return np.stack(tensors)
+        return np.empty((0, *shape), column.field.dtype)
     if column.field.ragged:
         return Ragged.of(tensors, column.field.dtype, shape[1:])
     return tensors
 
 
 def _alike(column: FeatureColumn, begins: Int64s, lengths: Int64s, raw: Bytes) -> Array | None:
-    """Return all tensors at once if they differ only in their elements, which stand at their ends; else None."""
+    """Return all tensors at once if they differ only in their elements, which stand at their ends;
+    else None."""
     size = column.field.dtype.itemsize * math.prod(column.field.fixed_shape)
     length = int(lengths[0])
     if not 0 < size < length or bool((lengths != length).any()):
         return None
     rows = step_room(lengths.size * length).reshape(lengths.size, length)
-    gather_pieces(raw, begins, lengths, rows.reshape(-1), np.arange(lengths.size, dtype=np.int64) * length)
+    gather_pieces(
+        raw, begins, lengths, rows.reshape(-1), np.arange(lengths.size, dtype=np.int64) * length
+    )
     head = length - size
     if not rows[0, :head].tobytes().endswith(CONTENT + _varint(size)) or bool(
         (rows[1:, :head] != rows[0, :head]).any()
@@ -399,13 +476,20 @@ def _alike(column: FeatureColumn, begins: Int64s, lengths: Int64s, raw: Bytes) -
     little = column.field.dtype.newbyteorder("<")
     if first.astype(little).tobytes() != rows[0, head:].tobytes():  # its elements stand elsewhere
         return None
-    elements = np.ascontiguousarray(rows[:, head:]).reshape(-1).view(little).astype(column.field.dtype, copy=False)
+    elements = (
+        np.ascontiguousarray(rows[:, head:])
+        .reshape(-1)
+        .view(little)
+        .astype(column.field.dtype, copy=False)
+    )
     return elements.reshape(lengths.size, *column.field.fixed_shape)
 
 
 def _varint(value: int) -> bytes:
     low = value & 0x7F
-    return bytes([low]) if value < 0x80 else bytes([low | 0x80]) + _varint(value >> 7)
+    if value < 0x80:
+        return bytes([low])
+    return bytes([low | 0x80]) + _varint(value >> 7)
 
 
 def _tensor(column: FeatureColumn, row: int, data: bytes) -> Array:
@@ -433,13 +517,18 @@ class MissingFeature(RowError):
 
 def _missing(column: FeatureColumn, row: int) -> RowError:
     remedy = "check the key, key= names another one; a record without it needs a default: "
-    example = (
-        "gl.Raw(dtype, shape, default=b'...')" if column.kind == BYTES_LIST else "gl.Feature(dtype, shape, default=0)"
+    if column.kind == BYTES_LIST:
+        example = "gl.Raw(dtype, shape, default=b'...')"
+    else:
+        example = "gl.Feature(dtype, shape, default=0)"
+    return MissingFeature(
+        row, f"it has no {column.label}", cause=WRITER_CAUSE, remedy=remedy + example
     )
-    return MissingFeature(row, f"it has no {column.label}", cause=WRITER_CAUSE, remedy=remedy + example)
 
 
-def _count_error(column: FeatureColumn, row: int, count: int, need: str, remedy: str = "") -> RowError:
+def _count_error(
+    column: FeatureColumn, row: int, count: int, need: str, remedy: str = ""
+) -> RowError:
     return RowError(
         row,
         f"{column.label} has {count} value{'s' * (count != 1)}",

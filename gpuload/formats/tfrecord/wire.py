@@ -1,12 +1,13 @@
 """Wire: serialized tf.train.Examples and SequenceExamples, read field by field in plain Python.
 
-These functions parse one record, as the core parses a whole batch. They are used where there is no core, and to name
-the byte and the reason in a record that the core refused.
+These functions parse one record, as the core parses a whole batch. They are used where there is no
+core, and to name the byte and the reason in a record that the core refused.
 
     spans = entries(record, wanted)           the map entry of each key
     kind, values = feature_of(record, span)   its content
 
-Source   https://protobuf.dev/programming-guides/encoding; example.proto and feature.proto of TensorFlow.
+Source   https://protobuf.dev/programming-guides/encoding; example.proto and feature.proto of
+         TensorFlow.
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ def entries(data: bytes, sections: Collection[int] = (FEATURES, LISTS)) -> dict[
         if kind == SPAN and section in sections:
             for number, kind, begin, end in fields(data, first, after):
                 if number == 1 and kind == SPAN:
-                    # A map may state a key twice; the last one counts, as for any parser of protobuf.
+                    # A map may state a key twice; the last one counts, as for any parser of
+                    # protobuf.
                     spans[section, key_of(data, (begin, end))] = begin, end
     return spans
 
@@ -86,7 +88,8 @@ def steps_of(data: bytes, entry: Span) -> list[Span]:
 def feature_of(data: bytes, span: Span, *, is_entry: bool) -> tuple[int, list[Any]]:
     """Return the kind of a feature's list, 0 for none, and its values.
 
-    Of int64 lists these are numbers, of float lists the bits of numbers, of bytes lists where bytes begin and end.
+    Of int64 lists these are numbers, of float lists the bits of numbers, of bytes lists where bytes
+    begin and end.
 
     Args:
         data: the record.
@@ -95,7 +98,11 @@ def feature_of(data: bytes, span: Span, *, is_entry: bool) -> tuple[int, list[An
     """
     features = [span]
     if is_entry:
-        features = [(first, after) for number, kind, first, after in fields(data, *span) if (number, kind) == (2, SPAN)]
+        features = [
+            (first, after)
+            for number, kind, first, after in fields(data, *span)
+            if (number, kind) == (2, SPAN)
+        ]
     kind, values = 0, list[Any]()
     for feature in features:
         for number, wire, first, after in fields(data, *feature):
@@ -107,7 +114,8 @@ def feature_of(data: bytes, span: Span, *, is_entry: bool) -> tuple[int, list[An
 
 
 def _extend(data: bytes, kind: int, span: Span, values: list[Any]) -> None:
-    """Append the values of a list of a kind, which lies in ``data[span]``: spans of bytes, bits of floats, or integers.
+    """Append the values of a list of a kind, which lies in ``data[span]``: spans of bytes, bits of
+    floats, or integers.
 
     Raises:
         WireError: the bytes of floats are no multiple of 4.
@@ -121,7 +129,9 @@ def _extend(data: bytes, kind: int, span: Span, values: list[Any]) -> None:
         elif kind == FLOAT_LIST:
             if wire in (SPAN, FIXED_32):
                 if (after - first) % 4:
-                    raise WireError(first, f"{after - first} bytes of floats, which have 4 bytes each")
+                    raise WireError(
+                        first, f"{after - first} bytes of floats, which have 4 bytes each"
+                    )
                 values += struct.unpack(f"<{(after - first) // 4}I", data[first:after])
         elif wire == VARINT:
             values.append(_signed(first))
@@ -136,7 +146,8 @@ def _signed(value: int) -> int:
 
 
 def fields(data: bytes, place: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-    """Yield number, wire type, begin and end of the fields of a message; the value in place of a varint's begin.
+    """Yield number, wire type, begin and end of the fields of a message; the value in place of a
+    varint's begin.
 
     Groups are skipped.
 
@@ -184,7 +195,9 @@ def _field(data: bytes, place: int, end: int) -> tuple[int, int, int, int, int]:
     if kind == SPAN:
         size, place = varint(data, place, end)
     if size > end - place:
-        raise WireError(at, f"field {number} says that it has {size} bytes, and {end - place} are left")
+        raise WireError(
+            at, f"field {number} says that it has {size} bytes, and {end - place} are left"
+        )
     return number, kind, place, place + size, place + size
 
 
@@ -198,4 +211,6 @@ def varint(data: bytes, place: int, end: int) -> tuple[int, int]:
         if byte < 0x80 and value >> 64 == 0:
             return value, place
         shift += 7 if byte >= 0x80 else 64
-    raise WireError(at, "a number of more than 64 bits" if shift > 63 else "a number that does not end")
+    raise WireError(
+        at, "a number of more than 64 bits" if shift > 63 else "a number that does not end"
+    )

@@ -1,14 +1,17 @@
 """TFRecord files of tf.Example, as TensorFlow, DALI and `gl.tfrecord` read them.
 
-Fields  whole numbers of 64 bits, or of fewer (widened, values stay), are int64 lists; float32, and float16 (widened),
-        float lists; bytes, text (UTF-8) and encoded images bytes lists; uint8 with axes is one value of its bytes in C
-        order, as decode_raw takes them. Shapes are not in the file: the reader gives them.
-Raw     ``raw=`` writes the elements of a field of any dtype as one value of bytes, little-endian, in C order.
-Tensor  ``tensors=`` writes a field as serialized tensors, as ``tf.io.serialize_tensor`` makes them: dtype and shape of
-        each record are in the file, so that everything of NumPy's own that TensorFlow has can be held, of any shape.
+Fields  whole numbers of 64 bits, or of fewer (widened, values stay), are int64 lists; float32, and
+        float16 (widened), float lists; bytes, text (UTF-8) and encoded images bytes lists; uint8
+        with axes is one value of its bytes in C order, as decode_raw takes them. Shapes are not in
+        the file: the reader gives them.
+Raw     ``raw=`` writes the elements of a field of any dtype as one value of bytes, little-endian,
+in C order.
+Tensor  ``tensors=`` writes a field as serialized tensors, as ``tf.io.serialize_tensor`` makes them:
+        dtype and shape of each record are in the file, so that everything of NumPy's own that
+        TensorFlow has can be held, of any shape.
 Bytes   the fields in the order of the source, numbers packed: the same records give the same file.
-Source  tensorflow/core/lib/io/record_writer.h; example.proto, feature.proto, tensor.proto, types.proto;
-        https://protobuf.dev/programming-guides/encoding
+Source  tensorflow/core/lib/io/record_writer.h; example.proto, feature.proto, tensor.proto,
+        types.proto; https://protobuf.dev/programming-guides/encoding
 """
 
 from __future__ import annotations
@@ -59,12 +62,15 @@ def writer(raw: Sequence[str] = (), tensors: Sequence[str] = ()) -> Writer:
 
 
 def suggest(spec: Spec) -> str:
-    """Return the call of `gl.convert` that writes all fields, some of them as serialized tensors; "" if none does."""
+    """Return the call of `gl.convert` that writes all fields, some of them as serialized tensors;
+    "" if none does."""
     with suppress(MissingPackageError):
         tensors = [field.name for field in spec if writer().refusal(field)]
         if tensors and not any(writer(tensors=tensors).refusal(field) for field in spec):
             options = " ".join(f"--tensor {name}" for name in tensors)
-            return f"all fields fit by gl.convert(..., 'out.tfrecord', tensors={tensors}) ({options})"
+            return (
+                f"all fields fit by gl.convert(..., 'out.tfrecord', tensors={tensors}) ({options})"
+            )
     return ""
 
 
@@ -74,31 +80,53 @@ def _way(field: Field) -> str:
         return "bytes"
     if field.dtype == np.uint8 and field.shape:
         return "raw"
-    return "floats" if field.dtype.kind == "f" else "ints"
+    if field.dtype.kind == "f":
+        return "floats"
+    return "ints"
 
 
 def _refusal(field: Field, way: str) -> Refusal | None:
     if any(0xD800 <= ord(char) < 0xE000 for char in field.name):
-        return "its name holds half of a surrogate pair, and keys are UTF-8", "rename it: source.rename(...)"
-    kind, tensor, raw = field.dtype.kind, f"tensors=[{field.name!r}] (--tensor)", f"raw=[{field.name!r}] (--raw)"
+        return (
+            "its name holds half of a surrogate pair, and keys are UTF-8",
+            "rename it: source.rename(...)",
+        )
+    kind, tensor, raw = (
+        field.dtype.kind,
+        f"tensors=[{field.name!r}] (--tensor)",
+        f"raw=[{field.name!r}] (--raw)",
+    )
     if field.text:
         if way:
-            return "text of any length has no elements of one size", "leave it out of raw= and tensors="
+            return (
+                "text of any length has no elements of one size",
+                "leave it out of raw= and tensors=",
+            )
         is_nested = len(field.shape or ()) > 1
-        return ("lists of texts have one axis", "write one axis of texts") if is_nested else None
+        if is_nested:
+            return ("lists of texts have one axis", "write one axis of texts")
+        return None
     if way == "tensor":
         if field.dtype.str[1:] in TENSOR_TYPES:
             return None
-        return f"TensorFlow's tensors have no dtype for {field.dtype} that bytes make up", f"choose {raw}, or NPY"
+        return (
+            f"TensorFlow's tensors have no dtype for {field.dtype} that bytes make up",
+            f"choose {raw}, or NPY",
+        )
     if not field.uniform and not field.ragged:
         return (
             "only a first axis may vary: a list has no shape",
             f"choose {tensor}, which keeps the shape of each record",
         )
     if has_padding(field.dtype):
-        return f"{field.dtype} is of this kind of machine alone, and some of its bytes mean nothing", "choose NPY"
+        return (
+            f"{field.dtype} is of this kind of machine alone, and some of its bytes mean nothing",
+            "choose NPY",
+        )
     if way == "raw":
-        return None if not field.encoded else ("encoded images are bytes already", "leave it out of raw=")
+        if not field.encoded:
+            return None
+        return ("encoded images are bytes already", "leave it out of raw=")
     if kind in "SU" and field.shape not in ((), (None,)) and len(field.shape or ()) > 1:
         return "lists of texts have one axis", "write one axis of texts"
     if kind == "V" and field.shape != ():
@@ -109,9 +137,15 @@ def _refusal(field: Field, way: str) -> Refusal | None:
         return None
     have = "tf.Example has int64, float32 and bytes"
     if kind in "mM":
-        return f"{have}, and no times", f"choose {raw}: the int64 that they are counted in; or NPY, which has them"
+        return (
+            f"{have}, and no times",
+            f"choose {raw}: the int64 that they are counted in; or NPY, which has them",
+        )
     if field.dtype.str[1:] in TENSOR_TYPES:
-        return f"{have}, which cannot hold all of its values", f"choose {tensor}, {raw}, or NPY, which has this dtype"
+        return (
+            f"{have}, which cannot hold all of its values",
+            f"choose {tensor}, {raw}, or NPY, which has this dtype",
+        )
     return f"{have}, which cannot hold it", f"choose {raw}, or NPY, which has this dtype"
 
 
@@ -124,7 +158,9 @@ def _note(field: Field, way: str) -> str:
         return f"stored as bytes of {stored_dtype(field.dtype).str}"
     if way == "tensor":
         return "stored as serialized tensors"
-    return "stored as UTF-8" if field.dtype.kind == "U" else ""
+    if field.dtype.kind == "U":
+        return "stored as UTF-8"
+    return ""
 
 
 def _call(path: str, spec: Spec, way: Callable[[Field], str]) -> str:
@@ -140,14 +176,18 @@ def _feature(field: Field, way: str) -> str:
         return f"gl.{way.title()}({dtype!r}, {shape})"
     if field.text:
         kind = "str" if field.text == "str" else "S"
-        return repr(kind) if shape == () else f"({kind!r}, {shape})"
+        if shape == ():
+            return repr(kind)
+        return f"({kind!r}, {shape})"
     if field.dtype.kind == "V":
         return f"gl.Raw('|u1', ({field.dtype.itemsize},))"
     if way == "floats":
         dtype = "f4"
     if field.dtype.kind == "U":  # of UTF-8, in which a character has at most four bytes
         dtype = f"S{field.dtype.itemsize}"
-    return repr(dtype.lstrip("|<")) if shape == () else f"({dtype.lstrip('|<')!r}, {shape})"
+    if shape == ():
+        return repr(dtype.lstrip("|<"))
+    return f"({dtype.lstrip('|<')!r}, {shape})"
 
 
 def _write(path: str, records: Records, way: Callable[[Field], str]) -> None:
@@ -157,18 +197,24 @@ def _write(path: str, records: Records, way: Callable[[Field], str]) -> None:
 
 
 def _differs(path: str, records: Records, way: Callable[[Field], str]) -> str:
-    """Return how the bytes of a file, checksums and all, differ from those of the records, which are read again."""
+    """Return how the bytes of a file, checksums and all, differ from those of the records, which
+    are read again."""
     with open(path, "rb") as file:
         for numbers, fields in records.chunks():
-            # The same bytes again, from the records: the encoding has no choices, so equal files are equal records.
+            # The same bytes again, from the records: the encoding has no choices, so equal files
+            # are equal records.
             expected = b"".join(framed(_payloads(records, numbers, fields, way)))
             if file.read(len(expected)) != expected:
                 first = int(numbers[0]) - records.begin
                 return f"the bytes of records {first} to {first + numbers.size - 1} of the file are others"
-        return "there is more behind the last record" if file.read(1) else ""
+        if file.read(1):
+            return "there is more behind the last record"
+        return ""
 
 
-def _payloads(records: Records, numbers: NDArray[np.int64], fields: Fields, way: Callable[[Field], str]) -> list[bytes]:
+def _payloads(
+    records: Records, numbers: NDArray[np.int64], fields: Fields, way: Callable[[Field], str]
+) -> list[bytes]:
     try:
         return list(examples(records.spec, fields, numbers.size, way))
     except UnicodeEncodeError as error:
@@ -178,13 +224,18 @@ def _payloads(records: Records, numbers: NDArray[np.int64], fields: Fields, way:
 
 def _texts(fields: Fields) -> Iterator[list[str]]:
     """Give the texts of each record."""
-    columns = [values for values in fields.values() if isinstance(values, np.ndarray) and values.dtype.kind == "U"]
+    columns = [
+        values
+        for values in fields.values()
+        if isinstance(values, np.ndarray) and values.dtype.kind == "U"
+    ]
     for row in zip(*columns, strict=True):
         yield [text for value in row for text in np.ravel(value).tolist()]
 
 
 def framed(payloads: list[bytes]) -> Iterator[bytes]:
-    """Give records as they stand in a file: length, checksum of the length, payload, checksum of the payload."""
+    """Give records as they stand in a file: length, checksum of the length, payload, checksum of
+    the payload."""
     lengths = np.array([len(payload) for payload in payloads], np.int64)
     ends = np.cumsum(lengths)
     # Of all payloads of a chunk in one call: Python's calls would take longer than the checksums.
@@ -198,7 +249,9 @@ def framed(payloads: list[bytes]) -> Iterator[bytes]:
         yield raw_sums[4 * number : 4 * number + 4]
 
 
-def examples(spec: Spec, fields: Fields, count: int, way: Callable[[Field], str]) -> Iterator[bytes]:
+def examples(
+    spec: Spec, fields: Fields, count: int, way: Callable[[Field], str]
+) -> Iterator[bytes]:
     """Yield records as serialized tf.Examples."""
     entries = [list(_entries(field, fields[field.name], count, way(field))) for field in spec]
     for parts in zip(*entries, strict=True):
@@ -207,14 +260,20 @@ def examples(spec: Spec, fields: Fields, count: int, way: Callable[[Field], str]
 
 
 def _entries(field: Field, values: Values, count: int, way: str) -> Iterator[bytes]:
-    """Yield for each record the entry of a field in the map of features, ``Features.feature = 1``."""
+    """Yield for each record the entry of a field in the map of features,
+    ``Features.feature = 1``."""
     if way in ("ints", "floats"):
-        lists, kind = (_ints(values, count), INTS) if way == "ints" else (_floats(values, count), FLOATS)
+        if way == "ints":
+            lists, kind = (_ints(values, count), INTS)
+        else:
+            lists, kind = (_floats(values, count), FLOATS)
         for payload in lists:
             yield _head(field.name, kind, len(payload)) + payload
     elif (field.text or field.dtype.kind in "SU") and way == "bytes" and field.shape != ():
         for texts in values:
-            items = b"".join(b"\n" + varint(len(text)) + text for text in map(_utf8, texts.tolist()))
+            items = b"".join(
+                b"\n" + varint(len(text)) + text for text in map(_utf8, texts.tolist())
+            )
             yield _list_head(field.name, BYTES, len(items)) + items
     else:
         blobs = {"bytes": _blobs, "raw": _raw, "tensor": _tensors}[way](field, values, count)
@@ -229,7 +288,9 @@ def _blobs(field: Field, values: Values, count: int) -> Iterator[bytes]:
 
 
 def _utf8(text: str | bytes) -> bytes:
-    return text.encode() if isinstance(text, str) else bytes(text)
+    if isinstance(text, str):
+        return text.encode()
+    return bytes(text)
 
 
 def _raw(field: Field, values: Values, count: int) -> Iterator[bytes]:
@@ -243,8 +304,12 @@ def _tensors(field: Field, values: Values, count: int) -> Iterator[bytes]:
     begin = b"\x08" + varint(TENSOR_TYPES[dtype.str[1:]])
     for value in values:
         array = np.ascontiguousarray(value, dtype).reshape(np.shape(value))
-        sizes = [b"\x08" + varint(length) if length else b"" for length in array.shape]  # Dim.size = 1; 0 is left out
-        dims = b"".join(b"\x12" + varint(len(size)) + size for size in sizes)  # TensorShapeProto.dim = 2
+        sizes = [
+            b"\x08" + varint(length) if length else b"" for length in array.shape
+        ]  # Dim.size = 1; 0 is left out
+        dims = b"".join(
+            b"\x12" + varint(len(size)) + size for size in sizes
+        )  # TensorShapeProto.dim = 2
         content = array.tobytes()
         yield begin + b"\x12" + varint(len(dims)) + dims + b"\x22" + varint(len(content)) + content
 
@@ -260,11 +325,16 @@ def _floats(values: Values, count: int) -> Iterator[bytes]:
     return _split(flat.tobytes(), (ends * 4).tolist())
 
 
-def _flat(values: Values, count: int, dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """Return the elements of all records one after the other, and int64 ``[count + 1]``, their ends, from 0 on."""
+def _flat(
+    values: Values, count: int, dtype: np.dtype[Any]
+) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """Return the elements of all records one after the other, and int64 ``[count + 1]``, their
+    ends, from 0 on."""
     if isinstance(values, Ragged):
         row_size = int(np.prod(values.payload.shape[1:], dtype=np.int64))
-        return values.flat.reshape(-1).astype(dtype), (values.offsets - values.offsets[0]) * row_size
+        return values.flat.reshape(-1).astype(dtype), (
+            values.offsets - values.offsets[0]
+        ) * row_size
     array = np.asarray(values)
     row_size = int(np.prod(array.shape[1:], dtype=np.int64))
     return array.reshape(-1).astype(dtype), np.arange(count + 1, dtype=np.int64) * row_size
@@ -275,8 +345,10 @@ def _split(raw: bytes, ends: list[int]) -> Iterator[bytes]:
 
 
 def varints(values: NDArray[np.int64]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Return numbers as varints, 7 bits a byte, the lowest first; and their offsets, with the end of the last."""
-    # Negative numbers have ten bytes, as protobuf writes an int64: the sign is the highest of 64 bits.
+    """Return numbers as varints, 7 bits a byte, the lowest first; and their offsets, with the end
+    of the last."""
+    # Negative numbers have ten bytes, as protobuf writes an int64: the sign is the highest of 64
+    # bits.
     left = values.view(np.uint64)
     lengths = np.ones(values.size, np.int64)
     for bits in range(7, 64, 7):
@@ -287,7 +359,9 @@ def varints(values: NDArray[np.int64]) -> tuple[NDArray[np.uint8], NDArray[np.in
     for place in range(int(lengths.max(initial=0))):
         numbers = np.flatnonzero(lengths > place)
         continues = (lengths[numbers] > place + 1).astype(np.uint8) << 7
-        raw[begins[numbers] + place] = (left[numbers] >> np.uint64(7 * place)).astype(np.uint8) & 0x7F | continues
+        raw[begins[numbers] + place] = (left[numbers] >> np.uint64(7 * place)).astype(
+            np.uint8
+        ) & 0x7F | continues
     return raw, begins
 
 
@@ -303,16 +377,20 @@ def varint(number: int) -> bytes:
 
 @lru_cache(maxsize=4096)
 def _head(name: str, kind: int, length: int) -> bytes:
-    """Return the bytes in front of a list's one value, or of its packed numbers, which take ``length`` bytes."""
+    """Return the bytes in front of a list's one value, or of its packed numbers, which take
+    ``length`` bytes."""
     inner = b"\n" + varint(length)  # BytesList.value, FloatList.value, Int64List.value = 1
     return _list_head(name, kind, len(inner) + length) + inner
 
 
 @lru_cache(maxsize=4096)
 def _list_head(name: str, kind: int, length: int) -> bytes:
-    """Return the bytes in front of a list of ``length`` bytes: the entry, its key, the feature, the list."""
+    """Return the bytes in front of a list of ``length`` bytes: the entry, its key, the feature, the
+    list."""
     key = name.encode()
-    feature = bytes([kind << 3 | 2]) + varint(length)  # Feature.bytes_list = 1, float_list = 2, int64_list = 3
+    feature = bytes([kind << 3 | 2]) + varint(
+        length
+    )  # Feature.bytes_list = 1, float_list = 2, int64_list = 3
     value = b"\x12" + varint(len(feature) + length) + feature  # the entry's value = 2
     entry = b"\n" + varint(len(key)) + key + value  # the entry's key = 1
     return b"\n" + varint(len(entry) + length) + entry

@@ -1,10 +1,11 @@
 """Arrays: members that are NPY files, of one shape or of several.
 
-    each of one header                        an array ``[n, *shape]``; headers are compared as bytes
-    of several lengths, of one dtype          `Ragged`
-    of other axes that vary, of one dtype     a list of arrays
+    each of one header                        an array ``[n, *shape]``; headers are compared as
+    bytes of several lengths, of one dtype          `Ragged` of other axes that vary, of one
+    dtype     a list of arrays
 
-What varies is found by the walk through an archive, which sees each header, and is stored with the places of members.
+What varies is found by the walk through an archive, which sees each header, and is stored with the
+places of members.
 """
 
 from __future__ import annotations
@@ -17,7 +18,12 @@ import numpy as np
 
 from gpuload.errors import FormatError, GpuloadError, RowError
 from gpuload.formats.npy import npyheader
-from gpuload.formats.npy.npyheader import HEAD_BYTES, LARGEST_DATA_BYTES, LARGEST_HEADER_BYTES, Header
+from gpuload.formats.npy.npyheader import (
+    HEAD_BYTES,
+    LARGEST_DATA_BYTES,
+    LARGEST_HEADER_BYTES,
+    Header,
+)
 from gpuload.formats.webdataset.tar import Member, Read
 from gpuload.ragged import Ragged
 from gpuload.sources.leaf import Array, Values
@@ -50,16 +56,20 @@ class ArrayKind(NamedTuple):
 
 
 def peek(name: str, length: int, read: Read) -> bytes:
-    """Return the first bytes of a member that is an NPY file, its header among them; of others nothing."""
+    """Return the first bytes of a member that is an NPY file, its header among them; of others
+    nothing."""
     if not name.lower().endswith(SUFFIX):
         return b""
     head = read(min(length, HEAD_BYTES))
     end = npyheader.end_of_header(head)
-    return head if end <= HEAD_BYTES else read(min(length, end, LARGEST_HEADER_BYTES))
+    if end <= HEAD_BYTES:
+        return head
+    return read(min(length, end, LARGEST_HEADER_BYTES))
 
 
 def kinds_of(members: Iterable[tuple[str, Member]]) -> dict[str, ArrayKind]:
-    """Return the kind of the arrays of each field, from the fields and heads of members; damaged ones are left out."""
+    """Return the kind of the arrays of each field, from the fields and heads of members; damaged
+    ones are left out."""
     kinds, heads_of = dict[str, ArrayKind](), dict[str, set[bytes]]()
     for name, member in members:
         if not member.head:
@@ -71,11 +81,16 @@ def kinds_of(members: Iterable[tuple[str, Member]]) -> dict[str, ArrayKind]:
         if len(heads) < MOST_HEADS:
             heads.add(head)
         try:
-            header = npyheader.read_header(member.name, member.length, member.head, partial(_beginning, member.head))
+            header = npyheader.read_header(
+                member.name, member.length, member.head, partial(_beginning, member.head)
+            )
         except GpuloadError:  # an error of its record, when that is read
             continue
         kind = ArrayKind(head, header.shape, True)
-        kinds[name] = join_two(kinds[name], kind) if name in kinds else kind
+        if name in kinds:
+            kinds[name] = join_two(kinds[name], kind)
+        else:
+            kinds[name] = kind
     return kinds
 
 
@@ -88,18 +103,26 @@ def join_kinds(archives: Sequence[Mapping[str, ArrayKind]]) -> dict[str, ArrayKi
     kinds = dict[str, ArrayKind]()
     for archive in archives:
         for name, kind in archive.items():
-            kinds[name] = join_two(kinds[name], kind) if name in kinds else kind
+            if name in kinds:
+                kinds[name] = join_two(kinds[name], kind)
+            else:
+                kinds[name] = kind
     return kinds
 
 
 def join_two(first: ArrayKind, second: ArrayKind) -> ArrayKind:
-    """Return the kind of the arrays of both; those of another dtype than the first are errors of their records."""
+    """Return the kind of the arrays of both; those of another dtype than the first are errors of
+    their records."""
     if first == second:
         return first
     if not _is_same_dtype(first.header.dtype, second.header.dtype):
         return first._replace(is_alike=False)
     shape: Shape | None = None
-    if first.shape is not None and second.shape is not None and len(first.shape) == len(second.shape):
+    if (
+        first.shape is not None
+        and second.shape is not None
+        and len(first.shape) == len(second.shape)
+    ):
         shape = tuple(a if a == b else None for a, b in zip(first.shape, second.shape, strict=True))
     return ArrayKind(first.head, shape, False)
 
@@ -110,7 +133,10 @@ def _is_same_dtype(first: np.dtype[Any], second: np.dtype[Any]) -> bool:
 
 def kinds_to_json(kinds: Mapping[str, ArrayKind]) -> dict[str, Any]:
     """Return kinds in values that JSON has."""
-    return {name: [kind.head.decode("latin-1"), kind.shape, kind.is_alike] for name, kind in kinds.items()}
+    return {
+        name: [kind.head.decode("latin-1"), kind.shape, kind.is_alike]
+        for name, kind in kinds.items()
+    }
 
 
 def kinds_from_json(values: Any) -> dict[str, ArrayKind]:
@@ -127,7 +153,9 @@ def kinds_from_json(values: Any) -> dict[str, ArrayKind]:
             head, shape, is_alike = value
             if not (shape is None or all(map(_is_axis, shape))) or not isinstance(is_alike, bool):
                 raise ValueError
-            kind = ArrayKind(head.encode("latin-1"), None if shape is None else tuple(shape), is_alike)
+            kind = ArrayKind(
+                head.encode("latin-1"), None if shape is None else tuple(shape), is_alike
+            )
             header_shape = kind.header.shape
         except (ValueError, TypeError, AttributeError, FormatError):
             raise ValueError(f"the kind of the arrays {name!r} is none") from None
@@ -145,13 +173,16 @@ def _is_axis(axis: Any) -> bool:
 
 
 def unpack_alike(field: Field, header: Header, head: bytes, raw: Ragged) -> list[Values]:
-    """Return the arrays ``[n, *shape]`` of NPY files, all of which begin with the bytes of one header."""
+    """Return the arrays ``[n, *shape]`` of NPY files, all of which begin with the bytes of one
+    header."""
     values = np.empty((len(raw), *header.shape), field.dtype)
     begin, num_bytes = len(head), len(head) + header.data_bytes
     for row, value in enumerate(raw):
         # The header is compared as bytes; it was parsed once, for the first record.
         if value.size != num_bytes or value[:begin].tobytes() != head:
-            raise _shape_error(row, field, f"{header.dtype} {header.shape}", _header_of(row, field, value))
+            raise _shape_error(
+                row, field, f"{header.dtype} {header.shape}", _header_of(row, field, value)
+            )
         array = value[begin:].view(header.dtype)
         values[row] = array.reshape(header.shape, order="F" if header.fortran else "C")
     return [values]
@@ -163,7 +194,9 @@ def unpack_arrays(field: Field, raw: Ragged) -> list[Values]:
     if field.uniform:
         return [np.stack(values) if values else np.empty((0, *field.fixed_shape), field.dtype)]
     if field.ragged:
-        return [Ragged.of(values, field.dtype, tuple(length or 0 for length in (field.shape or ())[1:]))]
+        return [
+            Ragged.of(values, field.dtype, tuple(length or 0 for length in (field.shape or ())[1:]))
+        ]
     return [values]
 
 
@@ -180,9 +213,13 @@ def _header_of(row: int, field: Field, value: Array) -> Header:
     """Return the header of an array, behind which nothing follows."""
     data = value.tobytes()
     try:
-        header = npyheader.read_header("the array", value.size, data[:HEAD_BYTES], partial(_beginning, data))
+        header = npyheader.read_header(
+            "the array", value.size, data[:HEAD_BYTES], partial(_beginning, data)
+        )
     except FormatError as error:
-        raise RowError(row, f"field {field.name!r} is no array", cause=error.cause, remedy=error.remedy) from None
+        raise RowError(
+            row, f"field {field.name!r} is no array", cause=error.cause, remedy=error.remedy
+        ) from None
     if num_more := value.size - header.offset_bytes - header.data_bytes:
         raise RowError(
             row,

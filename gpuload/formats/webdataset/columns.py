@@ -1,4 +1,5 @@
-"""Columns: which members of records are the fields that a call names, and the errors for records that have others.
+"""Columns: which members of records are the fields that a call names, and the errors for records
+that have others.
 
 ["jpg", "cls"]                 fields jpg and cls
 ["jpg;png", "cls"]             field "jpg;png": of each record the first of the two that it has
@@ -35,7 +36,9 @@ from gpuload.spec import list_of_names
 from gpuload.storage.extents import Extents
 from gpuload.storage.files import Files
 
-Columns = dict[str, tuple[str, ...]]  # the name of each field, and the extensions of which it is the first
+Columns = dict[
+    str, tuple[str, ...]
+]  # the name of each field, and the extensions of which it is the first
 
 SEPARATOR = ";"
 MOST_RECORDS = 1 << 20  # that are looked at for an error
@@ -53,21 +56,32 @@ def check_fields(fields: Any) -> dict[str, str] | tuple[str, ...] | None:
         return None
     form = "a list of extensions, or a dict from the names of fields to these"
     example = '["jpg", "cls"], ["jpg;png", "cls"] or {"image": "jpg;png", "label": "cls"}'
-    columns = list(fields) if isinstance(fields, Mapping) else fields
+    if isinstance(fields, Mapping):
+        columns = list(fields)
+    else:
+        columns = fields
     names = list_of_names("fields", columns, form=form, example=example)
     values = list(fields.values()) if isinstance(fields, Mapping) else names
     is_list = all(isinstance(value, str) for value in values)
     if not is_list or any(not all(value.split(SEPARATOR)) for value in values if value):
-        raise SpecError(f"fields = {short_repr(fields)}", cause=f"it is {form}", remedy=f"write {example}")
-    return dict(zip(names, values, strict=True)) if isinstance(fields, Mapping) else names
+        raise SpecError(
+            f"fields = {short_repr(fields)}", cause=f"it is {form}", remedy=f"write {example}"
+        )
+    if isinstance(fields, Mapping):
+        return dict(zip(names, values, strict=True))
+    return names
 
 
 def columns_of(members: Members, fields: dict[str, str] | Sequence[str] | None) -> Columns:
-    """Return the columns that a call names; by default a column for each field of the first record."""
+    """Return the columns that a call names; by default a column for each field of the first
+    record."""
     if fields is None:
         return {name: (name,) for name in members.fields_of(0)}
     pairs = fields.items() if isinstance(fields, Mapping) else zip(fields, fields, strict=True)
-    return {name: tuple(extension.lower() for extension in text.split(SEPARATOR)) for name, text in pairs}
+    return {
+        name: tuple(extension.lower() for extension in text.split(SEPARATOR))
+        for name, text in pairs
+    }
 
 
 def rows_of(members: Members, columns: Columns, *, is_strict: bool) -> tuple[list[Indices], int]:
@@ -79,7 +93,8 @@ def rows_of(members: Members, columns: Columns, *, is_strict: bool) -> tuple[lis
         is_strict: True: no record may have others.
 
     Returns:
-        Int64 ``[num_records]`` for each column, and the number of a record that has not each column just once, or with
+        Int64 ``[num_records]`` for each column, and the number of a record that has not each column
+        just once, or with
         ``is_strict`` a field besides; ``num_records`` if there is none.
     """
     record_of, wrong = members.record_of(), members.num_records
@@ -94,18 +109,21 @@ def rows_of(members: Members, columns: Columns, *, is_strict: bool) -> tuple[lis
         if len(extensions) > 1 and rows.size:
             rows = _first_by_rank(rows, record_of[rows], ranks[members.field_of[rows]])
         records = record_of[rows]
-        # If each record has the field once, these are 0, 1, 2, ...; the first that differs names the record at fault.
+        # If each record has the field once, these are 0, 1, 2, ...; the first that differs names
+        # the record at fault.
         gaps = np.flatnonzero(records != np.arange(records.size))
         wrong = min(wrong, int(min(gaps[0], records[gaps[0]])) if gaps.size else records.size)
         all_rows.append(rows)
     if is_strict:
         foreign = np.flatnonzero(_is_foreign(members, columns)[members.field_of])
-        wrong = min(wrong, int(record_of[foreign[0]])) if foreign.size else wrong
+        if foreign.size:
+            wrong = min(wrong, int(record_of[foreign[0]]))
     return all_rows, wrong
 
 
 def _first_by_rank(rows: Indices, records: Indices, ranks: Indices) -> Indices:
-    """Return of each record the members of its lowest rank; the arrays are of members, in the order of records."""
+    """Return of each record the members of its lowest rank; the arrays are of members, in the order
+    of records."""
     starts = np.flatnonzero(np.r_[True, records[1:] != records[:-1]])
     lowest = np.minimum.reduceat(ranks, starts)
     counts = np.diff(np.r_[starts, rows.size])
@@ -121,12 +139,15 @@ def _is_foreign(members: Members, columns: Columns) -> NDArray[np.bool_]:
 # --- first or last dot
 
 
-def choose_dots(files: Files, ways: Mapping[str, Members], fields: dict[str, str] | Sequence[str] | None) -> Members:
-    """Return the members by the first dot of their names, as WebDataset reads them, or by the last one.
+def choose_dots(
+    files: Files, ways: Mapping[str, Members], fields: dict[str, str] | Sequence[str] | None
+) -> Members:
+    """Return the members by the first dot of their names, as WebDataset reads them, or by the last
+    one.
 
     What follows the first dot is the field, unless the records then have different fields, or are
-    but one, and by the last dot all have the same. Names with decimal points are of that kind. Where
-    both could be meant, a warning is logged.
+    but one, and by the last dot all have the same. Names with decimal points are of that kind.
+    Where both could be meant, a warning is logged.
     """
     first, last = ways["first"], ways.get("last")
     if last is None or not first.offsets.size:
@@ -150,7 +171,10 @@ def choose_dots(files: Files, ways: Mapping[str, Members], fields: dict[str, str
         is_unknown = not is_strict and not _extensions(first_columns) <= set(first.fields)
         is_last = has_digits or not recurs or is_unknown
     if is_last:
-        level = logging.INFO if has_digits and (is_strict or not fits_first) else logging.WARNING
+        if has_digits and (is_strict or not fits_first):
+            level = logging.INFO
+        else:
+            level = logging.WARNING
         text = "%s: names have dots (.%s): the field is what follows the last dot, the record's name what precedes it"
         log.log(level, text, files.names[0], names[0])
         return last
@@ -164,9 +188,13 @@ def choose_dots(files: Files, ways: Mapping[str, Members], fields: dict[str, str
 
 
 def _leaves_out(names: Sequence[str], first_columns: Columns, last_columns: Columns) -> bool:
-    """Return True if members whose names have dots would be no field by the first dot, and are one by the last."""
+    """Return True if members whose names have dots would be no field by the first dot, and are one
+    by the last."""
     extensions = _extensions(last_columns)
-    return any(name.rpartition(".")[2] in extensions and name not in _extensions(first_columns) for name in names)
+    return any(
+        name.rpartition(".")[2] in extensions and name not in _extensions(first_columns)
+        for name in names
+    )
 
 
 def _extensions(columns: Columns) -> set[str]:
@@ -187,7 +215,10 @@ TEXTS = {
         logging.WARNING,
         "hard links that stand before the file to which they lead are passed over, as tar does not extract them",
     ),
-    FOLDER_LINKS: (logging.INFO, "links to folders are passed over, whose files are records by their own names"),
+    FOLDER_LINKS: (
+        logging.INFO,
+        "links to folders are passed over, whose files are records by their own names",
+    ),
     TWICE: (
         logging.WARNING,
         "names of records recur with all their fields, and each is a record of its own (if later ones are to replace "
@@ -197,9 +228,14 @@ TEXTS = {
 
 
 def log_notes(files: Files, members: Members) -> None:
-    """Log what was passed over in the archives, or read in a way that may surprise: a line for each kind."""
+    """Log what was passed over in the archives, or read in a way that may surprise: a line for each
+    kind."""
     for kind, (level, text) in TEXTS.items():
-        notes = [(name, note[kind]) for name, note in zip(files.names, members.notes, strict=False) if kind in note]
+        notes = [
+            (name, note[kind])
+            for name, note in zip(files.names, members.notes, strict=False)
+            if kind in note
+        ]
         if notes:
             archive, (_, first) = notes[0]
             count = sum(number for _, (number, _) in notes)
@@ -209,7 +245,9 @@ def log_notes(files: Files, members: Members) -> None:
 # --- errors
 
 
-def places_of(files: Files, members: Members, columns: Columns, *, is_strict: bool) -> list[Extents]:
+def places_of(
+    files: Files, members: Members, columns: Columns, *, is_strict: bool
+) -> list[Extents]:
     """Return where the members of each column lie, record by record.
 
     Raises:
@@ -219,17 +257,26 @@ def places_of(files: Files, members: Members, columns: Columns, *, is_strict: bo
     if wrong < members.num_records:
         raise _error(files, members, wrong, columns, is_strict=is_strict)
     archive_of = members.archive_of()
-    return [Extents(archive_of[rows], members.offsets[rows], members.lengths[rows]) for rows in all_rows]
+    return [
+        Extents(archive_of[rows], members.offsets[rows], members.lengths[rows]) for rows in all_rows
+    ]
 
 
-def _error(files: Files, members: Members, record: int, columns: Columns, *, is_strict: bool) -> SpecError:
-    """Return the error for a record that has not just the named fields; its name is looked for in the archive."""
+def _error(
+    files: Files, members: Members, record: int, columns: Columns, *, is_strict: bool
+) -> SpecError:
+    """Return the error for a record that has not just the named fields; its name is looked for in
+    the archive."""
     sets = _sets_of(members)
     usual, count = Counter(sets).most_common(1)[0]
     has_usual = is_strict or all(set(extensions) & usual for extensions in columns.values())
     all_odd = [number for number, names in enumerate(sets) if not names & usual]
-    # Many such records are no files about the archive, but members that should be parts of others: labels/0.txt.
-    odd = all_odd[0] if 0 < len(all_odd) <= max(1, len(sets) // 4) else None
+    # Many such records are no files about the archive, but members that should be parts of others:
+    # labels/0.txt.
+    if 0 < len(all_odd) <= max(1, len(sets) // 4):
+        odd = all_odd[0]
+    else:
+        odd = None
     if odd is not None and _is_of_another_image(sets[odd], usual):
         odd = None
     if odd is not None and has_usual and count > 1 and (odd == record or (is_strict and odd == 0)):
@@ -241,14 +288,19 @@ def _error(files: Files, members: Members, record: int, columns: Columns, *, is_
     twice = [name for name, number in Counter(fields).items() if number > 1 and name in expected]
     missing = [extensions for extensions in columns.values() if not set(extensions) & set(fields)]
     foreign = [name for name in fields if name not in expected]
-    subject = f"{files.names[archive]}: {names[0][: -len(fields[0]) - 1] if fields[0] else names[0]}"
+    subject = (
+        f"{files.names[archive]}: {names[0][: -len(fields[0]) - 1] if fields[0] else names[0]}"
+    )
     if twice and not missing:
         return SpecError(
             f"{subject} has {twice[0]!r} twice",
             cause="the members of a record have one name and different extensions",
             remedy="write the archive again: tar -r adds a second member of the same name",
         )
-    difference = f"no {SEPARATOR.join(missing[0])!r}" if missing else f"also {foreign[0]!r}"
+    if missing:
+        difference = f"no {SEPARATOR.join(missing[0])!r}"
+    else:
+        difference = f"also {foreign[0]!r}"
     return SpecError(
         f"{subject} has {difference}",
         cause=f"the fields are {list(columns)}, and each record has all of them; it has {fields}",
@@ -258,16 +310,22 @@ def _error(files: Files, members: Members, record: int, columns: Columns, *, is_
 
 def _sets_of(members: Members) -> list[frozenset[str]]:
     """Return the fields of each of the first MOST_RECORDS records."""
-    bounds = np.append(np.flatnonzero(members.is_first), members.offsets.size)[: MOST_RECORDS + 1].tolist()
+    bounds = np.append(np.flatnonzero(members.is_first), members.offsets.size)[
+        : MOST_RECORDS + 1
+    ].tolist()
     set_of = dict[bytes, frozenset[str]]()
     return [
-        set_of.setdefault((part := members.field_of[begin:end]).tobytes(), frozenset(members.fields[n] for n in part))
+        set_of.setdefault(
+            (part := members.field_of[begin:end]).tobytes(),
+            frozenset(members.fields[n] for n in part),
+        )
         for begin, end in itertools.pairwise(bounds)
     ]
 
 
 def _names_of(files: Files, members: Members, rows: Indices) -> tuple[int, list[str]]:
-    """Return the archive of some members of one record, and their names, by a walk: the index has no names."""
+    """Return the archive of some members of one record, and their names, by a walk: the index has
+    no names."""
     archive = int(members.archive_of()[rows[0]])
     first = int(members.counts[:archive].sum())
     grouping = _grouping_of(files, members, archive)
@@ -277,24 +335,31 @@ def _names_of(files: Files, members: Members, rows: Indices) -> tuple[int, list[
 def _grouping_of(files: Files, members: Members, archive: int) -> Grouping:
     """Return the records of an archive in the way that these members are read, by a walk."""
     first = int(members.counts[:archive].sum())
-    fields = [members.fields[number] for number in members.field_of[first : first + int(members.counts[archive])]]
+    fields = [
+        members.fields[number]
+        for number in members.field_of[first : first + int(members.counts[archive])]
+    ]
     groupings = group_archive(files, archive)
     return next((way for way in groupings.values() if way.fields == fields), groupings["first"])
 
 
 def keys_of(files: Files, members: Members) -> list[str]:
-    """Return the name of each record, without its field, by a walk through all archives: indexes have no names."""
+    """Return the name of each record, without its field, by a walk through all archives: indexes
+    have no names."""
     keys = list[str]()
     for archive in range(len(files)):
         grouping = _grouping_of(files, members, archive)
-        for name, field, is_first in zip(grouping.names, grouping.fields, grouping.is_first, strict=True):
+        for name, field, is_first in zip(
+            grouping.names, grouping.fields, grouping.is_first, strict=True
+        ):
             if is_first:
                 keys.append(name[: -len(field) - 1] if field else name)
     return keys
 
 
 def _is_of_another_image(names: frozenset[str], usual: frozenset[str]) -> bool:
-    """Return True for the fields of a record that is as most are, with an image of another format."""
+    """Return True for the fields of a record that is as most are, with an image of another
+    format."""
     return usual - set(IMAGES) <= names and bool(names & set(IMAGES)) and bool(usual & set(IMAGES))
 
 
@@ -306,7 +371,9 @@ def _odd_error(files: Files, members: Members, record: int, usual: frozenset[str
     take_out = f"take it out of the archive: tar --delete -f {shlex.quote(path)} "
     take_out += " ".join(map(shlex.quote, names))
     if is_copy:
-        take_out = "unpack the archive (gunzip), and take the file out: tar --delete -f ARCHIVE NAME"
+        take_out = (
+            "unpack the archive (gunzip), and take the file out: tar --delete -f ARCHIVE NAME"
+        )
     return SpecError(
         f"{files.names[archive]}: {', '.join(names)} does not belong to the records",
         cause=f"most records have {sorted(usual)}, and this one none of these; it may be a file about the archive",
@@ -321,10 +388,15 @@ def _remedy(sets: Sequence[frozenset[str]], columns: Columns) -> str:
     # An image that all records have, such as a mask, is a field of its own.
     images = [name for name in names_in_order if name in IMAGES and name not in common]
     if len(images) > 1 and all(names & set(images) for names in sets):
-        named_fields = {name: SEPARATOR.join(columns[name]) for name in fields if name not in images}
+        named_fields = {
+            name: SEPARATOR.join(columns[name]) for name in fields if name not in images
+        }
         form = {"image": SEPARATOR.join(images), **named_fields}
         is_choice = any(len(names & set(images)) > 1 for names in sets)
-        order = "; of a record that has several of them the first in this order is taken" if is_choice else ""
+        if is_choice:
+            order = "; of a record that has several of them the first in this order is taken"
+        else:
+            order = ""
         return f"name the kinds of images of which each record has one: fields={form}{order}"
     if not common:
         return (

@@ -1,4 +1,5 @@
-"""WebDataset as a format: the magic of tar archives; those of before 1988 have none, and are not recognized."""
+"""WebDataset as a format: the magic of tar archives; those of before 1988 have none, and are not
+recognized."""
 
 from __future__ import annotations
 
@@ -11,7 +12,10 @@ MAGIC, PLACE = b"ustar", 257  # in the first header, of ustar, GNU and PAX
 def _sniff(beginning: Beginning) -> Match | None:
     if beginning.head[PLACE : PLACE + len(MAGIC)] != MAGIC:
         return None
-    kind = f"WebDataset in {beginning.compression}" if beginning.compression else "WebDataset"
+    if beginning.compression:
+        kind = f"WebDataset in {beginning.compression}"
+    else:
+        kind = "WebDataset"
     return Match(kind, "gl.webdataset")
 
 

@@ -1,17 +1,21 @@
 """Grouping: which files of a tar archive are the fields of one record, by their names.
 
-    0.jpg 0.cls 1.jpg 1.cls            records 0 and 1 of the fields jpg and cls
-    0.jpg 1.jpg 0.cls 1.cls            the same: members of one name need not lie side by side
-    0.jpg 0.cls 0.jpg 0.cls            two records, as WebDataset has them: the whole of a record is there twice
-    0.5.jpg 0.7.jpg                    DOTS "first": record 0 of 5.jpg and 7.jpg; "last": records 0.5 and 0.7 of jpg
+    0.jpg 0.cls 1.jpg 1.cls            records 0 and 1 of the fields jpg and cls 0.jpg 1.jpg 0.cls
+    1.cls            the same: members of one name need not lie side by side 0.jpg 0.cls 0.jpg
+    0.cls            two records, as WebDataset has them: the whole of a record is there twice
+    0.5.jpg 0.7.jpg                    DOTS "first": record 0 of 5.jpg and 7.jpg; "last": records
+                                       0.5 and 0.7 of jpg
 
-Links    have the bytes of the member to which they lead, as tarfile finds it: a hard link the last one of that name
-         before it, a symbolic link the last one at all, also by way of links to folders. Links that lead to no file of
-         the archive are passed over. So are hard links that stand before their file, which tar does not extract, and
-         hard links to their own name, which GNU tar stores for a file that is named twice.
-Others   hidden members (``._0.jpg`` of a Mac), ``__MACOSX/``, and files about the archive (``__meta__.json``,
-         ``README.md``) that have not the fields of the other records, are passed over.
-Notes    say how many members were passed over or read in a way that may surprise, with the first of each kind.
+Links    have the bytes of the member to which they lead, as tarfile finds it: a hard link the last
+         one of that name before it, a symbolic link the last one at all, also by way of links to
+         folders. Links that lead to no file of the archive are passed over. So are hard links that
+         stand before their file, which tar does not extract, and hard links to their own name,
+         which GNU tar stores for a file that is named twice.
+Others   hidden members (``._0.jpg`` of a Mac), ``__MACOSX/``, and files about the archive
+         (``__meta__.json``, ``README.md``) that have not the fields of the other records, are
+         passed over.
+Notes    say how many members were passed over or read in a way that may surprise, with the first of
+         each kind.
 """
 
 from __future__ import annotations
@@ -28,8 +32,13 @@ from gpuload.storage.archive import MACS
 
 DOTS = ("first", "last")  # of the name, behind which the field begins
 MOST_LINKS = 40  # that lead to each other; Linux follows as many
-ABOUT = re.compile(r"(readme|licen[cs]e|copying|notice|authors|changelog|citation)(\.(md|txt|rst|html|cff|bib))?", re.I)
-META = re.compile(r"__[^/]*__(\.(?!py$)[^/]*)?")  # WebDataset passes over such names; Python has modules __init__.py
+ABOUT = re.compile(
+    r"(readme|licen[cs]e|copying|notice|authors|changelog|citation)(\.(md|txt|rst|html|cff|bib))?",
+    re.I,
+)
+META = re.compile(
+    r"__[^/]*__(\.(?!py$)[^/]*)?"
+)  # WebDataset passes over such names; Python has modules __init__.py
 HIDDEN, FILES_ABOUT, TWICE, SPREAD = "hidden", "about", "twice", "spread"
 LOST_LINKS, EARLY_LINKS, FOLDER_LINKS = "links", "early links", "links to folders"
 
@@ -55,7 +64,8 @@ class Grouping:
 
 
 def group(members: Sequence[Member]) -> dict[str, Grouping]:
-    """Return the records of an archive, one grouping for each of DOTS; without ``"last"`` where it is the same."""
+    """Return the records of an archive, one grouping for each of DOTS; without ``"last"`` where it
+    is the same."""
     notes = dict[str, Note]()
     files = _follow_links(members, notes)
     files = _without(files, _is_hidden, HIDDEN, notes)
@@ -66,7 +76,8 @@ def group(members: Sequence[Member]) -> dict[str, Grouping]:
 
 
 def key_of(name: str) -> tuple[str, str]:
-    """Return the name of a record, and the field that a member of it is: what follows the first dot."""
+    """Return the name of a record, and the field that a member of it is: what follows the first
+    dot."""
     folder, slash, base = name.rpartition("/")
     stem, _, extension = base.partition(".")
     return f"{folder}{slash}{stem}", extension.lower()
@@ -102,11 +113,17 @@ def _follow_links(members: Sequence[Member], notes: dict[str, Note]) -> list[Mem
                 kind = EARLY_LINKS
             _note(notes, kind, f"{member.name} -> {member.target}")
         elif not _is_itself(member):
-            files.append(member._replace(offset=target.offset, length=target.length, kind=b"", head=target.head))
+            files.append(
+                member._replace(
+                    offset=target.offset, length=target.length, kind=b"", head=target.head
+                )
+            )
     return files
 
 
-def _target_of(members: Sequence[Member], by_name: dict[str, list[int]], number: int) -> Member | None:
+def _target_of(
+    members: Sequence[Member], by_name: dict[str, list[int]], number: int
+) -> Member | None:
     """Return the file that a member is or leads to; None if it is not in the archive."""
     for _ in range(MOST_LINKS):
         member = members[number]
@@ -138,7 +155,10 @@ def _path_of(members: Sequence[Member], by_name: dict[str, list[int]], link: Mem
 
 
 def _leads_to(link: Member) -> str:
-    folder = "" if link.kind == HARD else posixpath.dirname(link.name)
+    if link.kind == HARD:
+        folder = ""
+    else:
+        folder = posixpath.dirname(link.name)
     return posixpath.normpath(posixpath.join(folder, link.target))
 
 
@@ -163,12 +183,16 @@ def _is_about(name: str) -> bool:
     return bool(ABOUT.fullmatch(name.rpartition("/")[2]) or META.fullmatch(name.partition("/")[0]))
 
 
-def _without(files: list[Member], is_other: Callable[[str], bool], kind: str, notes: dict[str, Note]) -> list[Member]:
+def _without(
+    files: list[Member], is_other: Callable[[str], bool], kind: str, notes: dict[str, Note]
+) -> list[Member]:
     """Return the members without others, of which there is a note."""
     names = [member.name for member in files if is_other(member.name)]
     for name in names:
         _note(notes, kind, name)
-    return [member for member in files if not is_other(member.name)] if names else files
+    if names:
+        return [member for member in files if not is_other(member.name)]
+    return files
 
 
 def _note(notes: dict[str, Note], kind: str, name: str) -> None:
@@ -179,11 +203,17 @@ def _note(notes: dict[str, Note], kind: str, name: str) -> None:
 # --- records
 
 
-def _group(files: list[Member], split: Callable[[str], tuple[str, str]], notes: dict[str, Note]) -> Grouping:
+def _group(
+    files: list[Member], split: Callable[[str], tuple[str, str]], notes: dict[str, Note]
+) -> Grouping:
     pairs = [split(member.name) for member in files]
-    if about := {pair[0] for pair, member in zip(pairs, files, strict=True) if _is_about(member.name)}:
+    if about := {
+        pair[0] for pair, member in zip(pairs, files, strict=True) if _is_about(member.name)
+    }:
         about -= _usual_keys(pairs, about)
-        files = _without(files, lambda name: split(name)[0] in about and _is_about(name), FILES_ABOUT, notes)
+        files = _without(
+            files, lambda name: split(name)[0] in about and _is_about(name), FILES_ABOUT, notes
+        )
         pairs = [split(member.name) for member in files]
     starts = [row for row, pair in enumerate(pairs) if not row or pair[0] != pairs[row - 1][0]]
     runs = list(itertools.pairwise([*starts, len(pairs)]))
@@ -203,22 +233,29 @@ def _group(files: list[Member], split: Callable[[str], tuple[str, str]], notes: 
 
 
 def _usual_keys(pairs: Sequence[tuple[str, str]], about: set[str]) -> set[str]:
-    """Return those keys of files about the archive that have the fields of other records, or have none beside them."""
+    """Return those keys of files about the archive that have the fields of other records, or have
+    none beside them."""
     fields_of = dict[str, set[str]]()
     for key, name in pairs:
         fields_of.setdefault(key, set()).add(name)
     usual_sets = {frozenset(names) for key, names in fields_of.items() if key not in about}
-    unusual = {key for key in about if META.fullmatch(key) or frozenset(fields_of[key]) not in usual_sets}
+    unusual = {
+        key for key in about if META.fullmatch(key) or frozenset(fields_of[key]) not in usual_sets
+    }
     return about - unusual if usual_sets else about
 
 
 def _join_runs(
-    runs: Sequence[tuple[int, int]], keys: Sequence[str], pairs: Sequence[tuple[str, str]], notes: dict[str, Note]
+    runs: Sequence[tuple[int, int]],
+    keys: Sequence[str],
+    pairs: Sequence[tuple[str, str]],
+    notes: dict[str, Note],
 ) -> tuple[list[int], set[int]]:
-    """Return the rows record by record, and those with which a record begins, where names of records recur.
+    """Return the rows record by record, and those with which a record begins, where names of
+    records recur.
 
-    Runs of one name with the same fields are records of their own; with others they are parts of one record, which has
-    a field twice if two of its parts have it.
+    Runs of one name with the same fields are records of their own; with others they are parts of
+    one record, which has a field twice if two of its parts have it.
     """
     runs_of = dict[str, list[tuple[int, int]]]()
     for key, run in zip(keys, runs, strict=True):

@@ -2,13 +2,15 @@
 
     cat/1.jpg cat/1.cls cat/2.jpg      field_of 0 1 0      is_first 1 0 1      fields jpg cls
 
-Found    by a walk through each archive (`tar.py`), which is done once: it is stored (`sources/fileindex.py`). Which
-         members are a record says `grouping.py`, in one or two ways; the call chooses one for all archives.
-Index    for each way its length in int64, then: int64 number of members; of each member int64 offset,
-         int64 length, uint32 field, uint8 whether a record begins with it: 21 bytes a member; in JSON the
-         names of the fields, the kinds of arrays (`arrays.py`) and the notes. Names of records are in the
-         archive alone.
-Trust    numbers from an index or a manifest are compared with each other and with the sizes of the archives.
+Found    by a walk through each archive (`tar.py`), which is done once: it is stored
+         (`sources/fileindex.py`). Which members are a record says `grouping.py`, in one or two
+         ways; the call chooses one for all archives.
+Index    for each way its length in int64, then: int64 number of members; of each member int64
+         offset, int64 length, uint32 field, uint8 whether a record begins with it: 21 bytes a
+         member; in JSON the names of the fields, the kinds of arrays (`arrays.py`) and the notes.
+         Names of records are in the archive alone.
+Trust    numbers from an index or a manifest are compared with each other and with the sizes of the
+         archives.
 """
 
 from __future__ import annotations
@@ -34,7 +36,12 @@ from gpuload.storage.files import Files
 from gpuload.storage.manifest import Manifest
 
 KIND = "webdataset"
-ARRAYS = {"offsets": "<i8", "lengths": "<i8", "field_of": "<u4", "is_first": "|u1"}  # of an index, and of a manifest
+ARRAYS = {
+    "offsets": "<i8",
+    "lengths": "<i8",
+    "field_of": "<u4",
+    "is_first": "|u1",
+}  # of an index, and of a manifest
 MEMBER_BYTES = sum(np.dtype(dtype).itemsize for dtype in ARRAYS.values())
 
 
@@ -82,7 +89,11 @@ class Members:
 
     def fields_of(self, record: int) -> list[str]:
         """Return the names of the fields of a record, each once."""
-        return list(dict.fromkeys(self.fields[number] for number in self.field_of[self.record_of() == record]))
+        return list(
+            dict.fromkeys(
+                self.fields[number] for number in self.field_of[self.record_of() == record]
+            )
+        )
 
     def fault(self, sizes: Indices) -> str:
         """Return why these cannot be members of archives of such sizes; "" if they can."""
@@ -95,7 +106,9 @@ class Members:
             return "a member lies outside of its archive"
         if (self.lengths > ends - self.offsets).any():
             return "a member ends behind its archive"
-        if int(self.field_of.max()) >= len(self.fields) or len(set(self.fields)) != len(self.fields):
+        if int(self.field_of.max()) >= len(self.fields) or len(set(self.fields)) != len(
+            self.fields
+        ):
             return "a member is a field that it does not list"
         firsts = (np.cumsum(self.counts) - self.counts)[self.counts > 0]
         if int(self.is_first.max()) > 1 or not self.is_first[firsts].all():
@@ -107,7 +120,8 @@ class Members:
 
 
 def members_of(files: Files) -> dict[str, Members]:
-    """Return the members of archives for each of DOTS, from their indexes, which are made first where they are missing.
+    """Return the members of archives for each of DOTS, from their indexes, which are made first
+    where they are missing.
 
     Where fields are the same by both, there is only ``"first"``.
 
@@ -128,10 +142,15 @@ def members_of(files: Files) -> dict[str, Members]:
 
     archives = walk_files(files, "looking for records", look)
     all_dots = DOTS if any(len(archive) > 1 for archive in archives) else DOTS[:1]
-    return {dots: _join([archive.get(dots, archive["first"]) for archive in archives]) for dots in all_dots}
+    return {
+        dots: _join([archive.get(dots, archive["first"]) for archive in archives])
+        for dots in all_dots
+    }
 
 
-def group_archive(files: Files, number: int, show: Callable[[int], None] = lambda place: None) -> dict[str, Grouping]:
+def group_archive(
+    files: Files, number: int, show: Callable[[int], None] = lambda place: None
+) -> dict[str, Grouping]:
     """Return the records of one archive by a walk through it, for each of DOTS."""
     return group(list(tar.walk(files, number, show, npyarrays.peek)))
 
@@ -161,10 +180,14 @@ def _join(archives: Sequence[Members]) -> Members:
         numbers = [fields.setdefault(name, len(fields)) for name in archive.fields]
         field_of.append(np.array(numbers, np.uint32)[archive.field_of])
     names = ("offsets", "lengths", "is_first", "counts")
-    arrays = {name: np.concatenate([getattr(archive, name) for archive in archives]) for name in names}
+    arrays = {
+        name: np.concatenate([getattr(archive, name) for archive in archives]) for name in names
+    }
     kinds = npyarrays.join_kinds([archive.kinds for archive in archives])
     notes = tuple(note for archive in archives for note in archive.notes)
-    return Members(tuple(fields), field_of=np.concatenate(field_of), kinds=kinds, notes=notes, **arrays)
+    return Members(
+        tuple(fields), field_of=np.concatenate(field_of), kinds=kinds, notes=notes, **arrays
+    )
 
 
 def _pack(ways: dict[str, Members]) -> bytes:
@@ -173,17 +196,23 @@ def _pack(ways: dict[str, Members]) -> bytes:
 
 
 def _pack_members(members: Members) -> bytes:
-    arrays = [np.ascontiguousarray(getattr(members, name), dtype).tobytes() for name, dtype in ARRAYS.items()]
+    arrays = [
+        np.ascontiguousarray(getattr(members, name), dtype).tobytes()
+        for name, dtype in ARRAYS.items()
+    ]
     about = {
         "fields": members.fields,
         "arrays": npyarrays.kinds_to_json(members.kinds),
         "notes": members.notes[0] if members.notes else {},
     }
-    return b"".join([members.offsets.size.to_bytes(8, "little"), *arrays, json.dumps(about).encode("ascii")])
+    return b"".join(
+        [members.offsets.size.to_bytes(8, "little"), *arrays, json.dumps(about).encode("ascii")]
+    )
 
 
 def _unpack(content: bytes, size: int) -> dict[str, Members] | None:
-    """Return the members that an index of an archive of ``size`` bytes holds; None if they cannot be."""
+    """Return the members that an index of an archive of ``size`` bytes holds; None if they cannot
+    be."""
     ways, place = dict[str, Members](), 0
     for dots in DOTS:
         length = int.from_bytes(content[place : place + 8], "little")
@@ -191,7 +220,9 @@ def _unpack(content: bytes, size: int) -> dict[str, Members] | None:
             return None
         ways[dots], place = members, place + 8 + length
         if place >= len(content):
-            return ways if place == len(content) else None
+            if place == len(content):
+                return ways
+            return None
     return None
 
 
@@ -209,13 +240,19 @@ def _unpack_members(content: bytes, size: int) -> Members | None:
         about = json.loads(content[place:])
         fields = about["fields"]
         kinds = npyarrays.kinds_from_json(about["arrays"])
-        notes = {str(kind): (int(number), str(name)) for kind, (number, name) in about["notes"].items()}
+        notes = {
+            str(kind): (int(number), str(name)) for kind, (number, name) in about["notes"].items()
+        }
     except (ValueError, RecursionError, TypeError, KeyError, AttributeError):
         return None
     if not isinstance(fields, list) or not all(isinstance(name, str) for name in fields):
         return None
-    members = Members(tuple(fields), counts=np.array([count], np.int64), kinds=kinds, notes=(notes,), **arrays)
-    return None if members.fault(np.array([size])) else members
+    members = Members(
+        tuple(fields), counts=np.array([count], np.int64), kinds=kinds, notes=(notes,), **arrays
+    )
+    if members.fault(np.array([size])):
+        return None
+    return members
 
 
 # --- from a manifest

@@ -1,13 +1,16 @@
-"""WebDataset: records are members of tar archives that have one name and several extensions, found at random.
+"""WebDataset: records are members of tar archives that have one name and several extensions, found
+at random.
 
-Layout   cat/1.jpg cat/1.cls cat/2.jpg ...: members with one name up to the first dot behind the last slash are
-         a record; what stands behind that dot is the field. Links, names with decimal points, members that do
-         not lie side by side and files about the archive: `grouping.py`, `columns.py`.
-Fields   images by their extension are encoded images; ``cls``, ``index`` and ``id`` whole numbers or words
-         (`words.py`); ``npy`` arrays (`arrays.py`); ``txt``, ``text`` and ``json`` text, which is not parsed; all
-         others bytes.
-Access   any record by index, one positioned read a member. Where members lie is found once, by a walk through the
-         headers of each archive (`tar.py`), and stored (`members.py`). 45 bytes a member stay in memory.
+Layout   cat/1.jpg cat/1.cls cat/2.jpg ...: members with one name up to the first dot behind the
+         last slash are a record; what stands behind that dot is the field. Links, names with
+         decimal points, members that do not lie side by side and files about the archive:
+         `grouping.py`, `columns.py`.
+Fields   images by their extension are encoded images; ``cls``, ``index`` and ``id`` whole numbers
+         or words (`words.py`); ``npy`` arrays (`arrays.py`); ``txt``, ``text`` and ``json`` text,
+         which is not parsed; all others bytes.
+Access   any record by index, one positioned read a member. Where members lie is found once, by a
+         walk through the headers of each archive (`tar.py`), and stored (`members.py`). 45 bytes a
+         member stay in memory.
 Packed   archives of gzip are unpacked once into the cache folder (`storage/unpack.py`).
 Source   https://github.com/webdataset/webdataset
 """
@@ -67,14 +70,14 @@ def webdataset(
         gl.webdataset("train-*.tar", {"image": "jpg;png", "label": "cls"})
 
     Args:
-        paths: a path, a string with wildcards or with braces ``{000..099}``, or a list of these. Or a manifest of such
-            archives (``Source.index``).
-        fields: the extensions that are read, in this order, or a dict from names of fields to extensions; by default
-            those of the first record, and no record may have others. ``"jpg;png"`` is of each record the first of the
-            two that it has.
-        classes: the names of the classes in members ``.cls``, that of number 0 first, as of ``gl.images``: a list, a
-            source, a mapping or a ``.json`` file. Names become numbers, and numbers are checked. Without it, names
-            are texts.
+        paths: a path, a string with wildcards or with braces ``{000..099}``, or a list of these. Or
+            a manifest of such archives (``Source.index``).
+        fields: the extensions that are read, in this order, or a dict from names of fields to
+            extensions; by default those of the first record, and no record may have others.
+            ``"jpg;png"`` is of each record the first of the two that it has.
+        classes: the names of the classes in members ``.cls``, that of number 0 first, as of
+            ``gl.images``: a list, a source, a mapping or a ``.json`` file. Names become numbers,
+            and numbers are checked. Without it, names are texts.
 
     Raises:
         FormatError: a file is no tar archive, is damaged or cut short; the error names the byte.
@@ -94,17 +97,33 @@ def webdataset(
         originals, files = listing.files.paths, listing.files
         members = from_manifest(listing)
     if not members.offsets.size:
-        raise SpecError(f"{originals[0]} holds no file", cause="a record is made of files", remedy="check the archives")
+        raise SpecError(
+            f"{originals[0]} holds no file",
+            cause="a record is made of files",
+            remedy="check the archives",
+        )
     columns = columns_of(members, fields_argument)
     class_field = words.class_field(columns, class_list)
     heads = _heads_of(listing)
     if listing is not None and class_list is None:
         # Manifests of before do not have these heads: all such members were numbers.
-        heads = {**{_key(extensions): b"0" for extensions in columns.values() if words.are_words(extensions)}, **heads}
+        heads = {
+            **{
+                _key(extensions): b"0"
+                for extensions in columns.values()
+                if words.are_words(extensions)
+            },
+            **heads,
+        }
     places = places_of(files, members, columns, is_strict=fields is None)
     argument = tuple(originals) if listing is None else listing.path
-    options = {} if class_list is None else {"classes": class_list}
-    opening = Opening(webdataset, {"paths": argument, "fields": fields_argument or tuple(columns), **options})
+    if class_list is None:
+        options = {}
+    else:
+        options = {"classes": class_list}
+    opening = Opening(
+        webdataset, {"paths": argument, "fields": fields_argument or tuple(columns), **options}
+    )
     return WebDatasetSource(files, opening, members, columns, places, heads, class_field)
 
 
@@ -126,14 +145,26 @@ class WebDatasetSource(ColumnSource):
         for (name, extensions), extents in zip(columns.items(), places, strict=True):
             kind = _array_kind(files, members, extensions, extents, heads)
             if words.are_words(extensions):
-                head = heads.get(_key(extensions)) or _first_bytes(files, extents, words.FIRST_BYTES)
-                leaves.append(_word_leaf(name, extensions, storage, extents, head, classes * (name == class_field)))
+                head = heads.get(_key(extensions)) or _first_bytes(
+                    files, extents, words.FIRST_BYTES
+                )
+                leaves.append(
+                    _word_leaf(
+                        name, extensions, storage, extents, head, classes * (name == class_field)
+                    )
+                )
             else:
                 leaves.append(_leaf(name, extensions, storage, extents, kind))
             about.append(_key(extensions))
         about = about if about != list(columns) else []
         super().__init__(
-            files, opening, storage, leaves, members.record_counts(), classes, about=[*about, *classes] or None
+            files,
+            opening,
+            storage,
+            leaves,
+            members.record_counts(),
+            classes,
+            about=[*about, *classes] or None,
         )
         self._members = members
         self._heads = {_key(columns[leaf.spec.names[0]]): leaf.head for leaf in leaves if leaf.head}
@@ -151,12 +182,16 @@ class WebDatasetSource(ColumnSource):
 
 
 def _heads_of(listing: manifest.Manifest | None) -> dict[str, bytes]:
-    """Return the header of the arrays of each field that a manifest of an earlier version has one of.
+    """Return the header of the arrays of each field that a manifest of an earlier version has one
+    of.
 
     Raises:
         FormatError: they are no bytes.
     """
-    heads = {} if listing is None else listing.about.get("heads", {})
+    if listing is None:
+        heads = {}
+    else:
+        heads = listing.about.get("heads", {})
     try:
         if isinstance(heads, dict):
             return {name: head.encode("latin-1") for name, head in heads.items()}
@@ -166,16 +201,22 @@ def _heads_of(listing: manifest.Manifest | None) -> dict[str, bytes]:
 
 
 def _without_braces(paths: Paths) -> Paths:
-    """Return paths with each ``{000..099}`` written out; the numbers have as many digits as the first."""
+    """Return paths with each ``{000..099}`` written out; the numbers have as many digits as the
+    first."""
     if not isinstance(paths, (str, list, tuple)):
         return paths
     if not isinstance(paths, str):
         return [name for path in paths for name in _names_of(path)]
-    return _names_of(paths) if BRACES.search(paths) else paths
+    if BRACES.search(paths):
+        return _names_of(paths)
+    return paths
 
 
 def _names_of(path: Any) -> list[Path]:
-    match = BRACES.search(path) if isinstance(path, str) else None
+    if isinstance(path, str):
+        match = BRACES.search(path)
+    else:
+        match = None
     if match is None:
         return [path]
     first, last = int(match[1]), int(match[2])
@@ -187,7 +228,11 @@ def _names_of(path: Any) -> list[Path]:
         )
     numbers = range(first, last + 1)
     width = len(match[1])
-    return [name for n in numbers for name in _names_of(f"{path[: match.start()]}{n:0{width}d}{path[match.end() :]}")]
+    return [
+        name
+        for n in numbers
+        for name in _names_of(f"{path[: match.start()]}{n:0{width}d}{path[match.end() :]}")
+    ]
 
 
 # --- fields
@@ -208,7 +253,9 @@ class MemberLeaf(WholeFiles):
 
     def origin(self, number: int) -> tuple[str, int] | None:
         """Return the archive that holds a record, and the byte where the member begins."""
-        return self._storage.files.paths[self._places.files[number]], int(self._places.offsets[number])
+        return self._storage.files.paths[self._places.files[number]], int(
+            self._places.offsets[number]
+        )
 
 
 class WordLeaf(MemberLeaf):
@@ -216,7 +263,9 @@ class WordLeaf(MemberLeaf):
 
     is_direct = False
 
-    def __init__(self, field: Field, storage: Storage, extents: Extents, parse: words.Parse, head: bytes) -> None:
+    def __init__(
+        self, field: Field, storage: Storage, extents: Extents, parse: words.Parse, head: bytes
+    ) -> None:
         super().__init__(field, storage, extents)
         self._parse, self.head = parse, head
 
@@ -242,14 +291,22 @@ class ArrayLeaf(MemberLeaf):
 
 
 def _array_kind(
-    files: Files, members: Members, extensions: Sequence[str], extents: Extents, heads: Mapping[str, bytes]
+    files: Files,
+    members: Members,
+    extensions: Sequence[str],
+    extents: Extents,
+    heads: Mapping[str, bytes],
 ) -> ArrayKind | None:
     """Return the kind of the arrays of a column; None if it is none of arrays.
 
     Raises:
-        FormatError: the first of its members is no array, nor was another one when the archives were looked through.
+        FormatError: the first of its members is no array, nor was another one when the archives
+            were looked through.
     """
-    if any(extension.rpartition(".")[2] != ARRAY for extension in extensions) or not extents.lengths.size:
+    if (
+        any(extension.rpartition(".")[2] != ARRAY for extension in extensions)
+        or not extents.lengths.size
+    ):
         return None
     kinds = [members.kinds[extension] for extension in extensions if extension in members.kinds]
     if kinds:
@@ -259,7 +316,9 @@ def _array_kind(
     head = heads.get(extensions[0]) or first(FIRST_BYTES)
     header = npyheader.read_header(place, int(extents.lengths[0]), head, first)
     return ArrayKind(
-        first(header.offset_bytes) if len(head) < header.offset_bytes else head[: header.offset_bytes],
+        first(header.offset_bytes)
+        if len(head) < header.offset_bytes
+        else head[: header.offset_bytes],
         header.shape,
         True,
     )
@@ -294,7 +353,11 @@ def _word_leaf(
 
 
 def _leaf(
-    name: str, extensions: Sequence[str], storage: Storage, extents: Extents, array_kind: ArrayKind | None
+    name: str,
+    extensions: Sequence[str],
+    storage: Storage,
+    extents: Extents,
+    array_kind: ArrayKind | None,
 ) -> MemberLeaf:
     kinds = [extension.rpartition(".")[2] for extension in extensions]
     if all(kind in TEXTS for kind in kinds):
@@ -308,4 +371,8 @@ def _leaf(
             cause="these are values of several kinds, and a field has one",
             remedy='join extensions of one kind: "jpg;png", say',
         )
-    return MemberLeaf(Field(name or "bytes", UINT8, (None,), encoded=all(k in IMAGES for k in kinds)), storage, extents)
+    return MemberLeaf(
+        Field(name or "bytes", UINT8, (None,), encoded=all(k in IMAGES for k in kinds)),
+        storage,
+        extents,
+    )

@@ -1,16 +1,16 @@
 """Tar archives: the members of one, found by a walk from header to header.
 
-Layout   for each member a header of 512 bytes, then its bytes, filled up with zeros to a multiple of 512; two blocks of
-         zeros at the end.
-Kinds    ustar, GNU (long names, sizes in base 256) and PAX (path, size, linkpath). Sparse members, parts of
-         files (tar -M) and global PAX headers that rename members are refused; folders, devices and labels
-         are passed over.
-Sizes    Links, folders and devices have no data blocks, whatever size their headers state. Members of a kind
-         that POSIX does not define have data blocks, and are read as files.
-Checks   each header has its checksum compared, each member ends inside the archive, and the archive has its end and
-         nothing behind it.
-Speed    an archive is read in pieces of PIECE_BYTES. Where members have SPARSE_BYTES or more on average, their headers
-         alone are read.
+Layout   for each member a header of 512 bytes, then its bytes, filled up with zeros to a multiple
+         of 512; two blocks of zeros at the end.
+Kinds    ustar, GNU (long names, sizes in base 256) and PAX (path, size, linkpath). Sparse members,
+         parts of files (tar -M) and global PAX headers that rename members are refused; folders,
+         devices and labels are passed over.
+Sizes    Links, folders and devices have no data blocks, whatever size their headers state. Members
+         of a kind that POSIX does not define have data blocks, and are read as files.
+Checks   each header has its checksum compared, each member ends inside the archive, and the archive
+         has its end and nothing behind it.
+Speed    an archive is read in pieces of PIECE_BYTES. Where members have SPARSE_BYTES or more on
+         average, their headers alone are read.
 Source   POSIX.1-2017, pax, "ustar Interchange Format"; GNU tar, "Basic Tar Format"
 """
 
@@ -27,14 +27,29 @@ from gpuload.storage.files import Files, Handle
 BLOCK_BYTES = 512
 PIECE_BYTES = 1 << 22
 HEAD_BYTES = 1 << 11  # of a header and what is looked at behind it, in one read
-SPARSE_BYTES = 1 << 18  # to read so many bytes takes as long as a request of its own for the next header
+SPARSE_BYTES = (
+    1 << 18
+)  # to read so many bytes takes as long as a request of its own for the next header
 TAIL_BYTES = 1 << 20  # behind the end of an archive, that are looked at
 LARGEST_NAME_BYTES = 1 << 16  # of a long name or of PAX records
 REGULAR = (b"0", b"\0", b"7")
 HARD, SYMBOLIC = b"1", b"2"
 WITHOUT_DATA = (HARD, SYMBOLIC, b"3", b"4", b"5", b"6")  # links, devices, folders, FIFOs
-NO_FILES = (b"3", b"4", b"5", b"6", b"D", b"V")  # devices, folders, FIFOs; GNU: the names in a folder, a label
-EXTENSIONS = (b"L", b"K", b"x", b"g", b"X")  # say more about the next member, or about all; X: PAX of Solaris
+NO_FILES = (
+    b"3",
+    b"4",
+    b"5",
+    b"6",
+    b"D",
+    b"V",
+)  # devices, folders, FIFOs; GNU: the names in a folder, a label
+EXTENSIONS = (
+    b"L",
+    b"K",
+    b"x",
+    b"g",
+    b"X",
+)  # say more about the next member, or about all; X: PAX of Solaris
 RENAMING = ("path", "size", "linkpath")
 
 Read = Callable[[int], bytes]
@@ -70,15 +85,19 @@ def walk(
     Args:
         files: the archives.
         number: of the archive.
-        show: called with the number of bytes that are done, many times; its exceptions are not caught.
-        peek: called with name and length of each file, and with a function that returns so many of its first bytes.
+        show: called with the number of bytes that are done, many times; its exceptions are not
+            caught.
+        peek: called with name and length of each file, and with a function that returns so many of
+            its first bytes.
 
     Raises:
         FormatError: it is damaged, cut short, or no tar.
         ChangedFileError, FileError: it changed, or cannot be read.
     """
     path, size, at = files.paths[number], int(files.sizes[number]), 0
-    if not path.endswith(files.names[number]):  # of an unpacked copy: errors name the file of the user
+    if not path.endswith(
+        files.names[number]
+    ):  # of an unpacked copy: errors name the file of the user
         path = files.names[number]
     if not size:
         raise damage(path, 0, "it has no bytes, and an archive of no files has two blocks of zeros")
@@ -89,7 +108,8 @@ def walk(
             if at + BLOCK_BYTES > size:
                 raise damage(path, at, "it ends inside of a header")
             header = pieces.read(at, BLOCK_BYTES)
-            # An archive ends with two blocks of zeros; one is enough here, and all behind it must be zeros, too.
+            # An archive ends with two blocks of zeros; one is enough here, and all behind it must
+            # be zeros, too.
             if not header.strip(b"\0"):
                 _check_tail(path, at, pieces.read(at, min(size - at, TAIL_BYTES)))
                 break
@@ -98,7 +118,8 @@ def walk(
             if extension.is_used and kind not in EXTENSIONS:
                 length = extension.length(length)
             begin = at + BLOCK_BYTES
-            # A folder of tars of before 1988 has the kind of files, and a name with a slash at its end.
+            # A folder of tars of before 1988 has the kind of files, and a name with a slash at its
+            # end.
             if kind in WITHOUT_DATA or (kind == b"\0" and extension.names(header)[0].endswith("/")):
                 length = 0
             if not 0 <= length <= size - begin:
@@ -111,11 +132,15 @@ def walk(
                 extension.add(at, kind, pieces.read(begin, min(length, LARGEST_NAME_BYTES)), length)
             else:
                 name, target = extension.names(header)
-                base = name.rpartition("/")[2]  # empty for a folder, which has the kind of files in old tars
+                base = name.rpartition("/")[
+                    2
+                ]  # empty for a folder, which has the kind of files in old tars
                 if base and kind in (HARD, SYMBOLIC):
                     yield Member(name, begin, 0, kind, target)
                 elif base and kind not in NO_FILES:
-                    yield Member(name, begin, length, head=peek(name, length, partial(pieces.read, begin)))
+                    yield Member(
+                        name, begin, length, head=peek(name, length, partial(pieces.read, begin))
+                    )
                 if extension.is_used:
                     extension = _Extension(path)  # it is of the one member that follows it
             at = begin + -(-length // BLOCK_BYTES) * BLOCK_BYTES
@@ -132,7 +157,8 @@ class _Extension:
         self.is_used = False
 
     def add(self, at: int, kind: bytes, raw: bytes, length: int) -> None:
-        """Take over what a header says that begins at a byte of the archive; ``raw`` are its first bytes."""
+        """Take over what a header says that begins at a byte of the archive; ``raw`` are its first
+        bytes."""
         self.is_used = True
         if kind == b"L":
             self._name = _text(raw)
@@ -144,44 +170,67 @@ class _Extension:
             raise unsupported(self._path, at, "a global PAX header renames or resizes all members")
 
     def length(self, length: int) -> int:
-        """Return the length of the member, which beyond the 8 GiB of octal digits is in a PAX header; -1 for none."""
+        """Return the length of the member, which beyond the 8 GiB of octal digits is in a PAX
+        header; -1 for none."""
         digits = self.pax.get("size", str(length))
-        return int(digits) if digits.isascii() and digits.isdigit() else min(length, -1)
+        if digits.isascii() and digits.isdigit():
+            return int(digits)
+        return min(length, -1)
 
     def names(self, header: bytes) -> tuple[str, str]:
         """Return the name of the member, and that to which it leads if it is a link."""
         # GNU's old headers ("ustar  ") have other fields at the place of the prefix.
-        prefix = _text(header[345:500]) if header[257:263] == b"ustar\0" else ""
+        if header[257:263] == b"ustar\0":
+            prefix = _text(header[345:500])
+        else:
+            prefix = ""
         stored_name = "/".join(filter(None, (prefix, _text(header[:100]))))
         name = self.pax.get("path") or self._name or stored_name
-        stored_target = "" if header[156:157] in REGULAR else _text(header[157:257])
+        if header[156:157] in REGULAR:
+            stored_target = ""
+        else:
+            stored_target = _text(header[157:257])
         return name.removeprefix("./"), self.pax.get("linkpath") or self._target or stored_target
 
 
 def _check_tail(path: str, at: int, tail: bytes) -> None:
-    """Raise the error for bytes behind the end of an archive, which may be another one (``cat a.tar b.tar``)."""
+    """Raise the error for bytes behind the end of an archive, which may be another one
+    (``cat a.tar b.tar``)."""
     num_zeros = len(tail) - len(tail.lstrip(b"\0"))
     begin = num_zeros // BLOCK_BYTES * BLOCK_BYTES
     if tail[begin + 257 : begin + 262] == b"ustar":
         cause = f"it ends here, and another archive follows at byte {at + begin}"
-        raise unsupported(path, at, cause, "join archives by a list of paths, or as one archive by tar -A")
+        raise unsupported(
+            path, at, cause, "join archives by a list of paths, or as one archive by tar -A"
+        )
     if num_zeros < len(tail):
         remedy = "copy it again; or unpack it (tar -xf), and write it anew"
         raise damage(path, at, "it ends here, and something else follows", remedy)
 
 
 def _refuse_part(path: str, at: int, kind: bytes, pax: dict[str, str]) -> None:
-    """Raise the error for a member whose bytes do not lie side by side, or not all in this archive."""
+    """Raise the error for a member whose bytes do not lie side by side, or not all in this
+    archive."""
     if kind == b"S" or any(name.startswith("GNU.sparse") for name in pax):
-        raise unsupported(path, at, "a member is sparse, and its bytes lie apart", "write it with tar without --sparse")
+        raise unsupported(
+            path,
+            at,
+            "a member is sparse, and its bytes lie apart",
+            "write it with tar without --sparse",
+        )
     if kind == b"M":
-        raise unsupported(path, at, "a member is a part of a file, which continues in another volume")
+        raise unsupported(
+            path, at, "a member is a part of a file, which continues in another volume"
+        )
 
 
 class _Pieces:
-    """Reads an archive from its beginning to its end: in large pieces where headers lie near each other."""
+    """Reads an archive from its beginning to its end: in large pieces where headers lie near each
+    other."""
 
-    def __init__(self, files: Files, number: int, handle: Handle, show: Callable[[int], None]) -> None:
+    def __init__(
+        self, files: Files, number: int, handle: Handle, show: Callable[[int], None]
+    ) -> None:
         self._files, self._number, self._handle, self._show = files, number, handle, show
         self._size = int(files.sizes[number])
         self._piece, self._begin, self._num_reads = memoryview(b""), 0, 0
@@ -193,7 +242,9 @@ class _Pieces:
         if first < 0 or first + length > len(self._piece):
             # Each member is one read of its header, so this is the mean distance of headers so far.
             is_dense = offset // self._num_reads < SPARSE_BYTES
-            num_bytes = max(length, min(PIECE_BYTES if is_dense else HEAD_BYTES, self._size - offset))
+            num_bytes = max(
+                length, min(PIECE_BYTES if is_dense else HEAD_BYTES, self._size - offset)
+            )
             self._show(offset)
             self._piece, self._begin, first = memoryview(bytearray(num_bytes)), offset, 0
             self._files.read(self._number, self._handle, self._piece, offset)
@@ -207,9 +258,12 @@ def _text(raw: bytes) -> str:
 def _number(path: str, at: int, raw: bytes) -> int:
     """Return a number of a header: octal digits, or in base 256 as GNU writes large ones."""
     if raw[0] & 0x80:
-        # GNU tar, "Basic Tar Format": the first bit says base 256, the others are a number in two's complement.
+        # GNU tar, "Basic Tar Format": the first bit says base 256, the others are a number in two's
+        # complement.
         is_negative = raw[0] == 0xFF
-        return int.from_bytes(raw, "big", signed=True) if is_negative else int.from_bytes(b"\0" + raw[1:], "big")
+        if is_negative:
+            return int.from_bytes(raw, "big", signed=True)
+        return int.from_bytes(b"\0" + raw[1:], "big")
     digits = raw.strip(b" \0")
     if digits.strip(b"01234567"):
         raise damage(path, at, f"a number of its header is {digits!r}")
@@ -218,7 +272,8 @@ def _number(path: str, at: int, raw: bytes) -> int:
 
 def _check_sum(path: str, at: int, header: bytes) -> None:
     blank = header[:148] + b" " * 8 + header[156:]
-    # RFC 1950: the low half of Adler-32 is 1 plus the sum of the bytes, exact for 256 bytes; faster than sum.
+    # RFC 1950: the low half of Adler-32 is 1 plus the sum of the bytes, exact for 256 bytes; faster
+    # than sum.
     unsigned = (zlib.adler32(blank[:256]) & 0xFFFF) + (zlib.adler32(blank[256:]) & 0xFFFF) - 2
     expected = _number(path, at, header[148:156])
     if expected != unsigned and expected != unsigned - 256 * sum(
@@ -228,11 +283,15 @@ def _check_sum(path: str, at: int, header: bytes) -> None:
 
 
 def _pax(path: str, at: int, raw: bytes) -> dict[str, str]:
-    """Return the records of a PAX header, each of which is its length, a space, name=value, and a line end."""
+    """Return the records of a PAX header, each of which is its length, a space, name=value, and a
+    line end."""
     records, place = dict[str, str](), 0
     while place < len(raw):
         digits, _, _ = raw[place : place + 8].partition(b" ")
-        end = place + int(digits) if digits.isdigit() else place
+        if digits.isdigit():
+            end = place + int(digits)
+        else:
+            end = place
         name, is_pair, value = raw[place + len(digits) + 1 : end - 1].partition(b"=")
         if end <= place or end > len(raw) or not is_pair:
             raise damage(path, at, "its PAX records are damaged")
@@ -241,11 +300,19 @@ def _pax(path: str, at: int, raw: bytes) -> dict[str, str]:
     return records
 
 
-def damage(path: str, at: int, cause: str, remedy: str = "it was cut short or damaged: copy it again") -> FormatError:
+def damage(
+    path: str, at: int, cause: str, remedy: str = "it was cut short or damaged: copy it again"
+) -> FormatError:
     """Return the error for an archive that cannot be read."""
-    return FormatError(f"{path}, byte {at}: this tar archive cannot be read", cause=cause, remedy=remedy)
+    return FormatError(
+        f"{path}, byte {at}: this tar archive cannot be read", cause=cause, remedy=remedy
+    )
 
 
-def unsupported(path: str, at: int, cause: str, remedy: str = "unpack it (tar -xf), and write it anew") -> FormatError:
+def unsupported(
+    path: str, at: int, cause: str, remedy: str = "unpack it (tar -xf), and write it anew"
+) -> FormatError:
     """Return the error for a sound archive of a kind that is not read."""
-    return FormatError(f"{path}, byte {at}: this tar archive is not supported", cause=cause, remedy=remedy)
+    return FormatError(
+        f"{path}, byte {at}: this tar archive is not supported", cause=cause, remedy=remedy
+    )

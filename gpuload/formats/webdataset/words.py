@@ -1,8 +1,10 @@
-"""Words: members of one line of text, as ``.cls`` has the class of a record: a whole number, or a name.
+"""Words: members of one line of text, as ``.cls`` has the class of a record: a whole number, or a
+name.
 
-Kind     that of the first record: where it is a whole number, all are numbers, else all are texts. White space around
-         them, such as a line end, is cut off.
-Classes  with ``classes=``, names become their numbers there (`sources/classnames.py`), and numbers are checked.
+Kind     that of the first record: where it is a whole number, all are numbers, else all are texts.
+         White space around them, such as a line end, is cut off.
+Classes  with ``classes=``, names become their numbers there (`sources/classnames.py`), and numbers
+         are checked.
 """
 
 from __future__ import annotations
@@ -19,7 +21,10 @@ from gpuload.sources.classnames import check_not_names, shorten, unknown_class
 from gpuload.sources.leaf import UINT8, Values
 from gpuload.spec import Field
 
-KINDS, CLASS_KINDS = ("cls", "cls2", "index", "inx", "id"), ("cls", "cls2")  # extensions of such members
+KINDS, CLASS_KINDS = (
+    ("cls", "cls2", "index", "inx", "id"),
+    ("cls", "cls2"),
+)  # extensions of such members
 FIRST_BYTES = 1 << 10  # of the first record
 LARGEST_BYTES = 1 << 16  # of a word
 SHOWN_BYTES = 40  # in an error
@@ -38,7 +43,9 @@ def are_classes(extensions: Sequence[str]) -> bool:
     return all(extension.rpartition(".")[2] in CLASS_KINDS for extension in extensions)
 
 
-def class_field(columns: Mapping[str, Sequence[str]], classes: tuple[str, ...] | None) -> str | None:
+def class_field(
+    columns: Mapping[str, Sequence[str]], classes: tuple[str, ...] | None
+) -> str | None:
     """Return the field of which ``classes`` are the names; None without classes.
 
     Args:
@@ -83,7 +90,11 @@ def field_and_parse(
         check_not_names(classes or ())
         return _integers(name), lambda raw: _numbers(name, raw, classes)
     if is_class:
-        log.info("%s: field %r holds words, and is text; classes=[...] makes numbers of them", place, name)
+        log.info(
+            "%s: field %r holds words, and is text; classes=[...] makes numbers of them",
+            place,
+            name,
+        )
     return Field(name, np.dtype(object), (), text="str"), lambda raw: _texts(name, raw)
 
 
@@ -103,7 +114,12 @@ def _words(name: str, raw: Ragged) -> list[bytes]:
     for row, value in enumerate(raw):
         # Before it is copied: a member of another kind may have gigabytes.
         if value.size > LARGEST_BYTES:
-            raise _error(row, name, value[:SHOWN_BYTES].tobytes(), f"it has {value.size} bytes, and is one word")
+            raise _error(
+                row,
+                name,
+                value[:SHOWN_BYTES].tobytes(),
+                f"it has {value.size} bytes, and is one word",
+            )
         words.append(value.tobytes().strip())
     return words
 
@@ -116,24 +132,36 @@ def _numbers(name: str, raw: Ragged, classes: tuple[str, ...] | None) -> Values:
             if re.fullmatch(rb"[+-]?\d+", word):
                 raise _error(row, name, word, "it is a whole number of more than 64 bits")
             cause = "it is no whole number, as the first record of this field has"
-            raise _error(row, name, word, cause, "if these are names of classes, pass classes=[...] with all of them")
+            raise _error(
+                row,
+                name,
+                word,
+                cause,
+                "if these are names of classes, pass classes=[...] with all of them",
+            )
     values = np.array([int(word) for word in words], np.int64)
     if classes is not None:
         outside = np.flatnonzero((values < 0) | (values >= len(classes)))
         if outside.size:
             row = int(outside[0])
             cause = f"classes= has the names {shorten(classes)}, which are 0 to {len(classes) - 1}"
-            raise _error(row, name, words[row], cause, "pass the names of all classes, or leave classes= out")
+            raise _error(
+                row, name, words[row], cause, "pass the names of all classes, or leave classes= out"
+            )
     return values
 
 
-def _class_numbers(name: str, raw: Ragged, classes: tuple[str, ...], number_of: Mapping[bytes, int]) -> Values:
+def _class_numbers(
+    name: str, raw: Ragged, classes: tuple[str, ...], number_of: Mapping[bytes, int]
+) -> Values:
     """Return the numbers of the classes that names mean, int64 ``[n]``."""
     words = _words(name, raw)
     for row, word in enumerate(words):
         if word not in number_of:
             text = word.decode("utf-8", "replace")
-            error = unknown_class(f"field {name!r}", text[:SHOWN_BYTES], classes, "leave the record out")
+            error = unknown_class(
+                f"field {name!r}", text[:SHOWN_BYTES], classes, "leave the record out"
+            )
             raise RowError(row, error.what, cause=error.cause, remedy=error.remedy)
     return np.array([number_of[word] for word in words], np.int64)
 

@@ -1,8 +1,9 @@
 """Arrays: what zarr says of an array of a store, and the fields of records that it becomes.
 
-A `StoredArray` is all that opening takes of it. It comes from the store, or from a manifest (`listing.py`). The files
-of an array stand one behind the other among those of the source: its metadata, then its chunks. Before zarr decodes
-rows, the store is told which files are their chunks, and their names are compared with those that zarr will ask for.
+A `StoredArray` is all that opening takes of it. It comes from the store, or from a manifest
+(`listing.py`). The files of an array stand one behind the other among those of the source: its
+metadata, then its chunks. Before zarr decodes rows, the store is told which files are their chunks,
+and their names are compared with those that zarr will ask for.
 """
 
 from __future__ import annotations
@@ -63,7 +64,9 @@ def import_zarr() -> ModuleType:
         threads.end_first()  # zarr stops its event loop at the end, and whoever waits for it then waits for ever
     if int(package.__version__.partition(".")[0]) < MAJOR:
         raise MissingPackageError(
-            f"{CALL} needs zarr {MAJOR}", cause=f"this is {package.__version__}", remedy="use Python 3.11, and zarr 3"
+            f"{CALL} needs zarr {MAJOR}",
+            cause=f"this is {package.__version__}",
+            remedy="use Python 3.11, and zarr 3",
         )
     return package
 
@@ -112,10 +115,13 @@ class Kind:
 
     @cached_property
     def plain_dtype(self) -> np.dtype[Any] | None:
-        """The dtype of the bytes of chunks that hold whole rows as NumPy has them; None for others."""
+        """The dtype of the bytes of chunks that hold whole rows as NumPy has them; None for
+        others."""
         array, settings = self.sample, self.sample.metadata
         if settings.zarr_format == 2:
-            is_plain = settings.compressor is None and not settings.filters and settings.order == "C"
+            is_plain = (
+                settings.compressor is None and not settings.filters and settings.order == "C"
+            )
         else:
             is_plain = [type(codec).__name__ for codec in settings.codecs] == ["BytesCodec"]
         if not is_plain or self.type_name in (TEXTS, BYTES) or self.steps[1:] != self.row_shape:
@@ -129,12 +135,17 @@ class Kind:
 
     def counts(self, length: int) -> tuple[int, ...]:
         """Return the shape of the grid of chunks or shards of an array of some rows."""
-        return tuple(-(-n // step) for n, step in zip((length, *self.row_shape), self.steps, strict=True))
+        return tuple(
+            -(-n // step) for n, step in zip((length, *self.row_shape), self.steps, strict=True)
+        )
 
     def packing_attributes(self, attributes: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the attributes that say how numbers are packed; in format 2 xarray has its own fill value."""
+        """Return the attributes that say how numbers are packed; in format 2 xarray has its own
+        fill value."""
         settings = self.sample.metadata
-        is_of_xarray = settings.zarr_format == 2 and not {*SCALES, AXES_OF_XARRAY}.isdisjoint(attributes)
+        is_of_xarray = settings.zarr_format == 2 and not {*SCALES, AXES_OF_XARRAY}.isdisjoint(
+            attributes
+        )
         if is_of_xarray and settings.fill_value is not None and MISSING[0] not in attributes:
             return {**attributes, MISSING[0]: settings.fill_value}
         return dict(attributes)
@@ -158,8 +169,11 @@ class Kind:
         return _row_layout(name, self.dtype, self.row_shape)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the metadata in values that JSON has, without the first axis and without attributes."""
-        values: dict[str, Any] = json.loads(json.dumps({**self.sample.metadata.to_dict(), "attributes": {}}))
+        """Return the metadata in values that JSON has, without the first axis and without
+        attributes."""
+        values: dict[str, Any] = json.loads(
+            json.dumps({**self.sample.metadata.to_dict(), "attributes": {}})
+        )
         return {**values, "shape": values["shape"][1:]}
 
 
@@ -170,7 +184,8 @@ def _row_layout(name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Layo
 
 
 def array_of(metadata: Mapping[str, Any], length: int, store: Any, path: str) -> Any:
-    """Return zarr's array of some rows for metadata from `Kind.to_json`; for others zarr raises any error.
+    """Return zarr's array of some rows for metadata from `Kind.to_json`; for others zarr raises any
+    error.
 
     Raises:
         SpecError: a codec is not supported.
@@ -192,7 +207,8 @@ class StoredArray:
     Attributes:
         kind: what other stores share.
         length: the number of rows.
-        chunks: int64 ``[num_chunks]``, ascending: the places in the grid of the chunks or shards that have a file.
+        chunks: int64 ``[num_chunks]``, ascending: the places in the grid of the chunks or shards
+            that have a file.
         num_absent: how many chunks are not there, of an array of shards; None: not counted.
     """
 
@@ -212,7 +228,8 @@ class Groups:
     """The groups of a source.
 
     Attributes:
-        files: of all arrays that are fields, group by group: of each array its metadata, then its chunks.
+        files: of all arrays that are fields, group by group: of each array its metadata, then its
+            chunks.
         folders: of the groups.
         paths: of the arrays in the group, by the name of the field.
         tables: of each group its arrays, in this order.
@@ -252,11 +269,14 @@ class Place:
         return f"{self.store.folder}, {self.path or 'the array'}"
 
     def _array(self) -> Any:
-        """Return zarr's array; raises ``ChangedFileError`` if its metadata changed after the manifest was written."""
+        """Return zarr's array; raises ``ChangedFileError`` if its metadata changed after the
+        manifest was written."""
         kind = self.array.kind
         if kind.sample.store_path.store is self.store:
             return kind.sample
-        if not self.cache:  # without a lock, of a `cached_property` say: it would have all arrays wait for a store
+        if (
+            not self.cache
+        ):  # without a lock, of a `cached_property` say: it would have all arrays wait for a store
             self.files.check(self.first)
             self.cache.append(array_of(kind.to_json(), self.array.length, self.store, kind.path))
         return self.cache[0]
@@ -265,20 +285,29 @@ class Place:
         """Return which of the chunks hold rows."""
         kind, chunks = self.array.kind, self.array.chunks
         step, in_row = kind.steps[0], math.prod(kind.counts(self.array.length)[1:])
-        low, high = np.searchsorted(chunks, [begin // step * in_row, -(-end // step) * in_row]).tolist()
+        low, high = np.searchsorted(
+            chunks, [begin // step * in_row, -(-end // step) * in_row]
+        ).tolist()
         return range(low, high)
 
     def _tell_store(self, begin: int, end: int) -> None:
         """Tell the store the files of rows.
 
         Raises:
-            FormatError: a manifest lists a file where zarr asks for another one: zarr would give the fill value.
+            FormatError: a manifest lists a file where zarr asks for another one: zarr would give
+                the fill value.
         """
         kind, counts = self.array.kind, self.array.kind.counts(self.array.length)
-        root = join(self.store.folder, kind.path) if kind.path else self.store.folder
+        if kind.path:
+            root = join(self.store.folder, kind.path)
+        else:
+            root = self.store.folder
         numbers = dict[str, int]()
         for chunk in self._chunks_of(begin, end):
-            number, place = self.first + 1 + chunk, np.unravel_index(int(self.array.chunks[chunk]), counts)
+            number, place = (
+                self.first + 1 + chunk,
+                np.unravel_index(int(self.array.chunks[chunk]), counts),
+            )
             name = join(root, kind.sample.metadata.encode_chunk_key(tuple(map(int, place))))
             if self.files.paths[number] != name:
                 raise FormatError(
@@ -298,7 +327,9 @@ class Place:
         )
 
     def _damage(self, begin: int, end: int, cause: str) -> DamagedBlockError:
-        return DamagedBlockError(f"{self.title}, rows {begin} to {end - 1}", cause=cause, remedy="copy the files again")
+        return DamagedBlockError(
+            f"{self.title}, rows {begin} to {end - 1}", cause=cause, remedy="copy the files again"
+        )
 
     def decode(self, starts: Indices, form: Field | np.dtype[Any], block: int) -> Array | Ragged:
         """Return the rows of a block: of a dtype, or of a field of values of varying length.
@@ -311,19 +342,25 @@ class Place:
         begin, end = (int(start) for start in starts[block : block + 2])
         values, kind = self.rows(begin, end), self.array.kind
         if isinstance(form, Field):
-            return members.texts_of(values) if form.text else members.varying_of(values, form.dtype)
+            if form.text:
+                return members.texts_of(values)
+            return members.varying_of(values, form.dtype)
         if values.dtype != kind.dtype or values.shape != (end - begin, *kind.row_shape):
-            raise self._damage(begin, end, f"it has become {values.dtype} {values.shape}, and was {kind.dtype}")
+            raise self._damage(
+                begin, end, f"it has become {values.dtype} {values.shape}, and was {kind.dtype}"
+            )
         return np.ascontiguousarray(values, form)
 
     def origin(self, starts: Indices, block: int) -> tuple[str, int]:
-        """Return the first file of a block; that of the metadata if all of its chunks have the fill value."""
+        """Return the first file of a block; that of the metadata if all of its chunks have the fill
+        value."""
         chunks = self._chunks_of(int(starts[block]), int(starts[block + 1]))
         return self.files.paths[self.first + 1 + chunks[0] if chunks else self.first], 0
 
 
 def with_images(place: Place) -> Place:
-    """Return an array of bytes of varying length, whose first value tells whether they are images."""
+    """Return an array of bytes of varying length, whose first value tells whether they are
+    images."""
     array, kind = place.array, place.array.kind
     if kind.type_name != BYTES or not array.length:
         return place
@@ -351,7 +388,8 @@ def with_gaps(place: Place, storage: Storage) -> Place:
 
 
 def _gaps_of(array: StoredArray) -> Gaps | None:
-    """Return how many chunks are not there; of an array of shards those in shards, if they were counted."""
+    """Return how many chunks are not there; of an array of shards those in shards, if they were
+    counted."""
     kind = array.kind
     num_chunks = math.prod(kind.counts(array.length))
     num_missing = num_chunks - array.chunks.size
@@ -360,7 +398,9 @@ def _gaps_of(array: StoredArray) -> Gaps | None:
         num_missing = array.num_absent
         num_chunks = shards.count_leaves(shards.levels_of(kind.sample), shape)
     fill = f"the fill value {kind.sample.fill_value}"
-    return Gaps(num_missing, num_chunks, fill, is_usual=True) if num_missing else None
+    if num_missing:
+        return Gaps(num_missing, num_chunks, fill, is_usual=True)
+    return None
 
 
 def member_of(place: Place) -> Member:
@@ -369,9 +409,16 @@ def member_of(place: Place) -> Member:
     numbers = np.arange(place.first + 1, place.first + array.num_files, dtype=np.int64)
     sizes = place.files.sizes[numbers]
     fields, dtype = kind.fields(name), kind.dtype
-    row_bytes = fields.record_bytes if isinstance(fields, Layout) else 0
+    if isinstance(fields, Layout):
+        row_bytes = fields.record_bytes
+    else:
+        row_bytes = 0
     # The last chunk, too, is whole: zarr fills it up with rows that are none.
-    is_plain = kind.plain_dtype is not None and row_bytes and numbers.size == -(-array.length // kind.steps[0])
+    is_plain = (
+        kind.plain_dtype is not None
+        and row_bytes
+        and numbers.size == -(-array.length // kind.steps[0])
+    )
     is_plain = is_plain and bool((sizes == kind.steps[0] * row_bytes).all())
     if is_plain and kind.plain_dtype is not None:
         dtype = kind.plain_dtype
@@ -388,7 +435,9 @@ def member_of(place: Place) -> Member:
         "decoded by zarr",
         partial(place.origin, starts),
         array.length * row_bytes or size,
-        MemberPlaces(numbers, np.diff(starts), np.zeros(numbers.size, np.int64)) if is_plain else None,
+        MemberPlaces(numbers, np.diff(starts), np.zeros(numbers.size, np.int64))
+        if is_plain
+        else None,
         gaps=_gaps_of(array),
         packing=kind.packing,
     )

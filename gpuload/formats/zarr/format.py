@@ -18,7 +18,9 @@ def _is_store(folder: str) -> bool:
 
 def _open_folder(folder: str) -> Source:
     if not _is_store(folder):
-        raise MissingFileError(f"{folder} is no Zarr group", cause=f"it has none of {METADATA}", remedy="check it")
+        raise MissingFileError(
+            f"{folder} is no Zarr group", cause=f"it has none of {METADATA}", remedy="check it"
+        )
     source: Source = zarr(folder)
     return source
 

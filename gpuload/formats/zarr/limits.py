@@ -1,11 +1,14 @@
 """Limits: how many bytes a chunk may unpack to, so that no file of some kilobytes takes all memory.
 
-    gzip, zlib, bz2, lzma   are unpacked here, into not more than the limit
-    blosc, lz4, zstd        state the number of bytes in front; zstd may leave it out, and its blocks are counted then
+    gzip, zlib, bz2, lzma   are unpacked here, into not more than the limit blosc, lz4,
+    zstd        state the number of bytes in front; zstd may leave it out, and its blocks are
+    counted then
 
-Limit    EXPANSION times the bytes of the chunk, as its shape and dtype say: filters and indexes of shards may make more
-         bytes of it. For texts, whose bytes nothing says, that of `storage/inflate.py`.
-Source   https://www.rfc-editor.org/rfc/rfc8878, 3.1.1 "Zstandard Frames"; Blosc chunk format 1, "Header"
+Limit    EXPANSION times the bytes of the chunk, as its shape and dtype say: filters and indexes of
+         shards may make more bytes of it. For texts, whose bytes nothing says, that of
+         `storage/inflate.py`.
+Source   https://www.rfc-editor.org/rfc/rfc8878, 3.1.1 "Zstandard Frames"; Blosc chunk format 1,
+         "Header"
 """
 
 from __future__ import annotations
@@ -43,7 +46,8 @@ def most_bytes(count: int, dtype: np.dtype[Any], packed_bytes: int) -> int:
 
 
 def unpack(name: str, config: dict[str, Any], chunk: Any, limit: int) -> bytes | None:
-    """Return the unpacked bytes of a chunk; None if the codec itself may unpack them, into not more than the limit.
+    """Return the unpacked bytes of a chunk; None if the codec itself may unpack them, into not more
+    than the limit.
 
     Args:
         name: of the codec, one of STREAMS and HEADS.
@@ -66,7 +70,9 @@ def unpack(name: str, config: dict[str, Any], chunk: Any, limit: int) -> bytes |
 
 
 def _expansion_error(limit: int) -> ValueError:
-    return ValueError(f"a chunk unpacks to more than {limit} bytes, which its shape does not explain")
+    return ValueError(
+        f"a chunk unpacks to more than {limit} bytes, which its shape does not explain"
+    )
 
 
 def _unpack_streams(name: str, config: dict[str, Any], data: Any, limit: int) -> bytes:
@@ -74,7 +80,9 @@ def _unpack_streams(name: str, config: dict[str, Any], data: Any, limit: int) ->
         "gzip": lambda: zlib.decompressobj(GZIP_BITS),
         "zlib": zlib.decompressobj,
         "bz2": bz2.BZ2Decompressor,
-        "lzma": lambda: lzma.LZMADecompressor(config.get("format", lzma.FORMAT_XZ), filters=config.get("filters")),
+        "lzma": lambda: lzma.LZMADecompressor(
+            config.get("format", lzma.FORMAT_XZ), filters=config.get("filters")
+        ),
     }
     pieces, size = list[bytes](), 0
     while True:
@@ -90,10 +98,15 @@ def _unpack_streams(name: str, config: dict[str, Any], data: Any, limit: int) ->
             raise _expansion_error(limit)
         if not stream.eof:
             raise EOFError("a chunk ends inside its compressed stream")
-        data = stream.unused_data.lstrip(b"\0") if name == "gzip" else stream.unused_data
+        if name == "gzip":
+            data = stream.unused_data.lstrip(b"\0")
+        else:
+            data = stream.unused_data
         if name == "zlib" or not data:
             break
-    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+    if len(pieces) == 1:
+        return pieces[0]
+    return b"".join(pieces)
 
 
 def _stated_bytes(name: str, data: Any) -> int | None:
@@ -137,7 +150,8 @@ def _zstd_bytes(data: Any) -> int:
 
 
 class BoundedCodec:
-    """A codec of numcodecs that unpacks a chunk into not more than a number of bytes, with all that zarr asks of one.
+    """A codec of numcodecs that unpacks a chunk into not more than a number of bytes, with all that
+    zarr asks of one.
 
     Args:
         codec: the codec.
@@ -155,8 +169,12 @@ class BoundedCodec:
 
     def decode(self, buf: Any, out: Any = None) -> Any:
         """Return unpacked bytes; raises ``ValueError`` for too many."""
-        content = unpack(self.codec_id, self._codec.get_config(), buf, self._limit_of(memoryview(buf).nbytes))
-        return self._codec.decode(buf, out) if content is None else content
+        content = unpack(
+            self.codec_id, self._codec.get_config(), buf, self._limit_of(memoryview(buf).nbytes)
+        )
+        if content is None:
+            return self._codec.decode(buf, out)
+        return content
 
     def get_config(self) -> Any:
         """Return the codec as values of JSON."""
@@ -177,7 +195,9 @@ def bounded_filter(codec: Any, count: int, dtype: np.dtype[Any]) -> Any:
 
 def bounded(codec: Any) -> Any:
     """Return a codec of zarr's, bounded if it unpacks bytes."""
-    name = CLASSES.get(type(codec).__name__) or str(getattr(codec, "codec_name", "")).removeprefix(PREFIX)
+    name = CLASSES.get(type(codec).__name__) or str(getattr(codec, "codec_name", "")).removeprefix(
+        PREFIX
+    )
     if name not in (*STREAMS, *HEADS):
         return codec
     result = object.__new__(_class_of(type(codec), name))  # type: ignore[arg-type]
@@ -191,19 +211,28 @@ def _class_of(base: Hashable, name: str) -> Any:
 
     def unpack_chunk(codec: Any, chunk_bytes: Any, chunk_spec: Any) -> Any:
         chunk, dtype = chunk_bytes.as_numpy_array(), chunk_spec.dtype
-        dtype = dtype if isinstance(dtype, np.dtype) else dtype.to_native_dtype()
+        if isinstance(dtype, np.dtype):
+            dtype = dtype
+        else:
+            dtype = dtype.to_native_dtype()
         limit = most_bytes(int(np.prod(chunk_spec.shape, dtype=np.int64)), dtype, chunk.nbytes)
         content = unpack(name, getattr(codec, "codec_config", {}), chunk, limit)
-        return None if content is None else chunk_spec.prototype.buffer.from_bytes(content)
+        if content is None:
+            return None
+        return chunk_spec.prototype.buffer.from_bytes(content)
 
     class Codec(base):  # type: ignore[misc,valid-type]  # zarr is taken as untyped
         def _decode_sync(self, chunk_bytes: Any, chunk_spec: Any) -> Any:
             content = unpack_chunk(self, chunk_bytes, chunk_spec)
-            return super()._decode_sync(chunk_bytes, chunk_spec) if content is None else content
+            if content is None:
+                return super()._decode_sync(chunk_bytes, chunk_spec)
+            return content
 
         async def _decode_single(self, chunk_bytes: Any, chunk_spec: Any) -> Any:
             content = await threads.aside(unpack_chunk, self, chunk_bytes, chunk_spec)
-            return await super()._decode_single(chunk_bytes, chunk_spec) if content is None else content
+            if content is None:
+                return await super()._decode_single(chunk_bytes, chunk_spec)
+            return content
 
     Codec.__name__ = base.__name__  # type: ignore[attr-defined]  # errors name it, and `shards.py` looks for it
     return Codec

@@ -1,14 +1,17 @@
-"""Listing: what a manifest holds of Zarr groups, so that opening them reads no metadata and lists no folder.
+"""Listing: what a manifest holds of Zarr groups, so that opening them reads no metadata and lists
+no folder.
 
 Files    of each group and array the file of its metadata, then those of its chunks or shards.
-Values   the complete paths of the arrays; for each its kinds, which groups share: metadata without the first axis and
-         without attributes, the path in the store, and whether its values are images.
-Arrays   of each group a row of numbers, one for each array: which kind, how many rows, how many chunks have a file; of
-         shards how many chunks they lack.
-         The places of chunks in the grid stand there only for arrays that lack some.
+Values   the complete paths of the arrays; for each its kinds, which groups share: metadata without
+         the first axis and without attributes, the path in the store, and whether its values are
+         images.
+Arrays   of each group a row of numbers, one for each array: which kind, how many rows, how many
+         chunks have a file; of shards how many chunks they lack. The places of chunks in the grid
+         stand there only for arrays that lack some.
 Folders  are those of the files of metadata, so that groups move with their manifest.
-Bounds   zarr takes the metadata as those of a file, and chunks lie in the grid of their array. Whether their files have
-         the names that zarr asks for is found out before it does (`arrays.py`).
+Bounds   zarr takes the metadata as those of a file, and chunks lie in the grid of their array.
+         Whether their files have the names that zarr asks for is found out before it does
+         (`arrays.py`).
 Memory   about 40 bytes a chunk beside those of its name, which its stamp takes for the most part.
 """
 
@@ -61,18 +64,28 @@ def to_manifest(
             if key not in texts:
                 texts[key] = _text_of(path, array.kind)
             kind_of[row, column] = numbers[column].setdefault(texts[key], len(numbers[column]))
-    lacking = [array.chunks for table in tables for array in table if array.chunks.size != _num_chunks(array)]
+    lacking = [
+        array.chunks
+        for table in tables
+        for array in table
+        if array.chunks.size != _num_chunks(array)
+    ]
     arrays: dict[str, Array] = {
         "kind_of": kind_of,
         "lengths": np.array([[array.length for array in table] for table in tables], np.int64),
-        "num_chunks": np.array([[array.chunks.size for array in table] for table in tables], np.int64),
+        "num_chunks": np.array(
+            [[array.chunks.size for array in table] for table in tables], np.int64
+        ),
         "chunk_places": np.concatenate([NO_CHUNKS, *lacking]),
     }
     num_absent = [[array.num_absent for array in table] for table in tables]
     if any(number is not None for row in num_absent for number in row):
         absent_rows = [[-1 if number is None else number for number in row] for row in num_absent]
         arrays["num_absent"] = np.array(absent_rows, np.int64)
-    return {"paths": list(paths), "kinds": [list(map(json.loads, column)) for column in numbers]}, arrays
+    return {
+        "paths": list(paths),
+        "kinds": [list(map(json.loads, column)) for column in numbers],
+    }, arrays
 
 
 def _num_chunks(array: StoredArray) -> int:
@@ -112,15 +125,22 @@ def from_manifest(listing: Manifest, fields: Mapping[str, str] | None, group: st
         SpecError: an array is not listed.
     """
     paths, kinds = listing.about.get("paths"), listing.about.get("kinds")
-    is_array = isinstance(paths, list) and complete_path(group, "") in paths  # an array without a group has one field
-    pairs = {FIELD: ""} if is_array else members.listed_paths(listing, paths, fields, group, "array")
+    is_array = (
+        isinstance(paths, list) and complete_path(group, "") in paths
+    )  # an array without a group has one field
+    if is_array:
+        pairs = {FIELD: ""}
+    else:
+        pairs = members.listed_paths(listing, paths, fields, group, "array")
     paths = cast(list[str], paths)
     if not isinstance(kinds, list) or len(kinds) != len(paths):
         raise listing.error("it holds no kinds of arrays")
     numbers = {path: number for number, path in enumerate(paths)}
     columns = [numbers[complete_path(group, path)] for path in pairs.values()]
     table_kinds = [
-        members.listed_kinds(listing, path, entries, _from_json, (Exception,), "group")  # zarr may raise any
+        members.listed_kinds(
+            listing, path, entries, _from_json, (Exception,), "group"
+        )  # zarr may raise any
         for path, entries in zip(paths, kinds, strict=True)
     ]
     kind_of, lengths, num_chunks = (
@@ -137,41 +157,62 @@ def from_manifest(listing: Manifest, fields: Mapping[str, str] | None, group: st
     if (kind_of >= [len(column) for column in table_kinds]).any():
         raise listing.error("it has no such kind of an array")
     tables = _tables_of(listing, table_kinds, kind_of, lengths, num_chunks)
-    if "num_absent" in listing.arrays:  # older manifests have none: the indexes of shards are read then
+    if (
+        "num_absent" in listing.arrays
+    ):  # older manifests have none: the indexes of shards are read then
         absent = listing.array("num_absent", "<i8", *kind_of.shape).tolist()
         tables = [[_with_absent(listing, *pair) for pair in zip(*row, strict=True)]
                   for row in zip(tables, absent, strict=True)]  # fmt: skip
     firsts = np.cumsum(np.append(0, num_chunks.reshape(-1) + 1))[:-1].reshape(num_chunks.shape)
     folders = [
-        _folder_of(listing, [(int(first), array.kind) for first, array in zip(row, table, strict=True)])
+        _folder_of(
+            listing, [(int(first), array.kind) for first, array in zip(row, table, strict=True)]
+        )
         for row, table in zip(firsts, tables, strict=True)
     ]
     files = _files_of(listing.files, folders, firsts[:, columns], num_chunks[:, columns] + 1)
-    return Groups(files, folders, pairs, [[table[column] for column in columns] for table in tables])
+    return Groups(
+        files, folders, pairs, [[table[column] for column in columns] for table in tables]
+    )
 
 
 def _from_json(entry: Any) -> Kind:
     """Return a kind; raises any error for values that are none."""
     path, metadata = entry["path"], entry["metadata"]
-    if not isinstance(path, str) or (path and any(part in ("", ".", "..") for part in path.split("/"))):
+    if not isinstance(path, str) or (
+        path and any(part in ("", ".", "..") for part in path.split("/"))
+    ):
         raise ValueError(f"{path!r} is no path of an array")
     shape = metadata["shape"]
-    if not isinstance(shape, list) or not all(type(n) is int and 0 <= n < LARGEST_LENGTH for n in shape):
+    if not isinstance(shape, list) or not all(
+        type(n) is int and 0 <= n < LARGEST_LENGTH for n in shape
+    ):
         raise ValueError(f"{shape!r} is no shape of rows")
-    packing = Packing.from_json(entry["packing"]) if entry.get("packing") else None
-    kind = Kind(path, array_of(metadata, 0, folder_store(""), path), entry["has_images"] is True, packing)
+    if entry.get("packing"):
+        packing = Packing.from_json(entry["packing"])
+    else:
+        packing = None
+    kind = Kind(
+        path, array_of(metadata, 0, folder_store(""), path), entry["has_images"] is True, packing
+    )
     if len(kind.steps) != 1 + len(shape) or kind.row_shape != tuple(shape):
         raise ValueError("its chunks have other axes than its rows")
     return kind
 
 
 def _tables_of(
-    listing: Manifest, kinds: Sequence[Sequence[Kind]], kind_of: Array, lengths: Array, num_chunks: Array
+    listing: Manifest,
+    kinds: Sequence[Sequence[Kind]],
+    kind_of: Array,
+    lengths: Array,
+    num_chunks: Array,
 ) -> list[list[StoredArray]]:
     """Return of each group the arrays of all paths."""
     places, first = listing.array("chunk_places", "<i8", -1), 0
     tables = list[list[StoredArray]]()
-    for numbers, rows, counts in zip(kind_of.tolist(), lengths.tolist(), num_chunks.tolist(), strict=True):
+    for numbers, rows, counts in zip(
+        kind_of.tolist(), lengths.tolist(), num_chunks.tolist(), strict=True
+    ):
         tables.append([])
         for column, (number, length, count) in enumerate(zip(numbers, rows, counts, strict=True)):
             array = StoredArray(kinds[column][number], length, NO_CHUNKS)
@@ -196,7 +237,10 @@ def _tables_of(
 
 def _with_absent(listing: Manifest, array: StoredArray, number: int) -> StoredArray:
     """Return an array with the number of chunks that its shards lack; -1: not counted."""
-    levels = shards.levels_of(array.kind.sample) if number >= 0 else []
+    if number >= 0:
+        levels = shards.levels_of(array.kind.sample)
+    else:
+        levels = []
     if number < 0:
         return array
     if not levels or number > shards.count_leaves(levels, (array.length, *array.kind.row_shape)):
@@ -205,7 +249,8 @@ def _with_absent(listing: Manifest, array: StoredArray, number: int) -> StoredAr
 
 
 def _folder_of(listing: Manifest, arrays: Sequence[tuple[int, Kind]]) -> str:
-    """Return the folder of a group, above those of its arrays; of each the number of its first file, and the kind."""
+    """Return the folder of a group, above those of its arrays; of each the number of its first
+    file, and the kind."""
     folders = set[str]()
     for number, kind in arrays:
         folder, _, name = listing.files.paths[number].rpartition("/")
@@ -231,15 +276,23 @@ def _files_of(files: Files, folders: Sequence[str], firsts: Indices, counts: Ind
     """
     paths = cast(PackedPaths, files.paths)
     steps = np.cumsum(counts.reshape(-1))
-    numbers = np.arange(steps[-1]) + np.repeat(firsts.reshape(-1) - (steps - counts.reshape(-1)), counts.reshape(-1))
-    if not np.array_equal(numbers, np.arange(len(files))):  # other fields than those that were indexed
+    numbers = np.arange(steps[-1]) + np.repeat(
+        firsts.reshape(-1) - (steps - counts.reshape(-1)), counts.reshape(-1)
+    )
+    if not np.array_equal(
+        numbers, np.arange(len(files))
+    ):  # other fields than those that were indexed
         paths = paths.select(numbers)
         files = replace(files, paths=paths, stamps=files.stamps[numbers])
     group_of = np.zeros(len(paths.folders), np.int64)
     group_of[paths.folder_of] = np.repeat(np.arange(len(folders)), counts.sum(axis=1))
     names = list[str]()
-    for name, number in zip(paths.folders.between(0, len(paths.folders)), group_of.tolist(), strict=True):
+    for name, number in zip(
+        paths.folders.between(0, len(paths.folders)), group_of.tolist(), strict=True
+    ):
         folder = folders[number]
         is_inside = name.startswith(f"{folder}/")
-        names.append(f"{folder.rpartition('/')[2]}/{name[len(folder) + 1 :]}" if is_inside else name)
+        names.append(
+            f"{folder.rpartition('/')[2]}/{name[len(folder) + 1 :]}" if is_inside else name
+        )
     return replace(files, names=PackedPaths(Texts.of(names), paths.folder_of, paths.names))

@@ -1,9 +1,12 @@
-"""Metadata: what the files of a Zarr store say of its groups and arrays, read and checked before zarr sees them.
+"""Metadata: what the files of a Zarr store say of its groups and arrays, read and checked before
+zarr sees them.
 
-Files    "zarr.json" of format 3; ".zarray", ".zgroup" and ".zattrs" of format 2. A store that cannot be listed has
-         those of all members in one: "consolidated_metadata" of "zarr.json", or ".zmetadata".
-Codecs   zarr makes objects of all codecs that metadata name, and any package may register some; pickle is one of
-         numcodecs'. Only those of CODECS are passed on: none of them runs code that lies in a file.
+Files    "zarr.json" of format 3; ".zarray", ".zgroup" and ".zattrs" of format 2. A store that
+         cannot be listed has those of all members in one: "consolidated_metadata" of "zarr.json",
+         or ".zmetadata".
+Codecs   zarr makes objects of all codecs that metadata name, and any package may register some;
+         pickle is one of numcodecs'. Only those of CODECS are passed on: none of them runs code
+         that lies in a file.
 Numbers  Shapes are whole numbers, and chunks hold not more than a file of any size may unpack to.
 Source   https://zarr-specs.readthedocs.io, versions 2 and 3
 """
@@ -20,7 +23,13 @@ from gpuload import signalsafe
 from gpuload.errors import FormatError, SpecError, short_repr
 from gpuload.storage.files import join
 
-V3, V2_ARRAY, V2_GROUP, V2_ATTRIBUTES, V2_CONSOLIDATED = "zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata"
+V3, V2_ARRAY, V2_GROUP, V2_ATTRIBUTES, V2_CONSOLIDATED = (
+    "zarr.json",
+    ".zarray",
+    ".zgroup",
+    ".zattrs",
+    ".zmetadata",
+)
 FILES = (V3, V2_ARRAY, V2_GROUP, V2_ATTRIBUTES, V2_CONSOLIDATED)
 NUMCODECS = (
     "adler32", "astype", "base64", "bitround", "blosc", "bz2", "crc32", "crc32c", "delta", "fixedscaleoffset",
@@ -42,7 +51,8 @@ class Node:
     Attributes:
         path: in the store; "" for its root.
         metadata: of an array, as zarr takes them, with ``"attributes"``; None for a group.
-        members: the metadata of what is below a group, by their paths below it, where they stand in one file.
+        members: the metadata of what is below a group, by their paths below it, where they stand in
+            one file.
     """
 
     path: str
@@ -76,7 +86,9 @@ def read_node(read: ReadKey, folder: str, path: str) -> Node | None:
     def values_of(name: str) -> dict[str, Any] | None:
         key = f"{path}/{name}" if path else name
         content = read(key)
-        return None if content is None else _parse(join(folder, key), content)
+        if content is None:
+            return None
+        return _parse(join(folder, key), content)
 
     values = values_of(V3)
     if values is not None:
@@ -109,17 +121,33 @@ def _of_version_3(folder: str, path: str, values: dict[str, Any]) -> Node:
         return _array(folder, path, 3, values)
     if values.get("node_type") != "group" or values.get("zarr_format") != 3:
         kind, version = (short_repr(values.get(name)) for name in ("node_type", "zarr_format"))
-        raise _damage(join(folder, path) if path else folder, f"it is a {kind} of version {version}, and no group")
+        raise _damage(
+            join(folder, path) if path else folder,
+            f"it is a {kind} of version {version}, and no group",
+        )
     shared = values.get("consolidated_metadata")
-    entries = shared.get("metadata") if isinstance(shared, dict) else None
+    if isinstance(shared, dict):
+        entries = shared.get("metadata")
+    else:
+        entries = None
     if not isinstance(entries, dict):
         return Node(path, None)
-    # Those that are named are checked when they are asked for (`child`), as if each stood in a file of its own.
-    return Node(path, None, _Consolidated(folder, path, {name: [3, entry] for name, entry in entries.items()}))
+    # Those that are named are checked when they are asked for (`child`), as if each stood in a file
+    # of its own.
+    return Node(
+        path,
+        None,
+        _Consolidated(folder, path, {name: [3, entry] for name, entry in entries.items()}),
+    )
 
 
-def _of_version_2(folder: str, path: str, values: dict[str, Any] | None) -> Mapping[str, Node] | None:
-    entries = None if values is None else values.get("metadata")
+def _of_version_2(
+    folder: str, path: str, values: dict[str, Any] | None
+) -> Mapping[str, Node] | None:
+    if values is None:
+        entries = None
+    else:
+        entries = values.get("metadata")
     if not isinstance(entries, dict):
         return None
     nodes = dict[str, Any]()
@@ -139,7 +167,10 @@ class _Consolidated(Mapping[str, Node]):
 
     def __getitem__(self, name: str) -> Node:
         version, values = self._entries[name]
-        path = f"{self._path}/{name}" if self._path else name
+        if self._path:
+            path = f"{self._path}/{name}"
+        else:
+            path = name
         if values is None:
             return Node(path, None)
         if not isinstance(values, dict):
@@ -158,7 +189,10 @@ class _Consolidated(Mapping[str, Node]):
 def _array(folder: str, path: str, version: int, values: dict[str, Any]) -> Node:
     title = join(folder, path) if path else folder
     if values.get("zarr_format") != version:
-        raise _damage(title, f"its version is {short_repr(values.get('zarr_format'))}, in a file of version {version}")
+        raise _damage(
+            title,
+            f"its version is {short_repr(values.get('zarr_format'))}, in a file of version {version}",
+        )
     try:
         check_array(values)
     except SpecError as error:
@@ -178,20 +212,33 @@ def check_array(metadata: Mapping[str, Any]) -> None:
     is_old = metadata.get("zarr_format") == 2
     shape = _lengths("shape", metadata.get("shape"))
     if is_old:
-        names = list(_names_of([metadata.get("compressor"), *_list("filters", metadata.get("filters"))], "id"))
+        names = list(
+            _names_of(
+                [metadata.get("compressor"), *_list("filters", metadata.get("filters"))], "id"
+            )
+        )
         chunks = _lengths("chunks", metadata.get("chunks"))
     else:
         names = list(_names_of(_list("codecs", metadata.get("codecs")), "name"))
         grid = metadata.get("chunk_grid")
-        settings = grid.get("configuration") if isinstance(grid, Mapping) else None
-        if not isinstance(grid, Mapping) or grid.get("name") != "regular" or not isinstance(settings, Mapping):
+        if isinstance(grid, Mapping):
+            settings = grid.get("configuration")
+        else:
+            settings = None
+        if (
+            not isinstance(grid, Mapping)
+            or grid.get("name") != "regular"
+            or not isinstance(settings, Mapping)
+        ):
             raise SpecError(
                 "its chunks are not of one shape",
                 cause=f"a grid of chunks {short_repr(grid)} is not supported",
                 remedy="write it anew with chunks of one shape",
             )
         chunks = _lengths("chunk_shape", settings.get("chunk_shape"))
-    if len(chunks) != len(shape) or any(step == 0 and length for step, length in zip(chunks, shape, strict=True)):
+    if len(chunks) != len(shape) or any(
+        step == 0 and length for step, length in zip(chunks, shape, strict=True)
+    ):
         raise ValueError(f"its chunks are {short_repr(chunks)}, and its shape {short_repr(shape)}")
     if math.prod(chunks) >= LARGEST_LENGTH:
         raise ValueError(f"a chunk of it has {short_repr(chunks)} elements")
@@ -209,12 +256,18 @@ def check_array(metadata: Mapping[str, Any]) -> None:
 def chunk_counts(metadata: Mapping[str, Any]) -> tuple[int, ...]:
     """Return the shape of the grid of chunks or shards of an array that was checked."""
     is_old = metadata["zarr_format"] == 2
-    chunks = metadata["chunks"] if is_old else metadata["chunk_grid"]["configuration"]["chunk_shape"]
-    return tuple(-(-length // max(step, 1)) for length, step in zip(metadata["shape"], chunks, strict=True))
+    if is_old:
+        chunks = metadata["chunks"]
+    else:
+        chunks = metadata["chunk_grid"]["configuration"]["chunk_shape"]
+    return tuple(
+        -(-length // max(step, 1)) for length, step in zip(metadata["shape"], chunks, strict=True)
+    )
 
 
 def chunk_places(metadata: Mapping[str, Any], keys: Sequence[str]) -> list[tuple[int, int]]:
-    """Return those of some files that are chunks: number of the chunk in the grid, in C order, and index of the file.
+    """Return those of some files that are chunks: number of the chunk in the grid, in C order, and
+    index of the file.
 
     Args:
         metadata: of the array, checked.
@@ -227,12 +280,20 @@ def chunk_places(metadata: Mapping[str, Any], keys: Sequence[str]) -> list[tuple
     prefix, separator = _key_form(metadata)
     places = list[tuple[int, int]]()
     for index, key in enumerate(keys):
-        parts = key[len(prefix) :].split(separator) if key.startswith(prefix) else []
+        if key.startswith(prefix):
+            parts = key[len(prefix) :].split(separator)
+        else:
+            parts = []
         if len(parts) != len(counts):
             continue
         number = 0
         for part, count in zip(parts, counts, strict=True):
-            is_place = part.isascii() and part.isdecimal() and (part == "0" or part[0] != "0") and len(part) < 20
+            is_place = (
+                part.isascii()
+                and part.isdecimal()
+                and (part == "0" or part[0] != "0")
+                and len(part) < 20
+            )
             if not is_place or int(part) >= count:
                 break
             number = number * count + int(part)
@@ -246,8 +307,14 @@ def _key_form(metadata: Mapping[str, Any]) -> tuple[str, str]:
     if metadata["zarr_format"] == 2:
         return "", str(metadata.get("dimension_separator") or ".")
     encoding = metadata.get("chunk_key_encoding")
-    name = encoding.get("name") if isinstance(encoding, Mapping) else encoding
-    settings = encoding.get("configuration") if isinstance(encoding, Mapping) else None
+    if isinstance(encoding, Mapping):
+        name = encoding.get("name")
+    else:
+        name = encoding
+    if isinstance(encoding, Mapping):
+        settings = encoding.get("configuration")
+    else:
+        settings = None
     usual = {"default": "/", "v2": "."}.get(str(name))
     if usual is None:
         raise SpecError(
@@ -264,8 +331,17 @@ def _names_of(codecs: Sequence[Any], key: str, level: int = 0) -> Iterator[str]:
     for codec in codecs:
         if codec is None:
             continue
-        settings = codec.get("configuration") if isinstance(codec, Mapping) else None
-        name = codec if isinstance(codec, str) else codec.get(key) if isinstance(codec, Mapping) else None
+        if isinstance(codec, Mapping):
+            settings = codec.get("configuration")
+        else:
+            settings = None
+        name = (
+            codec
+            if isinstance(codec, str)
+            else codec.get(key)
+            if isinstance(codec, Mapping)
+            else None
+        )
         if not isinstance(name, str) or level > MOST_LEVELS:
             raise ValueError(f"{short_repr(codec)} is no codec")
         yield name

@@ -1,10 +1,11 @@
 """Shards: how many chunks of an array are there, when each file holds many of them.
 
-Index   A shard begins or ends with a table: offset and length of each of its chunks, 8 bytes each. A chunk without a
-        place, 2**64 - 1 for both, has the fill value. zarr leaves out chunks that hold nothing else. Chunks that lie
-        outside of the array are never counted.
+Index   A shard begins or ends with a table: offset and length of each of its chunks, 8 bytes each.
+        A chunk without a place, 2**64 - 1 for both, has the fill value. zarr leaves out chunks that
+        hold nothing else. Chunks that lie outside of the array are never counted.
 Nested  A chunk of a shard may be a shard itself: its index lies inside of it.
-Damage  A shard that is too short for its index counts as a whole one: the error comes when it is decoded.
+Damage  A shard that is too short for its index counts as a whole one: the error comes when it is
+decoded.
 Source  https://zarr-specs.readthedocs.io, "sharding-indexed" 1.0
 """
 
@@ -21,7 +22,12 @@ from gpuload.errors import SpecError, short_repr
 from gpuload.sources.leaf import Array, Indices
 from gpuload.storage.extents import Extents, Storage
 
-SHARDING, TRANSPOSE, CRC32C, BYTES = "ShardingCodec", "TransposeCodec", "Crc32cCodec", "BytesCodec"  # zarr's classes
+SHARDING, TRANSPOSE, CRC32C, BYTES = (
+    "ShardingCodec",
+    "TransposeCodec",
+    "Crc32cCodec",
+    "BytesCodec",
+)  # zarr's classes
 ENTRY_BYTES = 16
 CHECKSUM_BYTES = 4
 NOWHERE = np.uint64(2**64 - 1)
@@ -76,11 +82,17 @@ class Shards:
 
     def take(self, selection: Any) -> Shards:
         """Return some of them."""
-        return Shards(self.files[selection], self.offsets[selection], self.lengths[selection], self.corners[selection])
+        return Shards(
+            self.files[selection],
+            self.offsets[selection],
+            self.lengths[selection],
+            self.corners[selection],
+        )
 
 
 def levels_of(array: Any) -> list[Level]:
-    """Return the levels of shards of zarr's array, the outermost first; none for arrays without shards.
+    """Return the levels of shards of zarr's array, the outermost first; none for arrays without
+    shards.
 
     Raises:
         SpecError: it has shards, and their indexes cannot be read where they lie.
@@ -91,7 +103,9 @@ def levels_of(array: Any) -> list[Level]:
         return []
     steps, codecs = settings.chunk_grid.chunk_shape, settings.codecs
     levels, shape = list[Level](), tuple(max(int(step), 1) for step in steps)
-    while (codec := next((codec for codec in codecs if _name(codec) == SHARDING), None)) is not None:
+    while (
+        codec := next((codec for codec in codecs if _name(codec) == SHARDING), None)
+    ) is not None:
         axes, is_before, tail_bytes = tuple(range(len(shape))), True, 0
         for neighbour in codecs:
             is_before = is_before and neighbour is not codec
@@ -113,13 +127,18 @@ def _name(codec: Any) -> str:
 
 
 def _level(codec: Any, axes: Shape, shard: Shape, chunk: Shape, tail_bytes: int) -> Level:
-    if len(chunk) != len(shard) or any(not step or length % step for length, step in zip(shard, chunk, strict=True)):
+    if len(chunk) != len(shard) or any(
+        not step or length % step for length, step in zip(shard, chunk, strict=True)
+    ):
         raise ValueError(f"chunks of {short_repr(chunk)} do not fill shards of {short_repr(shard)}")
     num_chunks = math.prod(length // step for length, step in zip(shard, chunk, strict=True))
     index_bytes, order = ENTRY_BYTES * num_chunks, "<"
     for inner in codec.index_codecs:
         if _name(inner) == BYTES:
-            order = ">" if getattr(inner.endian, "value", "little") == "big" else "<"
+            if getattr(inner.endian, "value", "little") == "big":
+                order = ">"
+            else:
+                order = "<"
         elif _name(inner) == CRC32C:
             index_bytes += CHECKSUM_BYTES
         else:
@@ -179,15 +198,20 @@ def count_present(storage: Storage, levels: Sequence[Level], shards: Shards, sha
     return count
 
 
-def _count(storage: Storage, levels: Sequence[Level], shards: Shards, room: Indices, shape: Shape) -> int:
-    """Return the same for shards whose indexes are read together; ``room`` is the part of each in the array."""
+def _count(
+    storage: Storage, levels: Sequence[Level], shards: Shards, room: Indices, shape: Shape
+) -> int:
+    """Return the same for shards whose indexes are read together; ``room`` is the part of each in
+    the array."""
     level = levels[0]
     entries = _read_indexes(storage, level, shards)
     is_there = (entries != NOWHERE).any(axis=-1)
     num_inside = -(-room // np.array(level.chunk))
     for axis, steps in enumerate(level.counts):
         is_inside = np.arange(steps) < num_inside[:, axis, None]
-        is_there &= is_inside.reshape(len(room), *(steps if k == axis else 1 for k in range(len(shape))))
+        is_there &= is_inside.reshape(
+            len(room), *(steps if k == axis else 1 for k in range(len(shape)))
+        )
     if len(levels) == 1:
         return int(np.count_nonzero(is_there))
     number, *places = np.nonzero(is_there)

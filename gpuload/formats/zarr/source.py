@@ -1,15 +1,19 @@
 """Zarr: arrays of one length in a folder are the fields of records; formats 2 and 3.
 
-Layout  A group is a folder of arrays, each a folder with a file of metadata and a file for each chunk, or for each
-        shard of many chunks. A chunk without a file has the fill value.
-Access  Arrays whose chunks hold whole rows, without compression or other codecs, are read where they lie. All others
-        are decoded by the library zarr, the chunks of some rows at a time, for several threads side by side.
-Files   All chunks are listed when a group is opened, and zarr reads them through `store.py`: so a file that changed or
-        disappeared is an error, where zarr would give the fill value. In an object store the listing of an array tells
-        the ETags of its chunks; a web server lists nothing, and is asked for each chunk.
-Refused stores that are no folders, as ZIP archives; codecs that are not known here, as pickle, which runs any code.
-Opening metadata are read and checked here (`metadata.py`), before zarr makes an array of them (`arrays.py`). A manifest
-        holds what is used of them (`listing.py`): a source that is opened by it reads none, and lists no folder.
+Layout  A group is a folder of arrays, each a folder with a file of metadata and a file for each
+        chunk, or for each shard of many chunks. A chunk without a file has the fill value.
+Access  Arrays whose chunks hold whole rows, without compression or other codecs, are read where
+        they lie. All others are decoded by the library zarr, the chunks of some rows at a time, for
+        several threads side by side.
+Files   All chunks are listed when a group is opened, and zarr reads them through `store.py`: so a
+        file that changed or disappeared is an error, where zarr would give the fill value. In an
+        object store the listing of an array tells the ETags of its chunks; a web server lists
+        nothing, and is asked for each chunk.
+Refused stores that are no folders, as ZIP archives; codecs that are not known here, as pickle,
+which runs any code. Opening metadata are read and checked here (`metadata.py`), before zarr makes
+an array of them (`arrays.py`). A manifest
+        holds what is used of them (`listing.py`): a source that is opened by it reads none, and
+        lists no folder.
 Fork    zarr starts its own thread anew in a child.
 Needs   zarr 3, and so Python 3.11.
 Source  https://zarr-specs.readthedocs.io
@@ -28,7 +32,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from gpuload import lazy, signalsafe
-from gpuload.errors import FormatError, GpuloadError, MissingFileError, SpecError, UnknownFieldError, line_of
+from gpuload.errors import (
+    FormatError,
+    GpuloadError,
+    MissingFileError,
+    SpecError,
+    UnknownFieldError,
+    line_of,
+)
 from gpuload.formats import members
 from gpuload.formats.packing import packing_of
 from gpuload.formats.zarr import FIELD, METADATA
@@ -90,28 +101,30 @@ def zarr(
         gl.zarr("all.zarr", {"image": "x", "label": "meta/y"}, group="train")
         gl.zarr("s3://bucket/train.zarr")
 
-    ``source.describe()`` says which arrays are read where they lie, and which are decoded a block of rows at a time.
-    With the latter a shuffle of all rows decodes a block for each of them, unless they fit into the cache:
-    ``shuffle=gl.Blocks(1000, 4)``, with the number of rows of a block, decodes each once.
+    ``source.describe()`` says which arrays are read where they lie, and which are decoded a block
+    of rows at a time. With the latter a shuffle of all rows decodes a block for each of them,
+    unless they fit into the cache: ``shuffle=gl.Blocks(1000, 4)``, with the number of rows of a
+    block, decodes each once.
 
     Args:
-        paths: a folder, its URL, a string with wildcards, or a list of these; a list keeps its order, a wildcard is
-            sorted. Or a manifest of such folders (``Source.index``).
-        fields: the paths of arrays in the group, in this order; or a dict from names of fields to these. By default all
-            arrays of the group itself that have an axis.
+        paths: a folder, its URL, a string with wildcards, or a list of these; a list keeps its
+            order, a wildcard is sorted. Or a manifest of such folders (``Source.index``).
+        fields: the paths of arrays in the group, in this order; or a dict from names of fields to
+            these. By default all arrays of the group itself that have an axis.
         group: the path of the group.
-        fill: True reads chunks without a file, or without a place in their shard, as the fill value, without a warning;
-            False: they are an error. zarr itself leaves out chunks that hold nothing but the fill value. Unless it is
-            True the index of each shard is read when folders are opened; a manifest holds the numbers.
-        mask_and_scale: True makes values of numbers that are packed, as the attributes of xarray and netCDF say
-            (``scale_factor``, ``add_offset``, ``_FillValue``, ``missing_value``, ``valid_range``, ``_Unsigned``):
-            floats, with NaN for a missing value. False gives them as they are stored. By default packed numbers are an
-            error.
+        fill: True reads chunks without a file, or without a place in their shard, as the fill
+            value, without a warning; False: they are an error. zarr itself leaves out chunks that
+            hold nothing but the fill value. Unless it is True the index of each shard is read when
+            folders are opened; a manifest holds the numbers.
+        mask_and_scale: True makes values of numbers that are packed, as the attributes of xarray
+            and netCDF say (``scale_factor``, ``add_offset``, ``_FillValue``, ``missing_value``,
+            ``valid_range``, ``_Unsigned``): floats, with NaN for a missing value. False gives them
+            as they are stored. By default packed numbers are an error.
         cache_bytes: of decoded blocks that are kept.
 
     Raises:
-        SpecError: an argument is wrong; an array cannot be a field; arrays differ in length, or groups in a field;
-            numbers are packed, and no argument says what becomes of them.
+        SpecError: an argument is wrong; an array cannot be a field; arrays differ in length, or
+            groups in a field; numbers are packed, and no argument says what becomes of them.
         UnknownFieldError: there is no such array or group.
         FormatError: a folder is no Zarr group, or its metadata are damaged.
         FileError: a folder is missing, or cannot be read.
@@ -134,22 +147,25 @@ def zarr(
         tables = [[_try_count(place, storage).array for place in row] for row in places]
         return Entries(*to_manifest(complete_paths, tables))
 
-    opening = Opening(zarr, {"paths": tuple(groups.folders) if listing is None else listing.path, **arguments})
+    opening = Opening(
+        zarr, {"paths": tuple(groups.folders) if listing is None else listing.path, **arguments}
+    )
     try:
         places = _places_of(groups, stores)
         for store, row in zip(stores, places, strict=True):
             store.settle(storage, {groups.files.paths[place.first]: place.first for place in row})
         # What varies is tried on its first row, which has to be of the files with these stamps.
-        places = (
-            places
-            if listing is not None
-            else [[_within(place, groups, with_images) for place in row] for row in places]
-        )
+        if listing is not None:
+            places = places
+        else:
+            places = [[_within(place, groups, with_images) for place in row] for row in places]
         if not fill:
             count = partial(with_gaps if fill is False else _try_count, storage=storage)
             places = [[_within(place, groups, count) for place in row] for row in places]
         tables = [[_within(place, groups, member_of) for place in row] for row in places]
-        source = members.source_of(groups.files, storage, opening, tables, groups.folders, arguments, entries)
+        source = members.source_of(
+            groups.files, storage, opening, tables, groups.folders, arguments, entries
+        )
     except (SpecError, FormatError) as error:
         raise (error if listing is None else error.within(listing.path)) from None
     return source
@@ -176,7 +192,9 @@ def _open_folders(
     path_list = [path for item in groups for path in item.files]
     files, _ = look_at(path_list, 0, lambda path, size, head: None)
     roots = [item.folder for item in groups for _ in item.files]
-    files = replace(files, names=tuple(_name(root, path) for root, path in zip(roots, path_list, strict=True)))
+    files = replace(
+        files, names=tuple(_name(root, path) for root, path in zip(roots, path_list, strict=True))
+    )
     tables = [[entry.array for entry in item.arrays.values()] for item in groups]
     return Groups(files, list(folders), paths, tables), [item.store for item in groups]
 
@@ -216,7 +234,9 @@ class _Group:
     arrays: dict[str, _Entry]
 
     @classmethod
-    def open(cls, folder: str, fields: Mapping[str, str] | None, group: str, fill: bool | None) -> _Group:
+    def open(
+        cls, folder: str, fields: Mapping[str, str] | None, group: str, fill: bool | None
+    ) -> _Group:
         """Return a folder with its arrays.
 
         Raises:
@@ -227,7 +247,9 @@ class _Group:
             raise _no_folder(folder)
         store = folder_store(folder)
         nodes = _nodes_of(folder, store, fields, group)
-        arrays = {name: _listing(folder, store, path, node, fill) for name, (path, node) in nodes.items()}
+        arrays = {
+            name: _listing(folder, store, path, node, fill) for name, (path, node) in nodes.items()
+        }
         return cls(folder, store, arrays)
 
     def only(self, names: Mapping[str, str]) -> _Group:
@@ -254,10 +276,12 @@ def _nodes_of(
     root = group.strip("/")
     node = read_node(store.read_metadata, folder, root)
     if node is None:
+        if any(exists(join(folder, name)) for name in METADATA):
+            raise UnknownFieldError(
+                f"{folder} has no group {group!r}", cause="nothing is there", remedy="name another"
+            )
         raise (
-            UnknownFieldError(f"{folder} has no group {group!r}", cause="nothing is there", remedy="name another")
-            if any(exists(join(folder, name)) for name in METADATA)
-            else FormatError(
+            FormatError(
                 f"{folder} is no Zarr group",
                 cause=f"it has none of {METADATA}; {store.missing}",
                 remedy="check the path",
@@ -274,7 +298,9 @@ def _nodes_of(
     if fields is not None:
         return {name: (path, _find(folder, store, node, path)) for name, path in fields.items()}
     names = _names_below(folder, node)
-    children = {name: child for name in names if (child := _child(folder, store, node, name)) is not None}
+    children = {
+        name: child for name in names if (child := _child(folder, store, node, name)) is not None
+    }
     nodes = {name: (name, child) for name, child in children.items() if child.has_axes}
     if not nodes:
         raise SpecError(
@@ -288,11 +314,15 @@ def _nodes_of(
 def _names_below(folder: str, node: Node) -> list[str]:
     """Return the names of what is in a group, sorted.
 
-    Consolidated metadata may be older than the arrays: they are taken only where nothing can be listed.
+    Consolidated metadata may be older than the arrays: they are taken only where nothing can be
+    listed.
     """
     if node.members is not None and not _lists(folder):
         return sorted(name for name in node.members if "/" not in name)
-    root = join(folder, node.path) if node.path else folder
+    if node.path:
+        root = join(folder, node.path)
+    else:
+        root = folder
     is_far = is_remote(root)
     names = (name for name in names_in(root) if name not in FILES)
     return sorted(name for name in names if is_far or signalsafe.is_folder(join(root, name)))
@@ -308,7 +338,9 @@ def _child(folder: str, store: FolderStore, node: Node, path: str) -> Node | Non
 
 def _places_of(groups: Groups, stores: Sequence[FolderStore]) -> list[list[Place]]:
     """Return the arrays of each group among the files, which stand one behind the other."""
-    firsts = itertools.accumulate((array.num_files for table in groups.tables for array in table), initial=0)
+    firsts = itertools.accumulate(
+        (array.num_files for table in groups.tables for array in table), initial=0
+    )
     return [
         [
             Place(groups.files, first, store, array, name, path)
@@ -324,14 +356,20 @@ def _within(place: Place, groups: Groups, function: Callable[[Place], Result]) -
         return function(place)
     except SpecError as error:
         rest = [name for name in groups.paths if name != place.name]
-        error.remedy += f"; fields={rest} leaves it out" if rest else ""
+        if rest:
+            error.remedy += f"; fields={rest} leaves it out"
+        else:
+            error.remedy += ""
         raise error.within(place.title) from None
 
 
 def _find(folder: str, store: FolderStore, node: Node, path: str) -> Node:
     """Return the metadata of an array of a group."""
     is_path = all(part not in ("", ".", "..") for part in path.strip("/").split("/"))
-    child = _child(folder, store, node, path) if is_path else None
+    if is_path:
+        child = _child(folder, store, node, path)
+    else:
+        child = None
     if child is None or not child.has_axes:
         names = _names_below(folder, node)
         raise UnknownFieldError(
@@ -383,7 +421,9 @@ def _listing(folder: str, store: FolderStore, path: str, node: Node, fill: bool 
             remedy="write or copy it anew, or pass fill=True, which reads these chunks as the fill value",
         )
     first = next(text for name in about for text in paths if text == name)
-    return _Entry(StoredArray(kind, length, numbers), path, [first, *(paths[index] for _, index in places)])
+    return _Entry(
+        StoredArray(kind, length, numbers), path, [first, *(paths[index] for _, index in places)]
+    )
 
 
 def _lists(folder: str) -> bool:
@@ -405,7 +445,9 @@ def _look_for(urls: Sequence[str]) -> Iterable[str]:
 
 def _no_folder(path: str) -> GpuloadError:
     if not signalsafe.exists(path, follow=False):
-        return MissingFileError(f"{path} is missing", cause="no such folder", remedy="check the path")
+        return MissingFileError(
+            f"{path} is missing", cause="no such folder", remedy="check the path"
+        )
     return FormatError(
         f"{path} is no folder",
         cause="a Zarr group is a folder of chunks; archives of one are not supported",

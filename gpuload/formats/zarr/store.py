@@ -1,14 +1,16 @@
 """Store: the files of a group as zarr asks for them, of a disk or an object store alike.
 
 Opening  Metadata are read as they are, and the stamp of each of their files is noted.
-Reading  Once the files of all chunks are known (`settle`), each answer is compared with the stamp that the file had
-         then: a file that changed or is gone is an error, where zarr would take the new bytes, or the fill value. A
-         file that was not there stays so; one that a manifest does not list, and that is there, is an error.
-Numbers  zarr asks for names. The arrays say which file has a name before zarr decodes it (`add`): a table of all names
-         would take seconds to make for the first record of an array of millions of chunks.
+Reading  Once the files of all chunks are known (`settle`), each answer is compared with the stamp
+         that the file had then: a file that changed or is gone is an error, where zarr would take
+         the new bytes, or the fill value. A file that was not there stays so; one that a manifest
+         does not list, and that is there, is an error.
+Numbers  zarr asks for names. The arrays say which file has a name before zarr decodes it (`add`): a
+         table of all names would take seconds to make for the first record of an array of millions
+         of chunks.
 Ranges   zarr asks for parts of shards; each is read alone, by the storage of the files.
-Threads  zarr asks in its own thread, which must not wait: others read. An object is read by many requests at a time
-         where it is long.
+Threads  zarr asks in its own thread, which must not wait: others read. An object is read by many
+         requests at a time where it is long.
 """
 
 from __future__ import annotations
@@ -48,7 +50,8 @@ class FolderStore(abc.Store):  # type: ignore[misc]  # zarr is taken as untyped
         self._numbers = dict[str, int]()
 
     def settle(self, storage: Storage, numbers: Mapping[str, int]) -> None:
-        """Read these files from now on, and no others; raises ``ChangedFileError`` for one that was another before.
+        """Read these files from now on, and no others; raises ``ChangedFileError`` for one that was
+        another before.
 
         Args:
             storage: of the files.
@@ -56,11 +59,14 @@ class FolderStore(abc.Store):  # type: ignore[misc]  # zarr is taken as untyped
         """
         for path, stamp in self.stamps.items():
             if path in numbers and storage.files.stamp(numbers[path]) != stamp:
-                raise storage.files.changed(numbers[path], "it was replaced while the group was opened")
+                raise storage.files.changed(
+                    numbers[path], "it was replaced while the group was opened"
+                )
         self._storage = storage
 
     def add(self, numbers: Mapping[str, int]) -> None:
-        """Take in the numbers of files, by path; the same ones again do no harm, in any number of threads."""
+        """Take in the numbers of files, by path; the same ones again do no harm, in any number of
+        threads."""
         self._numbers.update(numbers)
 
     def __eq__(self, store: object) -> bool:
@@ -72,7 +78,9 @@ class FolderStore(abc.Store):  # type: ignore[misc]  # zarr is taken as untyped
     async def get(self, key: str, prototype: Any, byte_range: Any = None) -> Any:
         """Return the bytes of a file, or some of them; None if there is no such file."""
         content = await threads.aside(self._read, join(self.folder, key), byte_range)
-        return None if content is None else prototype.buffer.from_bytes(content)
+        if content is None:
+            return None
+        return prototype.buffer.from_bytes(content)
 
     def _read(self, path: str, byte_range: Any) -> bytes | memoryview | None:
         if self._storage is None:
@@ -90,7 +98,8 @@ class FolderStore(abc.Store):  # type: ignore[misc]  # zarr is taken as untyped
         return content.data
 
     def read_metadata(self, key: str) -> bytes | None:
-        """Return the bytes of a file of metadata, and note its stamp; None if there is no such file."""
+        """Return the bytes of a file of metadata, and note its stamp; None if there is no such
+        file."""
         return self._read_metadata_at(join(self.folder, key))
 
     def _read_metadata_at(self, path: str) -> bytes | None:
@@ -105,11 +114,15 @@ class FolderStore(abc.Store):  # type: ignore[misc]  # zarr is taken as untyped
     async def exists(self, key: str) -> bool:
         """Return True if there is such a file."""
         path = join(self.folder, key)
-        return path in self._numbers if self._storage else await threads.aside(self._read_metadata_at, path) is not None
+        if self._storage:
+            return path in self._numbers
+        return await threads.aside(self._read_metadata_at, path) is not None
 
     async def list_dir(self, prefix: str) -> AsyncIterator[str]:
         """Yield the names of files and folders in a folder."""
-        for name in await threads.aside(names_in, join(self.folder, prefix) if prefix else self.folder):
+        for name in await threads.aside(
+            names_in, join(self.folder, prefix) if prefix else self.folder
+        ):
             yield name
 
     def list(self) -> AsyncIterator[str]:
@@ -138,7 +151,8 @@ class FolderStore(abc.Store):  # type: ignore[misc]  # zarr is taken as untyped
 
 
 def _range_of(byte_range: Any, size: int) -> tuple[int, int]:
-    """Return the first byte that zarr asks for, and the one behind the last; both lie in the file."""
+    """Return the first byte that zarr asks for, and the one behind the last; both lie in the
+    file."""
     begin, end = 0, size
     if isinstance(byte_range, abc.RangeByteRequest):
         begin, end = byte_range.start, byte_range.end

@@ -1,8 +1,10 @@
-"""Texts and arrays of varying length in chunks: how many a chunk says it has, before memory is taken for them.
+"""Texts and arrays of varying length in chunks: how many a chunk says it has, before memory is
+taken for them.
 
-A chunk begins with this number (4 bytes, little-endian), then each value with its length (4 bytes). numcodecs takes 8
-bytes of memory for each value that is stated, before it looks whether the chunk is that long: 20 bytes take 32 GB.
-How many bytes a chunk of any kind may unpack to is the matter of `limits.py`, whose codecs are put in here, too.
+A chunk begins with this number (4 bytes, little-endian), then each value with its length (4 bytes).
+numcodecs takes 8 bytes of memory for each value that is stated, before it looks whether the chunk
+is that long: 20 bytes take 32 GB. How many bytes a chunk of any kind may unpack to is the matter of
+`limits.py`, whose codecs are put in here, too.
 """
 
 from __future__ import annotations
@@ -24,11 +26,15 @@ NUMBER_BYTES = 4
 
 
 def with_checks(array: Any) -> Any:
-    """Return zarr's array with codecs that check the number of values of a chunk, and of the bytes of it."""
+    """Return zarr's array with codecs that check the number of values of a chunk, and of the bytes
+    of it."""
     settings, dtype = array.metadata, array.dtype
     if settings.zarr_format == 2:
         count = math.prod(settings.chunks)
-        codecs = [_filter_of(codec, count, dtype) for codec in (*(settings.filters or ()), settings.compressor)]
+        codecs = [
+            _filter_of(codec, count, dtype)
+            for codec in (*(settings.filters or ()), settings.compressor)
+        ]
         object.__setattr__(settings, "filters", tuple(codecs[:-1]) or settings.filters)
         object.__setattr__(settings, "compressor", codecs[-1])
     else:
@@ -38,11 +44,14 @@ def with_checks(array: Any) -> Any:
 
 
 def check_number(chunk: Any) -> None:
-    """Raise ``ValueError`` for a chunk that is too short for the number of values that it states."""
+    """Raise ``ValueError`` for a chunk that is too short for the number of values that it
+    states."""
     content = np.frombuffer(chunk, np.uint8)
     count = int.from_bytes(content[:NUMBER_BYTES].tobytes(), "little")
     if NUMBER_BYTES * (1 + count) > content.size:
-        raise ValueError(f"a chunk of {content.size} bytes is too short for the {count} values that it states")
+        raise ValueError(
+            f"a chunk of {content.size} bytes is too short for the {count} values that it states"
+        )
 
 
 class Filter:

@@ -1,7 +1,8 @@
 """Head of an AVIF: the properties of its primary item.
 
-Read    still images of 8 bits; of 10 and 12 bits, which libavif rounds to 8 for Pillow (form "10 bits"). Turned and
-        mirrored as ``irot`` and ``imir`` say; an EXIF block does not count. Monochrome ones have one channel.
+Read    still images of 8 bits; of 10 and 12 bits, which libavif rounds to 8 for Pillow (form "10
+        bits"). Turned and mirrored as ``irot`` and ``imir`` say; an EXIF block does not count.
+        Monochrome ones have one channel.
 Whole   is left to the decoder, libavif, which refuses files that were cut off.
 Source  ISO/IEC 23008-12 (HEIF), sections 6.5 and 8.11; AV1 Image File Format 1.1.
 """
@@ -11,22 +12,48 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 
-from gpuload.images.heads.base import Head, HeadError, UnsupportedError, check_size, printable_name, upright
+from gpuload.images.heads.base import (
+    Head,
+    HeadError,
+    UnsupportedError,
+    check_size,
+    printable_name,
+    upright,
+)
 
 BOX = struct.Struct(">I4s")
 STILL = b"avif"
-HIGH_DEPTH, TWELVE_BITS, MONOCHROME = 0x40, 0x20, 0x10  # of the configuration of AV1 (AV1 in ISOBMFF, section 2.3)
+HIGH_DEPTH, TWELVE_BITS, MONOCHROME = (
+    0x40,
+    0x20,
+    0x10,
+)  # of the configuration of AV1 (AV1 in ISOBMFF, section 2.3)
 ALPHAS = (b"urn:mpeg:mpegB:cicp:systems:auxiliary:alpha\0", b"urn:mpeg:hevc:2015:auxid:1\0")
-# EXIF orientation of a quarter-turn count (anticlockwise) and a mirror axis; None is no mirror, 0 top to bottom.
-TURNS = {(0, None): 1, (1, None): 8, (2, None): 3, (3, None): 6, (0, 1): 2, (0, 0): 4, (1, 0): 5, (3, 1): 5}
+# EXIF orientation of a quarter-turn count (anticlockwise) and a mirror axis; None is no mirror, 0
+# top to bottom.
+TURNS = {
+    (0, None): 1,
+    (1, None): 8,
+    (2, None): 3,
+    (3, None): 6,
+    (0, 1): 2,
+    (0, 0): 4,
+    (1, 0): 5,
+    (3, 1): 5,
+}
 TURNS |= {(1, 1): 7, (3, 0): 7, (2, 0): 2, (2, 1): 4}
 
 
 def read(view: memoryview) -> Head:
     """Return the head of an AVIF; see `images.head.read`."""
     if view[8:12] != STILL:
-        raise UnsupportedError(f"an AVIF of brand {printable_name(bytes(view[8:12]))}; still images (avif) are decoded")
-    meta = next(((begin + 4, end) for name, begin, end in _boxes(view, 0, len(view)) if name == b"meta"), None)
+        raise UnsupportedError(
+            f"an AVIF of brand {printable_name(bytes(view[8:12]))}; still images (avif) are decoded"
+        )
+    meta = next(
+        ((begin + 4, end) for name, begin, end in _boxes(view, 0, len(view)) if name == b"meta"),
+        None,
+    )
     if meta is None:
         raise HeadError("it has no box meta")
     inside = {name: (begin, end) for name, begin, end in _boxes(view, *meta)}
@@ -52,16 +79,36 @@ def read(view: memoryview) -> Head:
     if not height or not width:
         raise HeadError(f"it would be {height} x {width} pixels")
     check_size(height * width)
-    setting = view[places[b"av1C"] + 2] if b"av1C" in places else 0
-    form = ("12 bits" if setting & TWELVE_BITS else "10 bits") if setting & HIGH_DEPTH else ""
+    if b"av1C" in places:
+        setting = view[places[b"av1C"] + 2]
+    else:
+        setting = 0
+    if setting & HIGH_DEPTH:
+        if setting & TWELVE_BITS:
+            form = "12 bits"
+        else:
+            form = "10 bits"
+    else:
+        form = ""
     if b"clap" in places:
         raise UnsupportedError("an AVIF that is to be cut (clap), which decoders do or do not")
-    turn = view[places[b"irot"]] & 3 if b"irot" in places else 0
-    mirror = view[places[b"imir"]] & 1 if b"imir" in places else None
-    has_alpha = any(name == b"auxC" and bytes(view[start + 4 : stop]) in ALPHAS for name, start, stop in properties)
+    if b"irot" in places:
+        turn = view[places[b"irot"]] & 3
+    else:
+        turn = 0
+    if b"imir" in places:
+        mirror = view[places[b"imir"]] & 1
+    else:
+        mirror = None
+    has_alpha = any(
+        name == b"auxC" and bytes(view[start + 4 : stop]) in ALPHAS
+        for name, start, stop in properties
+    )
     surplus = "alpha" if has_alpha else ""
     channels = 1 if setting & MONOCHROME else 3
-    return upright("avif", height, width, channels, 8, TURNS[turn, mirror], form=form, surplus=surplus)
+    return upright(
+        "avif", height, width, channels, 8, TURNS[turn, mirror], form=form, surplus=surplus
+    )
 
 
 def _boxes(view: memoryview, begin: int, end: int) -> Iterator[tuple[bytes, int, int]]:
@@ -74,7 +121,9 @@ def _boxes(view: memoryview, begin: int, end: int) -> Iterator[tuple[bytes, int,
             inside += 8
         behind = begin + length if length else end
         if behind < inside or behind > end:
-            raise HeadError(f"its box {printable_name(name)} does not end inside the file: it was cut off")
+            raise HeadError(
+                f"its box {printable_name(name)} does not end inside the file: it was cut off"
+            )
         yield name, inside, behind
         begin = behind
 
@@ -92,7 +141,10 @@ def _property_numbers(view: memoryview, place: int, end: int, item: int) -> list
         associations = view[place]
         place += 1
         size = 2 if is_wide else 1
-        numbers = [int.from_bytes(view[place + size * i : place + size * (i + 1)], "big") for i in range(associations)]
+        numbers = [
+            int.from_bytes(view[place + size * i : place + size * (i + 1)], "big")
+            for i in range(associations)
+        ]
         place += size * associations
         if number == item:
             return [value & (0x7FFF if is_wide else 0x7F) for value in numbers]

@@ -20,7 +20,8 @@ class UnsupportedError(HeadError):
         remedy: another form of `gl.ops.Decode` that decodes it; "" where none does.
 
     Attributes:
-        file_kind: the format of the file, a name in `images.head.FORMATS` or a key of `READERS` there; "" for others.
+        file_kind: the format of the file, a name in `images.head.FORMATS` or a key of `READERS`
+            there; "" for others.
     """
 
     file_kind = ""
@@ -32,7 +33,8 @@ class UnsupportedError(HeadError):
 
 @dataclass(frozen=True)
 class Head:
-    """The contents of an image's header; height and width in pixels as displayed, after the orientation."""
+    """The contents of an image's header; height and width in pixels as displayed, after the
+    orientation."""
 
     kind: str  # a name in `images.head.FORMATS`
     height: int
@@ -47,11 +49,18 @@ class Head:
     form: str = field(
         default="", compare=False
     )  # a property that a codec must know, too: a word of the format's module
-    surplus: str = field(default="", compare=False)  # the channel that RGB and GRAY leave out: "alpha", say
-    # Images of their own in the file, pages or frames, of which the first is decoded. Of a GIF 2 stands for any number.
+    surplus: str = field(
+        default="", compare=False
+    )  # the channel that RGB and GRAY leave out: "alpha", say
+    # Images of their own in the file, pages or frames, of which the first is decoded. Of a GIF 2
+    # stands for any number.
     pages: int = field(default=1, compare=False)
-    meaning: str = field(default="", compare=False)  # tags by which the numbers of a TIFF stand for others
-    sample: str = field(default="", compare=False)  # the dtype of samples that are no unsigned integers of 8 or 16 bits
+    meaning: str = field(
+        default="", compare=False
+    )  # tags by which the numbers of a TIFF stand for others
+    sample: str = field(
+        default="", compare=False
+    )  # the dtype of samples that are no unsigned integers of 8 or 16 bits
 
     @property
     def dtype(self) -> str:
@@ -61,12 +70,17 @@ class Head:
     @property
     def pages_in_words(self) -> str:
         """How many images of their own the file has."""
-        return f"{self.pages} pages" if self.kind == "tiff" else "several frames"
+        if self.kind == "tiff":
+            return f"{self.pages} pages"
+        return "several frames"
 
     @property
     def stored_bits(self) -> int:
-        """The bits of a sample that the file stores, where `bits` are those of its decoded values."""
-        return int(self.form.removesuffix(" bits")) if self.form.endswith(" bits") else self.bits
+        """The bits of a sample that the file stores, where `bits` are those of its decoded
+        values."""
+        if self.form.endswith(" bits"):
+            return int(self.form.removesuffix(" bits"))
+        return self.bits
 
 
 def check_size(pixels: int, capacity: int | None = None) -> None:
@@ -74,20 +88,30 @@ def check_size(pixels: int, capacity: int | None = None) -> None:
     if pixels > MAX_PIXELS:
         raise HeadError(f"it would have {pixels} pixels; at most {MAX_PIXELS} are decoded")
     if capacity is not None and pixels > capacity:
-        raise HeadError(f"it would have {pixels} pixels; so few bytes cannot hold more than {capacity}")
+        raise HeadError(
+            f"it would have {pixels} pixels; so few bytes cannot hold more than {capacity}"
+        )
 
 
 def upright(
-    kind: str, height: int, width: int, channels: int, bits: int, orientation: int = 1, **attributes: Any
+    kind: str,
+    height: int,
+    width: int,
+    channels: int,
+    bits: int,
+    orientation: int = 1,
+    **attributes: Any,
 ) -> Head:
-    """Return the head of an image whose sides are as they are stored; ``attributes`` are the others of `Head`."""
+    """Return the head of an image whose sides are as they are stored; ``attributes`` are the others
+    of `Head`."""
     if orientation > 4:  # a quarter turn
         height, width = width, height
     return Head(kind, height, width, channels, bits, orientation, **attributes)
 
 
 def without_turn(head: Head) -> Head:
-    """Return the head of the same image without its orientation: its pixels lie as they are stored."""
+    """Return the head of the same image without its orientation: its pixels lie as they are
+    stored."""
     if head.orientation <= 4:
         return replace(head, orientation=1)
     return replace(head, height=head.width, width=head.height, orientation=1)

@@ -1,12 +1,15 @@
 """Head of a BMP.
 
-Read    headers of 12, 40, 52, 56, 64, 108 and 124 bytes; 1, 4, 8 (with a palette), 24 and 32 bits for a pixel, not
-        compressed; 32 bits with masks of whole bytes; 8 bits run-length encoded, if the runs fill every row. By Pillow
-        16 bits of 5, 5, 5 or 5, 6, 5 (form "16-bit pixels"), which it widens by ``value * 255 // 31``: others differ.
-Not     2 bits, 4 bits run-length encoded (Pillow before 13 leaves out the last of an odd number of pixels), JPEG or PNG
-        inside, masks of other widths: OpenCV, and so DALI, reads them wrongly or not at all (4.13).
+Read    headers of 12, 40, 52, 56, 64, 108 and 124 bytes; 1, 4, 8 (with a palette), 24 and 32 bits
+        for a pixel, not compressed; 32 bits with masks of whole bytes; 8 bits run-length encoded,
+        if the runs fill every row. By Pillow 16 bits of 5, 5, 5 or 5, 6, 5 (form "16-bit pixels"),
+        which it widens by ``value * 255 // 31``: others differ.
+Not     2 bits, 4 bits run-length encoded (Pillow before 13 leaves out the last of an odd number of
+        pixels), JPEG or PNG inside, masks of other widths: OpenCV, and so DALI, reads them wrongly
+        or not at all (4.13).
 Whole   all rows are in the file.
-Source  Microsoft, BITMAPFILEHEADER to BITMAPV5HEADER (wingdi.h); OS/2 2.0, BITMAPINFOHEADER2 (64 bytes).
+Source  Microsoft, BITMAPFILEHEADER to BITMAPV5HEADER (wingdi.h); OS/2 2.0, BITMAPINFOHEADER2 (64
+        bytes).
 """
 
 from __future__ import annotations
@@ -18,7 +21,14 @@ from gpuload.images.heads.base import Head, HeadError, UnsupportedError, check_s
 HEADERS = (12, 40, 52, 56, 64, 108, 124)
 WITH_MASKS = (56, 108, 124)  # headers whose own masks OpenCV follows; for others it takes BGR
 PLAIN, RLE8, RLE4, BITFIELDS, JPEG, PNG, ALPHA_BITFIELDS = range(7)
-NAMES = {RLE8: "RLE8", RLE4: "RLE4", BITFIELDS: "bit fields", JPEG: "JPEG", PNG: "PNG", ALPHA_BITFIELDS: "bit fields"}
+NAMES = {
+    RLE8: "RLE8",
+    RLE4: "RLE4",
+    BITFIELDS: "bit fields",
+    JPEG: "JPEG",
+    PNG: "PNG",
+    ALPHA_BITFIELDS: "bit fields",
+}
 BYTES = (0xFF, 0xFF00, 0xFF0000, 0xFF000000)
 BGR = (0xFF0000, 0xFF00, 0xFF)
 WIDE_MASKS = ((0xF800, 0x7E0, 0x1F), (0x7C00, 0x3E0, 0x1F))  # of 16 bits
@@ -30,12 +40,16 @@ def read(view: memoryview) -> Head:
     """Return the head of a BMP; see `images.head.read`."""
     begin, header = struct.unpack_from("<II", view, 10)
     if header not in HEADERS:
-        raise HeadError(f"its header is {header} bytes long; there are {', '.join(map(str, HEADERS))}")
+        raise HeadError(
+            f"its header is {header} bytes long; there are {', '.join(map(str, HEADERS))}"
+        )
     compression = colours = 0
     if header == 12:
         width, height, _, bits = struct.unpack_from("<HHHH", view, 18)
     else:
-        width, height, _, bits, compression, _, _, _, colours = struct.unpack_from("<iiHHIIiiI", view, 18)
+        width, height, _, bits, compression, _, _, _, colours = struct.unpack_from(
+            "<iiHHIIiiI", view, 18
+        )
     rows = abs(height)
     if width <= 0 or rows == 0:
         raise HeadError(f"it would be {height} x {width} pixels")
@@ -46,7 +60,10 @@ def read(view: memoryview) -> Head:
         masks = struct.unpack_from("<III", view, 54)
         behind += 12 if header == 40 else 0
         if bits == 16:
-            alpha = struct.unpack_from("<I", view, 66)[0] if header in WITH_MASKS else 0
+            if header in WITH_MASKS:
+                alpha = struct.unpack_from("<I", view, 66)[0]
+            else:
+                alpha = 0
             if masks not in WIDE_MASKS or alpha:
                 hex_masks = ", ".join(map(hex, (*masks, alpha)))
                 raise UnsupportedError(f"a BMP of 16 bits for a pixel with the masks {hex_masks}")
@@ -59,26 +76,51 @@ def read(view: memoryview) -> Head:
             raise HeadError(f"its palette has {colours} colours, for {bits} bits")
         behind += (3 if header == 12 else 4) * (colours or 2**bits)
     if not behind <= begin <= len(view):
-        raise HeadError(f"its pixels begin at byte {begin}; its header ends at {behind}, the file at {len(view)}")
+        raise HeadError(
+            f"its pixels begin at byte {begin}; its header ends at {behind}, the file at {len(view)}"
+        )
     if compression == RLE8:
         _check_runs(view, begin, rows, width)
     # Each row ends at a multiple of four bytes.
     elif begin + rows * ((width * bits + 31) // 32 * 4) > len(view):
-        raise HeadError(f"its pixels take {rows * ((width * bits + 31) // 32 * 4)} bytes from byte {begin} on: cut off")
-    form = "one colour" if bits == colours == 1 else WIDE if bits == 16 else ""
+        raise HeadError(
+            f"its pixels take {rows * ((width * bits + 31) // 32 * 4)} bytes from byte {begin} on: cut off"
+        )
+    if bits == colours == 1:
+        form = "one colour"
+    elif bits == 16:
+        form = WIDE
+    else:
+        form = ""
     has_alpha = (
-        compression == BITFIELDS and bits == 32 and header in WITH_MASKS and struct.unpack_from("<I", view, 66) != (0,)
+        compression == BITFIELDS
+        and bits == 32
+        and header in WITH_MASKS
+        and struct.unpack_from("<I", view, 66) != (0,)
     )
-    return upright("bmp", rows, width, 4 if bits == 32 else 3, 8, form=form, surplus="alpha" if has_alpha else "")
+    return upright(
+        "bmp",
+        rows,
+        width,
+        4 if bits == 32 else 3,
+        8,
+        form=form,
+        surplus="alpha" if has_alpha else "",
+    )
 
 
 def _check_kind(bits: int, compression: int, header: int) -> None:
     sound = {PLAIN: (1, 4, 8, 16, 24, 32), RLE8: (8,), BITFIELDS: (16, 32)}
     is_of_os2 = header in (12, 64) and (compression or bits in (16, 32))
     if bits not in sound.get(compression, ()) or is_of_os2:
-        how = NAMES.get(compression, f"compression {compression}") if compression else "no compression"
+        if compression:
+            how = NAMES.get(compression, f"compression {compression}")
+        else:
+            how = "no compression"
         kind = f"a BMP of {bits} bits for a pixel with {how}"
-        raise _of_runs(kind) if compression in (RLE4, RLE8) else UnsupportedError(kind)
+        if compression in (RLE4, RLE8):
+            raise _of_runs(kind)
+        raise UnsupportedError(kind)
 
 
 def _of_runs(kind: str) -> UnsupportedError:
@@ -102,7 +144,9 @@ def _check_runs(view: memoryview, place: int, rows: int, width: int) -> None:
             if value == 1 and row == rows - 1 and column == width:
                 break
             gap = f"from {column} of {width} on in row {row} from the bottom"
-            raise _of_runs(f"a BMP whose runs leave out pixels, {gap}, which decoders fill differently")
+            raise _of_runs(
+                f"a BMP whose runs leave out pixels, {gap}, which decoders fill differently"
+            )
         else:  # the end of a row, or of the image
             row, column = row + 1, 0
             if value == 1:

@@ -1,9 +1,10 @@
-"""The number of bytes that compressed pixels come to, without keeping them: codecs fill up missing ones silently.
+"""The number of bytes that compressed pixels come to, without keeping them: codecs fill up missing
+ones silently.
 
 Deflate   inflated in pieces.
-LZW       as TIFF has it, in the core (2 ms for 700 KB), or else in NumPy (55 ms): between two Clear codes the
-          width of each code is known beforehand, so that all are cut out at once; entry 258 + i of the table is as long
-          as code i and one byte more.
+LZW       as TIFF has it, in the core (2 ms for 700 KB), or else in NumPy (55 ms): between two Clear
+          codes the width of each code is known beforehand, so that all are cut out at once; entry
+          258 + i of the table is as long as code i and one byte more.
 PackBits  a walk over the lengths.
 Source    RFC 1951; TIFF 6.0, sections 9 and 13.
 """
@@ -24,7 +25,9 @@ INFLATE_BYTES = 1 << 16  # that are looked at, at a time
 
 CLEAR, END, FIRST = 256, 257, 258  # codes of LZW; the first entry of the table
 MAX_CODES = 3839  # between two Clear codes: the table has 4096 entries
-WIDTHS = np.full(MAX_CODES, 9, np.int64)  # in bits, of each code after a Clear; a wider one comes an entry early
+WIDTHS = np.full(
+    MAX_CODES, 9, np.int64
+)  # in bits, of each code after a Clear; a wider one comes an entry early
 for _number in (254, 766, 1790):
     WIDTHS[_number:] += 1
 LZW_ERRORS = {  # by the results of the core
@@ -35,7 +38,8 @@ STARTS = np.concatenate([[0], np.cumsum(WIDTHS)])
 
 
 def inflate_parts(parts: Sequence[memoryview]) -> Iterator[bytes]:
-    """Yield the bytes that Deflate data hold, in parts of at most INFLATE_BYTES: the whole may take gigabytes.
+    """Yield the bytes that Deflate data hold, in parts of at most INFLATE_BYTES: the whole may take
+    gigabytes.
 
     Raises:
         HeadError: it is damaged, or does not end.
@@ -82,7 +86,10 @@ def _lzw_bytes(stream: NDArray[np.uint8], enough: int) -> int:
     while count < enough:
         codes = _codes(stream, place)
         special = np.flatnonzero((codes == CLEAR) | (codes == END))
-        num_codes = int(special[0]) if special.size else len(codes)
+        if special.size:
+            num_codes = int(special[0])
+        else:
+            num_codes = len(codes)
         count += _lzw_lengths(codes[:num_codes])
         if not special.size or codes[num_codes] == END:
             break
@@ -97,7 +104,9 @@ def _codes(stream: NDArray[np.uint8], place: int) -> NDArray[np.int64]:
     data = np.concatenate([part, np.zeros(3, np.uint8)]).astype(np.uint32)
     first, widths = (place & 7) + STARTS[:count], WIDTHS[:count]
     byte = first >> 3
-    three = (data[byte] << np.uint32(16) | data[byte + 1] << np.uint32(8) | data[byte + 2]).astype(np.int64)
+    three = (data[byte] << np.uint32(16) | data[byte + 1] << np.uint32(8) | data[byte + 2]).astype(
+        np.int64
+    )
     codes: NDArray[np.int64] = (three >> (24 - (first & 7) - widths)) & ((1 << widths) - 1)
     return codes
 
@@ -109,7 +118,9 @@ def _lzw_lengths(codes: NDArray[np.int64]) -> int:
         raise HeadError(LZW_ERRORS[-2])
     before = np.append(np.where(codes < CLEAR, len(codes), codes - FIRST), len(codes))
     lengths = np.append(np.ones(len(codes), np.int64), 0)
-    while (before[:-1] < len(codes)).any():  # each time the chains that were followed are twice as long
+    while (
+        before[:-1] < len(codes)
+    ).any():  # each time the chains that were followed are twice as long
         lengths, before = lengths + lengths[before], before[before]
     return int(lengths.sum())
 
@@ -120,8 +131,8 @@ def packbits_bytes(runs: memoryview, enough: int, row_bytes: int) -> int:
     Args:
         runs: the PackBits data: of each run a byte with its length, and its values.
         enough: the bytes that are needed.
-        row_bytes: of a row, at whose end a run has to end (TIFF 6.0, section 9). libtiff reads row by row: it throws
-            away the rest of a run, and begins the next row with the next run.
+        row_bytes: of a row, at whose end a run has to end (TIFF 6.0, section 9). libtiff reads row
+            by row: it throws away the rest of a run, and begins the next row with the next run.
 
     Raises:
         HeadError: a run reaches into another row.
@@ -138,5 +149,7 @@ def packbits_bytes(runs: memoryview, enough: int, row_bytes: int) -> int:
         end_of_row = count - count % row_bytes + row_bytes
         count += length
         if count > end_of_row and end_of_row < enough:
-            raise HeadError(f"a run of its PackBits data reaches across rows, of {row_bytes} bytes, which TIFF forbids")
+            raise HeadError(
+                f"a run of its PackBits data reaches across rows, of {row_bytes} bytes, which TIFF forbids"
+            )
     return count

@@ -24,27 +24,35 @@ def orientation(block: bytes) -> int:
         return 1
     order = {b"II*\0": "<", b"MM\0*": ">"}.get(block[:4])
     if order is None:
-        raise HeadError(f"its EXIF block begins with {block[:4].hex(' ')}, of which decoders make different things")
+        raise HeadError(
+            f"its EXIF block begins with {block[:4].hex(' ')}, of which decoders make different things"
+        )
     start = struct.unpack_from(order + "I", block, 4)[0] + 2
     if start > len(block):
         return 1
     count = struct.unpack_from(order + "H", block, start - 2)[0]
     entries = block[start : start + 12 * count]
     value, is_damaged = 0, len(entries) < 12 * count
-    for tag, _, number, place in struct.iter_unpack(order + "HHII", entries + bytes(-len(entries) % 12)):
+    for tag, _, number, place in struct.iter_unpack(
+        order + "HHII", entries + bytes(-len(entries) % 12)
+    ):
         if tag == ORIENTATION:
-            # The orientation has 2 bytes, which stand first in the 4 bytes of an entry's value, in either byte order.
+            # The orientation has 2 bytes, which stand first in the 4 bytes of an entry's value, in
+            # either byte order.
             value = value or (place & 0xFFFF if order == "<" else place >> 16) or MISSING
         elif _outside(tag, number, place, len(block)):
             is_damaged = True
             break
     if is_damaged and 1 < value <= 8:
-        raise HeadError("its EXIF block is damaged: decoders disagree whether the orientation in it counts")
+        raise HeadError(
+            "its EXIF block is damaged: decoders disagree whether the orientation in it counts"
+        )
     return value if 1 <= value <= 8 else 1
 
 
 def _outside(tag: int, number: int, place: int, length: int) -> bool:
-    """Return True if the value of an EXIF entry, one of those that are looked at, lies outside the block."""
+    """Return True if the value of an EXIF entry, one of those that are looked at, lies outside the
+    block."""
     if tag in TEXTS:
         return number > 4 and place + number > length
     return tag in RATIONALS and place + 8 * RATIONALS[tag] > length

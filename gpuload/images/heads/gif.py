@@ -1,7 +1,8 @@
 """Head of a GIF: its screen and its first frame, which is the image.
 
-Read    a first frame inside of the screen, with a palette; of later frames is known whether there are any. As in
-        Pillow, pixels of the screen around it are transparent if the frame has such a colour, else its first colour.
+Read    a first frame inside of the screen, with a palette; of later frames is known whether there
+        are any. As in Pillow, pixels of the screen around it are transparent if the frame has such
+        a colour, else its first colour.
 Whole   the data of the first frame end.
 Source  GIF89a specification, sections 18 to 22.
 """
@@ -13,9 +14,16 @@ import struct
 from gpuload.images.heads.base import Head, HeadError, UnsupportedError, check_size, upright
 
 EXTENSION, FRAME, TRAILER = 0x21, 0x2C, 0x3B
-CONTROL, TRANSPARENT = 0xF9, 1  # the extension in front of a frame (GIF89a, section 23), and a flag in it
-SCREEN_PIXELS = 1 << 24  # of a screen around a small frame; a larger one needs the bytes of a frame that covers it
-PIXELS_PER_BYTE = 4096  # a code of 9 bits and more stands for as many at most, of 3 to 8 bits for fewer
+CONTROL, TRANSPARENT = (
+    0xF9,
+    1,
+)  # the extension in front of a frame (GIF89a, section 23), and a flag in it
+SCREEN_PIXELS = (
+    1 << 24
+)  # of a screen around a small frame; a larger one needs the bytes of a frame that covers it
+PIXELS_PER_BYTE = (
+    4096  # a code of 9 bits and more stands for as many at most, of 3 to 8 bits for fewer
+)
 
 
 def read(view: memoryview) -> Head:
@@ -26,7 +34,10 @@ def read(view: memoryview) -> Head:
     surplus = ""
     while (kind := view[place]) == EXTENSION:
         if view[place + 1] == CONTROL:
-            surplus = "alpha" if view[place + 3] & TRANSPARENT else ""
+            if view[place + 3] & TRANSPARENT:
+                surplus = "alpha"
+            else:
+                surplus = ""
         place = _behind_blocks(view, place + 2)
     if kind == TRAILER:
         raise HeadError("it holds no image")

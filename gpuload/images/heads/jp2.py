@@ -1,15 +1,17 @@
 """Head of a JPEG 2000 image: the boxes of a JP2 file, and the markers of its codestream.
 
-Read    JP2 files of gray, RGB and RGBA, raw codestreams of RGB and RGBA; 8 to 16 bits, all channels alike. Of 9 to 15
-        bits, which DALI does not scale (form "12 bits"), samples are moved up to 16: gray by Pillow, colours behind
-        nvImageCodec. By Pillow gray with alpha of 8 bits, raw codestreams of gray (form "gray"), and signed gray, whose
-        numbers are stored ones and no colours (form "8 bits" to "16 bits").
-Not     kinds that OpenCV, so DALI, reads wrongly or not at all (4.13): palettes, sYCC and other colours, channels of
-        other sizes, an image that does not begin at 0, signed colours; HTJ2K and others of OTHER_SEGMENTS.
-Whole   the tile parts stand one behind the other up to the end marker, and each tile has one; damage inside is not
-        seen.
-Bounds  each packet takes a byte at least, so that the numbers of layers, resolutions and precincts, for which a decoder
-        takes memory, are bounded by those of the file.
+Read    JP2 files of gray, RGB and RGBA, raw codestreams of RGB and RGBA; 8 to 16 bits, all channels
+        alike. Of 9 to 15 bits, which DALI does not scale (form "12 bits"), samples are moved up to
+        16: gray by Pillow, colours behind nvImageCodec. By Pillow gray with alpha of 8 bits, raw
+        codestreams of gray (form "gray"), and signed gray, whose numbers are stored ones and no
+        colours (form "8 bits" to "16 bits").
+Not     kinds that OpenCV, so DALI, reads wrongly or not at all (4.13): palettes, sYCC and other
+        colours, channels of other sizes, an image that does not begin at 0, signed colours; HTJ2K
+        and others of OTHER_SEGMENTS.
+Whole   the tile parts stand one behind the other up to the end marker, and each tile has one;
+        damage inside is not seen.
+Bounds  each packet takes a byte at least, so that the numbers of layers, resolutions and precincts,
+        for which a decoder takes memory, are bounded by those of the file.
 Source  ITU-T T.800, annexes A, B and I.
 """
 
@@ -19,11 +21,27 @@ import struct
 from collections.abc import Iterator
 from dataclasses import replace
 
-from gpuload.images.heads.base import Head, HeadError, UnsupportedError, check_size, printable_name, upright
+from gpuload.images.heads.base import (
+    Head,
+    HeadError,
+    UnsupportedError,
+    check_size,
+    printable_name,
+    upright,
+)
 
 SIGNATURE = b"\0\0\0\x0cjP  \r\n\x87\n"
 SOC, SIZ, COD, COC, QCD, QCC = 0xFF4F, 0xFF51, 0xFF52, 0xFF53, 0xFF5C, 0xFF5D
-TLM, PLM, PLT, CRG, COM, SOT, SOD, EOC = 0xFF55, 0xFF57, 0xFF58, 0xFF63, 0xFF64, 0xFF90, 0xFF93, 0xFFD9
+TLM, PLM, PLT, CRG, COM, SOT, SOD, EOC = (
+    0xFF55,
+    0xFF57,
+    0xFF58,
+    0xFF63,
+    0xFF64,
+    0xFF90,
+    0xFF93,
+    0xFFD9,
+)
 OTHER_SEGMENTS = {  # of sound images that are not decoded
     0xFF50: "high-throughput coding (HTJ2K)", 0xFF59: "high-throughput coding (HTJ2K)", 0xFF56: "a profile (PRF)",
     0xFF5E: "a region of interest (RGN)", 0xFF5F: "changes of its progression order (POC)",
@@ -46,8 +64,11 @@ def read_jp2(view: memoryview) -> Head:
 
 
 def codestream(view: memoryview) -> memoryview:
-    """Return the codestream of a file that was read: of a JP2, Pillow 13 takes gray of 9 bits for one of 8."""
-    return _read_boxes(view)[1] if bytes(view[: len(SIGNATURE)]) == SIGNATURE else view
+    """Return the codestream of a file that was read: of a JP2, Pillow 13 takes gray of 9 bits for
+    one of 8."""
+    if bytes(view[: len(SIGNATURE)]) == SIGNATURE:
+        return _read_boxes(view)[1]
+    return view
 
 
 def _read_boxes(view: memoryview) -> tuple[Head, memoryview]:
@@ -68,7 +89,9 @@ def _read_boxes(view: memoryview) -> tuple[Head, memoryview]:
 def read_codestream(view: memoryview) -> Head:
     """Return the head of a raw codestream; see `images.head.read`."""
     head = _codestream(view)
-    return replace(head, form=head.form or GRAYS) if head.channels < 3 else head
+    if head.channels < 3:
+        return replace(head, form=head.form or GRAYS)
+    return head
 
 
 def _boxes(view: memoryview, begin: int, end: int) -> Iterator[tuple[bytes, int, int]]:
@@ -77,10 +100,14 @@ def _boxes(view: memoryview, begin: int, end: int) -> Iterator[tuple[bytes, int,
         length, name = BOX.unpack_from(view, begin)
         inside = begin + 8
         if length == 1:
-            raise UnsupportedError(f"a JP2 whose box {printable_name(name)} has a length of 64 bits")
+            raise UnsupportedError(
+                f"a JP2 whose box {printable_name(name)} has a length of 64 bits"
+            )
         behind = begin + length if length else end
         if behind < inside or behind > end:
-            raise HeadError(f"its box {printable_name(name)} does not end inside the file: it was cut off")
+            raise HeadError(
+                f"its box {printable_name(name)} does not end inside the file: it was cut off"
+            )
         yield name, inside, behind
         begin = behind
 
@@ -95,7 +122,9 @@ def _check_header(view: memoryview, begin: int, end: int, head: Head) -> None:
             height, width, channels, bits = struct.unpack_from(">IIHB", view, start)
             depth = head.stored_bits - 1 | (SIGNED if head.sample else 0)
             if (height, width, channels, bits) != (head.height, head.width, head.channels, depth):
-                raise HeadError(f"its header says {height} x {width} pixels of {channels} channels, its pixels others")
+                raise HeadError(
+                    f"its header says {height} x {width} pixels of {channels} channels, its pixels others"
+                )
         elif name == b"colr" and colour is None:
             colour = view[start], int.from_bytes(view[start + 3 : min(start + 7, stop)], "big")
         elif name in (b"pclr", b"cmap"):
@@ -110,8 +139,13 @@ def _check_header(view: memoryview, begin: int, end: int, head: Head) -> None:
     if colour is None:
         raise HeadError("it does not say its colours (box colr)")
     method, space = colour
-    if method not in (ENUMERATED, ICC) or (method == ENUMERATED and space != (GRAY if head.channels < 3 else SRGB)):
-        colours = COLOURS.get(space, f"of kind {space}") if method == ENUMERATED else f"given by method {method}"
+    if method not in (ENUMERATED, ICC) or (
+        method == ENUMERATED and space != (GRAY if head.channels < 3 else SRGB)
+    ):
+        if method == ENUMERATED:
+            colours = COLOURS.get(space, f"of kind {space}")
+        else:
+            colours = f"given by method {method}"
         raise UnsupportedError(f"a JPEG 2000 image of {head.channels} channels that are {colours}")
     if method == ICC and head.channels < 3:
         raise UnsupportedError("a JPEG 2000 image whose gray is given by a profile")
@@ -121,7 +155,9 @@ def _codestream(view: memoryview) -> Head:
     if struct.unpack_from(">HH", view, 0) != (SOC, SIZ):
         raise HeadError("its codestream does not begin with its size (SIZ)")
     length = struct.unpack_from(">H", view, 4)[0]
-    _, width, height, left, top, tile_width, tile_height, tile_left, tile_top, channels = SIZES.unpack_from(view, 6)
+    _, width, height, left, top, tile_width, tile_height, tile_left, tile_top, channels = (
+        SIZES.unpack_from(view, 6)
+    )
     if len(view) < 4 + length:
         raise HeadError(f"the file ends inside its size (SIZ), after {len(view)} bytes")
     if length != 38 + 3 * channels:
@@ -133,13 +169,17 @@ def _codestream(view: memoryview) -> Head:
             f"a JPEG 2000 image that begins at {top}, {left}, and its tiles at {tile_top}, {tile_left}"
         )
     if not height or not width or not tile_height or not tile_width:
-        raise HeadError(f"it would be {height} x {width} pixels in tiles of {tile_height} x {tile_width}")
+        raise HeadError(
+            f"it would be {height} x {width} pixels in tiles of {tile_height} x {tile_width}"
+        )
     check_size(height * width)
     forms = {bytes(view[place : place + 3]) for place in range(42, 42 + 3 * channels, 3)}
     form = forms.pop()
     depth, is_signed = (form[0] & ~SIGNED) + 1, bool(form[0] & SIGNED)
     if forms or form[1:] != b"\1\1" or not 8 <= depth <= 16:
-        raise UnsupportedError("a JPEG 2000 image whose channels differ, or have other than 8 to 16 bits")
+        raise UnsupportedError(
+            "a JPEG 2000 image whose channels differ, or have other than 8 to 16 bits"
+        )
     if is_signed and channels > 1:
         raise UnsupportedError(f"a JPEG 2000 image of {channels} signed channels")
     if channels == 2 and depth > 8:
@@ -171,15 +211,18 @@ def _codestream(view: memoryview) -> Head:
 def _marker(view: memoryview, place: int) -> int:
     marker: int = struct.unpack_from(">H", view, place)[0]
     if marker < 0xFF00:
-        raise HeadError(f"byte {place} of its codestream is {marker >> 8:#04x}, where a marker must begin")
+        raise HeadError(
+            f"byte {place} of its codestream is {marker >> 8:#04x}, where a marker must begin"
+        )
     return marker
 
 
 class _Coding:
     """The segments in front of coded data, checked: they say nothing that OpenJPEG refuses.
 
-    OpenCV 4.13 gives OpenJPEG a pointer without a value, to which it writes when it refuses the header of a codestream:
-    the process may die. So the checks here are as strict as those of OpenJPEG.
+    OpenCV 4.13 gives OpenJPEG a pointer without a value, to which it writes when it refuses the
+    header of a codestream: the process may die. So the checks here are as strict as those of
+    OpenJPEG.
     """
 
     def __init__(self, view: memoryview, height: int, width: int, channels: int) -> None:
@@ -190,48 +233,72 @@ class _Coding:
         size: int = struct.unpack_from(">H", self.view, place + 2)[0]
         begin, end = place + 4, place + 2 + size
         if size < 2 or end > len(self.view):
-            raise HeadError(f"its segment {marker:#x} at byte {place} of the codestream does not end inside the file")
+            raise HeadError(
+                f"its segment {marker:#x} at byte {place} of the codestream does not end inside the file"
+            )
         if marker == COD:
             style, order, self._layers, colours = struct.unpack_from(">BBHB", self.view, begin)
-            self._check(style <= 7 and order <= 4 and colours <= 1 and self._layers > 0, marker, place)
+            self._check(
+                style <= 7 and order <= 4 and colours <= 1 and self._layers > 0, marker, place
+            )
             self._check_style(begin + 5, end, style & 1, self._channels, marker)
         elif marker == COC:
-            self._check(self.view[begin] < self._channels and self.view[begin + 1] <= 1, marker, place)
+            self._check(
+                self.view[begin] < self._channels and self.view[begin + 1] <= 1, marker, place
+            )
             self._check_style(begin + 2, end, self.view[begin + 1], 1, marker)
         elif marker in (QCD, QCC):
             begin += marker == QCC
             self._check(marker == QCD or self.view[begin - 1] < self._channels, marker, place)
-            # T.800, A.6.4: a number for each subband, three a level and one, of 1 byte if nothing is quantized, else of
-            # 2; or one number for all.
+            # T.800, A.6.4: a number for each subband, three a level and one, of 1 byte if nothing
+            # is quantized, else of 2; or one number for all.
             sizes = {0: range(1, 98), 1: (2,), 2: range(2, 195, 2)}.get(self.view[begin] & 31, ())
             self._check(end - begin - 1 in sizes, marker, place)
         elif marker == TLM and not in_tile:
             form = self.view[begin + 1]
             # T.800, A.7.1: a tile's number has 0, 1 or 2 bytes, the length of its part 2 or 4.
             step = 2 + 2 * (form >> 6 & 1) + (form >> 4 & 3)
-            self._check(form & 0x8F == 0 and form >> 4 & 3 < 3 and (end - begin - 2) % step == 0, marker, place)
+            self._check(
+                form & 0x8F == 0 and form >> 4 & 3 < 3 and (end - begin - 2) % step == 0,
+                marker,
+                place,
+            )
         elif marker in OTHER_SEGMENTS:
             raise UnsupportedError(f"a JPEG 2000 image with {OTHER_SEGMENTS[marker]}")
         else:
             is_sound = marker == COM or (marker == PLT and in_tile)
             is_sound = is_sound or (marker == PLM and end > begin and not in_tile)
-            is_sound = is_sound or (marker == CRG and end - begin == 4 * self._channels and not in_tile)
+            is_sound = is_sound or (
+                marker == CRG and end - begin == 4 * self._channels and not in_tile
+            )
             self._check(is_sound, marker, place)
         return end
 
     def _check(self, is_sound: bool, marker: int, place: int) -> None:
         if not is_sound:
-            raise HeadError(f"its segment {marker:#x} at byte {place} of the codestream is damaged, or not decoded")
+            raise HeadError(
+                f"its segment {marker:#x} at byte {place} of the codestream is damaged, or not decoded"
+            )
 
-    def _check_style(self, place: int, end: int, has_precincts: int, channels: int, marker: int) -> None:
+    def _check_style(
+        self, place: int, end: int, has_precincts: int, channels: int, marker: int
+    ) -> None:
         levels, wide, high, style, transform = self.view[place : place + 5]
-        self._check(levels < MAX_RESOLUTIONS and end == place + 5 + (levels + 1) * has_precincts, marker, place)
-        # T.800, A.6.1: a side of a code block is 2 ** (number + 2), 1024 at most, and a block has 4096 samples at most.
+        self._check(
+            levels < MAX_RESOLUTIONS and end == place + 5 + (levels + 1) * has_precincts,
+            marker,
+            place,
+        )
+        # T.800, A.6.1: a side of a code block is 2 ** (number + 2), 1024 at most, and a block has
+        # 4096 samples at most.
         blocks = wide <= 8 and high <= 8 and wide + high <= 8
         self._check(blocks and style < 64 and transform <= 1, marker, place)
         packets = 0
         for level in range(levels + 1):
-            exponents = self.view[place + 5 + level] if has_precincts else 0xFF
+            if has_precincts:
+                exponents = self.view[place + 5 + level]
+            else:
+                exponents = 0xFF
             # A precinct of one sample is allowed at the lowest resolution alone (table A.21).
             self._check(level == 0 or (exponents & 15 > 0 and exponents >> 4 > 0), marker, place)
             tall, broad = (-(-side // (1 << levels - level)) for side in self._size)
@@ -248,7 +315,9 @@ def _check_tiles(coding: _Coding, place: int, num_tiles: int) -> None:
         length, tile, size, _, _ = TILE_PART.unpack_from(view, place + 2)
         end = place + size if size else len(view) - 2
         if length != 10 or tile >= num_tiles or end < place + 14 or end + 2 > len(view):
-            raise HeadError(f"tile {tile} of {num_tiles} does not end inside the file: it was cut off")
+            raise HeadError(
+                f"tile {tile} of {num_tiles} does not end inside the file: it was cut off"
+            )
         at = place + 12
         while (marker := _marker(view, at)) != SOD:
             at = coding.behind(marker, at, in_tile=True)

@@ -1,9 +1,11 @@
-"""Head of a JPEG: segments up to the first scan, and the scans as far as their bytes show (`scans`).
+"""Head of a JPEG: segments up to the first scan, and the scans as far as their bytes show
+(`scans`).
 
-Read    baseline, extended and progressive, 8 bits, 1, 3 or 4 channels, up to the end-of-image marker.
-Stray   bytes in front of a marker, which some cameras and programs leave there, are passed over, as by libjpeg. DALI
-        and nvImageCodec refuse such a file; its form is "stray bytes", and `without_stray_bytes` makes one that they
-        read.
+Read    baseline, extended and progressive, 8 bits, 1, 3 or 4 channels, up to the end-of-image
+marker.
+Stray   bytes in front of a marker, which some cameras and programs leave there, are passed over, as
+        by libjpeg. DALI and nvImageCodec refuse such a file; its form is "stray bytes", and
+        `without_stray_bytes` makes one that they read.
 Scans   are counted: each costs a decoder a pass over all pixels, however short it is.
 EXIF    APP1 segments.
 Source  ITU-T T.81 annex B; the parser of nvImageCodec.
@@ -20,17 +22,34 @@ from gpuload.images.heads.exif import orientation
 
 MAX_SIDE = 65500  # JPEG_MAX_DIMENSION of libjpeg-turbo
 HUFFMAN_PIXELS_PER_BYTE = 1024  # at least 1 bit for each block of 64 pixels, and a margin of 2
-ARITHMETIC_PIXELS_PER_BYTE = 65536  # a decision costs as little as 2**-15 bit; a flat image takes two for a block
+ARITHMETIC_PIXELS_PER_BYTE = (
+    65536  # a decision costs as little as 2**-15 bit; a flat image takes two for a block
+)
 
 EOI, SOS, APP1 = 0xD9, 0xDA, 0xE1
-FRAMES = {0xC0, 0xC1, 0xC2, 0xC9, 0xCA}  # baseline, extended, progressive; the last two with arithmetic coding
+FRAMES = {
+    0xC0,
+    0xC1,
+    0xC2,
+    0xC9,
+    0xCA,
+}  # baseline, extended, progressive; the last two with arithmetic coding
 ARITHMETIC = {0xC9, 0xCA}
 OTHER_FRAMES = {
     **dict.fromkeys((0xC3, 0xCB), "a lossless JPEG"),
     **dict.fromkeys((0xC5, 0xC6, 0xC7, 0xCD, 0xCE, 0xCF, 0xDE), "a hierarchical JPEG"),
     0xF7: "a JPEG-LS image",
 }
-SEGMENTS = {*FRAMES, 0xC4, 0xCC, 0xDB, 0xDC, 0xDD, *range(0xE0, 0xF0), 0xFE}  # and DHT, DAC, DQT, DNL, DRI, APPn, COM
+SEGMENTS = {
+    *FRAMES,
+    0xC4,
+    0xCC,
+    0xDB,
+    0xDC,
+    0xDD,
+    *range(0xE0, 0xF0),
+    0xFE,
+}  # and DHT, DAC, DQT, DNL, DRI, APPn, COM
 MAX_FILL = 65536  # bytes 0xFF in front of a marker
 MAX_STRAY = 65536  # bytes in front of a marker that are passed over
 STRAY_BYTES = "stray bytes"  # a form
@@ -55,7 +74,9 @@ def read(view: memoryview) -> Head:
         if length < 2:
             raise HeadError(f"segment {marker:#04x} of its header is shorter than its own length")
         if place + length > len(view):
-            raise HeadError(f"the file ends inside segment {marker:#04x} of its header: it was cut off")
+            raise HeadError(
+                f"the file ends inside segment {marker:#04x} of its header: it was cut off"
+            )
         if marker in FRAMES:
             frame = place, _frame(view, place, length)
         elif marker == APP1 and view[place + 2 : place + 8] == EXIF:
@@ -68,12 +89,19 @@ def read(view: memoryview) -> Head:
     height, width, channels = frame[1]
     scan_info = scans.read(view, frame[0], place, settings)
     # A size that so few bytes cannot hold is refused before a decoder takes memory for it.
-    per_byte = ARITHMETIC_PIXELS_PER_BYTE if view[frame[0] - 1] in ARITHMETIC else HUFFMAN_PIXELS_PER_BYTE
+    if view[frame[0] - 1] in ARITHMETIC:
+        per_byte = ARITHMETIC_PIXELS_PER_BYTE
+    else:
+        per_byte = HUFFMAN_PIXELS_PER_BYTE
     check_size(height * width, (len(view) - place) * per_byte)
     if len(set(exif)) > 1:
         raise HeadError(f"its EXIF blocks give different orientations: {exif}")
     turn = exif[0] if exif else 1
-    attributes = {"scans": scan_info.number, "scan_end": scan_info.end, "form": STRAY_BYTES if has_stray_bytes else ""}
+    attributes = {
+        "scans": scan_info.number,
+        "scan_end": scan_info.end,
+        "form": STRAY_BYTES if has_stray_bytes else "",
+    }
     return upright("jpeg", height, width, channels, 8, turn, **attributes)
 
 
@@ -92,13 +120,19 @@ def without_stray_bytes(view: memoryview) -> bytes:
 
 
 def _behind_stray_bytes(view: memoryview, place: int) -> int:
-    """Return where the next marker begins: 0xFF that is not followed by 0 (libjpeg's ``next_marker``)."""
+    """Return where the next marker begins: 0xFF that is not followed by 0 (libjpeg's
+    ``next_marker``)."""
     # A JPEG begins with two markers, without anything between them.
-    match = scans.FILLED_MARKER.search(view, place, place + MAX_STRAY) if place > 2 else None
+    if place > 2:
+        match = scans.FILLED_MARKER.search(view, place, place + MAX_STRAY)
+    else:
+        match = None
     while match is not None and match[0][-1] == 0:
         match = scans.FILLED_MARKER.search(view, match.end(), place + MAX_STRAY)
     if match is None:
-        raise HeadError(f"byte {place} of its header is {view[place]:#04x}, where a marker must begin")
+        raise HeadError(
+            f"byte {place} of its header is {view[place]:#04x}, where a marker must begin"
+        )
     return match.start()
 
 
@@ -120,11 +154,17 @@ def _frame(view: memoryview, place: int, length: int) -> tuple[int, int, int]:
     if bits != 8:
         raise UnsupportedError(f"a JPEG of {bits} bits per sample; of 8 it is decoded")
     if channels not in (1, 3, 4) or length != 8 + 3 * channels:
-        raise HeadError(f"its frame header is {length} bytes long and gives {channels} channels; it has 1, 3 or 4")
+        raise HeadError(
+            f"its frame header is {length} bytes long and gives {channels} channels; it has 1, 3 or 4"
+        )
     if height == 0:
-        raise UnsupportedError("a JPEG whose height stands after the image (DNL); in its header it is 0")
+        raise UnsupportedError(
+            "a JPEG whose height stands after the image (DNL); in its header it is 0"
+        )
     if width == 0 or max(height, width) > MAX_SIDE:
-        raise HeadError(f"it would be {height} x {width} pixels; a side of a JPEG has 1 to {MAX_SIDE}")
+        raise HeadError(
+            f"it would be {height} x {width} pixels; a side of a JPEG has 1 to {MAX_SIDE}"
+        )
     return height, width, channels
 
 

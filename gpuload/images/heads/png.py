@@ -1,7 +1,8 @@
 """Head of a PNG: every chunk up to IEND; refused are names and lengths that libpng refuses.
 
-APNG    the still image of an animated PNG, where all decoders agree on it: it is the first frame as well, and sound.
-        OpenCV, and with it DALI, checks no animation (4.13: undefined pixels, or the process ends), so it is done here.
+APNG    the still image of an animated PNG, where all decoders agree on it: it is the first frame as
+        well, and sound. OpenCV, and with it DALI, checks no animation (4.13: undefined pixels, or
+        the process ends), so it is done here.
 EXIF    the eXIf chunk.
 Source  PNG 3rd edition, sections 5 and 11.
 """
@@ -12,7 +13,14 @@ import struct
 import zlib
 from typing import NoReturn
 
-from gpuload.images.heads.base import Head, HeadError, UnsupportedError, check_size, printable_name, upright
+from gpuload.images.heads.base import (
+    Head,
+    HeadError,
+    UnsupportedError,
+    check_size,
+    printable_name,
+    upright,
+)
 from gpuload.images.heads.compression import DEFLATE_RATIO, inflate_parts
 from gpuload.images.heads.exif import orientation
 
@@ -30,7 +38,15 @@ CHUNK = struct.Struct(">I4s")
 HEADER = struct.Struct(">I4sIIBBBBBI")
 FRAME_CONTROL = struct.Struct(">IIIIIHHBB")
 # Of each pass of an interlaced PNG: its first row and column, and the steps to the next.
-ADAM7 = ((0, 0, 8, 8), (0, 4, 8, 8), (4, 0, 8, 4), (0, 2, 4, 4), (2, 0, 4, 2), (0, 1, 2, 2), (1, 0, 2, 1))
+ADAM7 = (
+    (0, 0, 8, 8),
+    (0, 4, 8, 8),
+    (4, 0, 8, 4),
+    (0, 2, 4, 4),
+    (2, 0, 4, 2),
+    (0, 1, 2, 2),
+    (1, 0, 2, 1),
+)
 
 
 def read(view: memoryview) -> Head:
@@ -43,7 +59,9 @@ def read(view: memoryview) -> Head:
         length, name = CHUNK.unpack_from(view, place)
         after = place + 12 + length
         if after > len(view):
-            raise HeadError(f"the file ends inside its chunk {printable_name(name)}, before IEND: it was cut off")
+            raise HeadError(
+                f"the file ends inside its chunk {printable_name(name)}, before IEND: it was cut off"
+            )
         if name == b"IEND":
             break
         if name != b"IDAT" or name not in names:
@@ -59,25 +77,44 @@ def read(view: memoryview) -> Head:
     num_frames = 1
     if b"acTL" in names:
         if turn != 1:
-            raise UnsupportedError("an animated PNG with an orientation, about which decoders differ")
+            raise UnsupportedError(
+                "an animated PNG with an orientation, about which decoders differ"
+            )
         num_frames = _check_animation(view, height, width, pixel_bits)
-    surplus = "alpha" if colour in WITH_ALPHA or b"tRNS" in names else ""
-    return upright("png", height, width, CHANNELS[colour], bits, turn, surplus=surplus, pages=num_frames)
+    if colour in WITH_ALPHA or b"tRNS" in names:
+        surplus = "alpha"
+    else:
+        surplus = ""
+    return upright(
+        "png", height, width, CHANNELS[colour], bits, turn, surplus=surplus, pages=num_frames
+    )
 
 
 def _png_header(view: memoryview) -> tuple[int, int, int, int]:
     """Return height, width, colour type and bits per sample, checked."""
-    length, name, width, height, bits, colour, packing, filters, interlace, crc = HEADER.unpack_from(view, 8)
+    length, name, width, height, bits, colour, packing, filters, interlace, crc = (
+        HEADER.unpack_from(view, 8)
+    )
     if length != 13 or name != b"IHDR":
-        raise HeadError(f"its first chunk is {printable_name(name)} of {length} bytes; it must be IHDR of 13")
+        raise HeadError(
+            f"its first chunk is {printable_name(name)} of {length} bytes; it must be IHDR of 13"
+        )
     if zlib.crc32(view[12:29]) != crc:
-        raise HeadError("the checksum of its header (IHDR) is wrong: the bytes changed after it was written")
+        raise HeadError(
+            "the checksum of its header (IHDR) is wrong: the bytes changed after it was written"
+        )
     if not 0 < width <= MAX_SIDE or not 0 < height <= MAX_SIDE:
-        raise HeadError(f"it would be {height} x {width} pixels; a side of a PNG has 1 to {MAX_SIDE}")
+        raise HeadError(
+            f"it would be {height} x {width} pixels; a side of a PNG has 1 to {MAX_SIDE}"
+        )
     if bits not in DEPTHS.get(colour, ()):
-        raise HeadError(f"its header gives colour type {colour} with {bits} bits, which PNG does not have")
+        raise HeadError(
+            f"its header gives colour type {colour} with {bits} bits, which PNG does not have"
+        )
     if packing or filters or interlace > 1:
-        raise HeadError(f"its header gives methods {packing}, {filters}, {interlace}, which PNG does not have")
+        raise HeadError(
+            f"its header gives methods {packing}, {filters}, {interlace}, which PNG does not have"
+        )
     return height, width, colour, bits
 
 
@@ -86,11 +123,15 @@ def _check_chunk(name: bytes, length: int, names: set[bytes], colour: int) -> No
     if not name.isalpha() or name[2] & SMALL:
         raise HeadError(f"its chunk {printable_name(name)} has a name that PNG does not have")
     if not name[0] & SMALL and (name not in (b"PLTE", b"IDAT") or name in names):
-        raise HeadError(f"its chunk {printable_name(name)} is unknown and necessary, or occurs twice")
+        raise HeadError(
+            f"its chunk {printable_name(name)} is unknown and necessary, or occurs twice"
+        )
     if b"IDAT" not in names and length not in LENGTHS.get(name, (length,)):
         raise HeadError(f"its chunk {printable_name(name)} is {length} bytes long")
     if name == b"PLTE" and colour == INDEXED and not (0 < length <= 768 and length % 3 == 0):
-        raise HeadError(f"its palette is {length} bytes long; it has 3 for each of 1 to 256 colours")
+        raise HeadError(
+            f"its palette is {length} bytes long; it has 3 for each of 1 to 256 colours"
+        )
     if name == b"IDAT" and colour == INDEXED and b"PLTE" not in names:
         raise HeadError("its pixels are indices into a palette, and it has no palette (PLTE)")
 
@@ -131,7 +172,9 @@ def _check_animation(view: memoryview, height: int, width: int, pixel_bits: int)
             _check_frame_control(content, height, width, is_first=not pixel_parts)
             has_control = has_control or not pixel_parts
         elif name in (b"acTL", b"fcTL", b"fdAT"):
-            _refuse_animation(f"its chunk {printable_name(name)} of {length} bytes has no place there")
+            _refuse_animation(
+                f"its chunk {printable_name(name)} of {length} bytes has no place there"
+            )
         elif name == b"IDAT":
             pixel_parts.append(content)
         elif pixel_parts and num_frames > 1 and name != b"IEND":
@@ -149,16 +192,26 @@ def _check_animation(view: memoryview, height: int, width: int, pixel_bits: int)
 def _check_frame_control(content: memoryview, height: int, width: int, is_first: bool) -> None:
     _, frame_width, frame_height, left, top, _, _, dispose, blend = FRAME_CONTROL.unpack(content)
     inside = left + frame_width <= width and top + frame_height <= height
-    if not inside or dispose > 2 or blend > 1 or (is_first and (frame_height, frame_width) != (height, width)):
-        _refuse_animation(f"a frame of {frame_height} x {frame_width} pixels at {top}, {left} does not fit into it")
+    if (
+        not inside
+        or dispose > 2
+        or blend > 1
+        or (is_first and (frame_height, frame_width) != (height, width))
+    ):
+        _refuse_animation(
+            f"a frame of {frame_height} x {frame_width} pixels at {top}, {left} does not fit into it"
+        )
 
 
 def _refuse_animation(reason: str) -> NoReturn:
     raise UnsupportedError(f"an animated PNG that decoders differ about: {reason}")
 
 
-def check_pixels(pixel_parts: list[memoryview], height: int, width: int, pixel_bits: int, interlace: int) -> None:
-    """Check that the compressed pixels of a PNG are whole: as many rows as it has, each with a filter that exists.
+def check_pixels(
+    pixel_parts: list[memoryview], height: int, width: int, pixel_bits: int, interlace: int
+) -> None:
+    """Check that the compressed pixels of a PNG are whole: as many rows as it has, each with a
+    filter that exists.
 
     Raises:
         HeadError: they are not.
@@ -172,10 +225,15 @@ def check_pixels(pixel_parts: list[memoryview], height: int, width: int, pixel_b
             passes.append(range(end, end := end + rows * row_bytes, row_bytes))
     for raw in inflate_parts(pixel_parts):
         for starts in passes:
-            begin = starts.start - num_bytes if num_bytes < starts.start else (starts.start - num_bytes) % starts.step
+            if num_bytes < starts.start:
+                begin = starts.start - num_bytes
+            else:
+                begin = (starts.start - num_bytes) % starts.step
             filters = raw[begin : max(0, starts.stop - num_bytes) : starts.step]
             if filters and max(filters) > MAX_FILTER:
-                raise HeadError(f"a row of its pixels has filter {max(filters)}, of 0 to {MAX_FILTER}")
+                raise HeadError(
+                    f"a row of its pixels has filter {max(filters)}, of 0 to {MAX_FILTER}"
+                )
         num_bytes += len(raw)
     if num_bytes < end:
         raise HeadError(f"its pixels are {num_bytes} bytes, of {end}")

@@ -1,12 +1,15 @@
-"""Head of a PNM: PBM (P1, P4), PGM (P2, P5), PPM (P3, P6), PAM (P7) and PFM (Pf, PF); and its samples.
+"""Head of a PNM: PBM (P1, P4), PGM (P2, P5), PPM (P3, P6), PAM (P7) and PFM (Pf, PF); and its
+samples.
 
-Read    any largest value; PFM of either byte order. Comments stand behind white space in the header, and among plain
-        samples. Behind the last number of plain samples may stand the end of the file, as in netpbm and Pillow: that
-        it lost digits is not seen. Plain samples of PBM need no white space between them.
-PAM     gray or RGB, with or without alpha, by its tuple type. Samples of other types, and several of none, are no
-        colours. Of black and white, 1 is white.
-Form    "" for files that OpenCV, and so DALI, reads (4.13): a largest value of 255 or 65535, and plain samples without
-        comments, with white space behind each. For any other "samples": its pixels are made of `samples` here.
+Read    any largest value; PFM of either byte order. Comments stand behind white space in the
+        header, and among plain samples. Behind the last number of plain samples may stand the end
+        of the file, as in netpbm and Pillow: that it lost digits is not seen. Plain samples of PBM
+        need no white space between them.
+PAM     gray or RGB, with or without alpha, by its tuple type. Samples of other types, and several
+        of none, are no colours. Of black and white, 1 is white.
+Form    "" for files that OpenCV, and so DALI, reads (4.13): a largest value of 255 or 65535, and
+        plain samples without comments, with white space behind each. For any other "samples": its
+        pixels are made of `samples` here.
 Whole   all samples are there.
 Source  Netpbm, pbm(5), pgm(5), ppm(5), pam(5), pfm(5).
 """
@@ -32,8 +35,14 @@ BITMAP, PAM = ord("4"), ord("7")
 PAM_END = re.compile(rb"^ENDHDR[^\S\n]*\n", re.MULTILINE)
 PAM_NUMBERS = (b"WIDTH", b"HEIGHT", b"DEPTH", b"MAXVAL")
 ALPHA = b"_ALPHA"
-TUPLE_COLOURS = {b"BLACKANDWHITE": 1, b"GRAYSCALE": 1, b"RGB": 3}  # of a tuple type, and the same with alpha
-DEPTH_TYPES = {1: b"GRAYSCALE"}  # where the file says none: of three channels OpenCV writes BGR so, and ffmpeg RGB
+TUPLE_COLOURS = {
+    b"BLACKANDWHITE": 1,
+    b"GRAYSCALE": 1,
+    b"RGB": 3,
+}  # of a tuple type, and the same with alpha
+DEPTH_TYPES = {
+    1: b"GRAYSCALE"
+}  # where the file says none: of three channels OpenCV writes BGR so, and ffmpeg RGB
 WHITE, DIGITS = b" \t\n\v\f\r", b"0123456789"
 TEXT_BYTES = 1 << 20  # of plain samples that are looked at, at a time
 SAMPLES = "samples"  # the form of a file that codecs read in another way, or not
@@ -81,7 +90,10 @@ def read(view: memoryview) -> Head:
         bits, form = 32, SAMPLES
     elif header.kind == PAM or (header.kind not in BITS and header.largest not in (255, 65535)):
         form = SAMPLES
-    elif header.kind == BITMAP and bytes(view[header.begin :]).lstrip(WHITE + DIGITS)[:1] in (b"", b"#"):
+    elif header.kind == BITMAP and bytes(view[header.begin :]).lstrip(WHITE + DIGITS)[:1] in (
+        b"",
+        b"#",
+    ):
         form = SAMPLES  # nvImageCodec 0.9, so DALI, looks for a largest value there, which a PBM does not have
     if header.kind in PLAIN:
         form = form or ("" if _is_read_by_codecs(view, header) else SAMPLES)
@@ -91,13 +103,17 @@ def read(view: memoryview) -> Head:
     if form and header.kind not in FLOATS:
         _numbers(view, header)
     sample = "float32" if header.kind in FLOATS else ""
-    surplus = "alpha" if header.tuple_type.endswith(ALPHA) and header.num_colours else ""
+    if header.tuple_type.endswith(ALPHA) and header.num_colours:
+        surplus = "alpha"
+    else:
+        surplus = ""
     attributes: dict[str, Any] = {"form": form, "sample": sample, "surplus": surplus}
     return upright("pnm", header.height, header.width, header.channels, bits, **attributes)
 
 
 def samples(view: memoryview) -> tuple[NDArray[Any], int]:
-    """Return the numbers of a file that `read` has read, ``[height, width, channels]``, and the largest value.
+    """Return the numbers of a file that `read` has read, ``[height, width, channels]``, and the
+    largest value.
 
     Of bits, 1 is black. Of PFM, the first row is the upper one.
     """
@@ -110,7 +126,8 @@ def samples(view: memoryview) -> tuple[NDArray[Any], int]:
 
 
 def num_colours(view: memoryview) -> int:
-    """Return how many of the first channels of a file that `read` has read are gray or RGB; 0 if they are neither."""
+    """Return how many of the first channels of a file that `read` has read are gray or RGB; 0 if
+    they are neither."""
     return _header(view).num_colours
 
 
@@ -124,7 +141,9 @@ def _header(view: memoryview) -> _Header:
     if kind == PAM:
         return _pam_header(bytes(view[:HEADER_BYTES]))
     text, numbers = bytes(view[:HEADER_BYTES]), list[int]()
-    for name in ("width", "height") if kind in BITS + FLOATS else ("width", "height", "largest value"):
+    for name in (
+        ("width", "height") if kind in BITS + FLOATS else ("width", "height", "largest value")
+    ):
         match = re.compile(NUMBER).match(text, place)
         if match is None:
             raise HeadError(f"its header gives no {name} behind byte {place}, between white space")
@@ -153,7 +172,11 @@ def _pam_header(text: bytes) -> _Header:
         name, _, value = line.strip().partition(b" ")
         if name == b"TUPLTYPE":
             types.append(value.strip())
-        elif name in PAM_NUMBERS and re.fullmatch(rb"[0-9]{1,9}", value.strip()) and name not in numbers:
+        elif (
+            name in PAM_NUMBERS
+            and re.fullmatch(rb"[0-9]{1,9}", value.strip())
+            and name not in numbers
+        ):
             numbers[name] = int(value)
         elif name and not name.startswith(b"#"):
             raise HeadError(f"a line of its header is {printable_name(line[:40])}")
@@ -162,7 +185,9 @@ def _pam_header(text: bytes) -> _Header:
         raise HeadError(f"its header gives no {missing.decode()}")
     width, height, depth, largest = (numbers[name] for name in PAM_NUMBERS)
     if not 0 < largest < 1 << 16 or not depth:
-        raise HeadError(f"its depth is {depth}, and its largest value {largest}; that is 1 to 65535")
+        raise HeadError(
+            f"its depth is {depth}, and its largest value {largest}; that is 1 to 65535"
+        )
     kind = b" ".join(types) or DEPTH_TYPES.get(depth, b"")
     colours = TUPLE_COLOURS.get(kind.removesuffix(ALPHA))
     if colours is not None and depth != colours + kind.endswith(ALPHA):
@@ -171,10 +196,13 @@ def _pam_header(text: bytes) -> _Header:
 
 
 def _numbers(view: memoryview, header: _Header) -> NDArray[Any]:
-    """Return the samples of a file of whole numbers, in a row; refuse those that are too few or too large."""
+    """Return the samples of a file of whole numbers, in a row; refuse those that are too few or too
+    large."""
     count = header.height * header.width * header.channels
     if header.kind == BITMAP:
-        rows = np.frombuffer(view, np.uint8, header.num_bytes, header.begin).reshape(header.height, -1)
+        rows = np.frombuffer(view, np.uint8, header.num_bytes, header.begin).reshape(
+            header.height, -1
+        )
         return np.unpackbits(rows, axis=1)[:, : header.width].ravel()
     if header.kind in PLAIN:
         values = _text_numbers(view[header.begin :], count, is_bits=header.kind in BITS)
@@ -198,14 +226,18 @@ def _text_numbers(text: memoryview, count: int, *, is_bits: bool) -> NDArray[np.
         wrong = next((part for part in parts if not part.isdigit() or len(part) > 5), None)
         if wrong is not None:
             raise HeadError(f"among its samples stands {wrong[:8]!r}")
-        numbers = np.array(parts, "S5").astype(np.int64) if parts else np.empty(0, np.int64)
+        if parts:
+            numbers = np.array(parts, "S5").astype(np.int64)
+        else:
+            numbers = np.empty(0, np.int64)
     if len(numbers) < count:
         raise HeadError(f"it has {len(numbers)} of {count} samples")
     return numbers
 
 
 def _is_read_by_codecs(view: memoryview, header: _Header) -> bool:
-    """Return True for plain samples that are digits with white space behind each; refuse those that are too large."""
+    """Return True for plain samples that are digits with white space behind each; refuse those that
+    are too large."""
     count, samples = 0, header.height * header.width * header.channels
     for part in _parts(view[header.begin :]):
         if part.translate(None, WHITE + DIGITS):
@@ -213,7 +245,10 @@ def _is_read_by_codecs(view: memoryview, header: _Header) -> bool:
         numbers = part.split()[: samples - count]
         if max(map(len, numbers), default=0) > (1 if header.kind in BITS else 5):
             return False
-        largest = int(np.array(numbers, "S5").astype(np.int64).max(initial=0)) if numbers else 0
+        if numbers:
+            largest = int(np.array(numbers, "S5").astype(np.int64).max(initial=0))
+        else:
+            largest = 0
         if largest > header.largest:
             raise HeadError(f"a sample of it is {largest}; the largest value is {header.largest}")
         count += len(numbers)

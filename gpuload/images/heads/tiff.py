@@ -1,24 +1,29 @@
 """Head of a TIFF: the tags of its first page, and whether its pixels are whole.
 
-Read    classic TIFF and BigTIFF, both byte orders, strips and tiles. By nvImageCodec: gray of 1, 8, 10, 12, 14 and 16
-        bits, RGB of 8 to 16 with or without one more channel, palettes of 1 to 8 bits, CMYK of 8; not compressed,
-        Deflate, LZW, PackBits, CCITT (fax) and JPEG.
-Rare    kinds that OpenCV, so DALI, reads wrongly or never (4.13) are read by Pillow or tifffile (`images.tiffs`): their
-        form is "rare". They are floating point and signed samples, 32 bits, 2 or 4 bits of gray, gray with alpha, more
-        than one extra channel, planes of 16 bits, of four channels or in tiles, white as 0 with more than 8 bits; ZSTD,
-        LZMA, WebP and others; and images with alpha that are turned, whose colours DALI multiplies by the alpha.
-Turned  images are given to the codecs as one that lies upright, `without_orientation`, and turned behind them: OpenCV,
-        to which nvImageCodec leaves some of them, turns them also where it was told not to, and writes beyond their
-        memory then. Of these kinds DALI gets none.
-Pages   that are no small copy (reduced image) and no mask of another page are counted, those that are named by the tag
-        SubIFDs too; the first is decoded. Planes that only a text counts, as ImageJ and tifffile write it for a stack
-        behind one page, are pages if their bytes are there.
-Numbers that stand for others by the tags of GDAL (no data, scale, offset) stay as they are stored; the head names them.
-Whole   libtiff fills up damaged parts, and OpenCV accepts that. So data compressed by Deflate, LZW or PackBits are
-        gone through here (`compression`). PackBits runs across the rows of a strip are refused: libtiff cuts them off.
-        Of CCITT, JPEG and other compressions only the places are checked: damage inside is not seen.
-Source  TIFF 6.0; TIFF technical note 2 (JPEG); BigTIFF, https://libtiff.gitlab.io/libtiff/specification/bigtiff.html;
-        GDAL's tags, https://gdal.org/en/stable/drivers/raster/gtiff.html
+Read    classic TIFF and BigTIFF, both byte orders, strips and tiles. By nvImageCodec: gray of 1, 8,
+        10, 12, 14 and 16 bits, RGB of 8 to 16 with or without one more channel, palettes of 1 to 8
+        bits, CMYK of 8; not compressed, Deflate, LZW, PackBits, CCITT (fax) and JPEG.
+Rare    kinds that OpenCV, so DALI, reads wrongly or never (4.13) are read by Pillow or tifffile
+        (`images.tiffs`): their form is "rare". They are floating point and signed samples, 32 bits,
+        2 or 4 bits of gray, gray with alpha, more than one extra channel, planes of 16 bits, of
+        four channels or in tiles, white as 0 with more than 8 bits; ZSTD, LZMA, WebP and others;
+        and images with alpha that are turned, whose colours DALI multiplies by the alpha.
+Turned  images are given to the codecs as one that lies upright, `without_orientation`, and turned
+        behind them: OpenCV, to which nvImageCodec leaves some of them, turns them also where it was
+        told not to, and writes beyond their memory then. Of these kinds DALI gets none.
+Pages   that are no small copy (reduced image) and no mask of another page are counted, those that
+        are named by the tag SubIFDs too; the first is decoded. Planes that only a text counts, as
+        ImageJ and tifffile write it for a stack behind one page, are pages if their bytes are
+        there.
+Numbers that stand for others by the tags of GDAL (no data, scale, offset) stay as they are stored;
+the head names them.
+Whole   libtiff fills up damaged parts, and OpenCV accepts that. So data compressed by Deflate, LZW
+        or PackBits are gone through here (`compression`). PackBits runs across the rows of a strip
+        are refused: libtiff cuts them off. Of CCITT, JPEG and other compressions only the places
+        are checked: damage inside is not seen.
+Source  TIFF 6.0; TIFF technical note 2 (JPEG); BigTIFF,
+        https://libtiff.gitlab.io/libtiff/specification/bigtiff.html; GDAL's tags,
+        https://gdal.org/en/stable/drivers/raster/gtiff.html
 """
 
 from __future__ import annotations
@@ -34,17 +39,79 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload.images.heads import compression as codecs
-from gpuload.images.heads.base import MAX_PIXELS, Head, HeadError, UnsupportedError, check_size, printable_name, upright
+from gpuload.images.heads.base import (
+    MAX_PIXELS,
+    Head,
+    HeadError,
+    UnsupportedError,
+    check_size,
+    printable_name,
+    upright,
+)
 
-SUBFILE, OLD_SUBFILE, WIDTH, HEIGHT, BITS, COMPRESSION, PHOTOMETRIC, FILL_ORDER = 254, 255, 256, 257, 258, 259, 262, 266
+SUBFILE, OLD_SUBFILE, WIDTH, HEIGHT, BITS, COMPRESSION, PHOTOMETRIC, FILL_ORDER = (
+    254,
+    255,
+    256,
+    257,
+    258,
+    259,
+    262,
+    266,
+)
 OFFSETS, ORIENTATION, CHANNELS, ROWS_PER_STRIP, BYTE_COUNTS, PLANAR = 273, 274, 277, 278, 279, 284
-PREDICTOR, PALETTE, TILE_WIDTH, TILE_HEIGHT, TILE_OFFSETS, TILE_BYTE_COUNTS = 317, 320, 322, 323, 324, 325
+PREDICTOR, PALETTE, TILE_WIDTH, TILE_HEIGHT, TILE_OFFSETS, TILE_BYTE_COUNTS = (
+    317,
+    320,
+    322,
+    323,
+    324,
+    325,
+)
 EXTRA, SAMPLE_FORMAT, DEPTH, SUB_PAGES = 338, 339, 32997, 330
 DESCRIPTION, GDAL_METADATA, GDAL_NODATA = TEXTS = (270, 42112, 42113)
-TAGS = {SUBFILE, OLD_SUBFILE, WIDTH, HEIGHT, BITS, COMPRESSION, PHOTOMETRIC, FILL_ORDER, OFFSETS, ORIENTATION, CHANNELS}
-TAGS |= {ROWS_PER_STRIP, BYTE_COUNTS, PLANAR, PREDICTOR, PALETTE, TILE_WIDTH, TILE_HEIGHT, TILE_OFFSETS}
+TAGS = {
+    SUBFILE,
+    OLD_SUBFILE,
+    WIDTH,
+    HEIGHT,
+    BITS,
+    COMPRESSION,
+    PHOTOMETRIC,
+    FILL_ORDER,
+    OFFSETS,
+    ORIENTATION,
+    CHANNELS,
+}
+TAGS |= {
+    ROWS_PER_STRIP,
+    BYTE_COUNTS,
+    PLANAR,
+    PREDICTOR,
+    PALETTE,
+    TILE_WIDTH,
+    TILE_HEIGHT,
+    TILE_OFFSETS,
+}
 TAGS |= {TILE_BYTE_COUNTS, EXTRA, SAMPLE_FORMAT, DEPTH, SUB_PAGES}
-VALUE_BYTES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 1, 8: 2, 9: 4, 10: 8, 11: 4, 12: 8, 13: 4, 16: 8, 17: 8, 18: 8}
+VALUE_BYTES = {
+    1: 1,
+    2: 1,
+    3: 2,
+    4: 4,
+    5: 8,
+    6: 1,
+    7: 1,
+    8: 2,
+    9: 4,
+    10: 8,
+    11: 4,
+    12: 8,
+    13: 4,
+    16: 8,
+    17: 8,
+    18: 8,
+}
 DTYPES = {1: "u1", 3: "u2", 4: "u4", 13: "u4", 16: "u8", 18: "u8"}  # of the types of whole numbers
 ASCII = (2, 129)  # types of texts; the second is of UTF-8
 TEXT_BYTES = 1 << 16  # of a text that are read
@@ -56,26 +123,103 @@ MOST_PARTS = 4  # of what GDAL's tags say, that are told
 UNCHANGED = {b"scale": 1.0, b"offset": 0.0}  # values that leave numbers as they are
 
 WHITE_IS_0, BLACK_IS_0, RGB, INDEXED, CMYK, YCBCR = 0, 1, 2, 3, 5, 6
-COLOUR_CHANNELS = {WHITE_IS_0: 1, BLACK_IS_0: 1, RGB: 3, INDEXED: 1, CMYK: 4, YCBCR: 3, 8: 3, 9: 3, 10: 3}
-COLOURS = {4: "a mask", CMYK: "CMYK", YCBCR: "YCbCr", 8: "L*a*b*", 9: "L*a*b*", 10: "L*a*b*", 32803: "a colour filter"}
-COLOURS |= {32844: "LogL", 32845: "LogLuv", 34892: "raw colours", WHITE_IS_0: "gray", BLACK_IS_0: "gray", RGB: "RGB"}
+COLOUR_CHANNELS = {
+    WHITE_IS_0: 1,
+    BLACK_IS_0: 1,
+    RGB: 3,
+    INDEXED: 1,
+    CMYK: 4,
+    YCBCR: 3,
+    8: 3,
+    9: 3,
+    10: 3,
+}
+COLOURS = {
+    4: "a mask",
+    CMYK: "CMYK",
+    YCBCR: "YCbCr",
+    8: "L*a*b*",
+    9: "L*a*b*",
+    10: "L*a*b*",
+    32803: "a colour filter",
+}
+COLOURS |= {
+    32844: "LogL",
+    32845: "LogLuv",
+    34892: "raw colours",
+    WHITE_IS_0: "gray",
+    BLACK_IS_0: "gray",
+    RGB: "RGB",
+}
 COLOURS |= {INDEXED: "a palette"}
-PLAIN, HUFFMAN, FAX3, FAX4, LZW, JPEG, DEFLATE, OLD_DEFLATE, PACKBITS = 1, 2, 3, 4, 5, 7, 8, 32946, 32773
+PLAIN, HUFFMAN, FAX3, FAX4, LZW, JPEG, DEFLATE, OLD_DEFLATE, PACKBITS = (
+    1,
+    2,
+    3,
+    4,
+    5,
+    7,
+    8,
+    32946,
+    32773,
+)
 FAX = {HUFFMAN, FAX3, FAX4}
-COMPRESSIONS = {6: "old JPEG", 34712: "JPEG 2000", 34925: "LZMA", 34933: "PNG", 34934: "JPEG XR", 50000: "ZSTD"}
-COMPRESSIONS |= {50001: "WebP", 50002: "JPEG XL", 22610: "JPEG XR", 34661: "JBIG", 34887: "LERC", 32809: "ThunderScan"}
-COMPRESSIONS |= {HUFFMAN: "fax", FAX3: "fax", FAX4: "fax", LZW: "LZW", JPEG: "JPEG", DEFLATE: "Deflate"}
-COMPRESSIONS |= {OLD_DEFLATE: "Deflate", PACKBITS: "PackBits", 52546: "JPEG XL", 33003: "JPEG 2000", 33005: "JPEG 2000"}
+COMPRESSIONS = {
+    6: "old JPEG",
+    34712: "JPEG 2000",
+    34925: "LZMA",
+    34933: "PNG",
+    34934: "JPEG XR",
+    50000: "ZSTD",
+}
+COMPRESSIONS |= {
+    50001: "WebP",
+    50002: "JPEG XL",
+    22610: "JPEG XR",
+    34661: "JBIG",
+    34887: "LERC",
+    32809: "ThunderScan",
+}
+COMPRESSIONS |= {
+    HUFFMAN: "fax",
+    FAX3: "fax",
+    FAX4: "fax",
+    LZW: "LZW",
+    JPEG: "JPEG",
+    DEFLATE: "Deflate",
+}
+COMPRESSIONS |= {
+    OLD_DEFLATE: "Deflate",
+    PACKBITS: "PackBits",
+    52546: "JPEG XL",
+    33003: "JPEG 2000",
+    33005: "JPEG 2000",
+}
 COMPRESSIONS |= {34892: "JPEG", 65000: "EER", 65001: "EER", 65002: "EER"}
-PREDICTED = (LZW, DEFLATE, OLD_DEFLATE, 34925, 50000)  # compressions in front of which libtiff has a predictor
-IN_JPEG = {(WHITE_IS_0, 1), (BLACK_IS_0, 1), (RGB, 3), (YCBCR, 3), (CMYK, 4)}  # kinds, and how many channels
+PREDICTED = (
+    LZW,
+    DEFLATE,
+    OLD_DEFLATE,
+    34925,
+    50000,
+)  # compressions in front of which libtiff has a predictor
+IN_JPEG = {
+    (WHITE_IS_0, 1),
+    (BLACK_IS_0, 1),
+    (RGB, 3),
+    (YCBCR, 3),
+    (CMYK, 4),
+}  # kinds, and how many channels
 COUNTERS: dict[int, Callable[[memoryview, int], int]] = {
     DEFLATE: codecs.deflate_bytes,
     OLD_DEFLATE: codecs.deflate_bytes,
     LZW: codecs.lzw_bytes,
 }
 ASSOCIATED, UNASSOCIATED = 1, 2  # alpha that the colours were multiplied by, and any other
-REDUCED, MASK = 1, 4  # flags of a page that belongs to another one (TIFF 6.0, section 8, NewSubfileType)
+REDUCED, MASK = (
+    1,
+    4,
+)  # flags of a page that belongs to another one (TIFF 6.0, section 8, NewSubfileType)
 OLD_REDUCED = 2  # the same in the older tag SubfileType
 MOST_BYTES = 6 * MAX_PIXELS  # of all samples, as the largest image of three channels of 16 bits has
 MOST_PAGES = 1 << 10  # of a file with more no more are counted
@@ -93,7 +237,9 @@ def read(view: memoryview) -> Head:
     width, height = tags.first(WIDTH, "width"), tags.first(HEIGHT, "height")
     channels = tags.first(CHANNELS, "number of channels", 1)
     if not 0 < width <= MAX_SIDE or not 0 < height <= MAX_SIDE:
-        raise HeadError(f"it would be {height} x {width} pixels; a side of a TIFF has 1 to {MAX_SIDE}")
+        raise HeadError(
+            f"it would be {height} x {width} pixels; a side of a TIFF has 1 to {MAX_SIDE}"
+        )
     check_size(height * width)
     bits = _bits(tags, channels)
     kind = tags.first(PHOTOMETRIC, "kind of colours")
@@ -102,8 +248,12 @@ def read(view: memoryview) -> Head:
     is_rare = sample != "" or _is_rare(tags, kind, channels, bits, compression)
     _check_kind(tags, kind, channels, bits, compression)
     num_bytes = height * width * channels * -(-bits // 8)
-    if num_bytes > MOST_BYTES:  # the compressed data of some kinds are not gone through: a small file may claim it
-        raise HeadError(f"its samples would take {num_bytes} bytes; at most {MOST_BYTES} are decoded")
+    if (
+        num_bytes > MOST_BYTES
+    ):  # the compressed data of some kinds are not gone through: a small file may claim it
+        raise HeadError(
+            f"its samples would take {num_bytes} bytes; at most {MOST_BYTES} are decoded"
+        )
     _check_pixels(view, tags, height, width, channels, bits, compression)
     turn = _orientation(tags)
     samples = 3 if kind == INDEXED else channels
@@ -117,7 +267,8 @@ def read(view: memoryview) -> Head:
 
 
 def foreign_to_dali(view: memoryview) -> str:
-    """Return the kind of a TIFF that DALI does not decode; "" for any other, and for a file that is no whole TIFF."""
+    """Return the kind of a TIFF that DALI does not decode; "" for any other, and for a file that is
+    no whole TIFF."""
     try:
         tags = _Tags.of(view)
         if BITS not in tags.values:
@@ -130,11 +281,14 @@ def foreign_to_dali(view: memoryview) -> str:
         is_plain = is_plain and (channels == 1 or tags.first(PLANAR, "arrangement", 1) == 1)
     except (HeadError, IndexError, struct.error):
         return ""
-    # DALI leaves turned images to OpenCV, which reads palettes and tiles in another way and, where it is told not to
-    # turn them, writes beyond their memory; images of these plain kinds DALI turns itself.
+    # DALI leaves turned images to OpenCV, which reads palettes and tiles in another way and, where
+    # it is told not to turn them, writes beyond their memory; images of these plain kinds DALI
+    # turns itself.
     if _orientation(tags) != 1 and not is_plain:
         return "TIFF (with an orientation, and a palette, tiles, planes or other samples than gray and RGB of 8 and 16)"
-    return f"TIFF (of {channels} channels of {bits} bits, as they lie in this one)" if is_rare else ""
+    if is_rare:
+        return f"TIFF (of {channels} channels of {bits} bits, as they lie in this one)"
+    return ""
 
 
 class SampleLayout(NamedTuple):
@@ -149,7 +303,9 @@ class SampleLayout(NamedTuple):
     is_little: bool  # its byte order
     is_big: bool  # a BigTIFF
     orientation: int  # as in EXIF, 1 to 8
-    palette: NDArray[np.uint16] | None  # ``[2 ** bits, 3]``, of an image with a palette and nothing else
+    palette: (
+        NDArray[np.uint16] | None
+    )  # ``[2 ** bits, 3]``, of an image with a palette and nothing else
 
 
 def layout(view: memoryview) -> SampleLayout:
@@ -194,12 +350,18 @@ def _extra(tags: _Tags, kind: int, channels: int) -> str:
     if num_extra <= 0:
         return ""
     # Without the tag, a fourth channel of RGB is alpha (as in Pillow).
-    is_alpha = num_extra == 1 and tags.first(EXTRA, "extra channel", UNASSOCIATED) in (ASSOCIATED, UNASSOCIATED)
-    return "alpha" if is_alpha else f"{num_extra} more channel" + "s" * (num_extra > 1)
+    is_alpha = num_extra == 1 and tags.first(EXTRA, "extra channel", UNASSOCIATED) in (
+        ASSOCIATED,
+        UNASSOCIATED,
+    )
+    if is_alpha:
+        return "alpha"
+    return f"{num_extra} more channel" + "s" * (num_extra > 1)
 
 
 def _meaning(tags: _Tags) -> str:
-    """Return the tags of GDAL by which samples stand for other numbers, with their values; "" if there are none."""
+    """Return the tags of GDAL by which samples stand for other numbers, with their values; "" if
+    there are none."""
     parts, no_data = list[str](), tags.texts.get(GDAL_NODATA, b"").strip(b"\0 ")
     if no_data and no_data.lower() != b"nan":
         parts.append(f"GDAL_NODATA {printable_name(no_data[:40])}")
@@ -207,7 +369,10 @@ def _meaning(tags: _Tags) -> str:
         role, value = GDAL_ROLE.search(attributes), _number(text)
         if role is not None and value not in (None, UNCHANGED[role[1]]):
             part = f"{role[1].decode()} {value:g} of GDAL_METADATA"
-            parts += [part] if part not in parts else []
+            if part not in parts:
+                parts += [part]
+            else:
+                parts += []
     return ", ".join(parts[:MOST_PARTS])
 
 
@@ -219,9 +384,13 @@ def _number(text: bytes) -> float | None:
 
 
 def _sample(tags: _Tags, bits: int) -> str:
-    """Return the dtype of samples that are no unsigned integers of 16 bits at most, ``"float32"`` say; "" of those."""
+    """Return the dtype of samples that are no unsigned integers of 16 bits at most, ``"float32"``
+    say; "" of those."""
     formats = tags.values.get(SAMPLE_FORMAT, np.array([UNSIGNED]))
-    number = UNSIGNED if int(formats[0]) == UNKNOWN else int(formats[0])
+    if int(formats[0]) == UNKNOWN:
+        number = UNSIGNED
+    else:
+        number = int(formats[0])
     if (formats != formats[0]).any() or number not in SAMPLES or bits not in WHOLE_BITS[number]:
         names = {2: "signed", 3: "floating-point", 5: "complex", 6: "complex"}
         raise UnsupportedError(f"a TIFF of {names.get(number, 'unsigned')} samples of {bits} bits")
@@ -236,7 +405,13 @@ def _form(tags: _Tags, kind: int, channels: int, bits: int) -> str:
         return "associated"
     if BITS not in tags.values:
         return "default bits"
-    return "palette" if kind == INDEXED else "CMYK" if kind == CMYK else "" if bits in (1, 8, 16) else "odd bits"
+    if kind == INDEXED:
+        return "palette"
+    if kind == CMYK:
+        return "CMYK"
+    if bits in (1, 8, 16):
+        return ""
+    return "odd bits"
 
 
 @dataclass(frozen=True)
@@ -246,11 +421,15 @@ class _Tags:
     order: str
     values: dict[int, NDArray[np.int64]]
     next_page: int = 0  # where the tags of the next page begin; 0 if there is none
-    orientation_place: tuple[int, np.dtype[Any]] = (0, np.dtype("u2"))  # where the value stands, and its dtype
+    orientation_place: tuple[int, np.dtype[Any]] = (
+        0,
+        np.dtype("u2"),
+    )  # where the value stands, and its dtype
     texts: dict[int, bytes] = field(default_factory=dict)  # of TEXTS, up to TEXT_BYTES
 
     def num_pages(self, view: memoryview, num_samples: int) -> int:
-        """Return how many pages are images of their own; this one, of so many samples, counts in any case."""
+        """Return how many pages are images of their own; this one, of so many samples, counts in
+        any case."""
         count, page, visited = 1, self, {0}
         for place in self.values.get(SUB_PAGES, np.empty(0, np.int64))[:MOST_PAGES].tolist():
             try:
@@ -274,7 +453,8 @@ class _Tags:
         return not belongs and self.first(OLD_SUBFILE, "kind", 0) != OLD_REDUCED
 
     def _num_planes(self, view: memoryview, num_samples: int) -> int:
-        """Return how many planes lie behind one another from this page on, by a text of ImageJ or tifffile."""
+        """Return how many planes lie behind one another from this page on, by a text of ImageJ or
+        tifffile."""
         text = self.texts.get(DESCRIPTION, b"")
         stack, array = IMAGEJ_STACK.match(text), TIFFFILE_STACK.match(text)
         if stack is not None:
@@ -290,7 +470,9 @@ class _Tags:
         # A text that a program took along to a page alone counts planes that are not there.
         is_whole = int(begins[0]) + count * int(sizes.sum()) <= len(view)
         is_plain = self.first(COMPRESSION, "compression", PLAIN) == PLAIN
-        return min(count, MOST_PAGES) if is_plain and is_whole else 1
+        if is_plain and is_whole:
+            return min(count, MOST_PAGES)
+        return 1
 
     @classmethod
     def of(cls, view: memoryview, page: int | None = None) -> _Tags:
@@ -305,10 +487,14 @@ class _Tags:
             place = struct.unpack_from(order + "I", view, 4)[0]
             entry, inline, count_bytes = struct.Struct(order + "HHI"), 4, 2
         place = place if page is None else page
-        count = int.from_bytes(view[place : place + count_bytes], "little" if order == "<" else "big")
+        count = int.from_bytes(
+            view[place : place + count_bytes], "little" if order == "<" else "big"
+        )
         begin, step = place + count_bytes, entry.size + inline
         if begin > len(view) or not 0 < count <= 65535 or begin + count * step > len(view):
-            raise HeadError(f"its first page has {count} tags at byte {place}, of {len(view)}: it was cut off")
+            raise HeadError(
+                f"its first page has {count} tags at byte {place}, of {len(view)}: it was cut off"
+            )
         values: dict[int, NDArray[np.int64]] = {}
         texts: dict[int, bytes] = {}
         orientation_place = 0, np.dtype("u2")
@@ -336,7 +522,9 @@ class _Tags:
             if tag == ORIENTATION:
                 orientation_place = start, dtype
         end = begin + count * step
-        following = view[end : end + inline]  # of a file that was cut off behind its last page, none
+        following = view[
+            end : end + inline
+        ]  # of a file that was cut off behind its last page, none
         next_page = int.from_bytes(following, "little" if order == "<" else "big")
         return cls(order, values, next_page, orientation_place, texts)
 
@@ -350,7 +538,8 @@ class _Tags:
 
 
 def _bits(tags: _Tags, channels: int) -> int:
-    """Return the bits of a sample: where no tag says them it is 1 (TIFF 6.0, section 8, BitsPerSample)."""
+    """Return the bits of a sample: where no tag says them it is 1 (TIFF 6.0, section 8,
+    BitsPerSample)."""
     bits = tags.values.get(BITS)
     if bits is None:
         return 1
@@ -370,14 +559,20 @@ def _is_rare(tags: _Tags, kind: int, channels: int, bits: int, compression: int)
         YCBCR: {3: (8,)} if compression == JPEG else {},
     }
     is_planar = tags.first(PLANAR, "arrangement", 1) != 1 and channels > 1
-    predictor = tags.first(PREDICTOR, "predictor", 1) if compression in (LZW, DEFLATE, OLD_DEFLATE) else 1
+    if compression in (LZW, DEFLATE, OLD_DEFLATE):
+        predictor = tags.first(PREDICTOR, "predictor", 1)
+    else:
+        predictor = 1
     is_odd = bits in DEEP[:-1] or bits < 8
     return (
         compression not in {PLAIN, JPEG, PACKBITS, *FAX, *COUNTERS}
         or bits not in sound.get(kind, {}).get(channels, ())
         or (is_planar and ((kind, channels, bits) != (RGB, 3, 8) or TILE_WIDTH in tags.values))
         or (kind == WHITE_IS_0 and bits == 8 and TILE_WIDTH in tags.values)
-        or (_extra(tags, kind, channels) == "alpha" and tags.first(ORIENTATION, "orientation", 1) != 1)
+        or (
+            _extra(tags, kind, channels) == "alpha"
+            and tags.first(ORIENTATION, "orientation", 1) != 1
+        )
         or predictor not in (1, 2)
         or (predictor == 2 and is_odd)
         or (compression == JPEG and bits != 8)
@@ -390,40 +585,71 @@ def _check_kind(tags: _Tags, kind: int, channels: int, bits: int, compression: i
     if tags.first(DEPTH, "depth", 1) != 1:
         raise UnsupportedError("a TIFF that is a volume of several slices")
     if tags.first(SUBFILE, "kind", 0) & REDUCED:
-        raise UnsupportedError("a TIFF whose first page is a small copy of another one, as in raw files of cameras")
+        raise UnsupportedError(
+            "a TIFF whose first page is a small copy of another one, as in raw files of cameras"
+        )
     if compression not in COMPRESSIONS and compression != PLAIN:
         raise UnsupportedError(f"a TIFF of compression {compression}")
     least = COLOUR_CHANNELS.get(kind)
     if least is None or (kind == YCBCR and compression != JPEG):
         raise UnsupportedError(f"a TIFF of {COLOURS.get(kind, f'colours of kind {kind}')}")
     if channels < least:
-        raise HeadError(f"it has {channels} channels, and its colours are {COLOURS.get(kind, kind)}")
+        raise HeadError(
+            f"it has {channels} channels, and its colours are {COLOURS.get(kind, kind)}"
+        )
     predictor = tags.first(PREDICTOR, "predictor", 1)
-    if predictor != 1 and (compression not in (PLAIN, *PREDICTED) or (bits < 8 and compression != PLAIN)):
+    if predictor != 1 and (
+        compression not in (PLAIN, *PREDICTED) or (bits < 8 and compression != PLAIN)
+    ):
         how = COMPRESSIONS.get(compression, "no compression")
-        raise UnsupportedError(f"a TIFF with a predictor beside {how} and {bits} bits, about which decoders differ")
+        raise UnsupportedError(
+            f"a TIFF with a predictor beside {how} and {bits} bits, about which decoders differ"
+        )
     if compression == JPEG and (kind, channels) not in IN_JPEG:
-        raise UnsupportedError(f"a TIFF of {COLOURS.get(kind, kind)}, {channels} channels, compressed by JPEG")
+        raise UnsupportedError(
+            f"a TIFF of {COLOURS.get(kind, kind)}, {channels} channels, compressed by JPEG"
+        )
     if compression in FAX and (kind not in (WHITE_IS_0, BLACK_IS_0) or bits != 1):
         raise HeadError("it is a fax of more than two levels")
     if tags.first(FILL_ORDER, "order of bits", 1) != 1 and bits != 1:
-        raise UnsupportedError(f"a TIFF with the bits of its bytes in reverse order, and {bits} bits for a sample")
+        raise UnsupportedError(
+            f"a TIFF with the bits of its bytes in reverse order, and {bits} bits for a sample"
+        )
     if kind == INDEXED and len(tags.values.get(PALETTE, ())) != 3 << bits:
-        raise HeadError(f"its palette has {len(tags.values.get(PALETTE, ()))} values; it needs {3 << bits}")
+        raise HeadError(
+            f"its palette has {len(tags.values.get(PALETTE, ()))} values; it needs {3 << bits}"
+        )
 
 
 def _check_pixels(
-    view: memoryview, tags: _Tags, height: int, width: int, channels: int, bits: int, compression: int
+    view: memoryview,
+    tags: _Tags,
+    height: int,
+    width: int,
+    channels: int,
+    bits: int,
+    compression: int,
 ) -> None:
     """Refuse pixels that are not whole."""
-    planes = channels if tags.first(PLANAR, "arrangement", 1) == 2 else 1
+    if tags.first(PLANAR, "arrangement", 1) == 2:
+        planes = channels
+    else:
+        planes = 1
     bits *= channels // planes  # of a pixel
     if TILE_WIDTH in tags.values:
-        wide, high = tags.first(TILE_WIDTH, "width of tiles"), tags.first(TILE_HEIGHT, "height of tiles")
+        wide, high = (
+            tags.first(TILE_WIDTH, "width of tiles"),
+            tags.first(TILE_HEIGHT, "height of tiles"),
+        )
         # TIFF 6.0, section 15.
         if not wide or not high or wide % 16 or high % 16:
             raise HeadError(f"its tiles are {high} x {wide} pixels; both are multiples of 16")
-        across, down, places, counts = -(-width // wide), -(-height // high), TILE_OFFSETS, TILE_BYTE_COUNTS
+        across, down, places, counts = (
+            -(-width // wide),
+            -(-height // high),
+            TILE_OFFSETS,
+            TILE_BYTE_COUNTS,
+        )
         check_size(across * down * wide * high)
         count, last = across * down, high
     else:
@@ -435,7 +661,9 @@ def _check_pixels(
     begins, sizes = tags.values.get(places), tags.values.get(counts)
     if begins is None or sizes is None or not len(begins) == len(sizes) == count * planes:
         lengths = [0 if array is None else len(array) for array in (begins, sizes)]
-        raise HeadError(f"it gives {lengths[0]} places and {lengths[1]} lengths for {count * planes} pieces")
+        raise HeadError(
+            f"it gives {lengths[0]} places and {lengths[1]} lengths for {count * planes} pieces"
+        )
     if (begins + sizes > len(view)).any():
         raise HeadError("its pixels do not lie inside the file: it was cut off")
     if sizes.sum() > len(view):  # else a small file could be gone through a million times
@@ -448,10 +676,17 @@ def _check_pixels(
             have = COUNTERS[compression](piece, piece_bytes)
         elif compression == PACKBITS:
             # nvImageCodec has libtiff read strips row by row, and tiles as one piece.
-            have = codecs.packbits_bytes(piece, piece_bytes, piece_bytes if TILE_WIDTH in tags.values else row_bytes)
+            have = codecs.packbits_bytes(
+                piece, piece_bytes, piece_bytes if TILE_WIDTH in tags.values else row_bytes
+            )
         elif compression == JPEG:
-            have = piece_bytes if bytes(piece[:2]) == b"\xff\xd8" and b"\xff\xd9" in bytes(piece[-8:]) else 0
+            if bytes(piece[:2]) == b"\xff\xd8" and b"\xff\xd9" in bytes(piece[-8:]):
+                have = piece_bytes
+            else:
+                have = 0
         elif compression != PLAIN:
             have = piece_bytes if have else 0
         if have < piece_bytes:
-            raise HeadError(f"piece {number} of its pixels is damaged: it has {have} of {piece_bytes} bytes")
+            raise HeadError(
+                f"piece {number} of its pixels is damaged: it has {have} of {piece_bytes} bytes"
+            )

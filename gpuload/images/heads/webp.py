@@ -1,12 +1,13 @@
 """Head of a WebP: the chunks of its RIFF container, and the size in its bitstream.
 
-Read    lossy (VP8), lossless (VP8L), with alpha; the size is that of the bitstream, which the canvas of an extended
-        file must equal. Of an animated one the first frame (form "animation", for Pillow): pixels of the canvas around
-        it are transparent, as in libwebp, which takes no background there, and black as RGB.
+Read    lossy (VP8), lossless (VP8L), with alpha; the size is that of the bitstream, which the
+        canvas of an extended file must equal. Of an animated one the first frame (form "animation",
+        for Pillow): pixels of the canvas around it are transparent, as in libwebp, which takes no
+        background there, and black as RGB.
 EXIF    the chunk EXIF, where the extended header announces it.
-Plain   nvImageCodec 0.9, and so DALI, reads no chunk behind one of an odd number of bytes, and no EXIF block that
-        begins with "Exif", as many programs write it. Such a file is decoded as one without metadata,
-        `without_metadata`, and turned here; its form is "plain".
+Plain   nvImageCodec 0.9, and so DALI, reads no chunk behind one of an odd number of bytes, and no
+        EXIF block that begins with "Exif", as many programs write it. Such a file is decoded as one
+        without metadata, `without_metadata`, and turned here; its form is "plain".
 Whole   the container ends inside the file, and so do all chunks.
 Source  RFC 9649, section 2; RFC 6386, section 9.1; RFC 9649, section 3.4 (size of VP8L).
 """
@@ -48,26 +49,35 @@ def read(view: memoryview) -> Head:
             channels = 4 if flags & HAS_ALPHA else 3
         elif name in (b"VP8 ", b"VP8L") and size is None:
             size, has_alpha = (_lossy if name == b"VP8 " else _lossless)(view, place, length)
-            channels = 4 if has_alpha or flags & HAS_ALPHA else 3
+            if has_alpha or flags & HAS_ALPHA:
+                channels = 4
+            else:
+                channels = 3
         elif name == b"EXIF" and flags & HAS_EXIF:
             block = bytes(view[place:behind])
             turn = orientation(block.removeprefix(PREFIX))
-            form = PLAIN if not form and turn != 1 and block.startswith(PREFIX) else form
+            if not form and turn != 1 and block.startswith(PREFIX):
+                form = PLAIN
     if size is None:
         raise HeadError("it holds no image: it has no chunk VP8 or VP8L")
     if canvas not in (None, size):
         raise HeadError(f"its canvas is {list(canvas or ())} pixels, and its image {list(size)}")
     check_size(size[0] * size[1])
     surplus = "alpha" if channels == 4 else ""
-    return upright("webp", *size, channels, 8, turn, form=form, surplus=surplus, pages=max(num_frames, 1))
+    return upright(
+        "webp", *size, channels, 8, turn, form=form, surplus=surplus, pages=max(num_frames, 1)
+    )
 
 
 def without_metadata(view: memoryview) -> bytes:
-    """Return a WebP that `read` has read as one of a single chunk: its colours, without metadata and alpha."""
+    """Return a WebP that `read` has read as one of a single chunk: its colours, without metadata
+    and alpha."""
     end = 8 + int.from_bytes(view[4:8], "little")
     for name, place, length in _chunks(view, end):
         if name in (b"VP8 ", b"VP8L"):
-            chunk = CHUNK.pack(name, length) + bytes(view[place : place + length]) + bytes(length % 2)
+            chunk = (
+                CHUNK.pack(name, length) + bytes(view[place : place + length]) + bytes(length % 2)
+            )
             return b"RIFF" + struct.pack("<I", 4 + len(chunk)) + b"WEBP" + chunk
     raise HeadError("it holds no image: it has no chunk VP8 or VP8L")
 
@@ -85,14 +95,19 @@ def _chunks(view: memoryview, end: int) -> Iterator[tuple[bytes, int, int]]:
         place += length + length % 2
 
 
-def _first_frame(view: memoryview, place: int, end: int, canvas: tuple[int, int] | None) -> tuple[int, int]:
-    """Return height and width of the canvas of an animation, in which its first frame lies (RFC 9649, 2.7.1.1)."""
+def _first_frame(
+    view: memoryview, place: int, end: int, canvas: tuple[int, int] | None
+) -> tuple[int, int]:
+    """Return height and width of the canvas of an animation, in which its first frame lies (RFC
+    9649, 2.7.1.1)."""
     if end - place < FRAME_BYTES + 8 or canvas is None:
         raise HeadError("its first frame (ANMF) is shorter than its header")
     left, top = 2 * _of_three(view, place), 2 * _of_three(view, place + 3)
     width, height = _of_three(view, place + 6) + 1, _of_three(view, place + 9) + 1
     if top + height > canvas[0] or left + width > canvas[1]:
-        text = f"{height} x {width} pixels at {top}, {left} of a canvas of {canvas[0]} x {canvas[1]}"
+        text = (
+            f"{height} x {width} pixels at {top}, {left} of a canvas of {canvas[0]} x {canvas[1]}"
+        )
         raise HeadError(f"its first frame has {text}")
     return canvas
 

@@ -1,1 +1,2 @@
-"""The fuzzer of the core: what builds its targets, gives them inputs to begin with, and runs them."""
+"""The fuzzer of the core: what builds its targets, gives them inputs to begin with, and runs
+them."""

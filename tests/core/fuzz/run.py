@@ -1,7 +1,7 @@
 """Builds the fuzzer of the core and runs its targets side by side.
 
-Engine   libFuzzer where a clang++ has it, else `driver.cpp` with gcc; both under AddressSanitizer and
-         UndefinedBehaviorSanitizer, and with the same inputs and arguments.
+Engine   libFuzzer where a clang++ has it, else `driver.cpp` with gcc; both under AddressSanitizer
+         and UndefinedBehaviorSanitizer, and with the same inputs and arguments.
 Corpus   what reached new code is kept in build/fuzz, and the next run begins with it.
 Finding  the input is kept, and a line says how to repeat it.
 """
@@ -26,7 +26,9 @@ from tests.core.fuzz.seeds import SEEDS
 FOLDER = Path(__file__).parent
 CORPUS = programs.ROOT / "build" / "fuzz"
 CLANGS = ("clang++", *(f"clang++-{version}" for version in range(21, 13, -1)))
-EMPTY_TARGET = 'extern "C" int LLVMFuzzerTestOneInput(const unsigned char*, unsigned long) { return 0; }'
+EMPTY_TARGET = (
+    'extern "C" int LLVMFuzzerTestOneInput(const unsigned char*, unsigned long) { return 0; }'
+)
 SANITIZERS = ["-fsanitize=address,undefined,float-cast-overflow", "-fno-sanitize-recover=all"]
 OPTIONS = {"UBSAN_OPTIONS": "print_stacktrace=1"}
 MOST_BYTES, MOST_MB, SHOWN = 1 << 14, 4096, 6000
@@ -35,7 +37,9 @@ END_S = 60  # to read the corpus, and to end
 EXECUTED = re.compile(r"stat::number_of_executed_units: +(\d+)")
 NEW = re.compile(r"stat::new_units_added: +(\d+)")
 COVERAGE = re.compile(r"cov: (\d+)")
-CODEC = importlib.util.find_spec("nvidia") and importlib.util.find_spec("nvidia.nvimgcodec")  # decodes for "rows"
+CODEC = importlib.util.find_spec("nvidia") and importlib.util.find_spec(
+    "nvidia.nvimgcodec"
+)  # decodes for "rows"
 NAMES = tuple(name for name in SEEDS if CODEC or name != "rows")
 PLANTED = "planted"  # a fault that has to be found
 
@@ -85,7 +89,9 @@ def build() -> Path:
     return programs.build("fuzzer", sources, cxx, flags, [str(path) for path in driver])
 
 
-def run(names: Sequence[str], seconds: float, seed: int, folder: Path, width: int) -> dict[str, Outcome]:
+def run(
+    names: Sequence[str], seconds: float, seed: int, folder: Path, width: int
+) -> dict[str, Outcome]:
     """Run targets, ``width`` of them at a time, and return what came of each.
 
     Args:
@@ -110,7 +116,9 @@ def run(names: Sequence[str], seconds: float, seed: int, folder: Path, width: in
 
 def repeat(name: str, path: Path) -> int:
     """Run a target on one input, whose report goes to stderr; returns the status."""
-    return subprocess.run([build(), f"-target={name}", path], env=_environment(), check=False).returncode
+    return subprocess.run(
+        [build(), f"-target={name}", path], env=_environment(), check=False
+    ).returncode
 
 
 class _Process:
@@ -150,7 +158,9 @@ class _Process:
         shutil.rmtree(self._files, ignore_errors=True)
         outcome = Outcome(_last(EXECUTED, text), _last(COVERAGE, text), _last(NEW, text))
         if self._child.returncode or not outcome.executions:
-            inputs = sorted(self._folder.glob(f"{self.name}-*"), key=lambda path: path.stat().st_mtime)
+            inputs = sorted(
+                self._folder.glob(f"{self.name}-*"), key=lambda path: path.stat().st_mtime
+            )
             path = inputs[-1] if inputs else self._folder / "no input"
             place = max(text.find("ERROR"), text.find("runtime error"), 0)
             outcome.finding = (
@@ -168,4 +178,8 @@ def _last(pattern: re.Pattern[str], text: str) -> int:
 def _environment() -> dict[str, str]:
     folder = Path((CODEC and CODEC.origin) or "").parent
     codec = {"LIBRARY": str(folder / native.LIBRARY), "EXTENSIONS": str(folder / native.EXTENSIONS)}
-    return {**programs.environment(), **OPTIONS, **{f"NVIMGCODEC_{name}": path for name, path in codec.items()}}
+    return {
+        **programs.environment(),
+        **OPTIONS,
+        **{f"NVIMGCODEC_{name}": path for name, path in codec.items()},
+    }

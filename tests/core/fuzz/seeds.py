@@ -14,8 +14,12 @@ from tests.attack.corpus import corpus
 
 # Numbers come from the end of an input.
 SEALED, VERIFIED = bytes([*bytes(9), 40, 0, 1]), bytes([*bytes(9), 40, 1, 0])  # at most 40 frames
-ROWS = bytes([*bytes(24), 0, 2, 0, 1, 0, 0, 0, 3, 2])  # two rows of all bytes; the keys "i", "f" and "b" of features
-LISTS = bytes([*bytes(24), 1, 2, 1, 0, 0, 0, 0, 3, 2])  # "i" of a context, and the lists "i" and "b"
+ROWS = bytes(
+    [*bytes(24), 0, 2, 0, 1, 0, 0, 0, 3, 2]
+)  # two rows of all bytes; the keys "i", "f" and "b" of features
+LISTS = bytes(
+    [*bytes(24), 1, 2, 1, 0, 0, 0, 0, 3, 2]
+)  # "i" of a context, and the lists "i" and "b"
 ALL_BYTES = b"\xc4"  # are made of LZW data
 HEADER = bytes(21)  # the places of scans are read from the file
 NUM_CHOICES = 205  # bytes that say what becomes of an image
@@ -50,8 +54,12 @@ def _sequence() -> bytes:
 
     ints = field(1, field(3, field(1, b"\x01\x02\x03")))
     texts = field(1, field(1, field(1, b"abc") + field(1, b"")))
-    lists = field(1, field(1, b"i") + field(2, ints + ints)) + field(1, field(1, b"b") + field(2, texts))
-    return field(1, field(1, field(1, b"i") + field(2, field(3, field(1, b"\x07"))))) + field(2, lists)
+    lists = field(1, field(1, b"i") + field(2, ints + ints)) + field(
+        1, field(1, b"b") + field(2, texts)
+    )
+    return field(1, field(1, field(1, b"i") + field(2, field(3, field(1, b"\x07"))))) + field(
+        2, lists
+    )
 
 
 def _frames() -> Iterator[bytes]:

@@ -14,7 +14,7 @@ struct Place {  // in an image, in pixels
 
 Block<float> floats_of(Input& input, int64_t count) { return pixels_of<float>(input, count); }
 
-// Where pixel (y, x) of a result is taken; the steps and roundings of `ops.warp`.
+// Where pixel (y, x) of a result is taken; the steps and roundings of `ops.geometry.warp`.
 template <class T>
 Place place_of(const Block<float>& matrix, const Picture<T>& from, int64_t height, int64_t width, int64_t y, int64_t x) {
     const bool is_affine = matrix.size() == 6;

@@ -44,7 +44,9 @@ def main():
     results["displacement"] = rng.normal(0, 0.1, (24, 32, 2)).astype(np.float32)
     for interpolation in ("nearest", "bilinear"):
         displacement = torch.from_numpy(results["displacement"][None])
-        result = functional.elastic(tensor_of(noise), displacement, interpolation=interpolation, fill=7)
+        result = functional.elastic(
+            tensor_of(noise), displacement, interpolation=interpolation, fill=7
+        )
         results[f"elastic/{interpolation}"] = pixels_of(result)
     np.savez_compressed(Path(__file__).with_suffix(".npz"), **results)
 

@@ -8,8 +8,13 @@ from pathlib import Path
 
 import torch
 
-library = torch.library.Library("torchvision", "FRAGMENT")  # its compiled operators are not needed, and may not load
-for schema in ("qnms(Tensor x) -> Tensor", "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"):
+library = torch.library.Library(
+    "torchvision", "FRAGMENT"
+)  # its compiled operators are not needed, and may not load
+for schema in (
+    "qnms(Tensor x) -> Tensor",
+    "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+):
     library.define(schema)
 
 import torchvision  # noqa: E402
@@ -33,7 +38,10 @@ CASES = {
     "crop_outside": (F.crop, {"top": -4, "left": 60, "height": 32, "width": 32}),
     "pad": (F.pad, {"padding": [3, 5, 7, 9]}),
     "resize": (F.resize, {"size": [45, 33]}),
-    "resized_crop": (F.resized_crop, {"top": 5, "left": 30, "height": 24, "width": 40, "size": [32, 48]}),
+    "resized_crop": (
+        F.resized_crop,
+        {"top": 5, "left": 30, "height": 24, "width": 40, "size": [32, 48]},
+    ),
 }
 
 
@@ -57,7 +65,13 @@ def main() -> None:
             entry.setdefault("valid", []).append([*least, valid.tolist()])
         cases.append(entry)
     forms = {form: boxes_of(form).tolist() for form in ("xyxy", "xywh", "cxcywh")}
-    content = {"torchvision": torchvision.__version__, "size": SIZE, "boxes": forms, "points": POINTS, "cases": cases}
+    content = {
+        "torchvision": torchvision.__version__,
+        "size": SIZE,
+        "boxes": forms,
+        "points": POINTS,
+        "cases": cases,
+    }
     Path(__file__).with_suffix(".json").write_text(json.dumps(content) + "\n", encoding="utf-8")
 
 

@@ -20,7 +20,9 @@ SETTINGS = ((0.5, 8, 8), (2.0, 8, 8), (4.0, 2, 3), (40.0, 1, 1), (1.3, 5, 8), (1
 
 def images():
     """Return the images by name: sides that are multiples of the tiles, that are not, and one that is smaller."""
-    photo = Image.open(HERE.parent / "images" / "Pillow" / "hopper.jpg").convert("RGB").resize((48, 40))
+    photo = (
+        Image.open(HERE.parent / "images" / "Pillow" / "hopper.jpg").convert("RGB").resize((48, 40))
+    )
     rng = np.random.default_rng(25)
     ramp = 300 * np.indices((40, 48)).sum(axis=0)[..., None]
     return {

@@ -40,7 +40,9 @@ WITH_FLOATS = ("dark",)
 
 def images():
     """Return the images by name."""
-    photo = Image.open(HERE.parent / "images" / "Pillow" / "hopper.jpg").convert("RGB").resize((32, 24))
+    photo = (
+        Image.open(HERE.parent / "images" / "Pillow" / "hopper.jpg").convert("RGB").resize((32, 24))
+    )
     rng = np.random.default_rng(25)
     ramp = np.linspace(0, 255, 13 * 17 * 3).reshape(13, 17, 3).astype(np.uint8)
     return {
@@ -74,7 +76,9 @@ def main():
                 if image_name in WITH_FLOATS:
                     number_of_float = number / 255 if name == "solarize" else number
                     values = image.astype(np.float32) / np.float32(255)
-                    results[f"{name}/{number}/{image_name}/float"] = call(name, values, number_of_float)
+                    results[f"{name}/{number}/{image_name}/float"] = call(
+                        name, values, number_of_float
+                    )
     np.savez_compressed(HERE / "colour.npz", **results)
 
 

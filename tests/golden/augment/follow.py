@@ -22,7 +22,9 @@ from tests.oracle_torchvision import functional, torch, torchvision
 
 tv_tensors = importlib.import_module("torchvision.tv_tensors")
 SIZE = (21, 34)
-BOXES = np.array([[2, 4, 30, 20], [0, 0, 34, 21], [20.5, 10.25, 29.75, 19.5], [10, 10, 11, 12]], np.float32)
+BOXES = np.array(
+    [[2, 4, 30, 20], [0, 0, 34, 21], [20.5, 10.25, 29.75, 19.5], [10, 10, 11, 12]], np.float32
+)
 POINTS = np.array([[0, 0], [33, 20], [12.5, 14.25], [29.5, 3]], np.float32)
 ANGLES = (-170.0, -90.0, -33.5, -1.0, 0.0, 12.0, 45.0, 90.0, 117.25, 180.0)
 AFFINES = ((20.0, 0.75, 5.0, -8.0), (-75.5, 1.4, -10.0, 0.0))
@@ -37,7 +39,9 @@ def main() -> None:
     mask = np.zeros(SIZE, np.uint8)
     mask[4:20, 2:30], mask[10:12, 10:11] = 1, 2
     values = {"mask": mask, "boxes": BOXES, "points": POINTS}
-    values["versions"] = np.array([f"{package.__name__} {package.__version__}" for package in (np, torch, torchvision)])
+    values["versions"] = np.array(
+        [f"{package.__name__} {package.__version__}" for package in (np, torch, torchvision)]
+    )
 
     def add(case: str, function: object) -> None:
         tensors = {
@@ -53,17 +57,32 @@ def main() -> None:
         values.update({f"{case}/{name}": result for name, result in results.items()})
 
     for angle in ANGLES:
-        add(f"rotate/{angle}", lambda tensor, angle=angle: functional.rotate(tensor, angle, expand=True))
+        add(
+            f"rotate/{angle}",
+            lambda tensor, angle=angle: functional.rotate(tensor, angle, expand=True),
+        )
     for angle, scale, *shear in AFFINES:
         name = "/".join(map(str, ("affine", angle, scale, *shear)))
-        add(name, lambda tensor, words=(angle, [0, 0], scale, shear): functional.affine(tensor, *words))
+        add(
+            name,
+            lambda tensor, words=(angle, [0, 0], scale, shear): functional.affine(tensor, *words),
+        )
     height, width = SIZE
     corners = [[0, 0], [width - 1, 0], [width - 1, height - 1], [0, height - 1]]
-    coefficients = importlib.import_module("torchvision.transforms.functional")._get_perspective_coeffs
+    coefficients = importlib.import_module(
+        "torchvision.transforms.functional"
+    )._get_perspective_coeffs
     for number, ends in enumerate(ENDS):
         values[f"matrix/{number}"] = np.array(coefficients(corners, ends), np.float32)
-        words = {"startpoints": None, "endpoints": None, "coefficients": values[f"matrix/{number}"].tolist()}
-        add(f"perspective/{number}", lambda tensor, words=words: functional.perspective(tensor, **words))
+        words = {
+            "startpoints": None,
+            "endpoints": None,
+            "coefficients": values[f"matrix/{number}"].tolist(),
+        }
+        add(
+            f"perspective/{number}",
+            lambda tensor, words=words: functional.perspective(tensor, **words),
+        )
     values["start"], values["shape"] = np.array([-5, -7], np.int32), np.array([50, 60], np.int32)
     left, top, right, bottom = 7, 5, 60 - 7 - width, 50 - 5 - height
     add("zoom_out", lambda tensor: functional.pad(tensor, [left, top, right, bottom]))

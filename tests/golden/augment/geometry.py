@@ -43,12 +43,25 @@ def calls():
             for _ in range(4):
                 angle, scale, *shear = rng.uniform((-180, 0.4, -30, -30), (180, 2, 30, 30)).tolist()
                 move = rng.integers(-9, 10, 2).tolist()
-                yield "affine", image, {"angle": angle, "translate": move, "scale": scale, "shear": shear, **look}
+                yield (
+                    "affine",
+                    image,
+                    {"angle": angle, "translate": move, "scale": scale, "shear": shear, **look},
+                )
             for _ in range(3):
                 height, width = shape
                 start = [[0, 0], [width - 1, 0], [width - 1, height - 1], [0, height - 1]]
-                inwards = rng.integers(0, min(shape) // 3, (4, 2)) * [[1, 1], [-1, 1], [-1, -1], [1, -1]]
-                yield "perspective", image, {"startpoints": start, "endpoints": (inwards + start).tolist(), **look}
+                inwards = rng.integers(0, min(shape) // 3, (4, 2)) * [
+                    [1, 1],
+                    [-1, 1],
+                    [-1, -1],
+                    [1, -1],
+                ]
+                yield (
+                    "perspective",
+                    image,
+                    {"startpoints": start, "endpoints": (inwards + start).tolist(), **look},
+                )
 
 
 def main():

@@ -25,14 +25,21 @@ SIZES = ((24, 32), (24, 11), (9, 32), (7, 5), (48, 50), (11, 60), (40, 13), (1, 
 def main():
     """Write the file."""
     rng = np.random.default_rng(25)
-    images = {"noise": rng.integers(0, 256, (24, 32, 3), np.uint8), "float": rng.random((24, 32, 1), np.float32)}
+    images = {
+        "noise": rng.integers(0, 256, (24, 32, 3), np.uint8),
+        "float": rng.random((24, 32, 1), np.float32),
+    }
     results = {f"images/{name}": image for name, image in images.items()}
-    results["versions"] = np.array([f"{package.__name__} {package.__version__}" for package in (PIL, np)])
+    results["versions"] = np.array(
+        [f"{package.__name__} {package.__version__}" for package in (PIL, np)]
+    )
     for name, image in images.items():
         for interpolation, resample in FILTERS.items():
             for height, width in SIZES if name == "noise" else SIZES[1:4]:
                 picture = Image.fromarray(image if image.shape[2] == 3 else image[..., 0])
-                result = np.asarray(picture.resize((width, height), resample)).reshape(height, width, -1)
+                result = np.asarray(picture.resize((width, height), resample)).reshape(
+                    height, width, -1
+                )
                 results[f"{name}/{interpolation}/{height}/{width}"] = result
     np.savez_compressed(Path(__file__).with_suffix(".npz"), **results)
 

@@ -28,9 +28,14 @@ v2 = importlib.import_module("torchvision.transforms.v2")
 
 HERE = Path(__file__).parent
 FILL = (124, 116, 104)
-MODES = {"nearest": Image.Resampling.NEAREST, "linear": Image.Resampling.BILINEAR, "cubic": Image.Resampling.BICUBIC}
+MODES = {
+    "nearest": Image.Resampling.NEAREST,
+    "linear": Image.Resampling.BILINEAR,
+    "cubic": Image.Resampling.BICUBIC,
+}
 V2_MODES = {
-    name: v2.InterpolationMode[{"linear": "BILINEAR", "cubic": "BICUBIC"}.get(name, "NEAREST")] for name in MODES
+    name: v2.InterpolationMode[{"linear": "BILINEAR", "cubic": "BICUBIC"}.get(name, "NEAREST")]
+    for name in MODES
 }
 LEVELS = {
     "Identity": (0.0,), "ShearX": (0.09, -0.27, 0.99), "ShearY": (0.09, -0.27, -0.99), "TranslateX": (5.4, -12.7),
@@ -54,7 +59,11 @@ TIMM_LEVELS = (0.0, -0.5, 4.25, -9.0, 10.0)
 def image() -> np.ndarray:
     rows, columns = np.mgrid[0:27, 0:34]
     smooth = np.stack([60 + 3 * rows, 20 + 5 * columns, 200 - 2 * rows - columns], axis=2)
-    return (smooth + np.random.default_rng(7).integers(-20, 20, smooth.shape)).clip(5, 240).astype(np.uint8)
+    return (
+        (smooth + np.random.default_rng(7).integers(-20, 20, smooth.shape))
+        .clip(5, 240)
+        .astype(np.uint8)
+    )
 
 
 def main() -> None:
@@ -66,7 +75,9 @@ def main() -> None:
         for name, levels in LEVELS.items():
             for level in levels if mode == "nearest" or name in MOVES else ():
                 magnitude = float(torch.tensor(level, dtype=torch.float32))
-                result = policy._apply_image_or_video_transform(photo, name, magnitude, v2_mode, policy._fill)
+                result = policy._apply_image_or_video_transform(
+                    photo, name, magnitude, v2_mode, policy._fill
+                )
                 values[f"torchvision/{name}/{level!r}/{mode}"] = np.asarray(result)
     for mode in ("linear", "cubic"):
         for name, names in TIMM.items():
@@ -84,22 +95,37 @@ def main() -> None:
         for height, width in ((27, 34), (224, 331)):
             for name, (function, _) in kind._AUGMENTATION_SPACE.items():
                 if (steps := function(bins, height, width)) is not None:
-                    values[f"steps/{kind.__name__}/{name}/{bins}/{height}x{width}"] = steps.numpy().astype(np.float32)
+                    values[f"steps/{kind.__name__}/{name}/{bins}/{height}x{width}"] = (
+                        steps.numpy().astype(np.float32)
+                    )
     for policy in v2.AutoAugmentPolicy:
         values[f"pairs/{policy.value}"] = np.array(repr(v2.AutoAugment(policy)._policies))
     for mode in ("linear", "cubic"):
-        for number, (weights, share) in enumerate((((0.2, 0.5, 0.3), 0.7), ((0.01, 0.9, 0.09), 0.25))):
+        for number, (weights, share) in enumerate(
+            (((0.2, 0.5, 0.3), 0.7), ((0.01, 0.9, 0.09), 0.25))
+        ):
             hparams = {"img_mean": FILL, "interpolation": MODES[mode]}
-            chains = [("Rotate", "Equalize"), ("ColorIncreasing", "ShearX"), ("SolarizeIncreasing", "TranslateYRel")]
+            chains = [
+                ("Rotate", "Equalize"),
+                ("ColorIncreasing", "ShearX"),
+                ("SolarizeIncreasing", "TranslateYRel"),
+            ]
             operations = iter(
-                [[auto_augment.AugmentOp(name, 1.0, 3 + number, hparams) for name in chain] for chain in chains]
+                [
+                    [auto_augment.AugmentOp(name, 1.0, 3 + number, hparams) for name in chain]
+                    for chain in chains
+                ]
             )
             random.random = lambda: 0.9
             np.random.choice = lambda *_, operations=operations, **__: next(operations)
             mix = auto_augment.AugMixAugment([], depth=2)
             result = mix._apply_basic(photo, np.array(weights, np.float32), np.float32(share))
             values[f"augmix/{mode}/{number}/{weights}/{share}"] = np.asarray(result)
-    versions = {"torch": torch.__version__, "torchvision": torchvision.__version__, "timm": timm.__version__}
+    versions = {
+        "torch": torch.__version__,
+        "torchvision": torchvision.__version__,
+        "timm": timm.__version__,
+    }
     values["versions"] = np.array(str({**versions, "Pillow": PIL.__version__}))
     np.savez_compressed(HERE / "policies.npz", **values)
 

@@ -49,7 +49,11 @@ def main() -> None:
         pixels = values[f"image/{number}"] = image(*size)
         for name, transform in CASES.items():
             values[f"{name}/{number}"] = transform(Image.fromarray(pixels)).numpy()[:, ::8, ::8]
-    versions = {"torch": torch.__version__, "torchvision": torchvision.__version__, "timm": timm.__version__}
+    versions = {
+        "torch": torch.__version__,
+        "torchvision": torchvision.__version__,
+        "timm": timm.__version__,
+    }
     values["versions"] = np.array(str({**versions, "Pillow": PIL.__version__}))
     np.savez_compressed(HERE / "recipes.npz", **values)
 

@@ -46,7 +46,9 @@ def main() -> None:
     for policy in ("v0", "v0r", "original", "originalr", "3a"):
         for number, pair in enumerate(auto_augment.auto_augment_policy(policy, settings)):
             for sign in (1, -1):
-                draws = SimpleNamespace(random=lambda sign=sign: 0.5 - 0.4 * sign, uniform=lambda low, high: RADIUS)
+                draws = SimpleNamespace(
+                    random=lambda sign=sign: 0.5 - 0.4 * sign, uniform=lambda low, high: RADIUS
+                )
                 auto_augment.random = draws  # a number above 0.5 turns a level round
                 result = Image.fromarray(image)
                 for operation in pair:

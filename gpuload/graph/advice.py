@@ -1,0 +1,609 @@
+"""Advice: what a loader logs, once, of ops that are allowed and rarely meant.
+
+Left behind   an op moves an image, and what belongs to its pixels (`ops.beside`) stays, or rows of
+its boxes do.
+Views         an op moves a copy of the image, and what belongs to the image stays, which is not
+handed out itself. By a function a function, or an operator of DALI, moves an image, and what
+belongs to it stays.
+Turned over   the axes of an image are reordered so that height and width are exchanged; what
+belongs to it stays.
+Left unmixed  an op mixes the images of several records, and numbers beside them stay those of one,
+              or the text that may be their label.
+Masks         an op blends numbers that look like those of a mask, or changes them as colours.
+Equal views   an op has one draw for several copies of an image, so that they stay equal.
+Wrong levels  an op takes floating-point numbers for 0 to 1, and a cast made them of whole numbers.
+Slices        an op moves an array of three axes as an image whose channels are many.
+Wrong order   an op for an image from black to white, or a cast to whole numbers, stands behind one
+that normalises. By an op      what ``Op.advice`` says of a field that the op acts on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from gpuload.graph.graph import Graph
+from gpuload.ops import beside, images
+from gpuload.ops.base import Op
+from gpuload.spec import INSTANCES, KINDS, MASK, NORMALIZED, NUMBERS, Field, Spec
+
+MOVERS = (  # functions of NumPy, and operators of DALI, that move pixels with any arguments
+    np.flip, np.fliplr, np.flipud, np.rot90,
+    "crop", "experimental.remap", "experimental.warp_perspective", "flip", "remap", "rotate",
+    "slice", "sphere", "warp_affine", "water",
+)  # fmt: skip
+
+
+def advice(graph: Graph, names: Sequence[str]) -> Iterator[str]:
+    """Give the warnings about a list of ops.
+
+    Args:
+        graph: the ops.
+        names: the fields of a batch.
+    """
+    lines = (_left_behind(graph, names), _moved_views(graph, names), _turned_over(graph, names))
+    yield from filter(None, (*lines, _moved_by_function(graph, names), _left_unmixed(graph, names)))
+    yield from filter(None, (_equal_views(graph, names), _wrong_order(graph), _wrong_levels(graph)))
+    yield from filter(None, (_unmarked_slices(graph), _blended_masks(graph)))
+    for place, on in enumerate(graph.targets):
+        for name in on:
+            if name in graph.before(place):
+                line = graph.op_on(place, name).advice(graph.before(place)[name])
+            else:
+                line = None
+            if line is not None:
+                yield line
+
+
+def _equal_views(graph: Graph, names: Sequence[str]) -> str | None:
+    """Return a warning about copies of a field that are equal although random ops changed them;
+    None if none are.
+
+    Args:
+        graph: the ops.
+        names: the fields of a batch.
+    """
+    steps = {
+        name: (name,) for name in graph.spec_in.names
+    }  # equal fields begin as one and pass through the same ops
+    last_draw: dict[str, Op] = {}
+    for place, (op, on, fields) in enumerate(
+        zip(graph.ops, graph.targets, graph.outputs, strict=True)
+    ):
+        originals = {name: first for name in fields if (first := op.original(name, on)) != name}
+        if originals:
+            steps |= {name: steps[first] for name, first in originals.items()}
+            last_draw |= {
+                name: last_draw[first] for name, first in originals.items() if first in last_draw
+            }
+            continue
+        for name in fields:
+            if op.joint:
+                twin = name
+            else:
+                twin = repr(graph.op_on(place, name))
+            steps[name] = (*steps.get(name, ()), f"{place} {twin}")
+        if op.is_random:
+            last_draw |= dict.fromkeys(fields, op)
+        else:
+            last_draw |= {}
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for name in names:
+        groups.setdefault(steps[name], []).append(name)
+    views = next(
+        (tuple(group) for group in groups.values() if len(group) > 1 and group[0] in last_draw),
+        None,
+    )
+    if views is None:
+        return None
+    return (
+        f"the fields {list(views)} are copies of one, and equal in each batch; cause: {last_draw[views[0]]} draws once "
+        f"for all fields in its on=, as an image and its mask need it; remedy: *gl.ops.repeat([...], on={views}) makes "
+        "ops for each of them, with draws of their own"
+    )
+
+
+def _wrong_order(graph: Graph) -> str | None:
+    """Return a warning about the first op that acts on numbers about 0 as if they were an image;
+    None if none does."""
+    centred: dict[str, Op] = {}  # for each field the op that normalised it
+    for place, (op, on) in enumerate(zip(graph.ops, graph.targets, strict=True)):
+        before, after = graph.before(place), graph.specs[place]
+        for name in on:
+            if name not in centred or before[name].dtype.kind != "f":
+                continue
+            fault, remedy = "", f"put {type(op).__name__} before {type(centred[name]).__name__}"
+            if op.takes_parts:
+                fault = "takes 0 for black and 1 for white"
+            elif op.centers:
+                fault, remedy = "normalises a second time", "leave one of them out"
+            elif after[name].dtype.kind in "ui":
+                fault = f"makes {after[name].dtype} of it, and leaves some whole numbers about 0"
+            if fault:
+                return (
+                    f"{op} {fault}; cause: before it {centred[name]} makes numbers about 0 of field {name!r}; "
+                    f"remedy: {remedy}"
+                )
+        for name in graph.outputs[place]:
+            maker = op if op.centers else centred.get(op.original(name, on))
+            if maker is not None and after[name].dtype.kind == "f":
+                centred[name] = maker
+    return None
+
+
+def _wrong_levels(graph: Graph) -> str | None:
+    """Return a warning about the first op that takes levels, 0 to 255 say, for 0 to 1; None if none
+    does."""
+    casts: dict[
+        str, tuple[Op, Field]
+    ] = {}  # for each field of such levels the cast, and the field before it
+    for place, (op, on) in enumerate(zip(graph.ops, graph.targets, strict=True)):
+        before, after = graph.before(place), graph.specs[place]
+        for name in on:
+            if (
+                name in casts
+                and op.takes_parts
+                and before[name].dtype.kind == "f"
+                and not before[name].is_marked
+            ):
+                cast, field = casts[name]
+                if field.dtype == "uint8":
+                    bytes_too = f"leave {type(cast).__name__} out, or "
+                else:
+                    bytes_too = ""
+                return (
+                    f"{op} takes 0 for black and 1 for white; cause: before it {cast} makes floating-point numbers of "
+                    f"{field}, and leaves their levels; remedy: {bytes_too}write {images.to_parts(field)} in its place"
+                )
+        scales = op.centers or op.calls_python or type(op).__name__ == "Normalize"
+        origins = {name: op.original(name, on) for name in graph.outputs[place]}
+        levels = {
+            name: casts[first] for name, first in origins.items() if first in casts and not scales
+        }
+        if type(op).__name__ == "Cast":
+            levels |= {name: (op, before[name]) for name in on if before[name].dtype.kind in "ui"}
+        casts = {name: cast for name, cast in casts.items() if name not in origins} | {
+            name: cast for name, cast in levels.items() if after[name].dtype.kind == "f"
+        }
+    return None
+
+
+def _unmarked_slices(graph: Graph) -> str | None:
+    """Return a warning about the first array of three axes that an op moves as an image of many
+    channels, or None."""
+    for place, (op, on) in enumerate(zip(graph.ops, graph.targets, strict=True)):
+        for field in (graph.before(place)[name] for name in on if name in graph.before(place)):
+            if op.moves_pixels and not field.is_marked:
+                hint = images.slices_hint(field)
+            else:
+                hint = ""
+            if hint:
+                return (
+                    f"{op} takes the axes of {field} for height, width and {(field.shape or ())[-1]} channels; cause: "
+                    f"nothing says what they are; remedy: {hint} for slices, or {hint.replace('DHW', 'HWC')}"
+                )
+    return None
+
+
+def _left_behind(graph: Graph, names: Sequence[str]) -> str | None:
+    """Return a warning about an image that an op moves while fields that belong to its pixels stay;
+    None if none do.
+
+    Args:
+        graph: the ops.
+        names: the fields of a batch.
+    """
+    moving = {
+        name
+        for op, on in zip(graph.ops, graph.targets, strict=True)
+        if op.moves_pixels
+        for name in on
+    }
+    functions = [
+        op.calls_python or op.needs_dali for op in graph.ops
+    ]  # of which nobody knows what they move
+    by_function = {
+        name
+        for is_function, on in zip(functions, graph.targets, strict=True)
+        if is_function
+        for name in on
+    }
+    for place, (op, on) in enumerate(zip(graph.ops, graph.targets, strict=True)):
+        before, image = graph.before(place), on[0]
+        # Boxes and points cannot be named in on=, so that several fields there say nothing of them.
+        is_alone = sum(not before[name].is_marked for name in on if name in before) == 1
+        if not op.moves_pixels or image not in before or (graph.choices[place] and is_alone):
+            continue
+        roles: dict[str, list[Field]] = {}
+        for field in before:
+            if field.name in names:
+                role = beside.role(field, before[image], graph.roles)
+            else:
+                role = ""
+            stays = field.name not in (by_function if role in beside.PLACES else moving)
+            if (
+                role not in ("", beside.LABEL)
+                and stays
+                and not (graph.choices[place] and role not in beside.PLACES)
+            ):
+                roles.setdefault(role, []).append(field)
+        if roles:
+            fields = [
+                field.name for field in before if any(field in group for group in roles.values())
+            ]
+            forms = "; ".join(_form(role, group, image) for role, group in roles.items())
+            return (
+                f"{op} moves the pixels of field {image!r}, and those of {fields} beside it stay where they are; "
+                f"cause: nothing says that they belong to the image; remedy: {forms}, so that one draw serves all; or "
+                f"{_as_meant(before, image, fields)}"
+            )
+    return _left_rows(
+        graph, [name for name in names if name not in {name for on in graph.targets for name in on}]
+    )
+
+
+def _moved_views(graph: Graph, names: Sequence[str]) -> str | None:
+    """Return a warning about a moved copy of an image that stands for it beside what belongs to it;
+    None if none does.
+
+    Args:
+        graph: the ops.
+        names: the fields of a batch.
+    """
+    image, views = beside.image_name(graph.spec_in), set[str]()
+    if image is None or image in names:  # what belongs to the image lies beside it
+        return None
+    for place, (op, on) in enumerate(zip(graph.ops, graph.targets, strict=True)):
+        before = graph.before(place)
+        if op.moves_pixels:
+            targets = [name for name in on if name in views]
+        else:
+            targets = []
+        if targets and image in before:
+            roles = {field.name: beside.role(field, before[image], graph.roles) for field in before}
+            places = (*beside.PLACES, MASK)
+            belong = [
+                field.name for field in before if field.is_marked or roles[field.name] in places
+            ]
+            fields = [
+                name for name in belong if name in names and name not in on and name not in views
+            ]
+            if fields:
+                return (
+                    f"{op} moves the pixels of {targets}, and {fields} beside it stay as they are beside {image!r}; "
+                    f"cause: what belongs to an image goes with {image!r}, and not with its copies; remedy: act on "
+                    f"{image!r} in place of {targets[0]!r}, and mark what belongs to it; or leave {fields} out of "
+                    "output="
+                )
+        views |= {
+            name
+            for name in graph.outputs[place]
+            if op.original(name, on) in (image, *views) and name != image
+        }
+    return None
+
+
+def _turned_over(graph: Graph, names: Sequence[str]) -> str | None:
+    """Return a warning about a Transpose that exchanges the sides of an image, beside what belongs
+    to it, or None.
+
+    Args:
+        graph: the ops.
+        names: the fields of a batch.
+    """
+    for place, (op, on) in enumerate(zip(graph.ops, graph.targets, strict=True)):
+        before = graph.before(place)
+        image, order = beside.image_name(before), getattr(op, "order", ())
+        if type(op).__name__ != "Transpose" or image not in on or before[image].is_volume:
+            continue
+        first = int(
+            before[image].is_channels_first
+        )  # the axis of the height; that of the width is the next
+        if len(order) < 2 or order.index(first) < order.index(first + 1):
+            continue
+        roles = {field.name: beside.role(field, before[image], graph.roles) for field in before}
+        belong = [
+            field
+            for field in before
+            if field.is_marked or roles[field.name] not in ("", beside.LABEL)
+        ]
+        fields = [field for field in belong if field.name in names and field.name not in on]
+        if fields:
+            return (
+                f"{op} exchanges height and width of field {image!r}, and {[field.name for field in fields]} beside it "
+                "stay as they are; cause: it reorders axes, and moves nothing else; remedy: gl.ops.Rotate90((1,)) and "
+                "gl.ops.RandomFlip(p=1.0, horizontal=False, vertical=True) in its place move what is marked, too"
+            )
+    return None
+
+
+def _moved_by_function(graph: Graph, names: Sequence[str]) -> str | None:
+    """Return a warning about the first function or operator of DALI that moves an image alone.
+
+    Args:
+        graph: the ops.
+        names: the fields of a batch.
+    """
+    functions = [op.calls_python or op.needs_dali for op in graph.ops]
+    pairs = zip(functions, graph.targets, strict=True)
+    by_function = {name for is_function, on in pairs if is_function for name in on}
+    for place, on in enumerate(graph.targets):
+        before, op = graph.before(place), graph.ops[place]
+        image = beside.image_name(before)
+        if not functions[place] or op.moves_pixels or image not in on:
+            continue
+        is_mover = getattr(op, "fn", None) in MOVERS
+        if not is_mover and not beside.is_resized(before[image], graph.specs[place][image]):
+            continue
+        fields = []
+        for field in before:
+            role = field.kind or beside.role(field, before[image], graph.roles)
+            is_meant = graph.choices[place]
+            if field.kind:  # a resize leaves what is in parts of the image
+                is_meant = not is_mover and field.kind.startswith(NORMALIZED)
+            is_handed_out = field.name in names and field.name not in by_function
+            if is_handed_out and not is_meant and _is_at_pixels(role):
+                fields.append(field.name)
+        if fields:
+            return (
+                f"{op} moves the pixels of field {image!r}, and {fields} beside it stay where they are; "
+                "cause: nothing says where it moves them; remedy: an op of gpuload in its place, which "
+                f"moves what is marked, or gl.ops.Python of one function for all, on={(image, *fields)}"
+            )
+    return None
+
+
+def _is_at_pixels(role: str) -> bool:
+    return role in (*beside.PLACES, MASK, *KINDS)
+
+
+def _form(role: str, fields: Sequence[Field], image: str) -> str:
+    """Return how to say what some fields are of an image."""
+    marks = {beside.BOXES: "xyxy", beside.POINTS: "xy", MASK: MASK, INSTANCES: INSTANCES}
+    alternatives = {
+        beside.BOXES: " (or 'xywh', 'cxcywh', 'normalized xyxy')",
+        beside.POINTS: " (or 'normalized xy')",
+        INSTANCES: " (or 'masks with boxes')",
+    }
+    files = [field.name for field in fields if field.encoded]
+    if files:
+        return f"gl.ops.Decode(on={_on(files)}) before it, with source.mark({files[0]}='mask') if it is a mask"
+    if role == beside.BOXES_AND_CLASSES:
+        return (
+            f"two fields in place of {fields[0].name!r}, rows[..., :4] and rows[..., 4], if they are "
+            "boxes with their classes: source.mark(boxes='xyxy', classes='with boxes')"
+        )
+    if role == beside.SCALED:
+        return _form_of_scaled(fields, image)
+    if role not in marks:
+        return f"on={(image, *(field.name for field in fields))}"
+    text = f"source.mark({', '.join(f'{field.name}={marks[role]!r}' for field in fields)}){alternatives.get(role, '')}"
+    flat = next((field for field in fields if role == MASK and len(field.shape or ()) == 2), None)
+    if flat is not None:
+        reshape = f", with {images.to_three_axes(flat)} before it"
+    else:
+        reshape = ""
+    if role != MASK:
+        return text + reshape
+    return f"{text}{reshape}, or on={(image, *(field.name for field in fields))}"
+
+
+def _form_of_scaled(fields: Sequence[Field], image: str) -> str:
+    """Return how to move maps and images of another size with an image."""
+    with_colours = [field.name for field in fields if (field.shape or ())[2:] in ((3,), (4,))]
+    maps = [field for field in fields if field.name not in with_colours]
+    forms = []
+    if with_colours:
+        on = (image, *with_colours)
+        forms.append(f"gl.ops.Python of one function for all, on={on}, in the place of the op")
+    for field in maps:
+        are_many = (field.shape or ())[2:] not in ((), (1,))
+        mark = INSTANCES if are_many else MASK
+        form = f"source.mark({field.name}={mark!r})"
+        forms.append(f"{field.name!r} in the size of the image, and {form}")
+    return "; ".join(forms)
+
+
+def _as_meant(spec: Spec, image: str, fields: Sequence[str]) -> str:
+    """Return how to say that fields stay as they are."""
+    if beside.IMAGE in spec:
+        return f"on={image!r}, if that is what you mean"
+    return f"leave {fields} out of output="
+
+
+def _left_unmixed(graph: Graph, names: Sequence[str]) -> str | None:
+    """Return a warning about what stays that of one record while an op mixes its image; None if
+    nothing does.
+
+    Numbers are told of, and texts if no label is mixed.
+
+    Args:
+        graph: the ops.
+        names: the fields of a batch.
+    """
+    targets_of_mixes = {
+        name for op, on in zip(graph.ops, graph.targets, strict=True) if op.mixes for name in on
+    }
+    for place, (op, on) in enumerate(zip(graph.ops, graph.targets, strict=True)):
+        if not op.mixes or (graph.choices[place] and op.moves_pixels):
+            continue
+        before = graph.before(place)
+        fields = [field for field in before if field.name in names and field.name not in on]
+        if graph.choices[place]:  # on= says it, but for what is a label; two ops have two draws
+            is_image = beside.image_name(before) in on
+            fields = [field for field in fields if is_image and _is_label(graph, field)]
+        else:
+            fields = [field for field in fields if field.name not in targets_of_mixes]
+        numbers = [field for field in fields if not field.is_marked and field.dtype.kind in NUMBERS]
+        if (
+            op.moves_pixels
+        ):  # `_left_behind` tells of what belongs to the pixels, and of rows of boxes
+            numbers = [field for field in numbers if not _is_left_behind(graph, place, field)]
+        elif len(on) == 1:  # where no label is mixed with the image, a text may be it
+            numbers += [field for field in fields if _is_text(field)]
+        if not numbers:
+            continue
+        targets = tuple(name for name in on if not graph.before(place)[name].is_marked)
+        left_out = [field.name for field in numbers]
+        return (
+            f"{op} mixes field {targets[0]!r} of several records, and {left_out} beside it stay those of one; cause: "
+            f"it acts on {list(targets)} alone; remedy: {'; '.join(_forms_to_mix(graph, place, targets, numbers))}"
+        )
+    return None
+
+
+def _is_left_behind(graph: Graph, place: int, field: Field) -> bool:
+    """Return True if `_left_behind` tells of a field beside the op at a place, which moves
+    pixels."""
+    before, image = graph.before(place), graph.targets[place][0]
+    has_rows = field.ragged and any(neighbour.holds_boxes for neighbour in before)
+    return has_rows or beside.role(field, before[image], graph.roles) not in ("", beside.LABEL)
+
+
+def _forms_to_mix(
+    graph: Graph, place: int, targets: tuple[str, ...], numbers: Sequence[Field]
+) -> Iterator[str]:
+    """Give how to say what becomes of numbers beside the image of an op that mixes.
+
+    Args:
+        graph: the ops.
+        place: of the op.
+        targets: the fields that it acts on.
+        numbers: the fields beside them.
+    """
+    op, before = graph.ops[place], graph.before(place)
+    roles = {field.name: beside.role(field, before[targets[0]], graph.roles) for field in numbers}
+    classes = [field.name for field in numbers if field.shape == () and field.dtype.kind in "ui"]
+    if classes and not op.moves_pixels:
+        if beside.IMAGE in before:
+            with_image = ""
+        else:
+            with_image = f" and on={(*targets, classes[0])}"
+        yield f"gl.ops.OneHot(10, on={classes[0]!r}){with_image}, with the number of classes, for one that is a label"
+    words = next((field.name for field in numbers if _is_text(field)), None)
+    if words is not None:
+        yield f"numbers in place of {words!r}, by gl.Labels or classes=, and gl.ops.OneHot of them, if it is a label"
+    mixable_names = [
+        field.name
+        for field in numbers
+        # One row of two or four numbers may be the label of so many classes; more rows are boxes
+        # and points.
+        if field.uniform and (len(field.shape or ()) < 2 or roles[field.name] not in beside.PLACES)
+        # Of whole numbers those alone that are cut out, as a mask is, and not blended.
+        if field.dtype.kind == "f" or (roles[field.name] != "" and not _blends(op, field.name))
+    ]
+    vectors = [field.name for field in numbers if len(field.shape or ()) == 1 and field.uniform]
+    weights = next((name for name in vectors if before[name].dtype.kind in "bui"), None)
+    if weights is not None and not op.moves_pixels:
+        yield f"gl.ops.Cast('float32', on={weights!r}) and on={(*targets, weights)}, for a number for each class"
+    if mixable_names and not op.moves_pixels:
+        yield f"on={(*targets, *mixable_names)} for numbers to be mixed with it"
+    can_say_it = beside.IMAGE in before and not graph.choices[place]
+    if can_say_it:
+        keep = f", or write on={_on(targets)}, to keep them"
+    else:
+        keep = ""
+    yield f"leave those that are no target out of output={keep}"
+
+
+def _is_label(graph: Graph, field: Field) -> bool:
+    """Return True for what `OneHot` made, and for numbers that are called ``label``."""
+    is_number = len(field.shape or ()) < 2 and field.dtype.kind in NUMBERS
+    return (is_number and field.name == beside.LABEL) or (field.name, beside.LABEL) in graph.roles
+
+
+def _is_text(field: Field) -> bool:
+    return field.shape == () and (field.text == "str" or field.dtype.kind == "U")
+
+
+def _on(names: Sequence[str]) -> str:
+    return repr(names[0] if len(names) == 1 else tuple(names))
+
+
+def _blended_masks(graph: Graph) -> str | None:
+    """Return a warning about the first op that blends or colours what looks like a mask, or
+    None."""
+    for place, (op, on) in enumerate(zip(graph.ops, graph.targets, strict=True)):
+        before = graph.before(place)
+        image = beside.image_name(before) or on[0]
+        for field in (before[name] for name in on if name in before and image in before):
+            is_map = (
+                field.name,
+                MASK,
+            ) in graph.roles and not field.is_marked  # by Decode("LABELS")
+            is_mask = is_map or beside.role(field, before[image], graph.roles) == MASK
+            if is_mask and _blends(op, field.name):
+                if op.moves_pixels:
+                    only_mask = " beside its image, interpolation='nearest' for one alone"
+                else:
+                    only_mask = ""
+                return (
+                    f"{op} blends the numbers of field {field.name!r}, {field}, which makes others of "
+                    "classes; cause: nothing says whether they are a mask or an image; remedy: "
+                    f"source.mark({field.name}='mask') for a mask{only_mask}, "
+                    f"source.mark({field.name}='HWC') for an image of its own"
+                )
+            is_left_as_it_is = field.kind == MASK and hasattr(op, "inner")  # see `choices`
+            changes = beside.changes_colours(op) or type(op).__name__ == "GaussianBlur"
+            # Floats are no classes: a loss tells of that, and the field may be an image.
+            keeps_dtype = graph.specs[place][field.name].dtype == field.dtype
+            changes = changes and (field.is_marked or keeps_dtype) and not is_left_as_it_is
+            if len(on) < 2 or not (is_mask or field.kind == MASK) or not changes:
+                continue
+            remedy = f"leave {field.name!r} out of on="
+            if op.moves_pixels:
+                remedy = "move both by gl.ops.RandomFlip, Rotate or Affine, and change colours by gl.ops.ColorJitter"
+            form = f"; source.mark({field.name}='HWC') for an image of its own"
+            if field.is_marked:
+                image_form = ""
+            else:
+                image_form = form
+            return (
+                f"{op} changes the numbers of field {field.name!r}, {field}, as colours, which makes "
+                "others of classes; cause: on= names it, and it is, or looks like, a mask; "
+                f"remedy: {remedy}{image_form}"
+            )
+    return None
+
+
+def _blends(op: Op, name: str) -> bool:
+    """Return True if an op makes new numbers of several pixels of a field, without a word of the
+    user about it."""
+    inner: Sequence[Op] = getattr(op, "inner", ())
+    interpolation = getattr(op, "interpolation", None)
+    if isinstance(interpolation, dict):
+        if name in interpolation:
+            interpolation = None
+        else:
+            interpolation = "linear"
+    makes_numbers = interpolation not in (None, "nearest") or type(op).__name__ in (
+        "MixUp",
+        "GaussianBlur",
+    )
+    return makes_numbers or any(_blends(part, name) for part in inner)
+
+
+def _left_rows(graph: Graph, names: Sequence[str]) -> str | None:
+    """Return what to tell of rows that stay while an op without ``on=`` drops marked boxes; None if
+    none do.
+
+    Args:
+        graph: the ops.
+        names: the fields of a batch that no op acts on.
+    """
+    boxes = next((field.name for field in graph.spec_in if field.holds_boxes), None)
+    op = next((op for op in graph.ops if op.drops_rows and op.on is None), None)
+    fields = [field for field in graph.spec_in if field.ragged and field.name in names]
+    rows = [field.name for field in fields if not field.is_marked and not field.encoded]
+    if boxes is None or op is None or not rows:
+        return None
+    if type(op).__name__ == "CleanBoxes":
+        on = boxes
+    else:
+        on = "image"
+    return (
+        f"{op} drops boxes of field {boxes!r}, and the rows of {rows} beside it stay; cause: nothing says that they "
+        f"have a row for each box; remedy: source.mark({rows[0]}='with boxes'), so that they go with them, or "
+        f"on={on!r}, if that is what you mean"
+    )

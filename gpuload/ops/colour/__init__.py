@@ -1,0 +1,1 @@
+"""Ops of colour: values of pixels change, and pixels stay where they are."""

@@ -1,0 +1,1 @@
+"""Ops that cut, pad and resize: images get another size."""

@@ -1,0 +1,1 @@
+"""Ops of geometry: pixels come to lie elsewhere."""

@@ -1,0 +1,1 @@
+"""Ops that make a record of several."""

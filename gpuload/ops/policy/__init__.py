@@ -1,0 +1,1 @@
+"""Ops of ops: which of them an image gets is drawn."""

@@ -1,0 +1,1 @@
+"""Ops on values: dtypes, axes, decoding, labels and functions of a user."""
