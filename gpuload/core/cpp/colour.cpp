@@ -1,10 +1,11 @@
 // Colour: see colour.hpp.
 //
-// Assumes: images and results have the sizes that are said; the Python face checked it. A result may lie in the memory of
-// its image, but for `sharpen`.
+// Assumes: images and results have the sizes that are said; the Python face checked it. A result
+// may lie in the memory of its image, but for `sharpen`.
 //
-// Sums `a + b * c` have one rounding, by std::fma; `kernels.colour` says why, and how NumPy makes the same bits. On processors
-// without such an instruction it is a function of the C library: slower, and the same bits.
+// Sums `a + b * c` have one rounding, by std::fma; `kernels.colour` says why, and how NumPy makes
+// the same bits. On processors without such an instruction it is a function of the C library:
+// slower, and the same bits.
 #include "colour.hpp"
 
 #include <algorithm>
@@ -18,7 +19,9 @@
 namespace core {
 namespace {
 
-INLINE Colour colour_of(const PixelBlock& block, int64_t i) { return {block.red[i], block.green[i], block.blue[i]}; }
+INLINE Colour colour_of(const PixelBlock& block, int64_t i) {
+    return {block.red[i], block.green[i], block.blue[i]};
+}
 
 struct Gray {  // cut off
     INLINE_MEMBER int32_t operator()(const PixelBlock& block, int64_t i) const {
@@ -42,7 +45,8 @@ struct TurnHue {
     float shift;
     INLINE_MEMBER void operator()(PixelBlock& block, int64_t count) const {
         for (int64_t i = 0; i < count; ++i)
-            core::turn_hue(block.red[i], block.green[i], block.blue[i], shift, float(1.0 / 255), 255.999f);
+            core::turn_hue(block.red[i], block.green[i], block.blue[i], shift, float(1.0 / 255),
+                           255.999f);
     }
 };
 
@@ -55,8 +59,8 @@ struct Sharper {
 
 typedef uint8_t Bytes32 __attribute__((vector_size(32)));
 
-// Finds the least and the largest value of each channel of the first values, in as many vectors as make whole pixels.
-// Returns how many values these are.
+// Finds the least and the largest value of each channel of the first values, in as many vectors as
+// make whole pixels. Returns how many values these are.
 template <int FIXED>
 INLINE int64_t bounds_of(const uint8_t* image, int64_t count, uint8_t* low, uint8_t* high) {
     constexpr auto WIDTH = int64_t(sizeof(Bytes32)), ROW = WIDTH * FIXED;
@@ -80,8 +84,8 @@ INLINE int64_t bounds_of(const uint8_t* image, int64_t count, uint8_t* low, uint
 
 }  // namespace
 
-// Two pixels that follow one another are counted in tables of their own: they often are equal, and a count waits for the
-// one before it in its place.
+// Two pixels that follow one another are counted in tables of their own: they often are equal, and
+// a count waits for the one before it in its place.
 void count_levels(const uint8_t* image, int64_t pixels, int64_t channels, int64_t* counts) {
     int64_t i = 0;
     if (channels == 3) {
@@ -100,7 +104,8 @@ void count_levels(const uint8_t* image, int64_t pixels, int64_t channels, int64_
         for (int64_t c = 0; c < channels; ++c) ++counts[256 * c + image[c]];
 }
 
-CLONES void find_bounds(const uint8_t* image, int64_t pixels, int64_t channels, uint8_t* low, uint8_t* high) {
+CLONES void find_bounds(const uint8_t* image, int64_t pixels, int64_t channels, uint8_t* low,
+                        uint8_t* high) {
     std::fill_n(low, channels, uint8_t(255));
     std::fill_n(high, channels, uint8_t(0));
     const int64_t count = pixels * channels;
@@ -115,8 +120,8 @@ CLONES void find_bounds(const uint8_t* image, int64_t pixels, int64_t channels, 
 
 void stretch_table(uint8_t low, uint8_t high, uint8_t* table) {
     for (int level = 0; level < 256; ++level)
-        table[level] = uint8_t(
-            int32_t(bounded(stretched(float(level), float(low), float(high), float(1.0 / 255)), 255.0f)));
+        table[level] = uint8_t(int32_t(
+            bounded(stretched(float(level), float(low), float(high), float(1.0 / 255)), 255.0f)));
 }
 
 void even_table(const int64_t* counts, uint8_t* table) {
@@ -133,15 +138,19 @@ void even_table(const int64_t* counts, uint8_t* table) {
 }
 
 void brightness_table(float factor, uint8_t* table) {
-    for (int level = 0; level < 256; ++level) table[level] = uint8_t(int32_t(bounded(float(level) * factor, 255.0f)));
+    for (int level = 0; level < 256; ++level)
+        table[level] = uint8_t(int32_t(bounded(float(level) * factor, 255.0f)));
 }
 
 void contrast_table(float mean, float factor, float weight, uint8_t* table) {
     for (int level = 0; level < 256; ++level)
-        table[level] = uint8_t(int32_t(bounded(add_product(mean, weight, float(level) * factor), 255.0f)));
+        table[level] =
+            uint8_t(int32_t(bounded(add_product(mean, weight, float(level) * factor), 255.0f)));
 }
 
-CLONES int64_t sum_grays(const uint8_t* image, int64_t pixels) { return sum_blocks(image, pixels, Gray{}); }
+CLONES int64_t sum_grays(const uint8_t* image, int64_t pixels) {
+    return sum_blocks(image, pixels, Gray{});
+}
 
 CLONES void make_gray(const uint8_t* image, int64_t pixels, int64_t out_channels, uint8_t* out) {
     PixelBlock block;
@@ -158,7 +167,8 @@ CLONES void make_gray(const uint8_t* image, int64_t pixels, int64_t out_channels
     }
 }
 
-CLONES void saturate(const uint8_t* image, int64_t pixels, float factor, float weight, uint8_t* out) {
+CLONES void saturate(const uint8_t* image, int64_t pixels, float factor, float weight,
+                     uint8_t* out) {
     change_blocks(image, pixels, out, Saturate{factor, weight});
 }
 
@@ -166,7 +176,8 @@ CLONES void turn_hue(const uint8_t* image, int64_t pixels, float shift, uint8_t*
     change_blocks(image, pixels, out, TurnHue{shift});
 }
 
-CLONES void sharpen(const uint8_t* image, int64_t height, int64_t width, int64_t channels, float weight, uint8_t* out) {
+CLONES void sharpen(const uint8_t* image, int64_t height, int64_t width, int64_t channels,
+                    float weight, uint8_t* out) {
     any_sharpen(image, height, width, channels, Sharper{weight}, out);
 }
 

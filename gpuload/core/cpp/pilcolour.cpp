@@ -1,7 +1,7 @@
 // Colour as Pillow: see pilcolour.hpp.
 //
-// Assumes: images and results have the sizes that are said; the Python face checked it. A result may lie in the memory of
-// its image, but for `sharpen`.
+// Assumes: images and results have the sizes that are said; the Python face checked it. A result
+// may lie in the memory of its image, but for `sharpen`.
 #include "pilcolour.hpp"
 
 #include "blocks.hpp"
@@ -31,7 +31,9 @@ struct Saturate {
 
 struct Sharper {
     float factor;
-    INLINE_MEMBER float operator()(float smooth, float middle) const { return mixed(smooth, middle, factor); }
+    INLINE_MEMBER float operator()(float smooth, float middle) const {
+        return mixed(smooth, middle, factor);
+    }
 };
 
 }  // namespace
@@ -41,21 +43,27 @@ void stretch_table(uint8_t low, uint8_t high, uint8_t* table) {
 }
 
 void contrast_table(float mean, float factor, uint8_t* table) {
-    for (int level = 0; level < 256; ++level) table[level] = uint8_t(int32_t(mixed(mean, float(level), factor)));
+    for (int level = 0; level < 256; ++level)
+        table[level] = uint8_t(int32_t(mixed(mean, float(level), factor)));
 }
 
-CLONES int64_t sum_grays(const uint8_t* image, int64_t pixels) { return sum_blocks(image, pixels, Gray{}); }
+CLONES int64_t sum_grays(const uint8_t* image, int64_t pixels) {
+    return sum_blocks(image, pixels, Gray{});
+}
 
 CLONES void saturate(const uint8_t* image, int64_t pixels, float factor, uint8_t* out) {
     change_blocks(image, pixels, out, Saturate{factor});
 }
 
-CLONES void sharpen(const uint8_t* image, int64_t height, int64_t width, int64_t channels, float factor, uint8_t* out) {
+CLONES void sharpen(const uint8_t* image, int64_t height, int64_t width, int64_t channels,
+                    float factor, uint8_t* out) {
     any_sharpen(image, height, width, channels, Sharper{factor}, out);
 }
 
-CLONES void blend(const uint8_t* image, const uint8_t* second, int64_t count, float factor, uint8_t* out) {
-    for (int64_t i = 0; i < count; ++i) out[i] = uint8_t(int32_t(mixed(float(image[i]), float(second[i]), factor)));
+CLONES void blend(const uint8_t* image, const uint8_t* second, int64_t count, float factor,
+                  uint8_t* out) {
+    for (int64_t i = 0; i < count; ++i)
+        out[i] = uint8_t(int32_t(mixed(float(image[i]), float(second[i]), factor)));
 }
 
 }  // namespace core::pillow

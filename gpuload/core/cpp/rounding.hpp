@@ -1,9 +1,11 @@
-// Rounding: a float as a value that T holds: the nearest, halves to even, bounded; a float stays as it is.
+// Rounding: a float as a value that T holds: the nearest, halves to even, bounded; a float stays as
+// it is.
 #pragma once
 
 #include <cstdint>
 #include <type_traits>
 
+#include "clones.hpp"
 #include "shared/numbers.hpp"
 
 namespace core {

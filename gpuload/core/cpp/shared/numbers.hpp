@@ -1,40 +1,51 @@
 // Numbers: arithmetic of single numbers that the core and the kernels of a GPU share.
 //
-// Files of this folder are read by the compiler of the core and by NVRTC, which gets their text (`kernels.text`): they use C++14
-// without its library, and C casts, of which the emulated GPU makes a GPU's. NumPy's forms are written by themselves, and the
-// results of all three are equal bit for bit: no compiler may fuse a product and a sum (-ffp-contract=off, --fmad=false).
+// The files of this folder are compiled into the core, and NVRTC reads their text
+// (`kernels.sources`). They use C++14 without its library, and C casts, which the emulated GPU
+// takes for a GPU's. The NumPy form of an op is written by itself. Results of all three are equal
+// bit for bit: no compiler may fuse a product and a sum (-ffp-contract=off, --fmad=false).
 #pragma once
 
 #ifdef __CUDACC_VER_MAJOR__  // NVRTC
 #define SHARED __device__ inline
 #else
 #include <math.h>
-
-#include "../clones.hpp"
-#define SHARED INLINE
+#define SHARED static inline __attribute__((always_inline))  // as INLINE of clones.hpp
 #endif
 
 namespace core {
 
-// Operations for which each compiler has its own form. `multiply_add` returns a * b + sum with one rounding, where double holds
-// the sum of the numbers that are given; `ops.colour` says which these are. `high_product` returns the upper 64 bits.
+struct LongProduct {
+    unsigned long long high, low;
+};
+
+// Operations of which each compiler has a form of its own. `multiply_add` returns a * b + sum with
+// one rounding, for numbers of which double holds the sum (`kernels.colour`).
 #ifdef __CUDACC_VER_MAJOR__
 SHARED float larger(float a, float b) { return fmaxf(a, b); }
 SHARED float smaller(float a, float b) { return fminf(a, b); }
-SHARED float multiply_add(float a, float b, float sum) { return (float)((double)a * (double)b + (double)sum); }
-SHARED unsigned long long high_product(unsigned long long a, unsigned long long b) { return __umul64hi(a, b); }
+SHARED float multiply_add(float a, float b, float sum) {
+    return (float)((double)a * (double)b + (double)sum);
+}
+SHARED LongProduct long_product(unsigned long long a, unsigned long long b) {
+    return {__umul64hi(a, b), a * b};
+}
 #else
 SHARED float larger(float a, float b) { return a < b ? b : a; }
 SHARED float smaller(float a, float b) { return b < a ? b : a; }
 SHARED float multiply_add(float a, float b, float sum) { return fmaf(a, b, sum); }
-SHARED unsigned long long high_product(unsigned long long a, unsigned long long b) {
+SHARED LongProduct long_product(unsigned long long a, unsigned long long b) {
     __extension__ typedef unsigned __int128 Wide;
-    return (unsigned long long)((Wide)a * (Wide)b >> 64);
+    const Wide product = (Wide)a * (Wide)b;
+    return {(unsigned long long)(product >> 64), (unsigned long long)product};
 }
 #endif
 
-// a * b + sum, added in double: rounded twice, as PyTorch's sums are on processors without a fused operation.
-SHARED float add_product(float a, float b, float sum) { return (float)((double)a * (double)b + (double)sum); }
+// a * b + sum, added in double: rounded twice, as PyTorch's sums are on processors without a fused
+// operation.
+SHARED float add_product(float a, float b, float sum) {
+    return (float)((double)a * (double)b + (double)sum);
+}
 
 SHARED float normalized(float value, float mean, float scale) { return (value - mean) * scale; }
 
@@ -58,7 +69,8 @@ SHARED Int clipped(Int place, Int length) {
     return place < 0 ? 0 : place < length ? place : length - 1;
 }
 
-// The pixel that stands for one beyond the border, at most a length away: as in a mirror, the edge is not repeated.
+// The pixel that stands for one beyond the border, at most a length away: as in a mirror, the edge
+// is not repeated.
 template <class Int>
 SHARED Int mirrored(Int place, Int length) {
     const Int positive = place < 0 ? -place : place;
@@ -80,9 +92,9 @@ struct Words {
 SHARED Words mix_words(Words words, unsigned long long key_0, unsigned long long key_1) {
     const unsigned long long m0 = 0xD2E7470EE14C6C93ULL, m1 = 0xCA5A826395121157ULL;
     for (int round = 0; round < 10; ++round) {
-        const unsigned long long high_0 = high_product(words.c0, m0), low_0 = words.c0 * m0;
-        const unsigned long long high_1 = high_product(words.c2, m1), low_1 = words.c2 * m1;
-        words = {high_1 ^ words.c1 ^ key_0, low_1, high_0 ^ words.c3 ^ key_1, low_0};
+        const LongProduct first = long_product(words.c0, m0), second = long_product(words.c2, m1);
+        words = {second.high ^ words.c1 ^ key_0, second.low, first.high ^ words.c3 ^ key_1,
+                 first.low};
         key_0 += 0x9E3779B97F4A7C15ULL, key_1 += 0xBB67AE8584CAA73BULL;
     }
     return words;

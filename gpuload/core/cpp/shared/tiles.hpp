@@ -1,4 +1,4 @@
-// Tiles: the arithmetic of CLAHE, see `ops.clahe`.
+// Tiles: the arithmetic of CLAHE, see `ops.colour.clahe`.
 #pragma once
 
 #include "numbers.hpp"
@@ -18,10 +18,11 @@ SHARED Neighbours<Int> neighbours(Int pixel, Int tile, Int tiles) {
     return {clipped(number, tiles), number + 1 < tiles ? number + 1 : tiles - 1, place - first};
 }
 
-// The side of a tile, of which an axis of such a length has so many: the image is continued if its tiles are not whole.
+// The side of a tile of an axis that has so many. An image whose tiles are not whole is continued:
+// the side becomes the next one, also along an axis that could be divided.
 template <class Int>
 SHARED Int tile_side(Int length, Int tiles, bool are_whole) {
-    return (length + (are_whole ? 0 : tiles - length % tiles)) / tiles;
+    return length / tiles + (are_whole ? 0 : 1);
 }
 
 // How many values a level may have in a tile of so many pixels.
@@ -36,10 +37,12 @@ SHARED float level_after(int sum, int pixels, int levels) {
     return rounded_to((float)sum * (most / (float)pixels), most);
 }
 
-// The new value of a pixel: by the curves of the tiles above it and below it, before it and after it.
+// The new value of a pixel: by the curves of the tiles above it and below it, before it and after
+// it.
 SHARED float between(const float* values, float right, float lower, float most) {
     const float left = 1.0f - right, upper = 1.0f - lower;
-    const float above = values[0] * left + values[1] * right, below = values[2] * left + values[3] * right;
+    const float above = values[0] * left + values[1] * right;
+    const float below = values[2] * left + values[3] * right;
     return rounded_to(above * upper + below * lower, most);
 }
 
