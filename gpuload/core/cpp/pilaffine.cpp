@@ -205,12 +205,16 @@ void affine(const Image<const uint8_t>& from, const double* matrix, Interpolatio
 
 void turn(const Image<const uint8_t>& from, int quarters, uint8_t* out) {
     const int64_t channels = from.channels, height = from.height, width = from.width;
-    for (int64_t y = 0; y < height; ++y)
-        for (int64_t x = 0; x < width; ++x, out += channels) {
-            const int64_t row = turned_row(quarters, y, x, height),
-                          column = turned_column(quarters, y, x, width);
-            std::memcpy(out, from.pixels + row * from.stride + column * channels, size_t(channels));
+    std::vector<int64_t> offsets(static_cast<size_t>(width));
+    for (int64_t y = 0; y < height; ++y) {
+        for (int64_t x = 0; x < width; ++x) {
+            const int64_t row = turned_row(quarters, y, x, height);
+            offsets[size_t(x)] =
+                row * from.stride + turned_column(quarters, y, x, width) * channels;
         }
+        copy_pixels(from.pixels, offsets.data(), width, channels, nullptr,
+                    out + y * width * channels);
+    }
 }
 
 }  // namespace core::pillow

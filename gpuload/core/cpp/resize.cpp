@@ -5,8 +5,9 @@
 // outside: the edges are continued.
 //
 // Vertical first    a row of the result is a sum of source rows, read as they are stored; then the
-// sum along that row. Horizontal first  each source row that is needed is summed along once, into a
-// ring of `support` rows; then their sum.
+//                   sum along that row.
+// Horizontal first  each source row that is needed is summed along once, into a ring of `support`
+//                   rows; then their sum.
 //
 // All that is in work fits into the second-level cache, whatever the size of the image.
 #include "resize.hpp"

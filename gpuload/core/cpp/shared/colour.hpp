@@ -1,5 +1,5 @@
-// Colour: torchvision's functions of one colour, or of one value; `kernels.colour` says where
-// numbers are rounded, and `kernels.lab` where they are cut off, which callers do.
+// Colour: torchvision's functions of one colour or one value, see `kernels.colour`. Results of bytes
+// are not bounded and not cut off here: callers do that.
 #pragma once
 
 #include "numbers.hpp"
@@ -24,8 +24,8 @@ SHARED float sharpened(float middle, float smooth, float weight) {
     return multiply_add(smooth - middle, weight, middle);
 }
 
-// The mean of 3 x 3 bytes of which the middle one weighs 5, halves up, by their sum: (2 * sum + 13)
-// / 26.
+// The mean of 3 x 3 bytes of which the middle one weighs 5, halves up, by their sum, at most 3315:
+// (2 * sum + 13) / 26.
 SHARED int smooth_of(unsigned sum) { return (int)(((2u * sum + 13u) * 40330u) >> 20); }
 
 // Autocontrast; `unit` is 1 / the largest value.
@@ -34,8 +34,8 @@ SHARED float stretched(float value, float low, float high, float unit) {
     return (value - (is_flat ? 0.0f : low)) / (is_flat ? 1.0f : (high - low) * unit);
 }
 
-// Equalize: what a level becomes of whose values so many lie before it, and `step` is a part of 255
-// of all below the largest.
+// Equalize: the new value of a level. So many values lie `before` it, and `step` is 1 / 255 of all
+// values below the largest.
 template <class Int>
 SHARED Int evened(Int level, Int before, Int step) {
     const Int even = step == 0 ? level : (before + step / 2) / step;

@@ -49,10 +49,12 @@ SHARED float add_product(float a, float b, float sum) {
 
 SHARED float normalized(float value, float mean, float scale) { return (value - mean) * scale; }
 
-// A value from 0 to `most`; not a number stays so.
+// A value from 0 to `most`; not a number stays so. g++ 12 makes two instructions of this form, and
+// more of conditional expressions.
 SHARED float bounded(float value, float most) {
-    const float positive = value < 0.0f ? 0.0f : value;
-    return most < positive ? most : positive;
+    if (value < 0.0f) value = 0.0f;
+    if (most < value) value = most;
+    return value;
 }
 
 // The nearest whole number, halves to even, from 0 to `most`; of not a number 0.
