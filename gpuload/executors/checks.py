@@ -69,7 +69,9 @@ class Checks:
         blocks = -(-len(wrong) // cuda.THREADS)
         if blocks:
             arguments = wrong, self._flag, np.int32(len(wrong))
-            devices.kernel(cuda.FLAG, "set_flag")((blocks,), (cuda.THREADS,), arguments)
+            devices.kernel(cuda.source("flag.cu"), "set_flag")(
+                (blocks,), (cuda.THREADS,), arguments
+            )
 
     def send(self) -> None:
         """Queue the copy of the answer to the host; nothing is asked after it."""

@@ -1,11 +1,12 @@
-// Rounding: a float as a value that T holds: the nearest, halves to even, bounded; a float stays as it is.
+// Rounding: a float as a value that T holds: the nearest, halves to even, bounded; a float stays as
+// it is.
 #pragma once
 
-#include <cmath>
 #include <cstdint>
 #include <type_traits>
 
 #include "clones.hpp"
+#include "shared/numbers.hpp"
 
 namespace core {
 
@@ -14,9 +15,7 @@ INLINE T rounded(float value) {
     if constexpr (std::is_same_v<T, float>) {
         return value;
     } else {
-        constexpr float most = std::is_same_v<T, uint8_t> ? 255.0f : 65535.0f;
-        const float whole = rintf(value), low = whole > 0.0f ? whole : 0.0f;
-        return T(int32_t(low < most ? low : most));
+        return T(int32_t(rounded_to(value, std::is_same_v<T, uint8_t> ? 255.0f : 65535.0f)));
     }
 }
 

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from gpuload import core, device
 from gpuload.errors import SpecError
-from gpuload.kernels import cuda, edits
+from gpuload.kernels import edits
 from gpuload.kernels.edits import Edits
 from gpuload.kernels.pixels import Pixels, reads
 from gpuload.ops import arguments, images
@@ -53,10 +53,10 @@ __device__ inline void pixel(const Image& image, int y, int x, const int* words,
     }
 }
 """
-BLUR_DOWN = cuda.MIRROR + BLUR.replace(
+BLUR_DOWN = BLUR.replace(
     "PART", "at(image, mirrored(y + tap - taps / 2, image.height), x, channel)"
 )
-BLUR_ACROSS = cuda.MIRROR + BLUR.replace(
+BLUR_ACROSS = BLUR.replace(
     "PART", "at(image, y, mirrored(x + tap - taps / 2, image.width), channel)"
 )
 

@@ -28,7 +28,7 @@ STEPS = {
     "saturation": colour.saturation,
     "hue": colour.hue,
 }
-CODES = (edits.BRIGHTNESS, edits.CONTRAST, edits.SATURATION, edits.HUE)
+EDITS = ("BRIGHTNESS", "CONTRAST", "SATURATION", "HUE")
 NEUTRAL = {"brightness": 1.0, "contrast": 1.0, "saturation": 1.0, "hue": 0.0}
 LIMITS = {
     "brightness": (0.0, np.inf),
@@ -120,14 +120,13 @@ class ColorJitter(ColourOp):
     def edit_form(self, draw: Draw, size: Sizes, channels: int) -> Edits | None:
         """See ``Op``: four edits, each with a number and, for those of a factor, its weight."""
         order = draw["order"]
-        codes = np.array(
-            [code if number in self._steps else edits.SKIP for number, code in enumerate(CODES)]
-        )
+        names = [name if number in self._steps else "SKIP" for number, name in enumerate(EDITS)]
+        codes = np.array([edits.code(name) for name in names])
         amounts = np.take_along_axis(draw["amount"], order, axis=1)
         numbers = np.stack(
             [codes[order], np.full(order.shape, 2), amounts, colour.weight(amounts)], axis=2
         )
-        return numbers.reshape(len(order), 4 * len(CODES))
+        return numbers.reshape(len(order), 4 * len(EDITS))
 
     def change_on_device(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """See ``ColourOp``."""

@@ -285,7 +285,7 @@ def word_blocks(xp: ModuleType, key: Keys, count: int) -> Any:
     blocks = -(-count // 4)
     out = xp.empty((len(pairs), blocks * 4), xp.uint64)
     num_blocks = -(-blocks // cuda.THREADS)
-    device.kernel(cuda.WORDS, "words")(
+    device.kernel(cuda.source("words.cu"), "words")(
         (num_blocks * len(pairs),), (cuda.THREADS,),
         (device.parameters(pairs), out, np.int32(blocks), np.int32(num_blocks)),
     )  # fmt: skip

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from gpuload import core, device
 from gpuload.errors import SpecError
-from gpuload.kernels import cuda, pixels
+from gpuload.kernels import pixels
 from gpuload.ops import arguments
 from gpuload.ops.base import Draw, Points, RowError, RowForm, Sizes
 from gpuload.ops.colour import noise
@@ -39,9 +39,7 @@ f32 = np.float32
 
 # Down the columns the noise is blurred, a number for each axis; `words` has the number of weights
 # and these.
-NOISE_DOWN = (
-    cuda.MIRROR
-    + """
+NOISE_DOWN = """
 typedef unsigned int Stats;
 __device__ inline void pixel(const Image& image, int y, int x, const int* words, const Stats* stats, const float* table,
     Out* to)
@@ -59,10 +57,10 @@ __device__ inline void pixel(const Image& image, int y, int x, const int* words,
     }
 }
 """
-)
 # Along the rows, too; then a pixel is taken from its place. Behind the weights `words` has alpha, a
 # zero and the fill.
 DISTORT = """
+#include "sample.cuh"
 typedef float Stats;
 __device__ inline void pixel(const Image& image, int y, int x, const int* words, const Stats* stats, const float* table,
     Out* to)
@@ -78,7 +76,7 @@ __device__ inline void pixel(const Image& image, int y, int x, const int* words,
         }
         float grid = (float)(2 * offsets[axis] + 1 - lengths[axis]) / length;
         float place = total * number(words[1 + taps]) / length + grid;
-        places[axis] = (float)((double)(place + 1.0f) * ((double)length / 2) - 0.5);
+        places[axis] = to_pixels(place, (double)length / 2);
     }
     for (int channel = 0; channel < CHANNELS; ++channel) {
         const In* pixels = (const In*)image.address + channel * image.deep;
@@ -91,9 +89,7 @@ TAKE = {
         to[channel] = nearest(image, pixels, places[0], places[1], *fill);""",
     "linear": "store(to + channel, linear(image, pixels, places[0], places[1], number(words[3 + taps + channel])));",
 }
-KERNELS = {
-    name: cuda.SAMPLE + cuda.MIRROR + DISTORT.replace("TAKE", text) for name, text in TAKE.items()
-}
+KERNELS = {name: DISTORT.replace("TAKE", text) for name, text in TAKE.items()}
 
 
 @dataclass(frozen=True)

@@ -829,7 +829,7 @@ def operate(
 
 
 def _code(name: str) -> int:
-    return CODES.get(name, edits.PIL_AFFINE)
+    return edits.code(EDITS.get(name, "PIL_AFFINE"))
 
 
 @lru_cache(maxsize=1024)
@@ -851,11 +851,11 @@ PLACES = {
     "SolarizeAdd": 2, "Invert": 3,
 }  # fmt: skip
 NO_CUBIC: Array = np.empty((0, 0), np.int32)
-CODES = {
-    "Identity": edits.SKIP, "Brightness": edits.BRIGHTNESS, "Color": edits.PIL_SATURATION,
-    "Desaturate": edits.PIL_SATURATION,
-    "Contrast": edits.PIL_CONTRAST, "Sharpness": edits.PIL_SHARPNESS, "AutoContrast": edits.PIL_AUTOCONTRAST,
-    "Equalize": edits.EQUALIZE, "GaussianBlur": edits.PIL_BLUR, **dict.fromkeys(TABLES, edits.TABLE),
+EDITS = {
+    "Identity": "SKIP", "Brightness": "BRIGHTNESS", "Color": "PIL_SATURATION",
+    "Desaturate": "PIL_SATURATION", "Contrast": "PIL_CONTRAST", "Sharpness": "PIL_SHARPNESS",
+    "AutoContrast": "PIL_AUTOCONTRAST", "Equalize": "EQUALIZE", "GaussianBlur": "PIL_BLUR",
+    **dict.fromkeys(TABLES, "TABLE"),
 }  # fmt: skip
 FACTORS: dict[str, Callable[[ModuleType, Any, Any], Any]] = {
     "Brightness": colour_pillow.brightness, "Color": colour_pillow.saturation, "Contrast": colour_pillow.contrast,

@@ -38,10 +38,11 @@ __device__ inline void add(Stats& sum, const Image& image, int y, int x, const i
     for (int channel = 0; channel < CHANNELS; ++channel) sum.total += (double)(float)at(image, y, x, channel);
 }}
 """
-MEAN = f"""{cuda.WHOLE}
-__device__ inline double mean(const Image& image, const Stats* stats) {{
+MEAN = """
+#include "whole.cuh"
+__device__ inline double mean(const Image& image, const Stats* stats) {
     return whole(stats).total / ((double)image.height * image.width * CHANNELS);
-}}
+}
 """
 SQUARES = f"""{SUMS}{MEAN}
 __device__ inline Stats start(const Image& image, const Stats* before) {{ return {{0.0, (float)mean(image, before)}}; }}
