@@ -678,7 +678,9 @@ def test_an_error_while_reading_comes_at_its_step_and_the_rest_goes_on():
     assert steps == [0, 1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 12, 13, 14, 15]
 
 
-@pytest.mark.parametrize("how", [iter, lambda load: load.port.ahead()], ids=["a loop", "read ahead"])
+@pytest.mark.parametrize(
+    "how", [iter, lambda load: load.port.ahead()], ids=["a loop", "read ahead"]
+)
 def test_whatever_a_signal_handler_raises_each_step_comes_once_and_right(how):
     with loader(3000, batch_size=4, seed=5) as load:
         start = load.state_dict()

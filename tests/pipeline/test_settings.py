@@ -17,8 +17,8 @@ from gpuload.pipeline.settings import (
     MOST_TRIALS,
     Bounds,
     Chooser,
-    Setting,
     LoopWindow,
+    Setting,
 )
 from gpuload.pipeline.tuning import MANY_THREADS, THREADS_PER_CORE
 
@@ -247,7 +247,9 @@ def test_on_a_machine_where_nothing_is_steady_steps_ahead_have_a_limit():
     for _ in range(1000):
         step_s = generator.uniform(0.5, 2.0)
         chooser.next(
-            LoopWindow(step_s, step_s, idle_share=0.3, read_share=0.0, lock_share=0.0, ahead_bytes=1)
+            LoopWindow(
+                step_s, step_s, idle_share=0.3, read_share=0.0, lock_share=0.0, ahead_bytes=1
+            )
         )
 
     assert chooser.setting.num_ahead <= 2 * MOST_DEPTH
@@ -495,7 +497,9 @@ def test_however_windows_answer_tuning_ends(seed: int):
         is_kept = seed == 0 or generator.random() < 0.5 * seed
         steps_s = 1.0 if (chooser.setting in (settings[0], *settings[-2:-1])) != is_kept else 0.1
         shares = generator.random(2) if seed else (0.9, 0.0)
-        chooser.next(LoopWindow(steps_s, steps_s, 0.5, shares[0], shares[1], ahead_bytes=STEP_BYTES))
+        chooser.next(
+            LoopWindow(steps_s, steps_s, 0.5, shares[0], shares[1], ahead_bytes=STEP_BYTES)
+        )
 
     assert chooser.is_over
     assert chooser.num_trials <= MOST_TRIALS
