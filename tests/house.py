@@ -44,22 +44,18 @@ ENTRY = {"__main__": "cli"}  # a module that is another room's door
 # characters.
 OWNERS = {
     "numpy": ("*",),
-    "PIL": (
-        "images/decode.py",
-        "images/recompress.py",
-        "cli/bench_peers.py",
-        "cli/demo*",
-        "cli/parity*",
-    ),
+    "PIL": ("images/decode.py", "images/recompress.py", "cli/parity*"),
     "click": ("cli/*",),
     "cupy": ("device.py",),
-    "cv2": ("cli/parity*",),
+    "cv2": ("cli/parity_images.py",),
+    "gpuload_demo": ("cli/__init__.py",),
+    "gpuload_peers": ("cli/bench.py", "cli/parity*"),
     "cupy_backends": ("device.py",),
     "cupyx": ("device.py",),
     "h5py": ("formats/hdf5/*",),
     "hdf5plugin": ("formats/hdf5/*",),
     "isal": ("storage/inflate.py",),
-    "keras": ("bridges/tensorflow/*", "cli/demo*"),
+    "keras": ("bridges/tensorflow/*",),
     "ml_dtypes": ("ops/value/cast.py", "formats/npy/source.py"),
     "pyarrow": (
         "formats/csv/parse.py",
@@ -78,12 +74,7 @@ OWNERS = {
         "cli/parity*",
     ),
     "rich": ("cli/*",),
-    "sklearn": ("cli/demo*",),
-    "tensorflow": ("cli/bench_peers.py", "cli/demo*"),
     "tifffile": ("images/tiffs.py",),
-    "timm": ("cli/parity*",),
-    "torch": ("cli/bench_peers.py", "cli/parity*"),
-    "torchvision": ("cli/parity*",),
     "zarr": ("formats/zarr/*",),
 }
 
