@@ -63,7 +63,7 @@ BY_TIME = (
 )  # once in so many milliseconds
 PARTS: dict[str, tuple[Any, str]] = {
     "clock of the loop": (epoch, "perf_counter"),
-    "times of the loop counted": (epoch._Run, "count_times"),
+    "times of the loop counted": (epoch.EpochRun, "count_times"),
     "watch made": (Counters, "watch"),
     "stage begun": (Watch, "enter"),
     "amount counted": (Watch, "count"),
@@ -192,7 +192,7 @@ def costs() -> dict[str, float]:
     counters, part = Counters(), Watch()
     names, amounts = ("read", "ops"), dict.fromkeys(("a", "b", "c", "d", "e", "f", "g", "h"), 1.0)
     row = (1, 64)
-    run = epoch._Run.__new__(epoch._Run)
+    run = epoch.EpochRun.__new__(epoch.EpochRun)
     run.num_untimed, run.end_s = 1, 0.0
 
     def begin_stages() -> None:
@@ -205,7 +205,7 @@ def costs() -> dict[str, float]:
         counters._add_batches()
 
     def count_times() -> None:
-        run.count_times(counters, 1.0, 2.0)
+        run.count_times(counters, 0, 0.0, 1.0, 2.0)
         counters._loops.clear()
 
     stages._thread.sample_s = float("inf")

@@ -177,7 +177,7 @@ def sharded(loader: Loader, shard: Shard, find: Callable[[], tuple[int, int]]) -
         )
     part = loader.replace(shard_id=pair[0], num_shards=pair[1])
     if loader.position != Position():
-        part.load_state_dict(loader.state_at(loader.position))
+        part.load_state_dict(loader.port.state_at(loader.position))
     return part
 
 

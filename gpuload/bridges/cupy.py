@@ -64,7 +64,7 @@ def tensors(loader: Loader, *, shard: common.Shard = None) -> common.Tensors:
     loader = common.sharded(loader, shard, _no_ranks)
 
     def convert(values: Any) -> Any:
-        loader.count("tensors_shared")
+        loader.port.count("tensors_shared")
         return values
 
     return common.Tensors(loader, convert)

@@ -92,7 +92,7 @@ def tensors(loader: Loader, *, shard: common.Shard = None, sharding: Any = None)
 
     def tensor(array: Any) -> Any:
         shared = common.shareable(array, align_bytes=ALIGNMENT_BYTES)
-        loader.count("tensors_shared" if shared else "tensors_copied")
+        loader.port.count("tensors_shared" if shared else "tensors_copied")
         if isinstance(array, np.ndarray) and not shared:
             result = jax.numpy.array(array)
         else:  # of an array on a GPU with JAX's stream, which then waits for it
@@ -156,7 +156,7 @@ def _global_converter(loader: Loader, sharding: Any) -> common.Convert:
             ) from None
 
     def convert(values: Any) -> Any:
-        loader.count("tensors_copied")
+        loader.port.count("tensors_copied")
         shape = (num_records, *values.shape[1:])
         result = jax.make_array_from_process_local_data(sharding, values, shape)
         # JAX makes 32 bits of 64 in silence, unless jax_enable_x64 is set.

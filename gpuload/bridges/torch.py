@@ -49,7 +49,8 @@ from gpuload.tracebacks import public
 if TYPE_CHECKING:
     from gpuload.batch import Batch
     from gpuload.loader import Loader
-    from gpuload.pipeline.epoch import Cursor, Epoch
+    from gpuload.pipeline.cursor import Cursor
+    from gpuload.pipeline.epoch import Epoch
     from gpuload.spec import Field
 
 try:
@@ -179,7 +180,7 @@ class LoaderDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]  # 
         position = self.loader.position
         cursor = self._cursor
         has_begun_here = cursor is not None and cursor.start == position
-        return self.loader.state_at(
+        return self.loader.port.state_at(
             cursor.state_position if cursor is not None and has_begun_here else position
         )
 
@@ -218,7 +219,7 @@ class LoaderDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]  # 
                 self._cursor = batches.cursor  # it is another one behind a state that was loaded
             return batch.with_fields(convert).output
 
-        batches = self.loader.ahead().then(finish)
+        batches = self.loader.port.ahead().then(finish)
         weak = weakref.ref(batches)  # or the iterator and the function would keep each other alive
         self._cursor = batches.cursor
         return batches
@@ -335,7 +336,7 @@ class _Share:
     def state_dict(self) -> dict[str, Any]:
         """Return where all workers began, and how much of its share this one has delivered."""
         share = {"worker": self._worker, "num_taken": self._num_taken}
-        return {**self._whole.loader.state_at(self.start), "share": share}
+        return {**self._whole.loader.port.state_at(self.start), "share": share}
 
     def _announce(self, steps: range) -> None:
         """Tell the process of the training which epoch is next, if this is the last step of the
@@ -397,9 +398,9 @@ def _converter(loader: Loader) -> common.Convert:
             # NumPy's DLPack does not know bfloat16: the same bits travel as int16.
             return tensor(array.view(np.int16)).view(torch.bfloat16)
         if not common.shareable(array):
-            loader.count("tensors_copied")
+            loader.port.count("tensors_copied")
             return _copy_array(array, loader.device)
-        loader.count("tensors_shared")
+        loader.port.count("tensors_shared")
         # An array on a GPU is asked by torch, with its stream, which then waits for it. Of one on
         # the host the capsule is enough, and takes half the time.
         return torch.from_dlpack(

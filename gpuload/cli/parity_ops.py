@@ -181,7 +181,9 @@ def compare_executors(call: str, executors: Sequence[tuple[str, str]]) -> Iterat
                 source, len(source), ops=[op], seed=SEED, executor=name, device=place
             ) as loader:
                 batch = loader.batch_at(0, EPOCH)
-                results = {field: to_host(batch[field]) for field in sorted(loader.graph.results)}
+                results = {
+                    field: to_host(batch[field]) for field in sorted(loader.port.graph.results)
+                }
             yield measure(subject, party, "array form", bound, _flat(results), expected)
         except Exception as error:  # the line names it, and the other ops are compared all the same
             yield failure(subject, party, "array form", bound, error)

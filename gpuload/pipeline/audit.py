@@ -29,10 +29,8 @@ import hashlib
 import logging
 import threading
 import time
-import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -54,12 +52,13 @@ from gpuload.executors.differences import Oracle, axes_of, bounds_of, difference
 from gpuload.ops.base import VARYING, Op
 from gpuload.ops.bounds import EXACT
 from gpuload.ops.value.decode import decoder_on_gpu
-from gpuload.pipeline.batches import Batches, Outcome, outcome_of, serve_batches
+from gpuload.pipeline.batches import Batches
+from gpuload.pipeline.board import OrderBoard, OrderThread
 from gpuload.pipeline.joining import Joining
-from gpuload.pipeline.recipe import Recipe, Region
+from gpuload.pipeline.outcome import Outcome, outcome_of
+from gpuload.pipeline.recipe import Recipe, SlotRegion
 from gpuload.pipeline.step import Step
 from gpuload.pipeline.stretch import draw
-from gpuload.pipeline.tray import Tray
 from gpuload.pipeline.workers import Workers
 from gpuload.ragged import Ragged
 from gpuload.sources.reading import read_groups
@@ -347,7 +346,9 @@ class Auditor:
             self._is_lane_filled = True
             recipe = self._recipe
             fields = [recipe.graph.spec_out[name] for name in recipe.names]
-            regions = [Region(field.dtype, field.fixed_shape) for field in fields if field.has_rows]
+            regions = [
+                SlotRegion(field.dtype, field.fixed_shape) for field in fields if field.has_rows
+            ]
             sizes = [recipe.slot_bytes, *(region.num_bytes(recipe.num_rows) for region in regions)]
             lane.fill_free_memory(FILLED_BATCHES * [size for size in sizes if size], PATTERN)
 
@@ -448,12 +449,12 @@ class Auditor:
             records=step.records,
             stream=STREAM,
         )
-        is_chosen = (words[:, 0] < share) & step.valid
+        is_chosen = (words[:, 0] < share) & step.rows.valid
         if not is_chosen.any():
             return []
         rows = []
         for number in range(step.position.step, step.position.step + step.num_steps):
-            span = step.rows(number)
+            span = step.rows.batch_rows(number)
             rows += [
                 _Row(row, number) for row in (span.start + np.flatnonzero(is_chosen[span])).tolist()
             ]
@@ -526,10 +527,10 @@ class Auditor:
     def _make(self, step: Step, row: int) -> dict[str, Any]:
         """Return the values of a row, made anew."""
         recipe, graph, rows, partners = self._recipe, self._oracle.graph, np.array([row]), None
-        if graph.mixes and step.partners is not None:
+        if graph.mixes and step.rows.partners is not None:
             # A group of records is closed: the partners of a partner are the same records.
-            rows = np.unique(np.append(row + step.partners[row], row))
-            places = rows[:, None] + step.partners[rows].reshape(rows.size, -1)
+            rows = np.unique(np.append(row + step.rows.partners[row], row))
+            places = rows[:, None] + step.rows.partners[rows].reshape(rows.size, -1)
             partners = (np.searchsorted(rows, places) - np.arange(rows.size)[:, None]).astype(
                 np.int32
             )
@@ -674,7 +675,7 @@ def _column_to_host(values: Any) -> Any:
     return _to_host(values)
 
 
-class Audits:
+class Audits(OrderThread[Outcome]):
     """A thread that audits the batches of an epoch in order, one group of steps ahead of the
     caller.
 
@@ -689,24 +690,9 @@ class Audits:
 
     def __init__(
         self, batches: Workers | Batches, auditor: Auditor, *, joining: Joining, counters: Counters
-    ) -> None:  # fmt: skip
-        self._batches, self._counters, self._horizon = batches, counters, 1
-        self._board = board = _AuditBoard(batches, auditor, joining)
-        # Both before the thread starts, as in `Batches`.
-        board.calls.put(1)
-        board.owner_ref = weakref.ref(self, board.calls.put)
-        self._threads = threads.start(
-            1, serve_batches, board, name="gpuload-audit", stop=board.stop
-        )
-
-    def take(self, number: int) -> Outcome | None:
-        """Return a group of steps once it is audited; it is kept until ``forget``. See
-        ``Tray.take``."""
-        horizon = number + 2
-        if horizon > self._horizon:
-            self._board.calls.put(horizon)
-            self._horizon = horizon
-        return self._board.tray.take(number, self._counters)
+    ) -> None:
+        super().__init__(AuditBoard(batches, auditor, joining), "gpuload-audit", 1, counters)
+        self._batches = batches
 
     def num_ready(self) -> int:
         """Return how many steps are made; those that are audited lie on the tray of the workers,
@@ -718,56 +704,26 @@ class Audits:
 
     def forget(self, number: int) -> None:
         """Let go of a group that was taken."""
-        self._board.tray.forget(number)
+        super().forget(number)
         self._batches.forget(number)
 
-    def close(self) -> None:
-        """Stop the threads and wait for the current work of each."""
-        self._board.stop()
-        self._batches.close()
-        threads.join(self._threads)
 
-
-class _AuditBoard:
-    """The state that the thread and ``Audits`` share; see ``workers._Board``."""
+class AuditBoard(OrderBoard[Outcome]):
+    """The state that the thread and ``Audits`` share."""
 
     def __init__(self, batches: Workers | Batches, auditor: Auditor, joining: Joining) -> None:
-        self._batches, self._auditor, self._joining = batches, auditor, joining
-        self.calls: SimpleQueue[object] = SimpleQueue()
-        self.owner_ref: object = None
-        self.tray: Tray[Outcome] = Tray()
-        self._next = self._allowed = 0
+        super().__init__(batches, joining)
+        self._batches, self._auditor = batches, auditor
 
-    def stop(self) -> None:
-        """Let the thread end after its current batch; takes no lock, so that it may be called
-        anywhere."""
-        self.tray.stop()
-        self.calls.put(None)
-        self._batches.stop()  # it may be waiting for them
+    def begin(self, number: int) -> None:
+        """Audit a group of steps."""
+        outcome = self._auditor.audit(self._take(number), lambda: self.tray.is_stopped)
+        self.tray.put(number, outcome)
 
-    def serve(self) -> None:
-        """Be the thread: audit the groups that are allowed, wait if there are none."""
-        while self._listen():
-            number = self._next
-            if not self._joining.steps(number)[1]:
-                self._allowed = min(self._allowed, number)  # behind the last group, see `Batches`
-                continue
-            self.tray.put(
-                number, self._auditor.audit(self._take(number), lambda: self.tray.is_stopped)
-            )
-            self._next += 1
-
-    def _listen(self) -> bool:
-        """Hear how far to go, waiting only if there is nothing to do; return False if the thread
-        should end."""
-        while True:
-            try:
-                until = self.calls.get(block=self._next >= self._allowed)
-            except Empty:
-                return not self.tray.is_stopped
-            if not isinstance(until, int):
-                return False
-            self._allowed = max(self._allowed, min(until, self._joining.most_groups))
+    def end(self) -> None:
+        """Stop the threads that make batches, and give back the lane of this one."""
+        super().end()
+        self._auditor.close()
 
     def _take(self, number: int) -> Outcome:
         """Return a group of steps that is whole: all its records are copied."""
@@ -785,8 +741,3 @@ class _AuditBoard:
             return outcome
         # A file cannot be read by the core: each step by itself, of which one raises the error.
         return replace(outcome, singles=[outcome_of(single) for single in item.separate()])
-
-    def end(self) -> None:
-        """Stop those that make batches, and give back what the auditor had for this thread."""
-        self._batches.stop()
-        self._auditor.close()

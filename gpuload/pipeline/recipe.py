@@ -67,7 +67,7 @@ SHARED_BYTES = (
 
 
 @dataclass(frozen=True)
-class Region:
+class SlotRegion:
     """The place of one array in a slot: dtype, and shape without the axis of the records."""
 
     dtype: np.dtype[Any]
@@ -143,7 +143,7 @@ class Recipe:
     rest: Graph
     executor: RowExecutor | None
     routes: tuple[Route, ...]
-    regions: dict[str, Region]
+    regions: dict[str, SlotRegion]
     any_length: bool = False
     is_copied: bool = False
     num_parts: int = 1
@@ -153,7 +153,7 @@ class Recipe:
     labels: dict[int, str] | None = None
     reader: DirectReader | None = None
 
-    @property
+    @cached_property
     def on_rows(self) -> bool:
         """True if the workers finish a step, so that no executor of whole batches follows."""
         return self.device == "cpu" and not self.rest.ops
@@ -226,7 +226,7 @@ class Recipe:
         """The fields of a batch, where a slot holds them all, and the bytes of a row of each."""
         return tuple((name, self.regions[name].num_bytes(1)) for name in self.names)
 
-    @property
+    @cached_property
     def num_rows(self) -> int:
         """The rows of a slot."""
         return self.plan.most_rows(self.graph.group) * self.num_joined
@@ -241,7 +241,7 @@ class Recipe:
         """The bytes of a batch after all ops, of the fields whose size is known."""
         fields = [self.graph.spec_out[name] for name in self.names]
         return sum(
-            Region(field.dtype, field.fixed_shape).num_bytes(self.plan.most_records)
+            SlotRegion(field.dtype, field.fixed_shape).num_bytes(self.plan.most_records)
             for field in fields
             if field.has_rows
         )
@@ -317,13 +317,11 @@ class Recipe:
             num_uploads: the rows of fields that may lie on the GPU already, which do not; None:
                 all.
         """
-        begins = self.begins(count, num_uploads)
-        shapes = {
-            name: (self._rows_of(name, count, num_uploads), *region.shape)
-            for name, region in self.regions.items()
-        }
+        begins, counts = self.begins(count, num_uploads), dict.fromkeys(self.regions, count)
+        if num_uploads is not None:
+            counts |= dict.fromkeys(self._card_regions, num_uploads)
         return {
-            name: slot.array(begins[name], region.dtype, shapes[name])
+            name: slot.array(begins[name], region.dtype, (counts[name], *region.shape))
             for name, region in self.regions.items()
         }
 
@@ -443,7 +441,7 @@ def raw_region(group: int) -> str:
 
 def _regions(
     source: Source, host: Graph, rest: Graph, names: tuple[str, ...], device: str
-) -> dict[str, Region]:  # fmt: skip
+) -> dict[str, SlotRegion]:  # fmt: skip
     """Return the regions of a slot: those of the batch, or of the input of an executor of whole
     batches."""
     later_names = rest.touched.union(names)
@@ -459,14 +457,16 @@ def _regions(
             else:
                 parts = []
             if parts and group.layout is not None:
-                raw[raw_region(number)] = Region(np.dtype(np.uint8), (group.layout.record_bytes,))
+                raw[raw_region(number)] = SlotRegion(
+                    np.dtype(np.uint8), (group.layout.record_bytes,)
+                )
                 field_names |= _beside(group.layout, parts)
         fields = [field for field in host.spec_out if field.name in field_names]
         fields.sort(key=lambda field: field.host_only)  # those behind are not uploaded
     else:
         raw, fields = {}, [field for field in host.spec_out if field.name in later_names]
     return raw | {
-        field.name: Region(field.dtype, field.fixed_shape) for field in fields if field.has_rows
+        field.name: SlotRegion(field.dtype, field.fixed_shape) for field in fields if field.has_rows
     }
 
 
@@ -486,7 +486,7 @@ def _beside(layout: Layout, parts: Sequence[Part]) -> set[str]:
 
 def _route(
     number: int, spec: Spec, layout: Layout | None, needed_fields: frozenset[str], host: Graph,
-    regions: dict[str, Region],
+    regions: dict[str, SlotRegion],
 ) -> Route:  # fmt: skip
     """Return the way of a group of the source: which fields go to the slot, which to the ops on
     rows."""

@@ -69,11 +69,6 @@ class Slot(np.ndarray[Any, np.dtype[np.uint8]]):
 
     __slots__ = ()
 
-    @classmethod
-    def of(cls, memory: NDArray[np.uint8]) -> Slot:
-        """Return an object of its own over the same memory."""
-        return memory.view(cls)
-
     @property
     def address(self) -> int:
         """The address of the first byte."""
@@ -133,7 +128,7 @@ class Ring:
         self._idle: defaultdict[int, list[Slot]] = defaultdict(list)
         self._num_idle_bytes = self._num_lent_bytes = 0
         self._num_users, self._is_resting = 0, False
-        self._num_steps = self._step_bytes = 0
+        self._num_steps = self._step_bytes = self._varying_bytes = 0
         self.values, self.parameters = Margin(), Margin()
 
     def resize(self, *, idle_bytes: int, crowded_bytes: int, num_steps: int) -> None:
@@ -146,16 +141,14 @@ class Ring:
                 `expect` was told.
         """
         self.idle_bytes, self.crowded_bytes, self._num_steps = idle_bytes, crowded_bytes, num_steps
+        self._varying_bytes = num_steps * self._step_bytes
 
     def expect(self, step_bytes: int) -> None:
         """Say how many bytes a step took beside those that the bounds know of: its records vary in
         length."""
         with self._lock:
             self._step_bytes = max(self._step_bytes, step_bytes)
-
-    @property
-    def _varying_bytes(self) -> int:
-        return self._num_steps * self._step_bytes
+            self._varying_bytes = self._num_steps * self._step_bytes
 
     def begin(self) -> None:
         """Say that an iterator begins."""
@@ -214,7 +207,7 @@ class Ring:
 
     def _lend(self, size: int, memory: Slot) -> Slot:
         """Return a slot of this memory; the caller holds the lock."""
-        slot = Slot.of(memory)
+        slot = memory.view(Slot)  # another object over the same memory
         loan = Loan(slot, self._returns.append)
         self._loans[id(loan)] = loan
         self._num_lent_bytes += size
@@ -256,7 +249,7 @@ class Ring:
 
     def _new(self, num_bytes: int) -> Slot:
         try:
-            return Slot.of(self._allocate(num_bytes))
+            return self._allocate(num_bytes).view(Slot)
         except (MemoryError, ValueError) as error:  # ValueError: more than NumPy can count
             raise TooLargeError(
                 f"{num_bytes} bytes for a step",

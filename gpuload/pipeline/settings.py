@@ -66,7 +66,7 @@ class Setting(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Window:
+class LoopWindow:
     """Measurements of a loop over batches, while one setting was used.
 
     Attributes:
@@ -119,7 +119,7 @@ class _Trial(NamedTuple):
     is_for_speed: bool
     reason: str
 
-    def slowest_s(self, before: Window) -> float:
+    def slowest_s(self, before: LoopWindow) -> float:
         """Return how long a batch may take, where it took the time of this window before."""
         if not self.is_for_speed:
             return SLOWER * before.step_s
@@ -152,12 +152,12 @@ class Chooser:
         self._ahead_bytes = 0.0  # the most that any window has said
         self._trial: _Trial | None = None
         self._later: list[_Trial] = []  # other trials for the same window
-        self._without: list[Window] = []  # of the trial: those with the setting before,
-        self._with: list[Window] = []  # and those with its own
+        self._without: list[LoopWindow] = []  # of the trial: those with the setting before,
+        self._with: list[LoopWindow] = []  # and those with its own
         self._is_control = False  # the present window has the setting before
         self._rest, self._next_rest, self._num_refusals = 0, 1, 0  # windows without trials
 
-    def next(self, window: Window) -> Setting:
+    def next(self, window: LoopWindow) -> Setting:
         """Return the setting for the next window.
 
         Args:
@@ -278,7 +278,7 @@ class Chooser:
         )
         return self.setting
 
-    def _trials(self, window: Window) -> list[_Trial]:
+    def _trials(self, window: LoopWindow) -> list[_Trial]:
         """Return the settings that may be better, the most likely one first. Comparisons with NaN
         are false."""
         num_threads, depth, cores = self._num_threads, self._depth, self._bounds.num_cores
@@ -342,7 +342,7 @@ class Chooser:
         return f"{num_threads} thread{'s' * (num_threads != 1)} and {num_steps} step{'s' * (num_steps != 1)} ahead"
 
 
-def _range(windows: list[Window]) -> str:
+def _range(windows: list[LoopWindow]) -> str:
     """Return the time of a batch in windows, in words."""
     times = [
         _milliseconds(min(window.step_s for window in windows)),

@@ -26,7 +26,7 @@ from time import perf_counter
 import numpy as np
 
 from gpuload.pipeline.recipe import Recipe
-from gpuload.pipeline.settings import Bounds, Chooser, Setting, Window
+from gpuload.pipeline.settings import Bounds, Chooser, LoopWindow, Setting
 from gpuload.stats import STAGES, Counters
 from gpuload.storage.memory import limit_bytes
 
@@ -202,7 +202,7 @@ class Tuning:
             more_s > PAUSE_S and more_s > PAUSE_STEPS * usual_s
         )  # False where nothing is usual yet
 
-    def _window(self, first: Mapping[str, float], last: Mapping[str, float]) -> Window:
+    def _window(self, first: Mapping[str, float], last: Mapping[str, float]) -> LoopWindow:
         """Return the measurements between two states of the counters."""
         spent = {name: last[name] - first.get(name, 0.0) for name in last}
         recipe, num_batches = self.recipe, max(spent["batches"], 1.0)
@@ -216,7 +216,7 @@ class Tuning:
         )
         is_known = work_s > 0
         batch_bytes = spent["bytes"] / num_batches
-        return Window(
+        return LoopWindow(
             step_s=spent["loop_s"] / num_batches,
             wait_s=min(spent["wait_s"], spent["loop_s"])
             / num_batches,  # for copies it is added once a group

@@ -207,7 +207,7 @@ def preview(
         device="cpu", executor="array", decode="auto", batch_size=1, last_batch="partial", shard_id=0, num_shards=1,
         on_error="raise", quarantine=None, drawn=True,
     )  # fmt: skip
-    if not loader.graph.mixes:  # a record's values do not depend on the order then
+    if not loader.port.graph.mixes:  # a record's values do not depend on the order then
         arrays = arrays.replace(shuffle=False)
     with (
         Progress("drawing") as progress,
@@ -225,7 +225,9 @@ def preview(
         for epoch in epoch_numbers:
             steps = changed.steps_of(numbers, epoch)
             partners = [
-                _partners(raw, step, epoch, loader.graph.group) if loader.graph.mixes else ""
+                _partners(raw, step, epoch, loader.port.graph.group)
+                if loader.port.graph.mixes
+                else ""
                 for step in steps
             ]
             columns.append(
@@ -316,7 +318,7 @@ def _partners(raw: Loader, step: int, epoch: int, group: int) -> str:
 def _cell(loader: Loader, batch: Batch, note: str = "") -> Cell:
     """Return the cell of a batch of one record."""
     spec, values = loader.spec_out, {name: np.asarray(column[0]) for name, column in batch.items()}
-    normalized = _normalized(loader.graph)
+    normalized = _normalized(loader.port.graph)
     pictures, texts = [], []
     for field in spec:
         value = values[field.name]

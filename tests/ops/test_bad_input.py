@@ -113,7 +113,7 @@ def run(source: gl.Source, op: Any) -> Any:
     says."""
     with gl.Loader(source, len(source), ops=[op], device="cpu", num_threads=1) as loader:
         batch = loader.batch_at(0)
-        for field in loader.graph.spec_out:
+        for field in loader.port.graph.spec_out:
             for value in map(np.asarray, batch[field.name]):
                 if not field.text and field.shape is not None:
                     assert value.dtype == field.dtype or field.dtype.kind in "SU"

@@ -158,11 +158,11 @@ def test_batches_whose_ops_run_elsewhere_are_refused_and_zero_is_no_audit():
         loader(audit=0.1) as with_audit,
         pytest.raises(gl.GpuloadError, match=r"audit=0\.1") as caught,
     ):
-        with_audit.feed(lambda: None, ("image",))
+        with_audit.port.feed(lambda: None, ("image",))
 
     assert 'via="generator"' in caught.value.remedy
     with loader(ops=(), audit=0) as without:
-        without.feed(lambda: None, ("image",))
+        without.port.feed(lambda: None, ("image",))
 
 
 def test_it_says_what_it_does():
@@ -732,7 +732,7 @@ def trial_loader(share=None, **settings):
     """Return a loader of images, and its auditor, as if it decoded on a GPU by a decoder that is
     not known."""
     plain = gl.Loader(files(), 4, ops=IMAGE_OPS, device="cpu", num_threads=1, **settings)
-    words = {"executor": "array", "num_threads": 1, "counters": plain._counters}
+    words = {"executor": "array", "num_threads": 1, "counters": plain._setup.counters}
     setting = None if share is None else audit.AuditSetting(share, counts=False)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(audit, "_trial_of", lambda recipe, setting: audit.DecoderTrial(DECODER, CARD))
@@ -742,7 +742,7 @@ def trial_loader(share=None, **settings):
 
 def outcome_at(plain, step):
     """Return the outcome of a step of epoch 0."""
-    return plain._session.at(plain._plan.at(Position(0), step))
+    return plain._session.at(plain._setup.plan.at(Position(0), step))
 
 
 class TestADecoderThatIsNotKnown:

@@ -1,5 +1,5 @@
 """Pipelines that a loader feeds: a class derived from the pipeline's own, which reports each event
-to `Feed`.
+to `ReaderFeed`.
 
 That DALI has taken a batch is known from ``iter_setup``, which it calls when all sources of an
 iteration have given theirs.
@@ -11,7 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from gpuload import device as devices
-from gpuload.bridges.dali.feed import Feed
+from gpuload.bridges.dali.feed import ReaderFeed
 from gpuload.bridges.dali.framework import dali
 from gpuload.errors import DeviceError, SpecError
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 class Fed(dali.pipeline.Pipeline):  # type: ignore[misc]  # DALI has no types
-    """A pipeline that reports to its `Feed` which batches DALI takes and returns."""
+    """A pipeline that reports to its `ReaderFeed` which batches DALI takes and returns."""
 
-    _gpuload_feed: Feed
+    _gpuload_feed: ReaderFeed
 
     def iter_setup(self) -> None:
         """Called by DALI when all sources have given their batches of an iteration, before these

@@ -116,19 +116,19 @@ def dataset(
 
 
 def _ahead(loader: Loader, feed: Session | None, num_between: int | None) -> Epoch:
-    return loader.ahead(feed, warns=True)
+    return loader.port.ahead(feed, warns=True)
 
 
 def _restart(loader: Loader, feed: Session | None, num_between: int | None) -> Epoch:
-    return loader.ahead(feed)
+    return loader.port.ahead(feed)
 
 
 def _stream(loader: Loader, feed: Session | None, num_between: int | None) -> Epoch:
-    return loader.stream(feed, num_between=num_between)
+    return loader.port.stream(feed, num_between=num_between)
 
 
 def _endless(loader: Loader, feed: Session | None, num_between: int | None) -> Epoch:
-    return loader.stream(feed, num_between=num_between, endless=True)
+    return loader.port.stream(feed, num_between=num_between, endless=True)
 
 
 def _exact(base: Any, make: Callable[[plugin.Begin], Any], change: Callable[[Any], Any]) -> Any:
@@ -223,14 +223,16 @@ def _takes_plugin(loader: Loader, names: tuple[str, ...], via: str, weights: boo
             remedy="write via='generator', or leave weights= out",
         )
     if via != "auto":
-        loader.tell("dataset", f"by {PLUGIN if via == 'plugin' else 'a generator'} (asked for)")
+        loader.port.tell(
+            "dataset", f"by {PLUGIN if via == 'plugin' else 'a generator'} (asked for)"
+        )
         return via == "plugin"
     if loader.device == "cpu":
-        loader.tell("dataset", "by a generator (the faster one on a CPU)")
+        loader.port.tell("dataset", "by a generator (the faster one on a CPU)")
         return False
     problem = "the weights come from the host" if weights else plugin.why_not(loader, names)
     if problem is None:
-        loader.tell("dataset", f"by {PLUGIN} (its tensors are on {loader.device})")
+        loader.port.tell("dataset", f"by {PLUGIN} (its tensors are on {loader.device})")
         return True
     log.warning(
         "tf.data copies the batches from %s to the host and back; cause: %s; a loader with device='cpu' has them "
@@ -238,7 +240,9 @@ def _takes_plugin(loader: Loader, names: tuple[str, ...], via: str, weights: boo
         loader.device,
         problem,
     )
-    loader.tell("dataset", f"by a generator, through the host ({str(problem).splitlines()[0]})")
+    loader.port.tell(
+        "dataset", f"by a generator, through the host ({str(problem).splitlines()[0]})"
+    )
     return False
 
 
@@ -272,7 +276,7 @@ def as_yielded(loader: Loader, values: Any) -> Any:
 def _on_host(loader: Loader, array: Any) -> Any:
     """Return the array on the host; tf.data takes shareable ones without a copy."""
     on_host = isinstance(array, np.ndarray)
-    loader.count("tensors_shared" if on_host and is_shareable(array) else "tensors_copied", 1)
+    loader.port.count("tensors_shared" if on_host and is_shareable(array) else "tensors_copied", 1)
     return array if on_host else array.get()
 
 

@@ -80,9 +80,9 @@ def distribute(loader: Loader, strategy: Any) -> Any:
             loader, shards = alive(weak), [alive(shard) for shard in weak_shards]
             start = loader.position
             for shard in shards:
-                shard.go_to(start)
-            runs = [shard.ahead() for shard in shards]
-            loader.follow(runs[0])
+                shard.port.go_to(start)
+            runs = [shard.port.ahead() for shard in shards]
+            loader.port.follow(runs[0])
             # The replicas of a worker take its elements in turn, so the shards of one step follow
             # one another.
             for batches in zip(*runs, strict=True):

@@ -78,8 +78,8 @@ class _Counting(keras.callbacks.Callback):  # type: ignore[misc]
         """
         loader = self.loader
         position, last_position = (
-            loader.after(self._start, self._num_trained),
-            loader.delivery_position(),
+            loader.port.after(self._start, self._num_trained),
+            loader.port.delivery_position,
         )
         if (last_position.epoch, last_position.step) < (position.epoch, position.step):
             raise SpecError(
@@ -88,7 +88,7 @@ class _Counting(keras.callbacks.Callback):  # type: ignore[misc]
                 cause="the dataset was cut or put together anew (take, batch ...), or is of another loader",
                 remedy="fit on dataset(loader) as it is, prefetched or repeated, with steps_per_epoch= for less",
             )
-        return loader.state_at(position)
+        return loader.port.state_at(position)
 
     def save(self) -> None:
         """Write the state, and the weights where they belong to it."""
@@ -130,8 +130,8 @@ class _Counting(keras.callbacks.Callback):  # type: ignore[misc]
     def on_train_end(self, logs: Any = None) -> None:
         """Take the loader behind the last step that was trained, wherever stages that read ahead
         have taken it."""
-        if self._num_trained and self.state() != self.loader.state_at(self.loader.position):
-            self.loader.go_to(self.loader.after(self._start, self._num_trained))
+        if self._num_trained and self.state() != self.loader.port.state_at(self.loader.position):
+            self.loader.port.go_to(self.loader.port.after(self._start, self._num_trained))
 
     def _correct(self) -> None:
         """Take back the update that Keras 3.15 counts too much where the data end before the steps
@@ -303,7 +303,7 @@ class ResumeLoader(_Counting):
 
     def save(self) -> None:
         """Write model and state into a new folder, and remove the old one."""
-        position = self.loader.after(self._start, self._num_trained)
+        position = self.loader.port.after(self._start, self._num_trained)
         text = json.dumps({"epoch": self._next_epoch(position), "loader": self.state()})
         name = f"epoch-{position.epoch:06}-step-{position.step:09}"
         self._folder.mkdir(parents=True, exist_ok=True)

@@ -44,7 +44,7 @@ def tensors(loader: Loader) -> common.Tensors:
             # NumPy's DLPack does not know bfloat16: the same bits travel as uint16.
             return tf.bitcast(tensor(array.view(np.uint16)), tf.bfloat16)
         shared = is_shareable(array)
-        loader.count("tensors_shared" if shared else "tensors_copied", 1)
+        loader.port.count("tensors_shared" if shared else "tensors_copied", 1)
         if isinstance(array, np.ndarray) and not shared:
             return tf.constant(array)
         # A capsule: TensorFlow 2.21 takes no object with ``__dlpack__``, and hands over no stream.

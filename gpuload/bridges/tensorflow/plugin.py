@@ -73,7 +73,7 @@ def why_not(
             )
         if field.dtype.name not in DTYPES:
             return _no_form(f"field {name!r} ({field})", f"the plugin has no {field.dtype} tensors")
-    graph = loader._feed_graph
+    graph = loader.port.feed_graph
     of_numpy = next((graph.ops[place] for place in graph.for_numpy), None)
     if of_numpy is not None:
         return _no_form(
@@ -84,7 +84,7 @@ def why_not(
         return _no_form(
             f"{of_arrays}", "the op has no lower(), and the plugin runs DALI's operators alone"
         )
-    if loader.asked_executor == "array" and graph.ops:
+    if loader.port.asked_executor == "array" and graph.ops:
         return DeviceError(
             "a loader with executor='array'",
             cause="the plugin runs the ops in DALI",
@@ -105,7 +105,7 @@ def why_not(
 
 
 def _in_place_of_array(loader: Loader) -> str:
-    decodes = any(op.codec for op in loader.graph.ops)
+    decodes = any(op.codec for op in loader.port.graph.ops)
     if decodes:
         return "write decode='host' in place of executor='array'"
     return "leave executor= out"
@@ -139,14 +139,17 @@ def plugin_dataset(
             "gpuload.executors.dali"
         )  # the package nvidia.dali is large
         feed = feeds.Feed(
-            loader._feed_graph, outputs, device=loader.device, batch_size=loader.most_records
+            loader.port.feed_graph,
+            outputs,
+            device=loader.device,
+            batch_size=loader.port.most_records,
         )
         return feed, feed.pipeline(loader.num_threads)
 
     feed, pipeline = signalsafe.call(
         make_feed
     )  # an exception of a signal handler is no refusal of DALI's
-    session = loader.feed(feed.executor, feed.inputs)
+    session = loader.port.feed(feed.executor, feed.inputs)
     # TensorFlow 2.21 keeps the generators of all datasets for ever; the dataset keeps these two.
     weak, weak_session, weak_feed = weakref.ref(loader), weakref.ref(session), weakref.ref(feed)
     counts = counts and loader.device == "cpu"
@@ -182,7 +185,7 @@ def plugin_dataset(
             input_datasets={"packed": plugin.experimental.Input(fed, layout="X", batch=True)},
             output_dtypes=tuple(_signature(loader, name).dtype for name in outputs),
             output_shapes=tuple((None, *loader.spec_out[name].fixed_shape) for name in outputs),
-            batch_size=loader.most_records,
+            batch_size=loader.port.most_records,
             num_threads=loader.num_threads,
             device_id=None if loader.device == "cpu" else devices.number(loader.device),
             exec_dynamic=True,
