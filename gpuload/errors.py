@@ -311,11 +311,11 @@ def missing_package(
         error: of the import. A package may be there and unfit, for another NumPy, say; it says so
             itself.
     """
-    is_there = error is not None and not isinstance(error, ModuleNotFoundError)
+    cause = "it is not installed"
+    if error is not None and not isinstance(error, ModuleNotFoundError):
+        cause = f"it is installed, but cannot be imported: {error}"
     return MissingPackageError(
         f"{needed_for} needs the package {package!r}",
-        cause=f"it is installed, but cannot be imported: {error}"
-        if is_there
-        else "it is not installed",
+        cause=cause,
         remedy=remedy or install_command(extra),
     )

@@ -280,7 +280,9 @@ def _parse_line(line: bytes) -> dict[str, Any] | None:
     # file may hold.
     except (ValueError, RecursionError):
         return None
-    return entry if isinstance(entry, dict) else None
+    if isinstance(entry, dict):
+        return entry
+    return None
 
 
 def _entry_of(name: str, path: str) -> dict[str, Any]:
@@ -291,12 +293,9 @@ def _entry_of(name: str, path: str) -> dict[str, Any]:
 def write_error(path: str, error: OSError) -> FileError:
     """Return the error of ours for one of the operating system's about a file that a conversion
     writes."""
-    return FileError(
-        f"{path} cannot be written",
-        cause=os.strerror(error.errno)
-        if error.errno
-        else str(error),  # HDF5 and PyArrow add pages of their own
-        remedy="make room, and convert again: files that are finished are not written again"
-        if error.errno in FULL
-        else "check the folder and its permissions",
-    )
+    remedy = "check the folder and its permissions"
+    if error.errno in FULL:
+        remedy = "make room, and convert again: files that are finished are not written again"
+    # By the number where there is one: HDF5 and PyArrow add pages of their own to the text.
+    cause = os.strerror(error.errno) if error.errno else str(error)
+    return FileError(f"{path} cannot be written", cause=cause, remedy=remedy)

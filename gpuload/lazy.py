@@ -83,12 +83,11 @@ class Submodule(ModuleType):
         likely = [
             word for word, module in names.items() if module.partition(".")[0] == name
         ] or synonyms.near_names(name, names)
+        remedy = f"help({owner})"
+        if likely:
+            remedy = f"write {' or '.join(f'{owner}.{word}(...)' for word in likely)}"
         raise UnknownAttributeError(
-            f"{owner}.{name}(...)",
-            cause=f"{owner}.{name} is a module",
-            remedy=f"write {' or '.join(f'{owner}.{word}(...)' for word in likely)}"
-            if likely
-            else f"help({owner})",
+            f"{owner}.{name}(...)", cause=f"{owner}.{name} is a module", remedy=remedy
         )
 
     __reduce__ = Package.__reduce__

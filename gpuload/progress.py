@@ -80,12 +80,8 @@ class Progress:
     ) -> None:
         if self._is_in_log and self._start_s is not None:
             wipe()
-            log.info(
-                "%s: %s after %.1f s",
-                self._doing,
-                "broken off" if kind else "done",
-                perf_counter() - self._start_s,
-            )
+            end = "broken off" if kind else "done"
+            log.info("%s: %s after %.1f s", self._doing, end, perf_counter() - self._start_s)
 
     def _is_due(self, how_far: int) -> bool:
         now = perf_counter()
@@ -108,11 +104,10 @@ class Progress:
                 self._is_in_log = True
                 log.info("%s", text)
             seconds = now - (self._start_s or now)
-            _draw(
-                text,
-                _pace(how_far - self._start, seconds, of - how_far),
-                min(how_far / of, 1.0) if of else None,
-            )
+            part = None
+            if of:
+                part = min(how_far / of, 1.0)
+            _draw(text, _pace(how_far - self._start, seconds, of - how_far), part)
         finally:
             self._busy.release()
 
@@ -131,7 +126,9 @@ def _pace(num_done: int, seconds: float, num_left: int) -> str:
         return text
     minutes, rest = divmod(round(num_left / rate), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{text}, {f'{hours}:{minutes:02}' if hours else minutes}:{rest:02} left"
+    if hours:
+        return f"{text}, {hours}:{minutes:02}:{rest:02} left"
+    return f"{text}, {minutes}:{rest:02} left"
 
 
 def wipe() -> None:

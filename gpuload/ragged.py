@@ -234,11 +234,11 @@ def dense(xp: Any, ragged: Ragged, length: int, value: Any) -> Any:
 def holds(dtype: np.dtype[Any], value: Any) -> bool:
     """Return True if a dtype holds a value exactly: a number, up to the rounding of floats, or a
     text."""
-    if dtype.kind in "OSU":
-        kinds = bytes if dtype.kind == "S" else str if dtype.kind == "U" else (str, bytes)
-        return isinstance(value, kinds) and (
-            dtype.kind == "O" or bool(np.asarray(value).astype(dtype) == value)
-        )
+    if dtype.kind == "O":
+        return isinstance(value, (str, bytes))
+    if dtype.kind in "SU":
+        is_text = isinstance(value, {"S": bytes, "U": str}[dtype.kind])
+        return is_text and bool(np.asarray(value).astype(dtype) == value)
     if isinstance(value, (str, bytes)):
         return False
     try:

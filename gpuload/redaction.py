@@ -169,7 +169,7 @@ def _without_login(match: re.Match[str]) -> str:
 
 def _without_values(match: re.Match[str]) -> str:
     query, trail = match[2], re.search(TRAIL, match[2])
-    end = trail[0] if trail is not None else ""
+    end = "" if trail is None else trail[0]
     return f"{match[1]}?{re.sub(PARAMETER, _without_value, query[: len(query) - len(end)])}{end}"
 
 
@@ -178,7 +178,9 @@ def _without_value(match: re.Match[str]) -> str:
     if name.lower() in PLAIN_PARAMETERS or not (name or value):
         return match[0]
     # A word without a name may be the secret itself.
-    return f"{name}={HIDDEN}" if sign else HIDDEN
+    if sign:
+        return f"{name}={HIDDEN}"
+    return HIDDEN
 
 
 def _secrets_of_environment() -> set[str]:

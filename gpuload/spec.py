@@ -537,9 +537,9 @@ def element_strides(
 ) -> tuple[int, ...]:
     """Return the bytes from one element to the next along each axis, of elements that lie side by
     side."""
-    lengths = shape if fortran else shape[::-1]
-    steps = tuple(item_bytes * math.prod(lengths[:axis]) for axis in range(len(lengths)))
-    return steps if fortran else steps[::-1]
+    if not fortran:
+        return element_strides(shape[::-1], item_bytes, fortran=True)[::-1]
+    return tuple(item_bytes * math.prod(shape[:axis]) for axis in range(len(shape)))
 
 
 @dataclass(frozen=True)

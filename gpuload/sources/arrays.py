@@ -99,7 +99,7 @@ class ArraysSource(LeafSource):
         """
         self.check_open()
         about = [
-            (field.name, field.dtype.str, field.shape, *([field.text] if field.text else []))
+            (field.name, field.dtype.str, field.shape, *filter(None, [field.text]))
             for field in self.spec
         ]
         text = hashlib.blake2b(
@@ -324,7 +324,9 @@ def _texts(name: str, array: Array, value: ArrayLike, *, is_field: bool) -> Arra
     if array.dtype.kind == "T":
         array = array.astype(object)  # NumPy's texts of any length
     if array.ndim != 1 or array.dtype.names is not None:
-        items = [None] if array.dtype.names is not None else array.reshape(-1).tolist()
+        items = [None]
+        if array.dtype.names is None:
+            items = array.reshape(-1).tolist()
         raise _objects_error(name, items, value, is_field=is_field)
     items = array.tolist()
     for kind in (str, bytes):

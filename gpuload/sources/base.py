@@ -262,7 +262,7 @@ class Source(ABC):
         )
 
     def __repr__(self) -> str:
-        closed = "" if self._is_open() else "closed"
+        closed = "closed" * (not self._is_open())
         place = printable(redact(self._place()))
         return outline(
             f"{self._title()}: {self._size()}", map(str, self.spec), place, closed, separator=","
@@ -311,7 +311,10 @@ class Source(ABC):
         they have none."""
         paths, counts = self.files.whole
         is_file_each = len(paths) == len(self) and all(count == 1 for count in set(counts))
-        return names_module().RecordNames.of_files(paths) if len(paths) and is_file_each else None
+        if len(paths) and is_file_each:
+            names: RecordNames = names_module().RecordNames.of_files(paths)
+            return names
+        return None
 
     def select(self, indices: ArrayLike) -> Source:
         """Return the source of these records, in this order; a record may occur more than once."""
@@ -604,7 +607,9 @@ class Reordered(Composed):
         names = self._source._record_names()
         if names is None or len(names) < len(self._source):
             return None
-        length = min(len(self), names_module().MOST_NAMES) if self.endless else len(self)
+        length = len(self)
+        if self.endless:
+            length = min(length, names_module().MOST_NAMES)
         return names.select(self._inner(np.arange(length, dtype=np.int64)))
 
 

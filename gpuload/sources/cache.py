@@ -48,7 +48,7 @@ def cache_values(
     check_end(source)
     if memory is not None:
         return in_memory(source, memory)
-    return in_files(source, "" if path is None else path)
+    return in_files(source, path or "")
 
 
 def check_end(source: Readable) -> None:

@@ -98,8 +98,12 @@ def describe_column(column: CacheColumn) -> Any:
     if column.layout is not None:
         return json.loads(json.dumps(describe_layout(column.layout)))
     field = column.spec.fields[0]
-    text = [field.text] if field.text else []
-    return [field.name, field.dtype.str, None if field.shape is None else list(field.shape), *text]
+    return [
+        field.name,
+        field.dtype.str,
+        None if field.shape is None else list(field.shape),
+        *filter(None, [field.text]),
+    ]
 
 
 def fill(source: Readable, columns: Sequence[CacheColumn], add_piece: AddPiece) -> None:
@@ -146,7 +150,9 @@ def _pieces(column: CacheColumn, fields: Fields, count: int) -> Iterator[tuple[s
         yield "rows", rows
         return
     (field,) = column.spec
-    values = strings.pack(field, fields[field.name]) if field.text else fields[field.name]
+    values = fields[field.name]
+    if field.text:
+        values = strings.pack(field, values)
     if isinstance(values, Ragged):
         flat = np.ascontiguousarray(values.flat)
         yield "payload", flat

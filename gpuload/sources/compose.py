@@ -309,7 +309,9 @@ def _by_field(share: Share, part: Source) -> list[Share]:
 def _rows_within(rows: Indices | None, inner: Indices | None) -> Indices | None:
     """Return which of all records these are, which are ``inner`` of those that are ``rows``."""
     if rows is None or inner is None:
-        return inner if rows is None else rows
+        if rows is None:
+            return inner
+        return rows
     return rows[inner]
 
 
@@ -388,7 +390,9 @@ def _differing_fields(call: str, fields: Sequence[Field], *, is_alike: bool) -> 
         return _differ(call, difference, RENAME)
     names = f"a is source {rival}, b is source {len(rivals)}: "
     remedy = rewriting(call, ("a", "b"), second.name, (first.dtype, dtype), ".npz")
-    return _differ(call, difference, names + remedy if remedy else RENAME)
+    if remedy:
+        return _differ(call, difference, names + remedy)
+    return _differ(call, difference, RENAME)
 
 
 def _differ_in_dtype(first: Field, second: Field) -> bool:

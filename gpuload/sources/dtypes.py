@@ -37,7 +37,9 @@ def common_dtype(dtypes: Sequence[np.dtype[Any]]) -> np.dtype[Any] | None:
     if any(dtype.kind not in family or not dtype.itemsize for dtype in dtypes):
         return None
     dtype = reduce(np.promote_types, dtypes)
-    return dtype if dtype.kind in family else None
+    if dtype.kind in family:
+        return dtype
+    return None
 
 
 def joining(call: str, name: str, first: np.dtype[Any], second: np.dtype[Any]) -> str:

@@ -118,7 +118,9 @@ def load_or_walk(
             error.cause,
             error.remedy,
         )
-        return results[0] if results else walk_whole()
+        if results:
+            return results[0]
+        return walk_whole()
 
 
 def head_of(kind: str) -> bytes:

@@ -153,6 +153,9 @@ def write_index(
         name: value for name, value in opening.options.items() if name not in entries.inferred
     }
     values, rest = calls.to_json(options)
+    fingerprints = {}
+    if opening.identity:
+        fingerprints[opening.identity] = fingerprint
     return manifest.write(
         path,
         opening.function.__name__,
@@ -160,7 +163,7 @@ def write_index(
         options={"paths": opening.paths, "values": values, "rest": rest},
         about=entries.about,
         arrays=entries.arrays,
-        fingerprints={opening.identity: fingerprint} if opening.identity else {},
+        fingerprints=fingerprints,
     )
 
 

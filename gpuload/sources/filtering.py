@@ -104,9 +104,7 @@ def _num_bytes(source: Readable, names: tuple[str, ...], numbers: Indices) -> In
     total = np.full(numbers.size, fixed, np.int64)
     for share in source.resolve(numbers):
         if share.group in group_numbers and source.groups[share.group].layout is None:
-            total[... if share.rows is None else share.rows] += share.leaf.value_bytes(
-                share.numbers
-            )
+            total[share.index] += share.leaf.value_bytes(share.numbers)
     return total
 
 

@@ -350,11 +350,10 @@ def _error(first: Side, side: Side, result: NameMatch, by: By) -> SpecError:
     if result.lonely is not None and result.num_lonely:
         faults.append(_fault(side, result.lonely))
     has_some = result.num_missing < len(first.names)
+    cause = "the records are joined by what the function makes of their names"
     return SpecError(
         f"gl.zip: {', and '.join(faults)}",
-        cause="the records are joined by what the function makes of their names"
-        if callable(by)
-        else CAUSE,
+        cause=cause if callable(by) else CAUSE,
         remedy="; ".join(
             [DROP_REMEDY] * has_some
             + _function_remedy(first, side, by)

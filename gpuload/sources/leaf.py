@@ -216,6 +216,11 @@ class Share:
     rows: Indices | None = None
     picks: tuple[int, ...] | None = None
 
+    @property
+    def index(self) -> slice | Indices:
+        """The rows as an index of an array that has a row for each of the asked records."""
+        return slice(None) if self.rows is None else self.rows
+
 
 def fill(shares: Sequence[Share], group: int, layout: Layout, out: Bytes) -> None:
     """Write the raw records of a group of fixed size into rows, in the layout of the group.
@@ -357,18 +362,13 @@ def values(
         ]
     else:
         columns_of_shares = [_promoted(share, spec, _of_share(share)) for share in group_shares]
-        columns = [
-            _merge(
-                field.stored,
-                [
-                    (share.rows, fields[number])
-                    for share, fields in zip(group_shares, columns_of_shares, strict=True)
-                ],
-                count,
-                None if field.text else memory,
-            )
-            for number, field in enumerate(spec)
-        ]
+        columns = []
+        for number, field in enumerate(spec):
+            parts = [
+                (share, fields[number])
+                for share, fields in zip(group_shares, columns_of_shares, strict=True)
+            ]
+            columns.append(_merge(field.stored, parts, count, None if field.text else memory))
     for number, (field, column) in enumerate(zip(spec, columns, strict=True)):
         if field.text:
             columns[number] = strings.unpack(field, column)
@@ -445,9 +445,10 @@ def check_numbers(numbers: Indices, length: int) -> None:
     # negative ones are the largest unsigned ones
     if numbers.size and int(numbers.view(np.uint64).max()) >= length:
         bad = numbers[(numbers < 0) | (numbers >= length)][0]
+        cause = f"records are numbered 0 to {length - 1}" if length else "it has none"
         raise RecordIndexError(
             f"record {int(bad)} of a source of {length} records",
-            cause=f"records are numbered 0 to {length - 1}" if length else "it has none",
+            cause=cause,
             remedy="ask for records in that range",
         )
 
@@ -609,22 +610,20 @@ def _side_by_side(shares: Sequence[Share], count: int, memory: Memory) -> Ragged
             remedy="use a smaller batch_size; a record that is too large has to be cut into several",
         ) from None
     for share in shares:
-        share.leaf.read(
-            share.numbers, payload, offsets[:-1] if share.rows is None else offsets[:-1][share.rows]
-        )
+        share.leaf.read(share.numbers, payload, offsets[:-1][share.index])
     stats.watch().count("read.bytes", payload.nbytes)
     return Ragged(payload, offsets)
 
 
 def _merge(
-    field: Field, parts: Sequence[tuple[Indices | None, Values]], count: int, memory: Memory | None
+    field: Field, parts: Sequence[tuple[Share, Values]], count: int, memory: Memory | None
 ) -> Values:
-    """Return the values of a field that several shares have, each at its row; of a single share as
-    they are."""
-    rows, part_values = parts[0]
-    if rows is None and (memory is None or not field.ragged):
+    """Return the values of a field that shares have, each at its row; of a whole share as they
+    are."""
+    share, part_values = parts[0]
+    if share.rows is None and (memory is None or not field.ragged):
         return part_values
-    if rows is None and memory is not None and isinstance(part_values, Ragged):
+    if share.rows is None and memory is not None and isinstance(part_values, Ragged):
         # It lies already where a GPU copies from.
         if is_lent(part_values.payload):
             return part_values
@@ -634,14 +633,12 @@ def _merge(
         return part_values.with_payload(elements)
     if field.uniform:
         array = room((count, *field.fixed_shape), field.dtype)
-        for rows, part_values in parts:
-            array[... if rows is None else rows] = part_values
+        for share, part_values in parts:
+            array[share.index] = part_values
         return array
     by_row: list[Any] = [None] * count
-    for rows, part_values in parts:
-        for row, value in zip(
-            range(count) if rows is None else rows.tolist(), part_values, strict=True
-        ):
+    for share, part_values in parts:
+        for row, value in zip(_rows(share).tolist(), part_values, strict=True):
             by_row[row] = value
     if not field.ragged:
         return by_row

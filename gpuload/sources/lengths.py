@@ -56,7 +56,9 @@ def lengths_of(source: Source, name: str) -> Indices:
         _read(source, name, numbers)
         for numbers in np.array_split(np.arange(count), -(-count // READ_RECORDS))
     ]
-    return np.concatenate(parts) if parts else exact
+    if parts:
+        return np.concatenate(parts)
+    return exact
 
 
 def _read(source: Source, name: str, numbers: Indices) -> Indices:
@@ -76,7 +78,5 @@ def _num_bytes(source: Source, field: Field) -> Indices | None:
     num_bytes = np.zeros(len(source), np.int64)
     for share in source.resolve(np.arange(len(source), dtype=np.int64)):
         if share.group == group:
-            num_bytes[slice(None) if share.rows is None else share.rows] = share.leaf.num_bytes(
-                share.numbers
-            )
+            num_bytes[share.index] = share.leaf.num_bytes(share.numbers)
     return num_bytes

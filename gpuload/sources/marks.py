@@ -125,7 +125,9 @@ def _check_last_axis(field: Field, mark: str, count: int, cause: str, *, fits: b
     if fits and field.dtype.kind in "iuf":
         return
     lengths = field.shape or (0,)
-    raise _mark_error(field, mark, cause, (*lengths[:-1], count) if lengths[-1] is None else None)
+    if lengths[-1] is None:
+        raise _mark_error(field, mark, cause, (*lengths[:-1], count))
+    raise _mark_error(field, mark, cause)
 
 
 def check_rows(spec: Spec) -> None:
@@ -141,30 +143,26 @@ def check_rows(spec: Spec) -> None:
 
 
 def _unknown_mark(field: Field, mark: object) -> SpecError:
-    if isinstance(mark, str):
-        text = mark.lower()
-    else:
-        text = ""
-    likely = FORMATS.get(
-        text, text if text in KINDS else text.upper() if text.upper() in AXES else ""
-    )
-    if likely:
-        remedy = f"write source.mark({field.name}={likely!r})"
-    else:
-        remedy = "pass one of these texts"
+    text = str(mark)
+    marks = {**dict.fromkeys(KINDS), **dict.fromkeys(AXES)}
+    likely = FORMATS.get(text.lower(), "")
+    for word in (text.lower(), text.upper()):
+        likely = likely or word * (word in marks)
+    remedy = f"write source.mark({field.name}={likely!r})" if likely else "pass one of these texts"
     return SpecError(f"mark({field.name}={mark!r})"[:200], cause=FORMS, remedy=remedy)
 
 
 def _mark_error(field: Field, mark: str, cause: str, shape: Shape | None = None) -> SpecError:
-    """Return the error of a mark that does not fit; with a shape that would, where the last axis
+    """Return the error of a mark that does not fit; with a shape that would if the last axis
     varies."""
-    declared = f"{{{field.name!r}: ({field.dtype.name!r}, {shape})}}"
+    remedy = "mark another field, or leave this mark out"
+    if shape:
+        cause = f"{cause}; the length of that axis is not known"
+        declared = f"{{{field.name!r}: ({field.dtype.name!r}, {shape})}}"
+        remedy = "declare it where the source is opened, "
+        remedy += f"gl.records(..., fields={declared}), say"
     return SpecError(
-        f"mark({field.name}={mark!r}): the field is {field}",
-        cause=f"{cause}; the length of that axis is not known" if shape else cause,
-        remedy=f"declare it where the source is opened, gl.records(..., fields={declared}), say"
-        if shape
-        else "mark another field, or leave this mark out",
+        f"mark({field.name}={mark!r}): the field is {field}", cause=cause, remedy=remedy
     )
 
 

@@ -86,14 +86,12 @@ def mix(parts: Parts, *, seed: int = 0, num_records: int | None = None) -> Mixed
     if num_records is not None:
         length = check_count("num_records", num_records, maximum=MAX_LENGTH)
     for number, (source, _) in enumerate(pairs):
+        cause, remedy = "it has no records to take", "leave it out"
+        if source.endless:
+            cause, remedy = "it is a mix or a sample itself", "give all parts to one gl.mix"
         if source.endless or not len(source):
-            raise SpecError(
-                f"gl.mix: part {number} is {source._line()}",
-                cause="it is a mix or a sample itself"
-                if source.endless
-                else "it has no records to take",
-                remedy="give all parts to one gl.mix" if source.endless else "leave it out",
-            )
+            part = f"gl.mix: part {number} is {source._line()}"
+            raise SpecError(part, cause=cause, remedy=remedy)
     sources, weights = [source for source, _ in pairs], [weight for _, weight in pairs]
     return Mixed(tuple(sources), tuple(weights), int(seed), length)
 

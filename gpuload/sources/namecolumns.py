@@ -107,13 +107,17 @@ def _places(names: RecordNames, values: dict[int, str]) -> dict[int, int] | None
     places = {number: number if number in beside else -1 for number in values}
     # Records may stand in several rows, if their order is that of the rows.
     if not values or len(beside) == len(values) or len(set(values.values())) < len(values):
-        return places if values and len(beside) >= least else None
+        if values and len(beside) >= least:
+            return places
+        return None
     rest = {number: text for number, text in values.items() if number not in beside}
     num_named = sum(bool(text) and names.contain(_stems(text)[-1]) for text in rest.values())
     if len(beside) + num_named < least:
         return None
     places |= _find(names, rest)
-    return places if sum(place >= 0 for place in places.values()) >= least else None
+    if sum(place >= 0 for place in places.values()) >= least:
+        return places
+    return None
 
 
 def _find(names: RecordNames, values: dict[int, str]) -> dict[int, int]:

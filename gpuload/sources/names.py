@@ -145,7 +145,9 @@ class RecordNames:
         suffix = os.path.splitext(self.paths[0])[1]
         is_shared = self._line.count(suffix + END) == len(self)
         # Else a name without suffix may hide among them, that ends in the same letters.
-        return suffix if is_shared and suffix else None
+        if is_shared and suffix:
+            return suffix
+        return None
 
     @cached_property
     def stems(self) -> list[str]:
@@ -193,10 +195,9 @@ class RecordNames:
         line = self.joined_stems
         if line is None or len(self) < 2:
             return line
-        stems = [
-            os.path.splitext(path)[0] if self.suffix else path
-            for path in self.paths[:: 1 + len(self) // SAMPLE]
-        ]
+        stems = self.paths[:: 1 + len(self) // SAMPLE]
+        if self.suffix:
+            stems = [os.path.splitext(path)[0] for path in stems]
         bases = [stem.rpartition("/")[2] for stem in stems]
         # All names share no more than a few of them do.
         if min(bases) != max(bases):
@@ -570,10 +571,9 @@ def _last_border(shared: str, behind: set[str], *, is_backwards: bool = False) -
             nexts = {shared[place]}
         if "" in nexts:
             continue
-        pairs = [
-            (character, shared[place - 1]) if is_backwards else (shared[place - 1], character)
-            for character in nexts
-        ]
+        pairs = [(shared[place - 1], character) for character in nexts]
+        if is_backwards:
+            pairs = [(right, left) for left, right in pairs]
         if all(_is_border(left, right) for left, right in pairs):
             return place
     return 0

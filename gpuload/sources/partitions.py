@@ -60,7 +60,9 @@ class Partition:
         """int64, or object for text."""
         texts = {text for text in self.values if text is not None}
         is_whole = bool(texts) and all(self.number(text) is not None for text in texts)
-        return NUMBER if is_whole else np.dtype(object)
+        if is_whole:
+            return NUMBER
+        return np.dtype(object)
 
     @staticmethod
     def number(text: str | None) -> int | None:
@@ -81,6 +83,9 @@ class Partition:
             SpecError: a value is missing and there is no default, or the default does not fit.
         """
         dtype, values = self.dtype, list[Any](self.values)
+        kind, unset, example = "text", "''", "'?'"
+        if dtype == NUMBER:
+            kind, unset, example = "int64", "-1", "-1"
         try:
             if default is not None and dtype == NUMBER:
                 default = int(convert_default(default, dtype)[()])
@@ -89,16 +94,16 @@ class Partition:
         except (UnfitDefault, TypeError) as error:
             raise SpecError(
                 f"defaults: {self.name!r} has {default!r}",
-                cause=f"the names of folders are of {'int64' if dtype == NUMBER else 'text'}: {error}",
-                remedy=f"pass a value of that type: {{{self.name!r}: {-1 if dtype == NUMBER else repr('')}}}, say",
+                cause=f"the names of folders are of {kind}: {error}",
+                remedy=f"pass a value of that type: {{{self.name!r}: {unset}}}, say",
             ) from None
         for number, text in enumerate(values):
             if text is None and default is None:
                 raise SpecError(
                     f"{paths[number]}: the value of {self.name!r} is missing",
                     cause=f"its folder is {self.name}={MISSING}",
-                    remedy="say what stands for it: "
-                    f"{call}(..., defaults={{{self.name!r}: {-1 if dtype == NUMBER else repr('?')}}})",
+                    remedy="say the value that stands for it: "
+                    f"{call}(..., defaults={{{self.name!r}: {example}}})",
                 )
             if text is None:
                 values[number] = default

@@ -86,7 +86,9 @@ def record_origin(source: Readable, number: int) -> tuple[str, int] | None:
     shares = source.resolve(record_numbers(source, [number]))
     origins = [share.leaf.origin(int(share.numbers[0])) for share in shares]
     places = [place for place in origins if place is not None]
-    return min(places) if len({file for file, _ in places}) == 1 else None
+    if len({file for file, _ in places}) == 1:
+        return min(places)
+    return None
 
 
 def record_numbers(source: Readable, indices: ArrayLike) -> Indices:

@@ -279,13 +279,11 @@ class RecordFiles(FileSource):
             return [Share(leaves[0], 0, numbers)]
         owners = self._owners(numbers)
         forms, inside = self._table.form_of[owners], numbers + self._shift[owners]
-        rows_of_forms = [
-            (form, np.flatnonzero(forms == form)) for form in np.unique(forms).tolist()
-        ]
-        return [
-            Share(leaves[form], 0, inside[rows], None if rows.size == numbers.size else rows)
-            for form, rows in rows_of_forms
-        ]
+        present = np.unique(forms).tolist()
+        if len(present) == 1:
+            return [Share(leaves[present[0]], 0, inside)]
+        rows_of_forms = [(form, np.flatnonzero(forms == form)) for form in present]
+        return [Share(leaves[form], 0, inside[rows], rows) for form, rows in rows_of_forms]
 
     def _owners(self, numbers: Indices) -> Indices:
         return np.searchsorted(self._starts, numbers, side="right") - 1

@@ -61,10 +61,11 @@ class Weights:
         exact = array.astype(np.float64)
         wrong = np.flatnonzero(~(np.isfinite(exact) & (exact >= 0)))
         if wrong.size or not exact.any():
+            subject = "all weights are 0"
+            if wrong.size:
+                subject = f"the weight of record {int(wrong[0])} is {array[wrong[0]]}"
             raise SpecError(
-                f"the weight of record {int(wrong[0])} is {array[wrong[0]]}"
-                if wrong.size
-                else "all weights are 0",
+                subject,
                 cause="a weight is a number of at least 0, and one of them is larger",
                 remedy="pass 0 for a record that is never drawn",
             )

@@ -39,7 +39,7 @@ def open_error(path: str, error: OSError) -> FileError:
         folder = os.path.dirname(path)
         if (link := _broken_link(path)) is not None:
             return MissingFileError(
-                f"{path} is missing" if link != path else f"{path} is a link to nothing",
+                f"{path} is a link to nothing" if link == path else f"{path} is missing",
                 cause=f"{link} is a link to {os.readlink(link)}, which is not there",
                 remedy="bring its target here, as dvc pull, git annex get or git lfs pull do, or remove the link",
             )

@@ -200,12 +200,10 @@ class Files:
             FileError: it cannot be opened.
         """
         with self.open_file(number) as handle:
-            yield cast(
-                BinaryIO,
-                objects.File(handle)
-                if isinstance(handle, objects.Reader)
-                else io.FileIO(handle, closefd=False),
-            )
+            if isinstance(handle, objects.Reader):
+                yield cast(BinaryIO, objects.File(handle))
+            else:
+                yield cast(BinaryIO, io.FileIO(handle, closefd=False))
             self.check_descriptor(number, handle)
 
     def check_descriptor(self, number: int, descriptor: Handle) -> None:
@@ -296,10 +294,9 @@ def are_remote(paths: Sequence[str]) -> NDArray[np.bool_]:
 
 def any_is_remote(paths: Sequence[str]) -> bool:
     """Return True if a path is a URL."""
-    folders = (
-        paths.folders.between(0, len(paths.folders)) if isinstance(paths, PackedPaths) else paths
-    )
-    return any(map(is_remote, folders))
+    if isinstance(paths, PackedPaths):
+        paths = paths.folders.between(0, len(paths.folders))
+    return any(map(is_remote, paths))
 
 
 def _spread(length: int, max_count: int) -> list[int]:

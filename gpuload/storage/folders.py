@@ -178,14 +178,16 @@ def table_files(folder: str, kind: TableKind) -> list[str]:
     if not parts:  # Hive names the files of a table 000000_0
         parts = [name for name in names if "." not in name.rpartition("/")[2]]
     if not parts:
+        cause = f"of its {len(names)} files none ends with {' or '.join(kind.suffixes)}"
+        remedy = "check the path"
+        if names:
+            cause += f"; the first is {names[0]}"
+            remedy = (
+                f"gl.open({folder!r}) finds out the format of its files; of a table whose files "
+                f"have other names, name these: {kind.call}({join(folder, names[0])!r})"
+            )
         raise MissingFileError(
-            f"{folder} holds no file of {kind.title}",
-            cause=f"of its {len(names)} files none ends with {' or '.join(kind.suffixes)}"
-            + (f"; the first is {names[0]}" if names else ""),
-            remedy=f"gl.open({folder!r}) finds out what it holds; of a table whose files have other names, name these: "
-            f"{kind.call}({join(folder, names[0])!r})"
-            if names
-            else "check the path",
+            f"{folder} holds no file of {kind.title}", cause=cause, remedy=remedy
         )
     if not kind.has_partitions and (
         inner := next((name for name in parts if "=" in name.rpartition("/")[0]), "")
@@ -217,7 +219,9 @@ def find_kind(folder: str) -> TableKind | None:
     is_table = len(kinds) == 1 and all(
         name.endswith((*kinds[0].suffixes, *COMPANIONS)) for name in names
     )
-    return kinds[0] if is_table else None
+    if is_table:
+        return kinds[0]
+    return None
 
 
 def _names_below(folder: str) -> Iterator[str]:

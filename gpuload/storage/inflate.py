@@ -152,12 +152,9 @@ def inflate_block(data: memoryview, most_bytes: int) -> bytes:
         zlib.decompressobj().decompress(data, most_bytes)
         raise zlib.error(*error.args) from None
     if not stream.eof:
-        is_long = len(content) == most_bytes
-        raise EOFError(
-            f"it unpacks to more than {most_bytes - 1} bytes"
-            if is_long
-            else "its bytes end too early"
-        )
+        if len(content) == most_bytes:
+            raise EOFError(f"it unpacks to more than {most_bytes - 1} bytes")
+        raise EOFError("its bytes end too early")
     return content
 
 

@@ -186,9 +186,9 @@ def open_kept_file(path: str, made_of: Any, *, eager: bool) -> KeptFile | None:
             return None
         seal = kept_file.seal
         # The first block in any case: it has what readers of the content look at when they open it.
-        blocks = np.arange(
-            seal.checksums.size if eager else min(1, seal.checksums.size), dtype=np.int64
-        )
+        blocks = np.arange(seal.checksums.size, dtype=np.int64)
+        if not eager:
+            blocks = blocks[:1]
         wrong = compare(descriptor, seal, blocks)
         if wrong is not None:
             _warn_of_block(path, seal, wrong)
@@ -388,11 +388,9 @@ def compare(descriptor: Handle, seal: Seal, blocks: NDArray[np.int64]) -> int | 
             except OSError as error:  # a block that cannot be read is damaged
                 signalsafe.pass_on(error)
                 return int(part[0])
-            right = (
-                np.array(checksums_of(view[:num_read]), np.uint32)
-                if num_read == len(view)
-                else np.zeros(0)
-            )
+            right = np.zeros(0, np.uint32)
+            if num_read == len(view):
+                right = np.array(checksums_of(view), np.uint32)
             if right.size == part.size:
                 wrong = right != seal.checksums[part]
             else:

@@ -343,8 +343,9 @@ def write(
             cause="compressed files are read from copies in the cache folder, whose places a manifest cannot tell",
             remedy="unpack the files, and index these",
         )
-    for number in np.flatnonzero(are_remote(files.paths)) if any_is_remote(files.paths) else ():
-        check_shareable(files.paths[int(number)], "a manifest of")
+    if any_is_remote(files.paths):
+        for number in np.flatnonzero(are_remote(files.paths)).tolist():
+            check_shareable(files.paths[number], "a manifest of")
     if signalsafe.exists(path, follow=False) and not keptfile.is_ours(path):
         raise FileError(
             f"{path} is there already",

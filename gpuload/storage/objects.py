@@ -194,7 +194,9 @@ def _without_folders(url: str, entries: list[Any]) -> list[Any]:
     }
     # A folder may have an object of its name beside it.
     unique = {str(entry["path"]): entry for entry in entries if entry["path"] not in folders}
-    return list(unique.values()) if empty else entries
+    if empty:
+        return list(unique.values())
+    return entries
 
 
 def names_below(url: str) -> list[str]:

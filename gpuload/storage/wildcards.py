@@ -54,9 +54,13 @@ def as_folder(argument: Paths) -> str | None:
         return None
     if is_remote(os.fspath(argument)):
         url = os.fspath(argument)
-        return url if url.endswith("/") else None
+        if url.endswith("/"):
+            return url
+        return None
     path = os.path.abspath(os.path.expanduser(os.fspath(argument)))
-    return path if signalsafe.is_folder(path) else None
+    if signalsafe.is_folder(path):
+        return path
+    return None
 
 
 def expand(paths: Paths, *, is_quiet: bool = False) -> list[str]:
@@ -264,12 +268,14 @@ def _matches(name: Path) -> list[str]:
     if isinstance(name, Remote):
         return [path for url in name.object_urls() for path in objects.names_of(url)]
     if not isinstance(name, (str, os.PathLike)) or not isinstance(os.fspath(name), str):
+        remedy = "pass a path, a string with wildcards, or a list of these"
+        if hasattr(name, "fingerprint"):  # a source
+            column = 'table.read(range(len(table)), "path")["path"]'
+            remedy = f"read the column of paths, and pass that: {column}"
         raise SpecError(
             f"{name!r} as a path",
             cause=f"a path is a str or a pathlib.Path, not {type(name).__name__}",
-            remedy='read the column of paths, and pass that: table.read(range(len(table)), "path")["path"]'
-            if hasattr(name, "fingerprint")
-            else "pass a path, a string with wildcards, or a list of these",
+            remedy=remedy,
         )
     text = os.path.expanduser(os.fspath(name))
     if is_remote(text):
