@@ -1,7 +1,7 @@
 """Format: all that gpuload knows of one format of files, in one place.
 
-    sniff                       how its files are recognized by their bytes open, folder,
-    call          its reader
+    sniff                       how its files are recognized by their bytes
+    open, folder, call          its reader
     open_for_check, salvage     how damage in its files is listed
     writer                      its writer, which also compares the values of a file with those that
                                 were written

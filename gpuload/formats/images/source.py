@@ -108,10 +108,11 @@ def images(
 
         gl.images("photos")                               the folder of an image names its class
         gl.images("photos", labels=[3, 1, 4])             the label of each image, in the order of
-        the paths gl.images("photos", labels={"cat/1.jpg": 3, ...})
+                                                          the paths gl.images("photos",
+                                                          labels={"cat/1.jpg": 3, ...})
         gl.images("photos", labels="labels.csv")          file,label; id,label with names that have
-        no suffix gl.images("photos", labels=gl.Labels("train.csv", label="breed"))      of more
-        columns
+                                                          no suffix
+        gl.images("photos", labels=gl.Labels("train.csv", label="breed"))      of more columns
         gl.images("val", classes=train)                   the numbers that the classes have in the
                                                           source train
 

@@ -9,13 +9,12 @@ bytes alone.
 Records  The content of a file decides how many records it has; lengths that agree never do:
 
              {"a": array, "label": 1}                    one record, with a field for each key
-             (array, array, 1)                           one record, with the fields x0, x1, x2 a
-             list or an array of such dicts or tuples  a record for each of them [array, array,
-             ...], [3, 1, 4], ["a", "b"]  one file: a record for each item, with the field x.
-             Several
-                                                         files: each is one record if its items are
-                                                         of different kinds, else ``record=`` has to
-                                                         say it
+             (array, array, 1)                           one record, with the fields x0, x1, x2
+             a list or an array of such dicts or tuples  a record for each of them
+             [array, array, ...], [3, 1, 4], ["a", "b"]  one file: a record for each item, with the
+                                                         field x. Several files: each is one record
+                                                         if its items are of different kinds, else
+                                                         ``record=`` has to say it
              an NPZ file                                 the dict of its arrays
 
          ``record="file"``: each file is one record. ``record="row"``: each item of a file is one,

@@ -1,8 +1,9 @@
 """Grouping: which files of a tar archive are the fields of one record, by their names.
 
-    0.jpg 0.cls 1.jpg 1.cls            records 0 and 1 of the fields jpg and cls 0.jpg 1.jpg 0.cls
-    1.cls            the same: members of one name need not lie side by side 0.jpg 0.cls 0.jpg
-    0.cls            two records, as WebDataset has them: the whole of a record is there twice
+    0.jpg 0.cls 1.jpg 1.cls            records 0 and 1 of the fields jpg and cls
+    0.jpg 1.jpg 0.cls 1.cls            the same: members of one name need not lie side by side
+    0.jpg 0.cls 0.jpg 0.cls            two records, as WebDataset has them: the whole of a record is
+                                       there twice
     0.5.jpg 0.7.jpg                    DOTS "first": record 0 of 5.jpg and 7.jpg; "last": records
                                        0.5 and 0.7 of jpg
 
