@@ -200,7 +200,8 @@ class RowError(Exception):
             cause=self.cause
             or "the record is damaged, or holds something else than the ops are for",
             remedy=self.remedy
-            or f"repair it, or train without it: {WITHOUT_RECORD}; `gpuload check PATH` lists all damaged records",
+            or f"repair it, or train without it: {WITHOUT_RECORD}; `gpuload check PATH` lists all "
+            "damaged records",
         )
 
 
@@ -275,7 +276,8 @@ def changed_file(path: str, cause: str, manifest: str = "") -> ChangedFileError:
         return ChangedFileError(
             f"{path} changed after {manifest} was written",
             cause=cause,
-            remedy=f"write the manifest again, by the call that wrote it: gpuload index, or source.index({manifest!r})",
+            remedy="write the manifest again, by the call that wrote it: gpuload index, or "
+            f"source.index({manifest!r})",
         )
     return ChangedFileError(
         f"{path} changed after it was opened",

@@ -80,7 +80,8 @@ class Journal:
         if os.path.islink(path):
             raise FileError(
                 f"{path} is a symbolic link",
-                cause="the journal of the conversion is written under this name, and no link is followed",
+                cause="the journal of the conversion is written under this name, and no link is "
+                "followed",
                 remedy="remove the link, or choose another name for the new files",
             )
         try:

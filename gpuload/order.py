@@ -176,7 +176,8 @@ class Buckets:
         if lengths.ndim != 1 or lengths.dtype.kind not in "iu" or bool((lengths < 0).any()):
             raise SpecError(
                 f"Buckets.by = {self.by!r}"[:200],
-                cause="it is the name of a field, or an array with the length of each record, whole numbers",
+                cause="it is the name of a field, or an array with the length of each record, "
+                "whole numbers",
                 remedy="write gl.Buckets('tokens', chunk=64), say",
             )
         # A copy, also of int64: the caller may change the array, and the order of a run must not.
@@ -578,8 +579,10 @@ class Plan:
             if record not in steps:
                 raise RecordIndexError(
                     f"record {record} of {self.length} in epoch {epoch}",
-                    cause=f"none of the {end} steps of shard {self.shard_id} of {self.num_shards} has it",
-                    remedy="name a record of this shard; last_batch='drop' leaves the last ones of an epoch out",
+                    cause=f"none of the {end} steps of shard {self.shard_id} of {self.num_shards} "
+                    "has it",
+                    remedy="name a record of this shard; last_batch='drop' leaves the last ones of "
+                    "an epoch out",
                 )
         return [steps[record] for record in records]
 

@@ -191,7 +191,8 @@ def _draw_below_cell(text: str, share: float | None) -> None:
         value = f' value="{share:.3f}"'
     bundle = {
         "text/plain": f"gpuload: {text}",
-        "text/html": f'<progress{value} style="vertical-align:middle"></progress> gpuload: {text.translate(HTML)}',
+        "text/html": f'<progress{value} style="vertical-align:middle"></progress> gpuload: '
+        f"{text.translate(HTML)}",
     }
     if _display is None:
         _display = sys.modules["IPython"].display.display(bundle, raw=True, display_id=True)

@@ -107,7 +107,8 @@ def check_text(values: Any) -> None:
             raise RowError(
                 row,
                 "its text holds a number that is no Unicode character",
-                cause=f"characters are numbered 0 to {LAST_CHARACTER:#x}: the bytes are damaged, or are no UTF-32",
+                cause=f"characters are numbered 0 to {LAST_CHARACTER:#x}: the bytes are damaged, "
+                "or are no UTF-32",
             )
 
 

@@ -104,7 +104,8 @@ class Field:
         if self.encoded and (self.dtype, self.shape) != ENCODED_BYTES:
             raise self._attribute_error(
                 "encoded",
-                f"encoded images are uint8 of shape (None,), and this field is {self.dtype} {self.shape}",
+                f"encoded images are uint8 of shape (None,), and this field is {self.dtype} "
+                f"{self.shape}",
                 f"write gl.Field({self.name!r}, numpy.dtype('u1'), (None,), encoded=True)",
             )
         if not isinstance(self.axes, str):
@@ -169,7 +170,8 @@ class Field:
                 example = "(None, None, 3)"
             raise self._attribute_error(
                 "shape",
-                "it is a tuple of lengths, None for an axis that varies; None as a whole where the rank varies",
+                "it is a tuple of lengths, None for an axis that varies; None as a whole where the "
+                "rank varies",
                 f"write gl.Field({self.name!r}, {self.dtype.str!r}, {example})",
             )
         return tuple(None if n is None else int(n) for n in self.shape)
@@ -284,7 +286,8 @@ class Field:
             raise SpecError(
                 f"field {self.name!r} has shape {self.shape}",
                 cause="its shape varies from record to record",
-                remedy="bring the records to one shape, with gl.ops.Resize or gl.ops.RandomCrop for images",
+                remedy="bring the records to one shape, with gl.ops.Resize or gl.ops.RandomCrop "
+                "for images",
             )
         return tuple(int(length) for length in self.shape if length is not None)
 

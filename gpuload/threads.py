@@ -104,7 +104,8 @@ def start(
         raise GpuloadError(
             f"threads {name!r} cannot start",
             cause="Python is ending and has stopped all threads of gpuload",
-            remedy="read batches before the script ends, or in a function given to atexit after gpuload was imported",
+            remedy="read batches before the script ends, or in a function given to atexit after "
+            "gpuload was imported",
         )
     threads = [
         # Daemons: Python joins all others before it calls `atexit` hooks, and `_end` could not ask
@@ -140,7 +141,8 @@ def start(
             raise GpuloadError(
                 f"{count} threads {name!r} cannot start",
                 cause=str(origin),
-                remedy="pass a smaller num_threads, or raise the limit on processes (ulimit -u, pids.max)",
+                remedy="pass a smaller num_threads, or raise the limit on processes (ulimit -u, "
+                "pids.max)",
             ) from origin
         raise origin
     return threads
@@ -305,7 +307,8 @@ def check_imports() -> None:
     if _is_import_deadlock():
         raise GpuloadError(
             "a thread of gpuload waits for an import that will never end",
-            cause="an exception of a signal handler (Ctrl-C) broke off an import and left Python's lock locked",
+            cause="an exception of a signal handler (Ctrl-C) broke off an import and left Python's "
+            "lock locked",
             remedy="start the process anew; import packages before signal handlers may raise",
         )
 

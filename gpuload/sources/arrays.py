@@ -243,8 +243,10 @@ def as_array(name: str, value: ArrayLike, *, is_field: bool = False) -> Array:
     if _is_of_file(array):
         raise SpecError(
             f"{name} is an array of a file (numpy.memmap)",
-            cause="if the file is cut short while it is read, the system ends the process without an error",
-            remedy=f"open the file with gl.npy or gl.fixed, or pass numpy.array({name}), a copy in memory",
+            cause="if the file is cut short while it is read, the system ends the process without "
+            "an error",
+            remedy=f"open the file with gl.npy or gl.fixed, or pass numpy.array({name}), a copy in "
+            "memory",
         )
     if array.dtype.kind in "SU" and array.ndim == 1 and isinstance(value, (list, tuple)):
         array = _with_ends(value, array)
@@ -269,8 +271,10 @@ def _check_conversion(name: str, value: Any, array: Array) -> None:
     if array.dtype.kind != "O" and _has_gaps(value):
         raise SpecError(
             f"{name} has values that are missing",
-            cause=f"a record has no gap, and NumPy makes {array.dtype} of them, with NaN in their place",
-            remedy=f"put a number in their place, {name}.fillna(0) or {name}.fill_null(0); or leave these records out",
+            cause=f"a record has no gap, and NumPy makes {array.dtype} of them, with NaN in their "
+            "place",
+            remedy=f"put a number in their place, {name}.fillna(0) or {name}.fill_null(0); or "
+            "leave these records out",
         )
 
 

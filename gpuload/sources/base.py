@@ -475,8 +475,10 @@ class Source(ABC):
         """
         raise SpecError(
             f"the index of {self._line()}",
-            cause=f"a manifest lists the files of one call, as gl.npy(...); {self._title()} is none",
-            remedy=f"index the sources that it is made of, before: {str(path)!r} names the manifest of one of them",
+            cause=f"a manifest lists the files of one call, as gl.npy(...); {self._title()} is "
+            "none",
+            remedy=f"index the sources that it is made of, before: {str(path)!r} names the "
+            "manifest of one of them",
         )
 
     def cache(

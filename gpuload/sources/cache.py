@@ -113,7 +113,8 @@ def _too_large(source: Readable, num_bytes: int, budget_bytes: int, suffix: str)
     return TooLargeError(
         f"a cache of {source._line()} in {budget_bytes} bytes",
         cause=f"its values take {num_bytes} bytes{suffix}",
-        remedy="allow more memory, cache to files with source.cache(path=...), or cache a part: source[:1000]",
+        remedy="allow more memory, cache to files with source.cache(path=...), or cache a part: "
+        "source[:1000]",
     )
 
 

@@ -70,7 +70,8 @@ def checked_budget(memory: int | str | None) -> int | None:
         raise SpecError(
             f"cache(device=True, memory={memory!r})"[:200],
             cause="it is the most bytes of the GPU's memory that the values may take",
-            remedy='write memory="20GB" or memory=20_000_000_000, or leave it out for half of what is free',
+            remedy='write memory="20GB" or memory=20_000_000_000, or leave it out for half of what '
+            "is free",
         ) from error
 
 
@@ -126,8 +127,8 @@ class CardCache:
             raise TooLargeError(
                 f"{self.budget_bytes} bytes for {title} on {device}",
                 cause=f"{free} of its {total} bytes are free",
-                remedy=f"write cache(device=True, memory={max(1, int(free * FREE_PART))}), or leave memory= out for "
-                "half of what is free",
+                remedy=f"write cache(device=True, memory={max(1, int(free * FREE_PART))}), or "
+                "leave memory= out for half of what is free",
             )
         budget_records = min(num_records, self.budget_bytes // max(record_bytes, 1))
         self.most_records = self._budget_records = budget_records
@@ -140,7 +141,8 @@ class CardCache:
                 change = 'have the memory of the host keep them: cache(memory="8GB")'
             raise TooLargeError(
                 f"{self.budget_bytes} bytes for {title} on {device}",
-                cause=f"one record takes {record_bytes} bytes, and {free} bytes of the GPU are free",
+                cause=f"one record takes {record_bytes} bytes, and {free} bytes of the GPU are "
+                "free",
                 remedy=change,
             )
         self._title, self._num_records, self._record_bytes = (
@@ -204,8 +206,8 @@ class CardCache:
         """Return how many records lie on the GPU, and how many never will, in one line."""
         num_bytes = sum(column.num_rows * column.row_bytes for column in self._columns.values())
         line = (
-            f"{self.num_records} of {self._num_records} records are in the memory of {self.device}, "
-            f"{num_bytes / 1e6:.3g} MB of at most {self.budget_bytes / 1e6:.4g} MB"
+            f"{self.num_records} of {self._num_records} records are in the memory of "
+            f"{self.device}, {num_bytes / 1e6:.3g} MB of at most {self.budget_bytes / 1e6:.4g} MB"
         )
         if self.most_records < self._num_records:
             num_left = self._num_records - self.most_records
@@ -415,7 +417,8 @@ def card_leaves(
     if path is not None:
         raise SpecError(
             f"cache(device=True, path={path!r})"[:200],
-            cause="values are kept in one place: in the memory of a GPU, or in files below a folder",
+            cause="values are kept in one place: in the memory of a GPU, or in files below a "
+            "folder",
             remedy="write source.cache(path=...).cache(device=True): the second one keeps what the "
             "first one has",
         )

@@ -139,7 +139,8 @@ def _by_number(number_of: Mapping[Any, Any], subject: str) -> list[Any]:
     if not is_whole or sorted(numbers) != list(range(len(numbers))):
         raise SpecError(
             f"{subject}: {dict(number_of)!r}"[:200],
-            cause=f"a mapping has for each name its number, here each of 0 to {len(numbers) - 1} once",
+            cause=f"a mapping has for each name its number, here each of 0 to {len(numbers) - 1} "
+            "once",
             remedy='write {"ant": 0, "bee": 1}, or a list of names in the order of their numbers',
         )
     return sorted(number_of, key=lambda name: int(number_of[name]))
@@ -178,7 +179,8 @@ def log_order(classes: Sequence[str], subject: str, remedy: str) -> None:
     if len(set(values)) < len(values):
         first, second = next((a, b) for a in classes for b in classes if a < b and int(a) == int(b))
         log.warning(
-            "%s are numbers, and %s and %s are the same: the classes are in the order of the characters; %s",
+            "%s are numbers, and %s and %s are the same: the classes are in the order of the "
+            "characters; %s",
             subject, first, second, remedy,
         )  # fmt: skip
         return
@@ -241,7 +243,8 @@ def unknown_class(
     return SpecError(
         f"{place}: class {text} is none of the known classes{suffix}",
         cause=f"classes= has {shorten(classes)}",
-        remedy=f"{meant}if it is one more class, add it behind the others of classes= in every call; or {remedy}",
+        remedy=f"{meant}if it is one more class, add it behind the others of classes= in every "
+        f"call; or {remedy}",
     )
 
 
@@ -286,7 +289,8 @@ def check_not_names(classes: Sequence[str]) -> None:
         raise SpecError(
             f"classes= of numbers, {shorten(classes)}, with labels that are numbers",
             cause="a label may be the name of a class or its place among the classes",
-            remedy="pass the labels as texts if they are names; leave classes= out if they are places",
+            remedy="pass the labels as texts if they are names; leave classes= out if they are "
+            "places",
         )
 
 

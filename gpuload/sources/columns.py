@@ -25,8 +25,9 @@ def differing_files(of_file: str, of_first: str) -> SpecError:
     return SpecError(
         f"{of_file}, {of_first}",
         cause="the files of a source have the same fields",
-        remedy="name the fields that agree: fields=; or open the files one by one: gl.concat(a, b, promote=True) joins "
-        "those that differ in their dtype alone, if one holds the values of both",
+        remedy="name the fields that agree: fields=; or open the files one by one: gl.concat(a, b, "
+        "promote=True) joins those that differ in their dtype alone, if one holds the values of "
+        "both",
     )
 
 
@@ -68,7 +69,8 @@ class ColumnSource(FileSource):
         else:
             self._paths, self._names = (files.paths, files.names)
         self._access = "; ".join(
-            f"{', '.join(name for leaf in leaves if leaf.how == how for name in leaf.spec.names)}: {how}"
+            f"{', '.join(name for leaf in leaves if leaf.how == how for name in leaf.spec.names)}: "
+            f"{how}"
             for how in dict.fromkeys(leaf.how for leaf in leaves)
         )
 

@@ -77,17 +77,19 @@ def zip(*sources: Source, by: By = None, missing: str = "raise", by_file: bool =
     if len(set(lengths)) > 1:
         raise SpecError(
             f"gl.zip of sources with {lengths} records",
-            cause="record i is made of record i of each, and no names say which of them have no partner",
-            remedy="leave out the records that have no partner: gl.zip(a.select(numbers), b); source.where(i) says "
-            "where record i comes from",
+            cause="record i is made of record i of each, and no names say which of them have no "
+            "partner",
+            remedy="leave out the records that have no partner: gl.zip(a.select(numbers), b); "
+            "source.where(i) says where record i comes from",
         )
     if by is None and not is_by_place:
         _check_files(selections)
     class_names = list(dict.fromkeys(source.classes for source in sources if source.classes))
     if len(class_names) > 1:
         log.warning(
-            "gl.zip of sources with the classes %s and %s: which labels they name is not known, and source.classes is "
-            "empty; labels of one kind have one list of names: gl.images(..., classes=a)",
+            "gl.zip of sources with the classes %s and %s: which labels they name is not known, "
+            "and source.classes is empty; labels of one kind have one list of names: "
+            "gl.images(..., classes=a)",
             shorten(class_names[0]), shorten(class_names[1]),
         )  # fmt: skip
     return Zipped(*selections)
@@ -121,7 +123,8 @@ def _file_error(num_files: int, text: str) -> SpecError:
     return SpecError(
         f"gl.zip: {text}",
         cause=f"both sources have {num_files} files, and these two stand at one place",
-        remedy="name the files in one order; if the records go together all the same, gl.zip(..., by='place')",
+        remedy="name the files in one order; if the records go together all the same, gl.zip(..., "
+        "by='place')",
     )
 
 
@@ -185,7 +188,8 @@ def concat(*sources: Source, promote: bool = False) -> Concatenated:
         check_zones(builtins.zip(titles, [source.spec[name] for source in sources], strict=True))
     common_classes(
         [(f"gl.concat: source {number}", source.classes) for number, source in enumerate(sources)],
-        "open them with the same classes: a = gl.images('a', classes=[...]); b = gl.images('b', classes=a)",
+        "open them with the same classes: a = gl.images('a', classes=[...]); b = gl.images('b', "
+        "classes=a)",
     )
     return Concatenated(*sources)
 
@@ -327,14 +331,16 @@ def _check_sources(name: str, sources: Sequence[Any]) -> None:
             raise SpecError(
                 f"gl.{name} of {type(source).__name__}",
                 cause="it is no source",
-                remedy=f"pass sources one by one, gl.{name}(a, b); gl.arrays(x=array) makes one of an array",
+                remedy=f"pass sources one by one, gl.{name}(a, b); gl.arrays(x=array) makes one of "
+                "an array",
             )
     mixes = [source for source in sources if source.endless]
     if mixes and (name == "concat" or len(mixes) < len(sources)):
         raise SpecError(
             f"gl.{name} of {mixes[0]!r}",
             cause="a mix or a sample has other records in each epoch, and the others have the same",
-            remedy=f"gl.{name} the parts, and mix or sample these; mix[:] is the first epoch of a mix alone",
+            remedy=f"gl.{name} the parts, and mix or sample these; mix[:] is the first epoch of a "
+            "mix alone",
         )
 
 
@@ -354,7 +360,8 @@ def check_fields(call: str, sources: Sequence[Source], *, promote: bool) -> None
         if source.spec.names != first.spec.names:
             raise _differ(
                 call,
-                f"source {number} has the fields {list(source.spec.names)}, source 0 has {list(first.spec.names)}",
+                f"source {number} has the fields {list(source.spec.names)}, source 0 has "
+                f"{list(first.spec.names)}",
                 RENAME,
             )
         for field in source.spec:

@@ -184,7 +184,8 @@ def open_again(opening: Opening, fingerprint: str) -> Source:
     # error would say so.
     if source.fingerprint() != fingerprint:
         raise ChangedFileError(
-            f"{node} the files of gl.{opening.function.__name__} are others than where the source was made",
+            f"{node} the files of gl.{opening.function.__name__} are others than where the source "
+            "was made",
             cause=f"their fingerprint is {source.fingerprint()}, it was {fingerprint}",
             remedy="copy the same files to the same path on each machine, or open them anew",
         )

@@ -105,7 +105,8 @@ class Leaf(ABC):
         if not fits or begins.shape != numbers.shape:
             raise SpecError(
                 f"{numbers.size} records to {begins.shape} places in {out.dtype} {out.shape}",
-                cause="records are read into one piece of writeable uint8, each to a place of its own",
+                cause="records are read into one piece of writeable uint8, each to a place of its "
+                "own",
                 remedy="pass one axis of bytes, and where in it each record begins",
             )
         if numbers.size:
@@ -250,7 +251,8 @@ def fill(shares: Sequence[Share], group: int, layout: Layout, out: Bytes) -> Non
     ):
         raise SpecError(
             f"rows of {out.dtype} {out.shape}",
-            cause=f"the records of this group go into contiguous, writeable uint8 (records, {layout.record_bytes})",
+            cause="the records of this group go into contiguous, writeable uint8 (records, "
+            f"{layout.record_bytes})",
             remedy="make it as Source.groups says, with a row for each record",
         )
     for share in group_shares:
@@ -313,9 +315,11 @@ def places(
             leaf_places = None
         if leaf_places is None:
             raise SpecError(
-                f"the bytes of {', '.join(layout.spec.names)} cannot go straight from files to a GPU",
-                cause="they are converted, unpacked or put together on the host before: only records that lie in one "
-                f"piece in files of this machine need nothing of that (they come by {share.leaf.how or 'Python'})",
+                f"the bytes of {', '.join(layout.spec.names)} cannot go straight from files to a "
+                "GPU",
+                cause="they are converted, unpacked or put together on the host before: only "
+                "records that lie in one piece in files of this machine need nothing of that "
+                f"(they come by {share.leaf.how or 'Python'})",
                 remedy="leave direct=True out; or convert the files once with gl.convert",
             )
         results.append((*leaf_places, _rows(share)))
@@ -486,7 +490,8 @@ def _shares_of(shares: Sequence[Share], group: int, count: int) -> list[Share]:
     if num_records != count:
         raise SpecError(
             f"{num_records} records of group {group} to {count} rows",
-            cause="the shares of a group are all the records that were asked for, each with a row of its own",
+            cause="the shares of a group are all the records that were asked for, each with a row "
+            "of its own",
             remedy="pass the result of Source.resolve, and a row for each of its numbers",
         )
     return group_shares
@@ -521,7 +526,8 @@ def _convert(share: Share, layout: Layout, out: Bytes) -> None:
     if stored_layout is None or not fits:
         raise SpecError(
             f"records of {leaf.spec} in rows of {layout.spec}",
-            cause="the fields of a group have the dtypes and shapes of those that come out of its leaves",
+            cause="the fields of a group have the dtypes and shapes of those that come out of its "
+            "leaves",
             remedy="pass the layout of the group; `values` is for records that vary in length",
         )
     rows, at_once = _rows(share), max(1, SCRATCH_BYTES // max(stored_layout.record_bytes, 1))
@@ -606,8 +612,10 @@ def _side_by_side(shares: Sequence[Share], count: int, memory: Memory) -> Ragged
         raise RowError(
             row,
             f"its {int(lengths[row])} bytes are too many",
-            cause=f"{count} records that are read together have {int(offsets[-1])} bytes; {error.cause}",
-            remedy="use a smaller batch_size; a record that is too large has to be cut into several",
+            cause=f"{count} records that are read together have {int(offsets[-1])} bytes; "
+            f"{error.cause}",
+            remedy="use a smaller batch_size; a record that is too large has to be cut into "
+            "several",
         ) from None
     for share in shares:
         share.leaf.read(share.numbers, payload, offsets[:-1][share.index])

@@ -35,8 +35,10 @@ def lengths_of(source: Source, name: str) -> Indices:
     if not (field.ragged or is_text) or field.encoded:
         raise SpecError(
             f"the lengths of field {name!r} ({field})",
-            cause="it is no field of which the first axis alone varies, so there is nothing to bring together",
-            remedy="name another field, or pass the lengths: gl.Buckets(numpy.array([3, 5, 4]), chunk=64)",
+            cause="it is no field of which the first axis alone varies, so there is nothing to "
+            "bring together",
+            remedy="name another field, or pass the lengths: gl.Buckets(numpy.array([3, 5, 4]), "
+            "chunk=64)",
         )
     count = len(source)
     sample = np.unique(np.linspace(0, max(count - 1, 0), min(count, LOOKED_AT)).astype(np.int64))

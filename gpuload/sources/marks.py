@@ -40,9 +40,9 @@ AXES = ("HWC", "CHW", *VOLUMES)
 UINT8 = np.dtype(np.uint8)
 WITH = "with "  # before the name of a field of boxes
 FORMS = (
-    "a mark is 'encoded', 'HWC', 'CHW', 'DHWC' or 'DHW'; 'mask', 'masks' (one of each object), 'xyxy', 'xywh', "
-    "'cxcywh' (boxes) or 'xy' (points), in pixels, or 'normalized xyxy' in parts of the image's width and height; "
-    "'with boxes' of what has a row for each of the boxes"
+    "a mark is 'encoded', 'HWC', 'CHW', 'DHWC' or 'DHW'; 'mask', 'masks' (one of each object), "
+    "'xyxy', 'xywh', 'cxcywh' (boxes) or 'xy' (points), in pixels, or 'normalized xyxy' in parts "
+    "of the image's width and height; 'with boxes' of what has a row for each of the boxes"
 )
 
 
@@ -137,8 +137,10 @@ def check_rows(spec: Spec) -> None:
             box_names = [boxes.name for boxes in spec if boxes.holds_boxes]
             raise SpecError(
                 f"mark({field.name}={field.mark!r})",
-                cause=f"{field.rows_of!r} is no field of boxes; those that are marked are {box_names}",
-                remedy=f"mark both: source.mark(boxes='xyxy', {field.name}='with boxes'), after gl.zip of sources",
+                cause=f"{field.rows_of!r} is no field of boxes; those that are marked are "
+                f"{box_names}",
+                remedy=f"mark both: source.mark(boxes='xyxy', {field.name}='with boxes'), after "
+                "gl.zip of sources",
             )
 
 

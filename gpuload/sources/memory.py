@@ -94,5 +94,6 @@ def room(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
         raise TooLargeError(
             f"an array of {dtype} {shape}",
             cause=f"there is not so much memory: {error}",
-            remedy="read fewer records at once; a record that is too large has to be cut into several",
+            remedy="read fewer records at once; a record that is too large has to be cut into "
+            "several",
         ) from None

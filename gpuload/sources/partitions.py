@@ -147,7 +147,8 @@ def partitions_of(
             raise SpecError(
                 f"{paths[values.index(None)]} lies in no folder {name}=...",
                 cause="such a folder is the value of a column, and each record has one",
-                remedy=f"open files with the same folders; or without such columns: {call}(..., partitions=[])",
+                remedy=f"open files with the same folders; or without such columns: {call}(..., "
+                "partitions=[])",
             )
         result.append(Partition(name, tuple(map(_value_of, present))))
     return tuple(result)

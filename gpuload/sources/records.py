@@ -159,7 +159,8 @@ class CallLeaf(Leaf):
                 raise SpecError(
                     f"the function returned the fields {list(map(str, result))}",
                     cause=f"the fields are {list(self.spec.names)}",
-                    remedy="return the same fields for all records; without fields= record 0 says which",
+                    remedy="return the same fields for all records; without fields= record 0 says "
+                    "which",
                 )
             return [_values(field, result[field.name], numbers) for field in self.spec]
         except GpuloadError as error:
@@ -320,8 +321,8 @@ def _check_row(field: Field, dtype: np.dtype[Any], shape: tuple[int, ...], numbe
         raise SpecError(
             f"field {field.name!r} of record {int(number)} has shape {shape}, the field is {field}",
             cause="fields= or, without it, record 0 fixes the shape of a record",
-            remedy=f"return one shape, or None for an axis that varies: fields={{{field.name!r}: ({field_dtype.str!r}, "
-            f"{(None,) * len(shape)}), ...}}",
+            remedy=f"return one shape, or None for an axis that varies: fields={{{field.name!r}: "
+            f"({field_dtype.str!r}, {(None,) * len(shape)}), ...}}",
         )
 
 
@@ -417,7 +418,8 @@ def _dtype_and_shape(name: Any, about: Any) -> tuple[Any, Any]:
 def _no_fields(subject: str) -> SpecError:
     return SpecError(
         subject,
-        cause="it is a dict from name to dtype and shape of a record, or to the dtype of one number or text",
+        cause="it is a dict from name to dtype and shape of a record, or to the dtype of one "
+        "number or text",
         remedy='write it like {"image": ("u1", (None, None, 3)), "label": "i8"}',
     )
 

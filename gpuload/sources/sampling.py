@@ -56,7 +56,8 @@ class Weights:
             raise SpecError(
                 f"weights of {array.dtype} {array.shape} for {length} records",
                 cause="each record has a weight, which is a number",
-                remedy="pass an array of as many numbers as records: 1 / numpy.bincount(labels)[labels], say",
+                remedy="pass an array of as many numbers as records: 1 / "
+                "numpy.bincount(labels)[labels], say",
             )
         exact = array.astype(np.float64)
         wrong = np.flatnonzero(~(np.isfinite(exact) & (exact >= 0)))

@@ -278,7 +278,8 @@ class BlockCache:
             except FileError as error:
                 self._is_open_to_others = True
                 log.warning(
-                    "%s is not used any more; cause: %s; this process reads its blocks from their store",
+                    "%s is not used any more; cause: %s; this process reads its blocks from their "
+                    "store",
                     *(error.what.removesuffix(NO_PLACE), error.cause),
                 )
                 return False
@@ -406,8 +407,8 @@ class BlockCache:
         if not self._is_off:
             self._is_off = True
             log.warning(
-                "%s takes no more blocks of remote files; cause: %s; this process reads the others from their store "
-                "in each epoch",
+                "%s takes no more blocks of remote files; cause: %s; this process reads the others "
+                "from their store in each epoch",
                 *(self._home, error.strerror or error),
             )
 

@@ -204,5 +204,6 @@ def _unreadable(files: Files, number: int, offset: int, length: int, cause: str)
     return FileError(
         f"{length} bytes at byte {offset} of {files.paths[number]} cannot be read to the GPU",
         cause=f"kvikio: {cause}",
-        remedy="read by way of the host, without direct=True; or check the disk (dmesg) and cufile.log",
+        remedy="read by way of the host, without direct=True; or check the disk (dmesg) and "
+        "cufile.log",
     )

@@ -273,8 +273,8 @@ def _check_versions(folder: str, name: str, names: Sequence[str]) -> None:
         title, remedy = FORMATS_OF_VERSIONS[name]
         raise SpecError(
             f"{folder} is a table of {title}",
-            cause="files of older versions lie in it, too, and its log, which says which files are the table, is not "
-            "supported",
+            cause="files of older versions lie in it, too, and its log, which says which files are "
+            "the table, is not supported",
             remedy=f"ask its library for the files of the version: {remedy}",
         )
 

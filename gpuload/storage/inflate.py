@@ -222,9 +222,10 @@ def too_large(subject: str, packed_bytes: int, num_bytes: int, *, unpack: str) -
     limit = limit_bytes(packed_bytes)
     return FormatError(
         f"{subject} has {packed_bytes} bytes, and unpacks to {num_bytes} or more",
-        cause=f"the limit is {limit} bytes: {limit // max(packed_bytes, 1)} times as many, where real data have about "
-        "100; files that are made to fill a disk or the memory have 1000",
-        remedy=f"if you trust it, set {EXPANSION}={LARGEST_EXPANSION}, or unpack it ({unpack}) and open the result",
+        cause=f"the limit is {limit} bytes: {limit // max(packed_bytes, 1)} times as many, where "
+        "real data have about 100; files that are made to fill a disk or the memory have 1000",
+        remedy=f"if you trust it, set {EXPANSION}={LARGEST_EXPANSION}, or unpack it ({unpack}) and "
+        "open the result",
     )
 
 
@@ -272,7 +273,8 @@ def _damage_error(
 def _garbage(path: str, kind: str, at: int, size: int) -> FormatError:
     cut_command = f"head -c {at} {shlex.quote(path)} > {shlex.quote(f'{path}.cut')}"
     return FormatError(
-        f"{path} goes on after its last {kind} stream: from byte {at} to {size} there is something else",
+        f"{path} goes on after its last {kind} stream: from byte {at} to {size} there is something "
+        "else",
         cause="bytes were added to it, or another stream begins there and is damaged",
         remedy=f"copy it again; if these bytes are not wanted, leave them out: {cut_command}",
     )

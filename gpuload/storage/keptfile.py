@@ -365,7 +365,8 @@ def _damage_error(path: str, seal: Seal, block: int) -> ChangedFileError:
         os.unlink(path)
     return ChangedFileError(
         f"{path} is damaged between byte {block * BLOCK_BYTES} and {_block_end(seal, block)}",
-        cause="its bytes are not those that gpuload wrote: the disk is faulty, or something else wrote to it",
+        cause="its bytes are not those that gpuload wrote: the disk is faulty, or something else "
+        "wrote to it",
         remedy="open the source again, which makes the file anew; check the disk (dmesg)",
     )
 

@@ -237,8 +237,8 @@ def _no_listing(url: str, odd_key: str) -> FileError:
     return FileError(
         f"{url} cannot be listed",
         cause=f"a key there is not supported by obstore: {odd_key}",
-        remedy="name the objects without wildcards, or copy that object to another key and delete it; "
-        "gl.Remote(..., credentials=function) lists such a bucket, too",
+        remedy="name the objects without wildcards, or copy that object to another key and delete "
+        "it; gl.Remote(..., credentials=function) lists such a bucket, too",
     )
 
 

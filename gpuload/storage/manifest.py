@@ -306,7 +306,8 @@ def _error(path: str, cause: str) -> FormatError:
     return FormatError(
         f"{path} is no manifest that can be used",
         cause=cause,
-        remedy="make it anew: gpuload index, or source.index(path); files of other kinds must not end in .manifest",
+        remedy="make it anew: gpuload index, or source.index(path); files of other kinds must not "
+        "end in .manifest",
     )
 
 
@@ -340,7 +341,8 @@ def write(
     if any(seal is not None for seal in files.seals):
         raise SpecError(
             f"a manifest of {files.names[0]}",
-            cause="compressed files are read from copies in the cache folder, whose places a manifest cannot tell",
+            cause="compressed files are read from copies in the cache folder, whose places a "
+            "manifest cannot tell",
             remedy="unpack the files, and index these",
         )
     if any_is_remote(files.paths):

@@ -536,7 +536,8 @@ class File(io.RawIOBase):
 @functools.cache
 def _warn_of_tags(root: str) -> None:
     log.warning(
-        "%s sends no ETags, by which a replaced object is known: its objects are not stored in the cache",
+        "%s sends no ETags, by which a replaced object is known: its objects are not stored in the "
+        "cache",
         root,
     )
 

@@ -91,8 +91,9 @@ class RemoteStorage:
         for (folder, limit_bytes), num_bytes in caches.items():
             if num_bytes > limit_bytes:
                 log.warning(
-                    "%s holds %d of the %d bytes of these files: in a whole shuffle a record costs a block of %d bytes "
-                    "each epoch; allow more (cache_bytes=), or use shuffle=gl.Blocks(1024, 16)",
+                    "%s holds %d of the %d bytes of these files: in a whole shuffle a record costs "
+                    "a block of %d bytes each epoch; allow more (cache_bytes=), or use "
+                    "shuffle=gl.Blocks(1024, 16)",
                     *(folder, limit_bytes, num_bytes, BLOCK_BYTES),
                 )
 

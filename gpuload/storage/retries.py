@@ -52,13 +52,14 @@ STATUS = re.compile(r"status code: (\d+)")
 METADATA = "169.254.169.254"  # asked for credentials where the environment has none, as machines in a cloud answer
 NO_BUCKET = re.compile("NoSuchBucket|ContainerNotFound|The specified bucket does not exist")
 WRONG_REGION = re.compile(
-    "incorrectly configured region|AuthorizationHeaderMalformed|PermanentRedirect|IllegalLocationConstraint"
+    "incorrectly configured "
+    "region|AuthorizationHeaderMalformed|PermanentRedirect|IllegalLocationConstraint"
 )
 REGION = re.compile(r"<Region>([\w-]+)</Region>")
 # What obstore says of an answer whose headers it cannot use; the next one would be the same.
 UNSOUND = re.compile(
-    "(?i)invalid last modified|invalid content length|header missing|header not present|failed to parse value for"
-    "|non-ascii data|the server says|error following redirect"
+    "(?i)invalid last modified|invalid content length|header missing|header not present|failed to "
+    "parse value for|non-ascii data|the server says|error following redirect"
     "|(?:year|month|day|second) -?[0-9]+ is out of range|timestamp out of range"
 )
 ODD_KEY = re.compile("Encountered object with invalid path")
@@ -333,7 +334,8 @@ def _error_for(url: str, error: BaseException, tries: int) -> FileError | EmptyR
         return FileError(
             f"{url} cannot be read",
             cause=f"obstore gave up: {_first_line(error)}",
-            remedy="check the URL, and what the environment and gl.Remote say of credentials, region and endpoint",
+            remedy="check the URL, and what the environment and gl.Remote say of credentials, "
+            "region and endpoint",
         )
     if isinstance(error, FileNotFoundError) or status_of(error) == 404:
         return _missing(url, error)
@@ -377,8 +379,9 @@ def _refusal(url: str, error: BaseException) -> UnreadableFileError:
         f"{url} may not be read",
         cause=_first_line(error),
         remedy="check the credentials in the environment (AWS_PROFILE or AWS_ACCESS_KEY_ID, "
-        "GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_NAME), that they have not expired, and what they allow; "
-        "gl.Remote(..., anonymous=True) reads a public bucket, requester_pays=True one that charges its readers",
+        "GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_NAME), that they have not expired, "
+        "and what they allow; gl.Remote(..., anonymous=True) reads a public bucket, "
+        "requester_pays=True one that charges its readers",
     )
 
 
@@ -390,7 +393,8 @@ def _failure(url: str, error: BaseException, tries: int) -> FileError:
         return FileError(
             f"{url} cannot be read: the bucket is in another region",
             cause=_first_line(error),
-            remedy=f'name it: gl.Remote("{place_of(url).root}/...", region="{name}"), or AWS_REGION={name}',
+            remedy=f'name it: gl.Remote("{place_of(url).root}/...", region="{name}"), or '
+            f"AWS_REGION={name}",
         )
     if isinstance(error, import_package("obstore.exceptions").NotSupportedError):
         remedy = "the server must answer ranges (RFC 9110, section 14): use another one, or copy the files to a disk"
@@ -421,7 +425,8 @@ def _busy_error(url: str, error: BaseException, busy_s: float) -> StoreError:
     return StoreError(
         f"{url} cannot be read: its server was busy for {busy_s:.0f} s",
         cause=_first_line(error),
-        remedy="read with fewer processes at a time, or from gl.Remote(..., cache=folder), or try again later",
+        remedy="read with fewer processes at a time, or from gl.Remote(..., cache=folder), or try "
+        "again later",
     )
 
 

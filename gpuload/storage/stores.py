@@ -156,7 +156,8 @@ class Remote:
         if int(self.cache_bytes) < LEAST_CACHE_BYTES:
             raise SpecError(
                 f"cache_bytes = {self.cache_bytes}",
-                cause=f"the cache holds blocks of a MiB, and at least {LEAST_CACHE_BYTES} bytes of them",
+                cause=f"the cache holds blocks of a MiB, and at least {LEAST_CACHE_BYTES} bytes of "
+                "them",
                 remedy="allow more, or leave cache= out",
             )
 
@@ -225,7 +226,8 @@ class Remote:
         if self.endpoint is not None and "@" in urllib.parse.urlsplit(self.endpoint).netloc:
             raise SpecError(
                 f"endpoint = {self.endpoint!r}",
-                cause="it has a login, and a store takes none: its requests are signed by credentials",
+                cause="it has a login, and a store takes none: its requests are signed by "
+                "credentials",
                 remedy="leave it out; the environment has credentials (AWS_ACCESS_KEY_ID), "
                 "or gl.Remote(credentials=function)",
             )
@@ -373,8 +375,8 @@ def place_of(url: str) -> Place:
     ):
         raise SpecError(
             f"{url!r} as a path",
-            cause="keys with an empty part (//), with . or .. as a part, or with control characters are not supported: "
-            "obstore, which sends the requests, takes none",
+            cause="keys with an empty part (//), with . or .. as a part, or with control "
+            "characters are not supported: obstore, which sends the requests, takes none",
             remedy="copy the object to another key: aws s3api copy-object, or gcloud storage cp",
         )
     return place
@@ -403,7 +405,8 @@ def _web_place(url: str) -> Place:
     if is_redacted(query) or is_redacted(login):
         raise SpecError(
             f"{url} as a path",
-            cause="its signature or password was taken out: this is how gpuload shows and pickles such a URL",
+            cause="its signature or password was taken out: this is how gpuload shows and pickles "
+            "such a URL",
             remedy="pass the URL itself; in another process open the source there",
         )
     problem = remedy = ""
@@ -476,8 +479,10 @@ def check_shareable(url: str, purpose: str) -> None:
     if url.startswith("http") and ("?" in url or "@" in url) and has_secret(url):
         raise SpecError(
             f"{purpose} {url}",
-            cause="the link holds a password or a signature, and what others may get has no credentials",
-            remedy="name the objects by their store, s3://, gs:// or az://, whose credentials are in the environment",
+            cause="the link holds a password or a signature, and what others may get has no "
+            "credentials",
+            remedy="name the objects by their store, s3://, gs:// or az://, whose credentials are "
+            "in the environment",
         )
 
 
@@ -508,8 +513,10 @@ def client(url: str) -> Any:
         if _process[0] != os.getpid():
             raise FileError(
                 f"{place.root} in a process that was forked",
-                cause="its parent had read remote files before, and the threads that read them do not live here",
-                remedy='start processes by spawn, multiprocessing.get_context("spawn"), or fork before the first read',
+                cause="its parent had read remote files before, and the threads that read them do "
+                "not live here",
+                remedy='start processes by spawn, multiprocessing.get_context("spawn"), or fork '
+                "before the first read",
             )
         key = place.root, remote, place.query, place.login
         client = _clients.pop(key, None)

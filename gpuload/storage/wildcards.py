@@ -124,8 +124,8 @@ def warn_of_missing_shards(files: Sequence[str]) -> None:
         )
         if lost:
             log.warning(
-                "%d of %d shards are missing, the first is %s; their records are not read. Copy them, or rename the "
-                "others if this is meant",
+                "%d of %d shards are missing, the first is %s; their records are not read. Copy "
+                "them, or rename the others if this is meant",
                 *(len(lost), count, lost[0]),
             )
 
@@ -258,8 +258,9 @@ def check_named_once(paths: Sequence[str]) -> None:
                 f"{path} is named twice",
                 cause="two of the paths or wildcards mean the same file"
                 + (f", also as {before}" * (before != path)),
-                remedy="name it once; files, numbers = numpy.unique(paths, return_inverse=True) are the different "
-                "ones, and source.select(numbers) of a source of these has a record for each of the paths",
+                remedy="name it once; files, numbers = numpy.unique(paths, return_inverse=True) "
+                "are the different ones, and source.select(numbers) of a source of these has a "
+                "record for each of the paths",
             )
 
 
@@ -302,8 +303,8 @@ def _check_text(text: str) -> None:
     if URL.match(text) and not signalsafe.exists(text, follow=False):
         raise SpecError(
             f"{text} as a path",
-            cause=f"it is a URL, and of those {', '.join(SCHEMES)} are read, with :// behind; files of this "
-            "machine are named by their path alone",
+            cause=f"it is a URL, and of those {', '.join(SCHEMES)} are read, with :// behind; "
+            "files of this machine are named by their path alone",
             remedy="copy the files to a local disk, or mount their storage, and pass that path",
         )
     check_name(text)
@@ -321,7 +322,8 @@ def check_name(text: str) -> None:
     except UnicodeEncodeError as error:
         raise SpecError(
             f"{text!r} as a path",
-            cause=f"character {error.start} is half of a surrogate pair, which no file's name can hold",
+            cause=f"character {error.start} is half of a surrogate pair, which no file's name can "
+            "hold",
             remedy="check how the name was decoded; os.fsdecode(...) keeps any name",
         ) from None
     if b"\0" in raw:
