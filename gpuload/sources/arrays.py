@@ -206,8 +206,8 @@ class TextLeaf(Leaf):
 
 
 def as_array(name: str, value: ArrayLike, *, is_field: bool = False) -> Array:
-    """Return the user's value as an array whose items can be records, without a copy where it is
-    one.
+    """Return the user's value as an array with items that can be records, without a copy where it
+    is one.
 
     Args:
         name: of the argument.
@@ -379,7 +379,7 @@ def _objects_remedy(name: str, items: list[Any]) -> str:
 
 
 def _is_gap(value: Any) -> bool:
-    """Return True for None, NaN, and what pandas has in their place."""
+    """Return True for None, NaN, and the values that pandas has in their place."""
     is_nan = isinstance(value, (float, np.floating)) and bool(np.isnan(value))
     return value is None or is_nan or type(value).__name__ in ("NAType", "NaTType")
 

@@ -3,8 +3,7 @@
 A source says where its records lie (``resolve``, see `leaf.py`), and the base class does all the
 rest: reading, slices, selections, splits, other names. So a composed source, here and in
 `compose.py`, composes ``resolve`` and nothing else, and is read as fast as its parts. Closing it
-leaves its parts open, for other sources may share them; a source whose parts are closed is closed,
-too.
+leaves its parts open, for other sources may share them; a source of closed parts is closed, too.
 
 Memory  a slice, also of a slice, is three numbers, and a part of a split computes its records:
         nothing is stored. A selection, also one that a filter made, is an int64 a record.
@@ -460,10 +459,10 @@ class Source(ABC):
             gl.npy("rows/*.npy").index("rows.manifest")
             source = gl.npy("rows.manifest")       or gl.open("rows.manifest"): the same source, and no file is read
 
-        A manifest holds names, sizes, times and whatever opening the files takes, so that a source
-        of a million files is opened in a moment. It is written whole or not at all. A file that is
-        another one later is refused when it is first read. Files below the folder of the manifest
-        may be moved together with it, if their times are kept.
+        A manifest holds names, sizes, times and all else that opening the files needs, so that a
+        source of a million files is opened in a moment. It is written whole or not at all. A file
+        that is another one later is refused when it is first read. Files below the folder of the
+        manifest may be moved together with it, if their times are kept.
 
         Args:
             path: ends in ``.manifest``; an older manifest is replaced.
@@ -506,8 +505,8 @@ class Source(ABC):
 
         Args:
             memory: the most bytes that the values may take, or a text such as ``"2GB"`` or
-                ``"1.5GiB"``. With ``device=True`` those of the GPU; by default half of what is free
-                there.
+                ``"1.5GiB"``. With ``device=True`` those of the GPU; by default half of the free
+                memory there.
             path: a folder for this source alone.
             device: True for the memory of the GPU. Fields of one size stay there; others are read
                 in each epoch.
@@ -589,7 +588,7 @@ class Composed(Source):
 
 
 class Reordered(Composed):
-    """A source whose records are records of another one, chosen by their numbers."""
+    """Records of another source, chosen by their numbers."""
 
     def __init__(self, source: Source) -> None:
         super().__init__(source.groups, source)
@@ -819,8 +818,7 @@ class Marked(SameRecords):
 
 
 class CacheSource(LeafSource, SameRecords):
-    """A source whose values are in another place as well: what it is made of says which records
-    they are."""
+    """The records of a source, with their values in another place as well."""
 
     def __init__(self, groups: tuple[Group, ...], source: Source) -> None:
         super().__init__(groups, source)
@@ -831,7 +829,7 @@ class CacheSource(LeafSource, SameRecords):
 
 
 class Cached(CacheSource):
-    """A source whose values are kept; made by ``source.cache(...)``.
+    """The records of a source, with their values kept; made by ``source.cache(...)``.
 
     Raises:
         SpecError, TooLargeError, FileError, RecordError: see ``Source.cache``.
@@ -864,7 +862,7 @@ class Cached(CacheSource):
 
 
 class OnCard(CacheSource):
-    """A source whose rows stay in the memory of the GPUs that loaders are on; made by
+    """The records of a source, with their rows in the memory of GPUs; made by
     ``source.cache(device=True)``.
 
     Raises:
@@ -938,8 +936,7 @@ def ops_of(source: Source) -> tuple[Op, ...]:
 
 
 def before_ops(source: Source) -> Source:
-    """Return the source to whose records the ops of a source were applied; without ops the source
-    itself."""
+    """Return the source before its ops were applied; without ops the source itself."""
     while isinstance(source, SameRecords) and source.ops:
         source = source._source
     return source

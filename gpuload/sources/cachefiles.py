@@ -79,8 +79,8 @@ def in_files(source: Readable, folder: str | os.PathLike[str]) -> CachedValues:
     }
 
     if os.path.isdir(path):
-        # The real folder: the user may name it by a link, the mode that counts is that of what the
-        # link leads to.
+        # The real folder: the user may name it by a link, and the mode that counts is that of its
+        # target.
         privatefiles.check_private(os.path.realpath(path))
 
     def load(index: str) -> CachedValues | None:

@@ -2,7 +2,7 @@
 
     class_names(["ant", "bee"])    the names that ``classes=`` states, that of number 0 first
     in_order({"10", "2"})          without it, the order of the names that the records have: 2 before 10
-    numbers_of(names, classes)     int64 ``[n]``, the number of each name, or an error that says what the name is
+    numbers_of(names, classes)     int64 ``[n]``, the number of each name, or an error that explains the name
 
 Order    names that are all whole numbers are in the order of the numbers, all others in that of
          their characters. Where two names are one number, as 1 and 01 are, the names are codes, and
@@ -39,7 +39,7 @@ log = logging.getLogger("gpuload")
 
 
 class HasClasses(Protocol):
-    """A source, whose classes another one is to have."""
+    """A source with the classes that another one is to have."""
 
     @property
     def classes(self) -> Sequence[str]:
@@ -163,10 +163,10 @@ def log_order(classes: Sequence[str], subject: str, remedy: str) -> None:
 
     Args:
         classes: from `in_order`.
-        subject: whose names they are, ``"photos: the class folders"``.
+        subject: that has the names, ``"photos: the class folders"``.
         remedy: the argument that states another order.
     """
-    visible: dict[str, str] = {}  # by what people see of a name; Aa and aa are two classes
+    visible: dict[str, str] = {}  # by the visible characters of a name; Aa and aa are two classes
     for name in classes:
         twin = visible.setdefault(unicodedata.normalize("NFC", name).strip(), name)
         if twin != name:
@@ -207,7 +207,7 @@ def numbers_of(
         names: of the classes of records.
         classes: the known names, that of number 0 first.
         place_of: returns where a name stands, for errors: file or folder, and record.
-        remedy: what else than another list of classes mends it.
+        remedy: another remedy than a list of classes.
 
     Raises:
         SpecError: a name is none of the classes.
@@ -249,8 +249,8 @@ def unknown_class(
 
 
 def _plain(name: str) -> str:
-    """Return a name without what people do not see: spaces around it, and whether é is one
-    character or two."""
+    """Return a name without invisible differences: spaces around it, and é as one character or
+    two."""
     return unicodedata.normalize("NFC", name).strip().casefold()
 
 

@@ -1,7 +1,7 @@
-"""Columns: records whose fields lie in columns of files, each of which is read by itself.
+"""Columns: records with fields in columns of files, each of which is read by itself.
 
 Each field is a group with a leaf of its own, so that ``source.read(indices, fields="label")`` reads
-that column alone. The leaf is whatever reads the column: rows at places of files (`rows.py`), or
+that column alone. A leaf reads the column: rows at places of files (`rows.py`), or
 blocks that are decoded (`blocks.py`).
 """
 
@@ -41,8 +41,8 @@ class ColumnSource(FileSource):
         leaves: of each field, in order.
         counts: the number of records of each file.
         classes: the names of the classes of labels, if the files have them.
-        paths: of what has the counts, folders of files for instance; by default the files.
-        about: what else tells these records from others of the same files, in values with a text of
+        paths: of the files or folders that have the counts; by default the files.
+        about: more that tells these records from others of the same files, in values with a text of
             their own.
     """
 

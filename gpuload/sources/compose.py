@@ -35,26 +35,27 @@ log = logging.getLogger("gpuload")
 
 
 def zip(*sources: Source, by: By = None, missing: str = "raise", by_file: bool = True) -> Zipped:
-    """Return the source whose records have the fields of all sources side by side.
+    """Return the source of records with the fields of all sources side by side.
 
         pairs = gl.zip(gl.images("photos", labels=None), gl.images("masks", labels=None).rename(image="mask"))
         pairs = gl.zip(photos, masks, missing="drop")                   photos without a mask are left out
         pairs = gl.zip(photos, masks, by=lambda name: name[:8])         by the first 8 characters of the names
         pairs = gl.zip(rows, gl.arrays(label=labels))                   by place: arrays have no names
 
-    Sources whose records are files, or members of tars, know names: ``cat/1.png``, as seen from the
-    folder of all of their files. Records that have one name belong together: without suffixes, and
-    without what all names of a source share, as ``_mask`` of ``1_mask.png``. Where names stand in
-    another order, the records of the other sources are put into that of the first. Sources that
-    know no names are joined by place, unless a column of theirs has the names in another order. So
-    are parts of one source, as ``gl.zip(frames[:-1], frames[1:].rename(image="next"))``.
+    Sources of records that are files, or members of tars, know names: ``cat/1.png``, as seen from
+    the folder of all of their files. Records that have one name belong together: without suffixes,
+    and without the part that all names of a source share, as ``_mask`` of ``1_mask.png``. Where
+    names stand in another order, the records of the other sources are put into that of the first.
+    Sources that know no names are joined by place, unless a column of theirs has the names in
+    another order. So are parts of one source, as ``gl.zip(frames[:-1],
+    frames[1:].rename(image="next"))``.
 
     Args:
         sources: sources of one length, unless ``missing="drop"`` leaves records out.
-        by: None: as said above. ``"name"``: by names alone. A function: by what it returns for each
-            name, suffix included, ``"cat/1.png"``. ``"place"``: record i is joined with record i,
-            whatever the names are.
-        missing: what becomes of a record that has no partner of its name. ``"raise"``: it is an
+        by: None: as said above. ``"name"``: by names alone. A function: by its result for each
+            name, suffix included, ``"cat/1.png"``. ``"place"``: record i is joined with record i
+            under any names.
+        missing: the fate of a record that has no partner of its name. ``"raise"``: it is an
             error. ``"drop"``: it is left out, and the log counts such records.
         by_file: True: if two sources have as many files as each other, as shards of images and
             shards of their labels, file i of one has as many records as file i of the other; else
@@ -172,7 +173,7 @@ def concat(*sources: Source, promote: bool = False) -> Concatenated:
 
     Args:
         sources: sources with the same fields.
-        promote: True: fields whose dtypes differ have the smallest dtype that holds the values of
+        promote: True: fields of different dtypes have the smallest dtype that holds the values of
             all of them, of whole numbers, of floating-point numbers, or of texts of a length.
             False: dtypes are the same.
 

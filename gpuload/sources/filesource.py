@@ -60,7 +60,7 @@ class Opening:
 
 @dataclass(frozen=True)
 class Entries:
-    """What a manifest holds of a format, beside the files.
+    """The part of a manifest that a format adds to the files.
 
     Attributes:
         about: values that JSON has.
@@ -83,8 +83,8 @@ class FileSource(LeafSource):
     ) -> None:
         super().__init__(groups)
         self._files, self._opening, self._access = files, opening, storage.how
-        # By the arguments: another dtype or other fields of the same files are other records, with
-        # another fingerprint.
+        # A manifest keeps a fingerprint for each set of arguments: with another dtype, or other
+        # fields, the records of the same files are others.
         if files.fingerprints:
             self._fingerprint = files.fingerprints.get(opening.identity, "")
 
@@ -115,7 +115,7 @@ class FileSource(LeafSource):
         return write_index(path, self._files, self._opening, self._entries(), self.fingerprint())
 
     def _entries(self) -> Entries:
-        """Return what a manifest holds, so that opening the files reads none.
+        """Return the part of a manifest with which opening the files reads none.
 
         A format that defines it opens manifests, and its ``Format.call`` is the function that does
         so.

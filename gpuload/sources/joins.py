@@ -250,7 +250,7 @@ def _match(first: Side, side: Side, by: By) -> NameMatch:
 
 
 def _keys(side: Side, function: Callable[[str], Hashable]) -> list[Hashable]:
-    """Return what the user's function makes of each name."""
+    """Return the result of the user's function for each name."""
     keys = list[Hashable]()
 
     def note() -> str:

@@ -45,7 +45,7 @@ SCRATCH_BYTES = 1 << 18
 
 
 class Leaf(ABC):
-    """Records whose raw bytes lie in one kind of place; safe to read from several threads at once.
+    """Records with raw bytes in one kind of place; safe to read from several threads at once.
 
     Attributes:
         spec: the fields that the bytes of a record become.
@@ -57,7 +57,7 @@ class Leaf(ABC):
         calls_python: True if a Python function makes the records, so that threads wait for each
             other.
         block_records: how many records are decoded together, at most, for each of them that is
-            read; 0 if each is read alone, or if what was decoded stays in memory.
+            read; 0 if each is read alone, or if decoded records stay in memory.
         asks_once: True if no record is asked of a store a second time: it lies in memory or in a
             cache, or it stays in memory once it was decoded.
     """
@@ -329,7 +329,7 @@ def places(
 def values(
     shares: Sequence[Share], group: int, spec: Spec, count: int, memory: Memory | None = None
 ) -> list[Values]:
-    """Return the fields of a group whose records vary in length, in the order of ``spec``.
+    """Return the fields of a group of varying length, in the order of ``spec``.
 
     An array ``[count, *shape]`` where a field is uniform, a `Ragged` where it is ragged, else a
     list of arrays. Text comes as objects.
@@ -340,7 +340,7 @@ def values(
         spec: that group's.
         count: how many records were asked for.
         memory: gives uint8 ``[num_bytes]``, page-locked memory for instance; called once for each
-            ragged field but text, whose payload then lies there, unless it lies in memory that was
+            ragged field but text, so that its payload lies there, unless it lies in memory that was
             lent (`lending`) already. By default that memory, or NumPy's.
 
     Raises:
@@ -658,7 +658,7 @@ def _merge(
 
 
 def _of_elements(field: Field, raw: Ragged) -> Ragged:
-    """Return records whose bytes are the elements of a ragged field as values of that field."""
+    """Return raw records, the elements of a ragged field, as values of that field."""
     element_bytes = _element_bytes(field)
     if field.dtype == UINT8 and not _element_shape(field):
         return raw

@@ -121,7 +121,8 @@ def _check_mask(field: Field, mark: str, kind: str) -> None:
 
 
 def _check_last_axis(field: Field, mark: str, count: int, cause: str, *, fits: bool) -> None:
-    """Raise ``SpecError`` if a field holds no numbers, or its last axis has not as many as needed."""
+    """Raise ``SpecError`` if a field holds no numbers, or its last axis has not as many as
+    needed."""
     if fits and field.dtype.kind in "iuf":
         return
     lengths = field.shape or (0,)
@@ -281,7 +282,7 @@ class PaddedLeaf(Leaf):
     def unpack(self, numbers: Indices, raw: Ragged) -> list[Values]:
         """Return the images without the zeros behind them."""
         rows = self._rows(numbers, raw)
-        # By bytes, whose ``rstrip`` is one call of C; NumPy would look at each byte of every row.
+        # By ``bytes.rstrip``, one call of C; NumPy would look at each byte of every row.
         lengths = [len(row.tobytes().rstrip(b"\0")) for row in rows]
         return [Ragged.of([row[:length] for row, length in zip(rows, lengths, strict=True)], UINT8)]
 

@@ -55,7 +55,7 @@ from gpuload.sources.leaf import Indices, Share, starts_of
 if TYPE_CHECKING:
     from gpuload.sources.names import RecordNames
 
-BLOCK = 32  # numbers whose turns are shuffled
+BLOCK = 32  # numbers that have shuffled turns
 MOST_EPOCHS = (
     4  # of a part that are computed one after the other by the core; more at once by NumPy
 )
@@ -73,7 +73,7 @@ def mix(parts: Parts, *, seed: int = 0, num_records: int | None = None) -> Mixed
     Args:
         parts: sources and their weights, as a dict or a list of pairs; weights are relative, ``{a:
             7, b: 3}`` is the same. They are taken as they are written: 0.1 is one tenth.
-        seed: 0 to 2**64 - 1; which order each part has, and whose turn it is.
+        seed: 0 to 2**64 - 1; of the order of each part, and of the turns.
         num_records: of an epoch; by default as many as all parts have together.
 
     Raises:
@@ -198,7 +198,7 @@ class Mixed(Composed):
 
 @dataclass(frozen=True)
 class Turns:
-    """Whose turn it is at each number, and how often it was before.
+    """The part that has its turn at each number, and how many turns it had before.
 
     Args:
         weights: of the parts.

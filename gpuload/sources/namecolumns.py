@@ -27,8 +27,10 @@ from gpuload.sources.leaf import Indices
 from gpuload.sources.names import RecordNames
 from gpuload.spec import Field
 
-FIRST = 16  # records whose values show whether a column may hold names
-SPREAD = 256  # records, spread over the source, whose values show whether these are in the order of the files
+FIRST = 16  # records that show whether a column may hold names
+SPREAD = (
+    256  # records, from all of the source, that show whether names stand in the order of the files
+)
 SHARE = 0.9  # of the values of a column of names that are names of files: some files may have other names
 LONGEST = 4096  # characters of a path
 
@@ -140,7 +142,7 @@ def _base(stem: str) -> str:
 
 
 def _stems(text: str) -> Sequence[str]:
-    """Return what a text may be as a path without suffix: ``v1.2`` may have one, or none."""
+    """Return the forms of a text as a path without suffix: ``v1.2`` may have one, or none."""
     return text, os.path.splitext(text)[0]
 
 

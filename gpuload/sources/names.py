@@ -2,13 +2,13 @@
 
 Name    the path of the file that a record is, or the key of the members of a tar that it is, as
         seen from the folder that all files of the source have in common: ``cat/1.png``.
-Form    what of the names is compared. Names of two sources belong together in the first form in
-        which they agree:
+Form    the part of the names that is compared. Names of two sources belong together in the first
+        form in which they agree:
 
             photos                 masks
             cat/1.jpg              cat/1.jpg                   the whole name
             cat/1.jpg              cat/1.png                   without suffixes
-            1.jpg  2.jpg           1_mask.png  2_mask.png      and without what all names of a source share
+            1.jpg  2.jpg           1_mask.png  2_mask.png      and without the part that all share
             cat/1.jpg  dog/2.jpg   1.png  2.png                and without folders, where one source has none
             001.jpg  002.jpg       1_mask.png  2_mask.png      and without zeros in front of numbers
 
@@ -34,7 +34,7 @@ import numpy as np
 from gpuload.sources.leaf import Indices
 
 MOST_NAMES = 1 << 20  # of an endless source: of so many of its first records
-SAMPLE = 1000  # names of which it is found out what all may share
+SAMPLE = 1000  # names that show which part all may share
 PART = r"(?a)(\D*)(\d{1,18})?"  # of a path: text, and a number behind it
 END = "\0"  # between names; no path holds it
 
@@ -47,7 +47,7 @@ class RecordNames:
         has_suffixes: False for keys.
         numbers: int64 ``[num_records]``, the path of each record; None: record i has path i.
         length: the number of records.
-        origin: of what the paths are; sources with one origin have the same paths.
+        origin: stands for the paths; sources with one origin have the same paths.
     """
 
     def __init__(
@@ -172,7 +172,7 @@ class RecordNames:
         test."""
         return text.rpartition("/")[2] in self._line
 
-    # --- All names in one text, on which few calls of C do what takes a million calls of Python.
+    # --- All names in one text, on which few calls of C replace a million calls of Python.
 
     @cached_property
     def _line(self) -> str:
@@ -396,8 +396,8 @@ def match_parts(first: RecordNames, second: RecordNames) -> NameMatch | None:
 
 
 def misnumbered(paths: Sequence[str]) -> int:
-    """Return the place of the first path whose number is smaller than that before it, as 10 stands
-    before 2; else 0."""
+    """Return the place of the first path with a smaller number than the path before it, as 2 behind
+    10; else 0."""
     before = ""
     for place, path in enumerate(paths):
         # Only a shorter name can have a smaller number, and few are compared so.
@@ -452,7 +452,7 @@ def _repeat(keys: Sequence[Hashable]) -> str:
 
 @dataclass(frozen=True)
 class NameForm:
-    """What of the names of two sources is compared.
+    """The parts of the names of two sources that are compared.
 
     Attributes:
         left: of each name of the first source.
@@ -466,7 +466,7 @@ class NameForm:
 
 
 def _forms(first: RecordNames, second: RecordNames) -> Iterator[NameForm]:
-    """Yield what of the names is compared, the least cut first."""
+    """Yield the parts of the names that are compared, the least cut first."""
     # Of names with one suffix each the next form says the same.
     if first.suffix is None or second.suffix is None or first.suffix == second.suffix:
         yield NameForm(first.texts, second.texts)
@@ -487,7 +487,7 @@ def _forms(first: RecordNames, second: RecordNames) -> Iterator[NameForm]:
 
 
 def _without_zeros(stems: Sequence[str]) -> list[str]:
-    """Return names whose numbers begin with no zero: ``7`` for ``007``."""
+    """Return names with numbers that begin with no zero: ``7`` for ``007``."""
     return [re.sub(r"(?<!\d)0+(?=\d)", "", stem) for stem in stems]
 
 
@@ -496,8 +496,8 @@ def _is_flat(stems: Sequence[str]) -> bool:
 
 
 def _without_shared(stems: list[str], *, numbers: bool = False) -> list[str]:
-    """Return names without what all of them share: of each part between slashes the beginning and
-    the end.
+    """Return names without the parts that all of them share: of each part between slashes the
+    beginning and the end.
 
     A part that is the same in all goes, too, as ``image`` of ``1/image`` and ``2/image``.
 
@@ -547,7 +547,7 @@ def _shared_end(values: list[str], *, numbers: bool = False) -> int:
 
 
 def common_beginning(texts: Sequence[str]) -> str:
-    """Return what all texts begin with: what the first and the last in order begin with."""
+    """Return the common beginning of texts: that of the first and the last in order."""
     first, last = min(texts), max(texts)
     ends = (
         place for place, pair in enumerate(zip(first, last, strict=False)) if pair[0] != pair[1]

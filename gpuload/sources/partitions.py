@@ -1,4 +1,4 @@
-"""Partitions: columns whose values are the names of the folders of files,
+"""Partitions: columns of values that are the names of the folders of files,
 ``year=2020/part-0.parquet``.
 
     names      ("year",)

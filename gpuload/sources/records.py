@@ -5,7 +5,7 @@ Fields  where they are not given, record 0 is read when the source is made: an a
         varying length, a list of str that they are text of any length.
 Checks  each result is compared with the fields: names, number of records, dtypes, shapes. Arrays
         are not converted, but for the byte order. Lists of numbers, which have no dtype, become the
-        field's, where it holds them all; so does an empty list, whose further axes are the field's.
+        field's, where it holds them all; so does an empty list, with the further axes of the field.
 Access  one call for all records of a step that a thread reads at once. There are no raw bytes:
         `CallLeaf` says that records have none, and makes the values.
 """

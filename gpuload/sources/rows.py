@@ -255,7 +255,7 @@ class RecordFiles(FileSource):
         )
 
     def _gaps(self, form: int, leaf: Leaf) -> Leaf:
-        """Return the leaf of a form, whose records that are bad files cannot be read."""
+        """Return the leaf of a form, which raises the errors of bad files."""
         bad = self._table.bad
         if not bad:
             return leaf

@@ -4,7 +4,7 @@ Number n of a sample is record ``Weights.at(n)``, which depends on the weights, 
 alone. So a sample has no end, as a mix has none: in epoch e, record i is number ``e * len(sample) +
 i``, and each epoch has other records.
 
-Exact   Weights become whole numbers whose sum is below 2**62, the largest of them about ``2**62 /
+Exact   Weights become whole numbers with a sum below 2**62, the largest of them about ``2**62 /
         len(weights)``. A weight of 0 is never drawn. The draw is the upper half of the product of a
         random word and that sum.
 Cost    8 bytes a record, and a binary search for each number.

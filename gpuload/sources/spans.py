@@ -161,7 +161,7 @@ def bounds_of(
 def walk_files(
     files: Files, title: str, look: Callable[[int, Show, Callable[[], None]], Result]
 ) -> list[Result]:
-    """Return what ``look`` finds in each file, while a line shows the progress.
+    """Return the results of ``look`` in each file, while a line shows the progress.
 
     Args:
         files: to walk through, by all cores, each core a file.

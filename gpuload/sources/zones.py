@@ -1,6 +1,6 @@
 """Zones: times with a time zone and times without one have no common meaning, and are not joined.
 
-"UTC" and "UTC"        the same instants, whatever zones the files name
+"UTC" and "UTC"        the same instants, under any zones that the files name
 "UTC" and "local"      an error: the zone of the second ones is not known
 ""                     a format does not say it, as arrays of NumPy: is joined with both
 """

@@ -464,7 +464,8 @@ def _read_end(path: str, descriptor: int, made_of: Any) -> KeptFile | None:
 
 
 def read_end(descriptor: Handle, size: int) -> tuple[Seal, Any, Any]:
-    """Return the seal of a file of ``size`` bytes, its origin, and the values of ``KeptWriter.end``.
+    """Return the seal of a file of ``size`` bytes, its origin, and the values of
+    ``KeptWriter.end``.
 
     Raises:
         ValueError: the part behind the content is missing, damaged, or of no such file.
