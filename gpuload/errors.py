@@ -19,7 +19,7 @@ GpuloadError
 ├── ClosedError        ValueError         use after close
 ├── StateError         ValueError         a saved state of other data, ops or seed
 ├── DeviceError        RuntimeError       a device or executor that is not there
-├── PixelError         RuntimeError       a record whose values are other ones on the CPU
+├── PixelError         RuntimeError       a record with other values on the CPU
 └── MissingPackageError ImportError       an optional package; names the extra to install
 
 RowError stays inside: the code that knows files and records makes a RecordError of it.
@@ -32,7 +32,7 @@ from typing import Any
 from gpuload.redaction import message, printable, redact
 
 MAX_CHARACTERS = 200  # characters of a value
-NEW_LINE = "\n  "  # in the `repr` of what has many fields
+NEW_LINE = "\n  "  # in the `repr` of a source with many fields
 WITHOUT_RECORD = 'gl.Loader(..., on_error="replace")'  # in remedies
 
 
@@ -265,7 +265,7 @@ def of_function(error: Exception, note: str = "") -> Exception:
 
 
 def changed_file(path: str, cause: str, manifest: str = "") -> ChangedFileError:
-    """Return the error for a file or an object that is no longer what it was when it was opened.
+    """Return the error for a file or an object that changed since it was opened.
 
     Args:
         path: of the file.

@@ -74,9 +74,9 @@ class Journal:
         self._entries: dict[str, dict[str, Any]] = {}
         self._token = ""
         self._former_tokens = list[str]()
-        self._end = 0  # of what this call wrote
-        # Asked first for the sake of the message; where a link comes in between, NO_LINKS has the
-        # system refuse it.
+        self._end = 0  # of the lines of this call
+        # A link is refused here, with a message that names it. If a link is put there behind this
+        # check, NO_LINKS makes the system refuse it.
         if os.path.islink(path):
             raise FileError(
                 f"{path} is a symbolic link",
@@ -112,7 +112,7 @@ class Journal:
         before its first file."""
         # Before the lock is released: behind it, another call could open the file, and lose the
         # name of its journal here.
-        # nobody wrote to it where there are no locks
+        # no other process wrote to it, on a system without locks
         is_alone = os.fstat(self._descriptor).st_size == self._end
         if self.about is None or (
             error is not None and self._is_new and not self._entries and is_alone
@@ -210,8 +210,8 @@ class Journal:
             raise self._in_use_error() from None
         except OSError:  # some network file systems have no locks
             pass
-        # A call that ended between our opening and our lock has removed the file: nobody would find
-        # what is written.
+        # A call that ended between our opening and our lock has removed the file: lines that are
+        # written now would be lost.
         if not _is_at(self._descriptor, self.path):
             raise self._in_use_error()
 

@@ -9,8 +9,10 @@ Types     Type checkers read the names of a package as imports under ``if TYPE_C
 Signals   The import is out of the reach of signal handlers (`signalsafe`).
 Threads   Any number of threads may be the first to use a name: all get the same object.
 Modules   Python binds a module in its package when it has imported it. A name of the package that
-          is a module's name, too, stays what the package says: ``gpuload.check`` is the function.
-Workers   What a loader needs to make batches is imported with it: nothing here runs in its threads.
+          is a module's name, too, keeps its meaning in the package: ``gpuload.check`` is the
+          function.
+Workers   All that a loader needs to make batches is imported with it: nothing here runs in its
+          threads.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ log = logging.getLogger("gpuload")
 _line_length = (
     0  # of the line on the terminal, characters; two threads may leave some of them behind, no more
 )
-_display: Any = None  # IPython's handle of what is below a cell of a notebook
+_display: Any = None  # IPython's handle of the output below a cell of a notebook
 
 
 class Progress:
@@ -177,7 +177,7 @@ def _fit_line(terminal: int, text: str, pace: str, share: float | None) -> str:
 
 
 def _is_notebook() -> bool:
-    """Return True in the kernel of a notebook, whose ``sys.stderr`` is what is below a cell."""
+    """Return True in the kernel of a notebook, which shows ``sys.stderr`` below a cell."""
     is_kernel = type(sys.stderr).__module__.startswith("ipykernel.") and "IPython" in sys.modules
     return is_kernel and os.environ.get(SWITCH, "").strip() != "0"
 

@@ -235,7 +235,7 @@ def dense(xp: Any, ragged: Ragged, length: int, value: Any) -> Any:
         return xp.full(shape, value, dtype=flat.dtype)
     inside = place < ragged.lengths[:, None]
     # Element 0 stands where a row is filled up: an index has to lie inside, and the mask replaces
-    # what it takes.
+    # the element that it takes.
     index = np.where(inside, (ragged.offsets[:-1] - ragged.offsets[0])[:, None] + place, 0)
     mask = xp.asarray(inside.reshape(*inside.shape, *(1,) * (len(shape) - 2)))
     return xp.where(mask, flat[xp.asarray(index)], xp.asarray(value, dtype=flat.dtype))

@@ -13,7 +13,7 @@ Signals         Python runs signal handlers in the main thread alone. So another
                 handler raises.
 Ownership       A thread refers to the objects that it works on, and this module refers to the
                 threads and to their ``stop`` as long as they live. So neither the arguments nor
-                ``stop`` may refer to an object whose garbage collection is to end the threads.
+                ``stop`` may refer to an object that ends the threads at its garbage collection.
 Finalizers      run in any thread, wherever Python allocates memory, also while that thread holds a
                 lock. They may call ``stop``, which takes no lock and waits for nothing. Only an
                 explicit close joins threads; a finalizer never does.
@@ -200,7 +200,7 @@ class _Starter:
                 if self._is_withdrawn:
                     break
                 thread.start()
-        # Whatever it is, it is raised in the thread that waits for the start.
+        # Any error is raised in the thread that waits for the start.
         except BaseException as error:
             self.error = error
         finally:

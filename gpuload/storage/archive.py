@@ -9,7 +9,7 @@ Checks  The directory lies right before its end and has the stated number of ent
 Takes   members as they are (stored) and deflated; others, and encrypted ones, are refused by name.
 Memory  the directory alone, of at most LARGEST_DIRECTORY_BYTES; of members, a piece at a time.
 Packed  an archive of one file is that file, packed, as gzip would have it: a table in
-        train.csv.zip, say. What macOS puts beside it (__MACOSX) does not count.
+        train.csv.zip, say. The folder __MACOSX, which macOS puts beside it, does not count.
 Source  PKWARE's APPNOTE.TXT 6.3.10, sections 4.3 to 4.5
 """
 
@@ -295,8 +295,8 @@ def verify_pieces(
 
 
 def unpacking(path: str, names: Iterable[str] = ()) -> str:
-    """Return what to do about an archive of other files: the command that unpacks it, or what to
-    write of PyTorch's."""
+    """Return the remedy for an archive of other files: the command that unpacks it, or a program
+    for PyTorch's."""
     names, suffix = list(names), os.path.splitext(path)[1].lower()
     if OFFICE in names or suffix in OFFICE_SUFFIXES:
         return "it is a document of an office program: save its table as CSV, and open that"
@@ -317,7 +317,7 @@ def first_name(head: bytes) -> str:
 
 
 def files_in(names: Iterable[str]) -> list[str]:
-    """Return the names of members that are files, without what macOS puts beside them."""
+    """Return the names of members that are files, without those that macOS puts beside them."""
     return [name for name in names if not name.endswith("/") and not name.startswith(MACS)]
 
 
@@ -427,8 +427,8 @@ def _end_in(tail: bytes) -> int | None:
             tail[at + 20 : at + 22], "little"
         ) == len(tail):
             return at
-        # The four bytes may stand in the comment as well; only the record whose comment ends the
-        # file is the right one.
+        # The four bytes may stand in the comment as well; only the record with a comment up to the
+        # end of the file is the right one.
         at = tail.rfind(b"PK\5\6", 0, at + 3)
     return None
 

@@ -1,7 +1,7 @@
 """Block cache: blocks of remote objects on a local disk, bounded in bytes, for all processes of a
 user.
 
-Layout   HOME/ab/ab12...-7 is block 7 of the object whose digest is ab12...: a head (magic, digest,
+Layout   HOME/ab/ab12...-7 is block 7 of the object with the digest ab12...: a head (magic, digest,
          number of the block, its bytes, checksum of the head), CRC-32C of each PAGE_BYTES of the
          block as uint32, and the bytes. HOME/parts has files that are being written, HOME/lock the
          bytes of all files, int64. Numbers are little-endian.
@@ -99,7 +99,7 @@ class Block:
     Attributes:
         digest: of the object.
         number: of the block in it.
-        num_bytes: BLOCK_BYTES, or what the object has left.
+        num_bytes: BLOCK_BYTES, or the rest of the object.
     """
 
     digest: bytes
@@ -332,8 +332,8 @@ class BlockCache:
             sum_file.seek(0)
             sum_file.write(SUM.pack(total + num_bytes))
             descriptor = open_new(part)
-            # At its full size from the start: whoever adds up the parts meanwhile counts what is
-            # still to come.
+            # At its full size from the start: a process that adds up the parts meanwhile counts the
+            # bytes that are still to come.
             os.truncate(descriptor if os.truncate in os.supports_fd else part, num_bytes)
             return descriptor
 

@@ -1,4 +1,4 @@
-"""Errors of files: what the operating system says about a path, with a cause and a remedy."""
+"""Errors of files: answers of the operating system about a path, with a cause and a remedy."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Files: files as they were when they were opened, each with a stamp by which a change is noticed.
 
-Stamps  size, time of modification and inode of each file; a file whose stamp is another one later
-        has changed.
+Stamps  size, time of modification and inode of each file; a file with another stamp later has
+        changed.
 Many    files of a manifest have their paths in arrays (`paths.py`), and no inodes, which differ
         between machines.
 Memory  three int64 numbers and a path a file; no file is kept open.
@@ -167,8 +167,8 @@ class Files:
 
         Args:
             number: of the file.
-            ahead_bytes: of an object, that may be asked for with a piece: for those who read from
-                place to place a few.
+            ahead_bytes: of an object, that may be asked for with a piece: for reads of a few bytes
+                here and there.
 
         Raises:
             ChangedFileError: the file changed, or is gone.
@@ -181,7 +181,7 @@ class Files:
         try:
             descriptor = os.open(self.paths[number], OPEN_FLAGS)
         except OSError as error:
-            # A file that changed or is gone is said to be that, whatever hinders the opening.
+            # A file that changed or is gone is reported as that, under any error of its opening.
             self.check(number)
             raise open_error(self.paths[number], error) from None
         try:

@@ -77,7 +77,7 @@ log = logging.getLogger("gpuload")
 
 @dataclass(frozen=True)
 class TableKind:
-    """A format whose files are parts of a table.
+    """A format of files that are parts of a table.
 
     Attributes:
         call: the reader, ``"gl.parquet"``.
@@ -209,7 +209,7 @@ def table_files(folder: str, kind: TableKind) -> list[str]:
 
 
 def find_kind(folder: str) -> TableKind | None:
-    """Return the one kind of table whose files a folder holds; None if there is none, or
+    """Return the one kind of table that a folder holds files of; None if there is none, or
     several."""
     try:
         names = [name.lower() for name in _names_below(folder)]

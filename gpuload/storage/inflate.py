@@ -100,8 +100,8 @@ def inflate_file(files: Files, number: int, kind: str) -> Iterator[tuple[int, by
                     ) from None
                 at += len(chunk) - len(stream.unused_data)
             # Zero bytes behind a stream are padding, as tapes and block devices leave it. Behind
-            # them the file ends, or the next stream begins, whose header is checked: zlib's error
-            # for other bytes would not name their place.
+            # them the file ends, or the next stream begins. Its header is checked here: zlib's
+            # error for other bytes would not name their place.
             step = FIRST_BYTES
             while at < size and not (rest := read(step).lstrip(b"\0")):
                 at, step = min(at + step, size), IN_BYTES

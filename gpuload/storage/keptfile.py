@@ -185,7 +185,7 @@ def open_kept_file(path: str, made_of: Any, *, eager: bool) -> KeptFile | None:
         if kept_file is None:
             return None
         seal = kept_file.seal
-        # The first block in any case: it has what readers of the content look at when they open it.
+        # The first block in any case: readers of the content look at it when they open the file.
         blocks = np.arange(seal.checksums.size, dtype=np.int64)
         if not eager:
             blocks = blocks[:1]

@@ -2,7 +2,7 @@
 failed.
 
 Owner     Retries are made here alone; obstore sends each request once (`stores.py`).
-Progress  What came of an answer that broke off is kept, and the rest is asked for. As long as each
+Progress  The bytes of an answer that broke off are kept, and the rest is asked for. As long as each
           try brings LEAST_BYTES more, tries and time are counted anew: a slow link takes long, and
           is no error.
 Tries     MOST_TRIES without progress, and DEADLINE_S for them all, but two at least: the second one
@@ -16,8 +16,8 @@ Busy      A store that answers 503 or 429 gets a pause from all threads of this 
           after DEADLINE_S. How long the server asks to wait (Retry-After) does not come through
           obstore.
 Refusals  have the credentials read anew, once: they may have been replaced.
-Panics    obstore answers what its authors took for impossible by an exception that is no Exception.
-          It becomes an error of ours, as any other.
+Panics    obstore answers events that its authors took for impossible by an exception that is no
+          Exception. It becomes an error of ours, as any other.
 
 Sources  obstore 0.12; https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html
 """
@@ -56,7 +56,8 @@ WRONG_REGION = re.compile(
     "region|AuthorizationHeaderMalformed|PermanentRedirect|IllegalLocationConstraint"
 )
 REGION = re.compile(r"<Region>([\w-]+)</Region>")
-# What obstore says of an answer whose headers it cannot use; the next one would be the same.
+# The error of obstore for an answer with headers that it cannot use; the next one would be the
+# same.
 UNSOUND = re.compile(
     "(?i)invalid last modified|invalid content length|header missing|header not present|failed to "
     "parse value for|non-ascii data|the server says|error following redirect"
@@ -103,7 +104,7 @@ class Gate:
         time."""
         with self._lock:
             now_s = time.monotonic()
-            # Without its traceback, whose frames hold memory of the reads.
+            # Without its traceback: its frames hold memory of the reads.
             self.error, self._last_s = error.with_traceback(None), now_s
             if self.is_open:
                 self.is_open, self._since_s, self._width, self._under_way = (
@@ -133,7 +134,7 @@ class Gate:
         wait."""
         with self._lock:
             now_s = time.monotonic()
-            # Nobody asked for some time: what the store said then is old.
+            # No thread asked for some time: the answer of the store is old.
             self.is_open = (
                 self.is_open or now_s - max(self._last_s, self._until_s) > 2 * LONGEST_WAIT_S
             )
@@ -167,7 +168,7 @@ def request(
 
     Args:
         url: of the object.
-        function: sends the request; called again, it asks for what is missing.
+        function: sends the request; called again, it asks for the rest.
         num_bytes: returns how many bytes came so far, of all tries.
 
     Raises:
@@ -192,8 +193,8 @@ def request(
             result = function()
             is_answered = True
             return result
-        # Not Exception: a panic of Rust is none (`PANIC`). What is not obstore's goes on at once,
-        # Ctrl-C as well.
+        # Not Exception: a panic of Rust is none (`PANIC`). All that is not obstore's goes on at
+        # once, Ctrl-C as well.
         except BaseException as error:
             if not _is_of_store(error):
                 raise
@@ -213,8 +214,8 @@ def request(
                 else:
                     wait_s = _wait_s(tries)
                 is_late = tries > 1 and time.monotonic() + wait_s - begin_s > DEADLINE_S
-                # Python waits for its threads when it ends: it would wait for an answer that nobody
-                # wants any more.
+                # Python waits for its threads when it ends: it would wait for an answer that is not
+                # needed any more.
                 is_late |= threads.is_ending()
                 is_final = _is_final(error) or (is_refusal and has_new_login)
                 if tries >= MOST_TRIES or is_late or is_final:
@@ -223,8 +224,8 @@ def request(
             if is_counted:
                 gate.leave(is_answered)
         if failure is not None:
-            # It is raised here and not above, where its context would be obstore's error, whose
-            # text has the secrets of the URL. Its traceback has this frame, so that the frame must
+            # It is raised here and not above, where its context would be obstore's error, with the
+            # secrets of the URL in its text. Its traceback has this frame, so that the frame must
             # not have it: both would stay in memory.
             try:
                 raise failure
@@ -288,7 +289,7 @@ def is_busy(error: BaseException) -> bool:
 
 
 def _is_of_store(error: BaseException) -> bool:
-    """Return True for what obstore raises, and for a short answer; False for errors of ours and of
+    """Return True for errors of obstore, and for a short answer; False for errors of ours and of
     signal handlers."""
     if isinstance(error, GpuloadError):
         return False
@@ -438,7 +439,7 @@ def _proxy(name: str) -> str:
 
 
 def _first_line(error: BaseException) -> str:
-    """Return what an error of obstore says first; behind it stand the requests and Rust's own form
-    of the error."""
+    """Return the first line of an error of obstore; behind it stand the requests and Rust's own
+    form of the error."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return (lines[0] if lines else type(error).__name__)[:300]

@@ -1,7 +1,7 @@
-"""Stores: what the URL of an object means, how the user says that a store is read, and its client.
+"""Stores: the parts of the URL of an object, the user's settings of a store, and its client.
 
-Settings     `Remote`, whose URLs carry it along wherever they go, also to another process. What it
-             does not say comes from the environment, as the stores' own programs take it:
+Settings     `Remote`; its URLs carry it along everywhere, also to another process. All that it
+             leaves open comes from the environment, as the stores' own programs take it:
              credentials, region, endpoint, proxy.
 Links        A web address is read as it stands: its query, which may be a signature, and its login
              are sent, and are no part of the object's name. Texts have ``***`` in their place
@@ -43,7 +43,7 @@ SCHEMES = (*S3, *GOOGLE, *AZURE, *WEB)
 URL = re.compile(rf"({'|'.join(SCHEMES)})://([^/]+)(?:/(.*))?", re.DOTALL)
 VERSION = r"\?(?:versionId|versionid|generation)=([^?&=/]+)"
 SIGNED = r"(?is)\?(?:.*&)?(?:sig|signature|x-(?:amz|goog)-signature)="
-# What a signature adds to the query of a link; the rest says which object is meant.
+# The words that a signature adds to the query of a link; the rest says which object is meant.
 RIGHTS = (
     "(?i)x-amz-.*|x-goog-.*|signature|expires|awsaccesskeyid|googleaccessid|policy|key-pair-id|hash-algorithm"
     "|sig|se|st|sp|sr|sv|spr|sip|sdd|ses|si|ske|sks|skt|skv|skoid|sktid|saoid|suoid|scid|rsc.|token|access_token|auth"
@@ -53,9 +53,7 @@ RIGHTS = (
 AMBIGUOUS = "(?i)%2[fb]"
 CONTROL = "[\x00-\x1f\x7f]"
 ANSWER_S, CONNECT_S = 15.0, 10.0  # how long a server may say nothing, and how long connecting takes
-WHOLE_S = (
-    120.0  # of an answer that goes on and on: what came of it is kept, and the rest is asked for
-)
+WHOLE_S = 120.0  # of an answer that goes on and on: its bytes are kept, and the rest is asked for
 MOST_LINKS = 256  # links with a query that have a client, each with connections of its own
 ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 LEAST_CACHE_BYTES = 1 << 22
@@ -63,7 +61,7 @@ LEAST_CACHE_BYTES = 1 << 22
 _lock = threading.Lock()
 Key = tuple[str, "Remote", str, str]  # root, settings, query and login
 _clients: dict[Key, Any] = {}  # the one that was used last stands last
-_process: list[int] = []  # the process whose clients these are
+_process: list[int] = []  # the process of these clients
 
 
 @dataclass(frozen=True)
@@ -75,7 +73,8 @@ class Remote:
 
     Args:
         urls: a URL, one with wildcards, or a list of these.
-        region: of the bucket (S3). None: ``AWS_REGION``, or what the store's own programs take.
+        region: of the bucket (S3). None: ``AWS_REGION``, or the setting of the store's own
+            programs.
         endpoint: the address of a server that answers as the store does,
             ``"https://minio.lab:9000"``.
         anonymous: True: requests are not signed, as public buckets allow.
@@ -262,8 +261,8 @@ class ObjectURL(str):
         return url
 
     def take_stamp(self) -> Stamp | None:
-        """Return the stamp of the listing once; whoever asks later has to look at the object as it
-        is then."""
+        """Return the stamp of the listing once; later calls have to look at the object as it is
+        then."""
         stamp, self.stamp = self.stamp, None
         return stamp
 
@@ -331,8 +330,8 @@ class Place:
 
     @property
     def name(self) -> str:
-        """The key, and what of a query says which object is meant: two links to an object have one
-        name."""
+        """The key, and the words of a query that say which object is meant: two links to an object
+        have one name."""
         return self.key + _without_rights(self.query)
 
 
@@ -442,8 +441,8 @@ def _web_place(url: str) -> Place:
 
 
 def path_of(url: str) -> str:
-    """Return what says which object a URL means: without the login and the signature of a link; a
-    path as it is."""
+    """Return the part of a URL that says which object it means: without the login and the signature
+    of a link; a path as it is."""
     if "://" not in url:  # a path of this machine, of which there may be millions
         return url
     scheme, _, rest = url.partition("://")
@@ -469,7 +468,8 @@ def address(url: str) -> tuple[str, ...]:
 
 
 def check_shareable(url: str, purpose: str) -> None:
-    """Refuse a URL with a secret for what others may get: a file, or a task on another machine.
+    """Refuse a URL with a secret in a thing that others may get: a file, or a task on another
+    machine.
 
     Raises:
         SpecError: it has a login or a signature.

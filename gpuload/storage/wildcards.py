@@ -77,8 +77,8 @@ def expand(paths: Paths, *, is_quiet: bool = False) -> list[str]:
             store (`Remote`), or a list of these. ``~`` is the home folder. A wildcard never means a
             directory, and no hidden file or one in a folder of the system (`hidden.py`) unless it
             has the same first character. The name of an existing file is no wildcard.
-        is_quiet: True: no warning of shards that are missing, for whoever passes the result to a
-            reader that looks for them itself.
+        is_quiet: True: no warning of shards that are missing, for a caller that passes the result
+            to a reader that looks for them itself.
 
     Raises:
         MissingFileError: a wildcard matches no file.
@@ -148,8 +148,8 @@ def expand_folders(paths: Paths, *, is_quiet: bool = False) -> list[str]:
     sorted.
 
     Args:
-        paths: as for ``expand``, but a wildcard means folders; other names are returned whatever
-            they are.
+        paths: as for ``expand``, but a wildcard means folders; other names are returned as they
+            are.
         is_quiet: as for ``expand``.
 
     Raises:
@@ -427,8 +427,8 @@ def _is_inside(inner: str, outer: str) -> bool:
 
 
 def _entries(folder: str, pattern: str) -> list[os.DirEntry[str]]:
-    """Return the entries of a folder whose names match, without hidden ones; [] if there is no such
-    folder."""
+    """Return the entries of a folder with names that match, without hidden ones; [] if there is no
+    such folder."""
     try:
         with os.scandir(folder) as entries:
             visible = {entry.name: entry for entry in entries if may_mean(pattern, entry.name)}
