@@ -211,9 +211,9 @@ def _load(
     storage, numbers = open_storage(files), {name: number for number, name in enumerate(pieces)}
     leaves = []
     for number, column in enumerate(columns):
-        name, *others = (f"{number}.{kind}" for kind in column.kinds)
-        contents = [np.frombuffer(pieces[other][1], np.int64) for other in others]
-        indices = dict(zip(column.kinds[1:], contents, strict=True))
+        name, indices = f"{number}.{column.kinds[0]}", dict[str, Indices]()
+        for kind in column.kinds[1:]:
+            indices[kind] = np.frombuffer(pieces[f"{number}.{kind}"][1], np.int64)
         size = int(files.sizes[numbers[name]])
         _check_piece(os.path.join(folder, name), column, size, indices, len(source))
         leaves.append(cache_leaf(column, FilePiece(storage, numbers[name]), indices, source))

@@ -116,11 +116,11 @@ def by_name(sources: Sequence[Source], by: By, missing: str) -> Sequence[Source]
     first = sides[0]
     matches = [NameMatch(), *(_match(first, side, by) for side in sides[1:])]
     _check_matches(sides, matches, by, missing)
-    joined = [number for number, result in enumerate(matches) if result.partners is not None]
-    if not joined:
+    moves = [number for number, result in enumerate(matches) if result.partners is not None]
+    if not moves:
         return sources
     if len(sides) < len(sources) or any(source.endless for source in sources):
-        raise _order_error(sources, first, sides[joined[0]], matches[joined[0]])
+        raise _order_error(sources, first, sides[moves[0]], matches[moves[0]])
     return _in_order(sides, matches)
 
 
