@@ -164,5 +164,5 @@ def _check(raw: Array, layout: Layout) -> None:
         raise SpecError(
             f"raw records of {raw.dtype} {raw.shape}",
             cause=f"the layout is of uint8 (N, {layout.record_bytes}) with bytes side by side",
-            remedy="pass rows as sources.leaf.fill writes them",
+            remedy="pass rows as sources.shares.fill writes them",
         )

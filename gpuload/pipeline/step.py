@@ -42,9 +42,10 @@ from gpuload.pipeline.recipe import Recipe, Route
 from gpuload.pipeline.ring import ALIGN_BYTES, Ring, aligned, aligned_copy
 from gpuload.pipeline.stretch import Stretch, draw
 from gpuload.ragged import Ragged, concatenate, offsets_of
-from gpuload.sources.leaf import Share, Values, fill, places, values
+from gpuload.sources.leaf import Share, Values
 from gpuload.sources.memory import Memory, lending
 from gpuload.sources.reading import record_error
+from gpuload.sources.shares import fill, places, values
 from gpuload.spec import Field, Layout
 from gpuload.stats import Counters, Watch
 from gpuload.storage.direct import DirectReader

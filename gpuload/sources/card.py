@@ -37,8 +37,9 @@ from gpuload import device as devices
 from gpuload.errors import SpecError, TooLargeError
 from gpuload.ragged import Ragged
 from gpuload.sources.cache import check_end, num_bytes_of
-from gpuload.sources.leaf import Bytes, Group, Indices, Leaf, Values, fill, gather_rows, values
+from gpuload.sources.leaf import Bytes, Group, Indices, Leaf, Values, gather_rows
 from gpuload.sources.reading import Readable
+from gpuload.sources.shares import fill, values
 from gpuload.spec import Field, Layout, Spec
 
 FREE_PART = 0.5  # of the free memory of a GPU, which a cache without a budget may fill

@@ -24,16 +24,15 @@ from gpuload.functions import call_function
 from gpuload.sources.base import Selected, Source
 from gpuload.sources.leaf import Indices
 from gpuload.sources.namecolumns import misplaced_value
-from gpuload.sources.names import (
+from gpuload.sources.namematch import (
     NameMatch,
-    RecordNames,
     agree_at_once,
     match,
     match_keys,
     match_parts,
     match_single,
-    misnumbered,
 )
+from gpuload.sources.names import RecordNames, misnumbered
 
 log = logging.getLogger("gpuload")
 NAME, PLACE = "name", "place"

@@ -32,7 +32,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,12 +48,9 @@ from gpuload.order import (
     num_rounds,
     permute,
 )
-from gpuload.sources.base import Composed, Source, names_module
+from gpuload.sources.base import Reordered, Source
 from gpuload.sources.compose import check_fields, concat
-from gpuload.sources.leaf import Indices, Share, starts_of
-
-if TYPE_CHECKING:
-    from gpuload.sources.names import RecordNames
+from gpuload.sources.leaf import Indices, starts_of
 
 BLOCK = 32  # numbers that have shuffled turns
 MOST_EPOCHS = (
@@ -132,7 +129,7 @@ def _weight(number: int, weight: Any) -> Fraction:
     return Fraction(str(weight))
 
 
-class Mixed(Composed):
+class Mixed(Reordered):
     """Sources in stated proportions; made by ``gl.mix``."""
 
     endless = True
@@ -142,12 +139,12 @@ class Mixed(Composed):
     ) -> None:
         check_fields("gl.mix", parts, promote=False)
         try:
-            self._concatenation = concat(*parts)
+            concatenation = concat(*parts)
         except SpecError as error:
             raise SpecError(
                 error.what.replace("gl.concat", "gl.mix"), cause=error.cause, remedy=error.remedy
             ) from None
-        super().__init__(self._concatenation.groups, self._concatenation)
+        super().__init__(concatenation)
         self._mix_parts, self._weights, self._seed, self._length = parts, weights, seed, num_records
         self._turns = Turns(weights, seed)
         self._starts = starts_of([len(part) for part in parts])
@@ -165,16 +162,7 @@ class Mixed(Composed):
     def __len__(self) -> int:
         return self._length
 
-    def _resolve(self, numbers: Indices) -> list[Share]:
-        return self._concatenation.resolve(self._records(numbers))
-
-    def _record_names(self) -> RecordNames | None:
-        names = self._concatenation._record_names()
-        return names and names.select(
-            self._records(np.arange(min(len(self), names_module().MOST_NAMES), dtype=np.int64))
-        )
-
-    def _records(self, numbers: Indices) -> Indices:
+    def _inner(self, numbers: Indices) -> Indices:
         """Return the record of each number; records are counted over all parts, one part after the
         other."""
         owners, turns = self._turns.at(numbers)
@@ -186,9 +174,6 @@ class Mixed(Composed):
                 turns[rows], length, self._seed, owner
             )
         return records
-
-    def _where(self, number: int) -> str:
-        return self._concatenation.where(int(self._records(np.array([number], np.int64))[0]))
 
     def _digest(self) -> str:
         return self._digest_with(

@@ -35,7 +35,7 @@ from gpuload.sources.leaf import (
     put_rows,
     starts_of,
 )
-from gpuload.sources.names import common_beginning
+from gpuload.sources.namecuts import common_beginning
 from gpuload.spec import Field, Layout, Part, Spec, list_of_names
 
 MISSING = "__HIVE_DEFAULT_PARTITION__"

@@ -11,8 +11,9 @@ from numpy.typing import ArrayLike
 from gpuload import rawdecode, signalsafe
 from gpuload.errors import RecordError, RowError, SpecError
 from gpuload.order import MAX_LENGTH
-from gpuload.sources.leaf import Fields, Group, Indices, Share, check_numbers, fill, values
+from gpuload.sources.leaf import Fields, Group, Indices, Share, check_numbers
 from gpuload.sources.memory import room
+from gpuload.sources.shares import fill, values
 from gpuload.spec import Spec
 
 

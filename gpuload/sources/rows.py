@@ -22,7 +22,6 @@ from gpuload.sources.filesource import FileSource, Opening
 from gpuload.sources.gaps import BadFiles
 from gpuload.sources.layouts import compact_layout, describe_layout
 from gpuload.sources.leaf import (
-    SCRATCH_BYTES,
     Bytes,
     Group,
     Indices,
@@ -33,6 +32,7 @@ from gpuload.sources.leaf import (
     put_rows,
     starts_of,
 )
+from gpuload.sources.shares import SCRATCH_BYTES
 from gpuload.sources.sourcefiles import SourceFiles
 from gpuload.spec import Layout
 from gpuload.storage import direct, open_storage

@@ -18,7 +18,8 @@ from gpuload.errors import ClosedError, GpuloadError, RecordIndexError, SpecErro
 from gpuload.ragged import Ragged
 from gpuload.sources import compose
 from gpuload.sources.base import Source
-from gpuload.sources.leaf import Share, fill, values
+from gpuload.sources.leaf import Share
+from gpuload.sources.shares import fill, values
 from gpuload.spec import Field
 
 
