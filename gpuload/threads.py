@@ -13,7 +13,7 @@ Signals         Python runs signal handlers in the main thread alone. So another
                 handler raises.
 Ownership       A thread refers to the objects that it works on, and this module refers to the
                 threads and to their ``stop`` as long as they live. So neither the arguments nor
-                ``stop`` may refer to an object whose garbage collection is to end the threads.
+                ``stop`` may refer to an object that ends the threads at its garbage collection.
 Finalizers      run in any thread, wherever Python allocates memory, also while that thread holds a
                 lock. They may call ``stop``, which takes no lock and waits for nothing. Only an
                 explicit close joins threads; a finalizer never does.
@@ -104,7 +104,8 @@ def start(
         raise GpuloadError(
             f"threads {name!r} cannot start",
             cause="Python is ending and has stopped all threads of gpuload",
-            remedy="read batches before the script ends, or in a function given to atexit after gpuload was imported",
+            remedy="read batches before the script ends, or in a function given to atexit after "
+            "gpuload was imported",
         )
     threads = [
         # Daemons: Python joins all others before it calls `atexit` hooks, and `_end` could not ask
@@ -140,7 +141,8 @@ def start(
             raise GpuloadError(
                 f"{count} threads {name!r} cannot start",
                 cause=str(origin),
-                remedy="pass a smaller num_threads, or raise the limit on processes (ulimit -u, pids.max)",
+                remedy="pass a smaller num_threads, or raise the limit on processes (ulimit -u, "
+                "pids.max)",
             ) from origin
         raise origin
     return threads
@@ -198,7 +200,7 @@ class _Starter:
                 if self._is_withdrawn:
                     break
                 thread.start()
-        # Whatever it is, it is raised in the thread that waits for the start.
+        # Any error is raised in the thread that waits for the start.
         except BaseException as error:
             self.error = error
         finally:
@@ -305,7 +307,8 @@ def check_imports() -> None:
     if _is_import_deadlock():
         raise GpuloadError(
             "a thread of gpuload waits for an import that will never end",
-            cause="an exception of a signal handler (Ctrl-C) broke off an import and left Python's lock locked",
+            cause="an exception of a signal handler (Ctrl-C) broke off an import and left Python's "
+            "lock locked",
             remedy="start the process anew; import packages before signal handlers may raise",
         )
 

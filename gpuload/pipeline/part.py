@@ -20,8 +20,9 @@ from gpuload.pipeline.ring import aligned
 from gpuload.pipeline.rows import UINT8, StepRows
 from gpuload.pipeline.stretch import Stretch, draw
 from gpuload.ragged import Ragged
-from gpuload.sources.leaf import Share, fill, values
+from gpuload.sources.leaf import Share
 from gpuload.sources.memory import lending
+from gpuload.sources.shares import fill, values
 from gpuload.spec import Field, Layout
 from gpuload.stats import Counters, Watch
 

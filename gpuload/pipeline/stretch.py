@@ -23,8 +23,9 @@ from gpuload.graph.graph import Graph, image_sizes
 from gpuload.ops.base import Draw
 from gpuload.order import Position
 from gpuload.pipeline.recipe import Recipe
-from gpuload.sources.leaf import Share, add_to
+from gpuload.sources.leaf import Share
 from gpuload.sources.reading import record_error
+from gpuload.sources.shares import add_to
 from gpuload.spec import Layout
 
 

@@ -22,7 +22,7 @@ from gpuload.pipeline.ring import ALIGN_BYTES
 from gpuload.pipeline.rows import UINT8, StepRows
 from gpuload.pipeline.step import Step
 from gpuload.ragged import Ragged
-from gpuload.sources.leaf import places
+from gpuload.sources.shares import places
 from gpuload.spec import Layout
 from gpuload.storage.direct import DirectReader
 

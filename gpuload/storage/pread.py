@@ -82,8 +82,7 @@ class PositionedStorage:
             extents.lengths < SMALL_BYTES,
         )
         is_gap = (offsets[1:] - ends[:-1] > GAP_BYTES) | ~small[1:] | ~small[:-1]
-        # Cut at fixed places of the file: so a stretch needs no more memory than this, whatever is
-        # read.
+        # Cut at fixed places of the file: so a stretch never needs more memory than this.
         is_gap |= offsets[1:] // STRETCH_BYTES != offsets[:-1] // STRETCH_BYTES
         # Lists, once for all: each use of an element of an array would make an object of NumPy.
         to, lengths, numbers = (

@@ -14,7 +14,6 @@ from gpuload.formats.csv.kinds import REFERENCE, Form, is_measured, is_referred,
 from gpuload.formats.csv.parse import TEXT
 from gpuload.sources.layouts import layout_of
 from gpuload.sources.leaf import (
-    SCRATCH_BYTES,
     Bytes,
     Indices,
     Leaf,
@@ -24,6 +23,7 @@ from gpuload.sources.leaf import (
     starts_of,
 )
 from gpuload.sources.rows import RecordForm, RowLeaf
+from gpuload.sources.shares import SCRATCH_BYTES
 from gpuload.spec import Field, Layout, Spec
 from gpuload.storage.extents import Extents, Storage
 
