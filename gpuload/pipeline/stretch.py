@@ -24,6 +24,7 @@ from gpuload.ops.base import Draw
 from gpuload.order import Position
 from gpuload.pipeline.recipe import Recipe
 from gpuload.sources.leaf import Share, add_to
+from gpuload.sources.reading import record_error
 from gpuload.spec import Layout
 
 
@@ -87,7 +88,7 @@ class Stretch:
                 )
             self._piece_rows, self._plan = recipe.piece_rows, self._copy_plan(recipe)
         except RowError as error:
-            raise recipe.source.record_error(int(self.records[error.row]), error) from None
+            raise record_error(recipe.source, int(self.records[error.row]), error) from None
 
     def _copy_plan(self, recipe: Recipe) -> CopyPlan | None:
         """Return where the records lie, for threads of the core; None if these cannot read them."""

@@ -42,9 +42,8 @@ Values = Array | Ragged | list[Array]
 Fields = dict[str, Values]
 
 INT64, UINT8 = np.dtype(np.int64), np.dtype(np.uint8)
-SCRATCH_BYTES = (
-    1 << 18
-)  # records that are converted are read so many bytes at a time, which stay in the cache
+# records that are converted are read so many bytes at a time, which stay in the cache
+SCRATCH_BYTES = 1 << 18
 
 
 class Leaf(ABC):
@@ -388,9 +387,8 @@ def plain(numbers: Indices) -> Indices:
         SpecError: they are no array of whole numbers on one axis.
     """
     if isinstance(numbers, np.ndarray) and numbers.ndim == 1:
-        if (
-            numbers.dtype == INT64 and numbers.flags.c_contiguous
-        ):  # some microseconds less than numpy.require
+        # some microseconds less than numpy.require
+        if numbers.dtype == INT64 and numbers.flags.c_contiguous:
             return numbers
         if numbers.dtype.kind in "iu" or not numbers.size:
             return np.array(numbers, np.int64)
@@ -446,9 +444,8 @@ def gather_pieces(
 
 def check_numbers(numbers: Indices, length: int) -> None:
     """Raise ``RecordIndexError`` if one of the numbers lies outside ``0 .. length - 1``."""
-    if (
-        numbers.size and int(numbers.view(np.uint64).max()) >= length
-    ):  # negative ones are the largest unsigned ones
+    # negative ones are the largest unsigned ones
+    if numbers.size and int(numbers.view(np.uint64).max()) >= length:
         bad = numbers[(numbers < 0) | (numbers >= length)][0]
         raise RecordIndexError(
             f"record {int(bad)} of a source of {length} records",

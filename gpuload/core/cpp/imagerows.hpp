@@ -1,7 +1,7 @@
 // Rows of images: each is decoded, and goes through all steps while it lies in the cache, into its
 // row of a batch.
 //
-// `executors.array.stages.ImageStage` is the meaning of each step; codec, resize, edit and walk
+// `executors.array.imagestage.ImageStage` is the meaning of each step; codec, resize, edit and walk
 // have files of their own. Sizes and places of one image are compared with each other before they
 // are used: an image that does not fit them is declined.
 #pragma once
