@@ -33,7 +33,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload import core, device
-from gpuload.core.face import PixelSums
 from gpuload.kernels.pixels import Boxes, Pixels
 
 Matrix = tuple[float, float, float, float, float, float]
@@ -336,7 +335,7 @@ def resize_into(
     else:
         across = NO_STEPS
     pixels = image[top : top + height, left : left + width]
-    core.native.resize_as_pillow(pixels, down.in_fixed_point, across.in_fixed_point, out)
+    core.native.resize_as_pillow(pixels, down, across, out)
 
 
 class Steps(NamedTuple):
@@ -353,11 +352,6 @@ class Steps(NamedTuple):
     num_pixels: NDArray[np.int32]
     weights: NDArray[np.float64]
     fixed: NDArray[np.int32]
-
-    @property
-    def in_fixed_point(self) -> PixelSums:
-        """The arrays that the core takes."""
-        return self.first, self.num_pixels, self.fixed
 
 
 NO_STEPS = Steps(

@@ -119,11 +119,6 @@ def begin(field: Field, count: int, shape: tuple[int, ...] | None = None) -> Wal
     )  # fmt: skip
 
 
-def walk_into(walk: Walk, x: Array, out: Array) -> None:
-    """Write the windows of images ``x`` ``[N, ...]`` to ``out`` ``[N, ...]``; see ``Walker``."""
-    Walker(walk)(x, out)
-
-
 class Walker:
     """Makes a walk, over all of its images or over some at a time.
 

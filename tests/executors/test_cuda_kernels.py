@@ -254,7 +254,7 @@ def test_a_walk_makes_the_numbers_of_the_core_wherever_its_strips_begin(form, be
     if before == after == "u1":
         whole = whole.with_(mean=None, scale=None)
     expected = np.empty((count, *whole.out_shape), whole.dtype)
-    walk.walk_into(whole, x, expected)
+    walk.Walker(whole)(x, expected)
 
     on_device = xp.asarray(x)
     for images in (on_device, list(on_device)) if axes == ("HWC", "HWC") else (on_device,):
