@@ -38,24 +38,11 @@ def names_of(
         FormatError: no file has a line, or one has another header than the first.
         SpecError: the first line looks like data.
     """
-
-    def has(number: int, names: Sequence[str], count: int) -> bool:
-        return len(names) == count or (keeps_bad and _has_line_of(files, number, dialect, count))
-
     first: tuple[str, ...] | None = None
-    blanks = list[str]()
-    first_path = files.paths[0]
+    blanks, first_path = list[str](), files.paths[0]
     for number, path in enumerate(files.paths):
         names = _head(files, number, dialect)
         if names is None:  # a part without records, as Spark writes
-            if len(files) == 1 and dialect.names is None:
-                raise FormatError(
-                    f"{path} is empty",
-                    cause="there is no line that names the columns"
-                    if dialect.header
-                    else "there is no record",
-                    remedy="check the file; header=[...] names the columns of files without a header",
-                )
             blanks.append(path)
             continue
         if len(names) > MOST_COLUMNS:
@@ -64,50 +51,61 @@ def names_of(
                 cause=f"records have at most {MOST_COLUMNS}",
                 remedy="check the delimiter, and that the file is a CSV; store such data as NPY",
             )
-        if (
-            first is None
-            and dialect.names is not None
-            and not has(number, names, len(dialect.names))
-        ):
-            raise SpecError(
-                f"header has {_count_text(dialect.names, 'name')}, {path} has {_count_text(names, 'column')}",
-                cause="each column needs a name",
-                remedy="name all columns, in their order; columns= chooses some",
-            )
+        expected = dialect.names or first or names
+        is_same = names == expected if dialect.header else len(names) == len(expected)
+        if not is_same and not (keeps_bad and _has_line_of(files, number, dialect, len(expected))):
+            raise _differing_names(path, names, first_path, first, expected)
         if first is None:
-            first, first_path = dialect.names or names, path
+            first, first_path = expected, path
             if dialect.header and not has_columns:
                 _check_no_data(path, names, dialect)
                 _tell_likely_data(files, number, dialect, names)
-        if (names != first) if dialect.header else not has(number, names, len(first)):
-            raise FormatError(
-                f"{path} has the columns {list_names(names)}, {first_path} has {list_names(first)}",
-                cause="the files of a source have the same columns in the same order",
-                remedy="make two sources, with columns= for the same fields, and put them together with gl.concat",
-            )
     if blanks:
-        log.info(
-            "gl.csv: %d of %d files are empty, and hold no records: %s",
-            len(blanks),
-            len(files),
-            blanks[0],
-        )
+        message = "gl.csv: %d of %d files are empty, and hold no records: %s"
+        log.info(message, len(blanks), len(files), blanks[0])
     if dialect.names is not None:
         return dialect.names
     if first is None:
-        raise FormatError(
-            f"{files.paths[0]} and {len(files) - 1} more are empty",
-            cause="no file has a line that names the columns"
-            if dialect.header
-            else "no file has a record",
-            remedy="check the files; header=[...] names the columns of files without a header",
-        )
-    names = tuple(
-        (name if dialect.header else "") or f"column_{number}" for number, name in enumerate(first)
-    )
+        raise _empty_files(files, dialect)
+    texts = first if dialect.header else [""] * len(first)
+    names = tuple(text or f"column_{number}" for number, text in enumerate(texts))
     if dialect.header and not has_columns and not first[0] and len(names) > 1:
         _warn_of_labels(first_path, names)
     return names
+
+
+def _differing_names(
+    path: str,
+    names: Sequence[str],
+    first_path: str,
+    first: Sequence[str] | None,
+    expected: Sequence[str],
+) -> SpecError | FormatError:
+    """Return the error for a file with other columns than the first file, or than the user says."""
+    if first is None:
+        return SpecError(
+            f"header has {_count_text(expected, 'name')}, {path} has {_count_text(names, 'column')}",
+            cause="each column needs a name",
+            remedy="name all columns, in their order; columns= chooses some",
+        )
+    return FormatError(
+        f"{path} has the columns {list_names(names)}, {first_path} has {list_names(first)}",
+        cause="the files of a source have the same columns in the same order",
+        remedy="make two sources, with columns= for the same fields, and put them together with "
+        "gl.concat",
+    )
+
+
+def _empty_files(files: Files, dialect: Dialect) -> FormatError:
+    """Return the error for files without a line."""
+    path, noun, is_one = files.paths[0], "record", len(files) == 1
+    if dialect.header:
+        noun = "line that names the columns"
+    return FormatError(
+        f"{path} is empty" if is_one else f"{path} and {len(files) - 1} more are empty",
+        cause=f"there is no {noun}" if is_one else f"no file has a {noun}",
+        remedy="check the files; header=[...] names the columns of files without a header",
+    )
 
 
 def _warn_of_labels(path: str, names: Sequence[str]) -> None:
@@ -146,7 +144,9 @@ def _count_text(names: Sequence[str], noun: str) -> str:
 
 
 def _has_line_of(files: Files, number: int, dialect: Dialect, count: int) -> bool:
-    """Return True if one of the first lines has so many values."""
+    """Return True if there is no header and one of the first lines has so many values."""
+    if dialect.header:
+        return False
     block = next(blocks(files, number, dialect, HEAD_BYTES), None)
     return block is not None and any(
         len(record.values) == count for record in scan(block.data, dialect, block.line)

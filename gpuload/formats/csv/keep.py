@@ -56,14 +56,10 @@ def read_rows(job: Job) -> CsvRows:
         FileError: a table cannot be written.
     """
     with Progress("reading CSV files") as progress:
-        rows = (
-            _in_memory(job, progress) if _is_small(job) else None
-        )  # None, too, if the rows take too much memory
+        rows = None
+        if int(job.files.sizes.sum()) <= SMALL_BYTES:
+            rows = _in_memory(job, progress)
         return rows or _in_tables(job, progress)
-
-
-def _is_small(job: Job) -> bool:
-    return int(job.files.sizes.sum()) <= SMALL_BYTES
 
 
 def _in_memory(job: Job, progress: Progress) -> CsvRows | None:
@@ -135,7 +131,7 @@ class Room:
 
     def content(self, dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[np.uint8]]:
         """Return the rows, and the bytes that they refer to."""
-        rows = np.concatenate(self._pieces) if self._pieces else np.zeros(0, dtype)
+        rows = np.concatenate([np.zeros(0, dtype), *self._pieces])
         return rows, np.concatenate([np.zeros(0, np.uint8), *self._payloads])
 
     def _count(self, num_bytes: int) -> None:

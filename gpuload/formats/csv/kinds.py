@@ -96,7 +96,7 @@ def kind_of_dtype(column: CsvColumn) -> ColumnKind | None:
         return ColumnKind(TEXT, ANY_LENGTH)
     if column.dtype.kind not in "US":
         return ColumnKind(column.dtype.str)
-    width = column.dtype.itemsize // (4 if column.dtype.kind == "U" else 1)
+    width = column.dtype.itemsize // {"U": 4, "S": 1}[column.dtype.kind]
     return ColumnKind(TEXT, width or len(column.default or ""))
 
 

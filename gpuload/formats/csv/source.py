@@ -117,7 +117,7 @@ def csv(
         thousands: the character between groups of digits of a number, ``","`` for 1,234,567 or
             ``"."`` for 1.234.567; None: there is none.
         escape: the character that has the next one stand for itself, also a quote or a line end: a
-            backslash in what Spark and MySQL write; None: there is none, and a quote inside of
+            backslash in files of Spark and MySQL; None: there is none, and a quote inside of
             quotes is doubled.
         compression: ``"zip"``: each file is a ZIP archive that holds one file, the table.
             ``"auto"``: files of gzip are known by their bytes.
@@ -158,16 +158,15 @@ def csv(
         _tell_of_delimiter(files.paths[0], names[0])
     read, fields = select_columns(names, columns, defaults)
     if columns is not None and not isinstance(columns, (Mapping, list, tuple)):
-        columns = [
-            str(name) for name in columns
-        ]  # keys of a dict, or an array, which no manifest holds
+        # Keys of a dict, or an array: a manifest holds neither.
+        columns = [str(name) for name in columns]
+    if not isinstance(header, (bool, list, tuple)):
+        header = dialect.names or bool(header)
     arguments = {
         "paths": files.paths if index is None else index.path,
         "columns": columns,
         "defaults": defaults,
-        "header": header
-        if isinstance(header, (bool, list, tuple))
-        else dialect.names or bool(header),
+        "header": header,
         "delimiter": delimiter,
         "quote": quote,
         "encoding": encoding,
@@ -208,12 +207,12 @@ class CsvSource(FileSource):
             max(lengths) for lengths in zip(*(part.longest for part in content.parts), strict=True)
         ]
         groups = groups_of(job.columns, fields, content.form, longest)
-        field_groups = tuple(
-            Group(Spec((group.field,)), None)
-            if isinstance(group, Reference)
-            else Group.of(group.layout)
-            for group in groups
-        )
+        field_groups = list[Group]()
+        for group in groups:
+            if isinstance(group, Reference):
+                field_groups.append(Group(Spec((group.field,)), None))
+            else:
+                field_groups.append(Group.of(group.layout))
         self._form = content.form
         storage: Storage
         self._leaves: tuple[Leaf, ...]
@@ -227,7 +226,7 @@ class CsvSource(FileSource):
         else:
             storage = open_storage(job.files)
             self._leaves = leaves_of(job, content.form, content.parts, groups, storage)
-        super().__init__(job.files, opening, field_groups, storage)
+        super().__init__(job.files, opening, tuple(field_groups), storage)
         self._access = self._leaves[0].how
         self._lines = _Lines(job, content.parts)
         if self._lines.bad:
@@ -264,7 +263,7 @@ class CsvSource(FileSource):
 
 
 def _tell_of_delimiter(path: str, name: str) -> None:
-    """Warn of a table whose only column has a name with other delimiters in it."""
+    """Warn of a table of one column that has other delimiters in its name."""
     delimiter = next((mark for mark in ";\t|" if mark in name), None)
     if delimiter is not None:
         log.warning(
@@ -302,7 +301,7 @@ class _Lines:
         job: the files, and how they were read.
         parts: the result for each file.
         starts: int64 ``[num_files + 1]``, the first record of each.
-        bad: the records whose lines are wrong, by their number.
+        bad: the wrong lines, by the number of their record.
     """
 
     def __init__(self, job: Job, parts: Sequence[FileRecords]) -> None:
@@ -327,7 +326,7 @@ class _Lines:
         return f"{name}, record {record}"
 
     def origin(self, number: int) -> Origin:
-        """Return the file and the byte of a record whose line is wrong; None where they are not
+        """Return the file and the byte of a wrong line; None where they are not
         known."""
         bad = self.bad.get(number)
         if bad and bad.offset >= 0:
@@ -340,7 +339,7 @@ class _Lines:
         return file, number - int(self.starts[file])
 
     def error(self, number: int) -> RecordError:
-        """Return the error for a record whose line is wrong."""
+        """Return the error for the record of a wrong line."""
         bad = self.bad[number]
         return RecordError(
             f"{self.locate(number)}: {bad.reason}", cause=bad.cause, remedy=bad.remedy
