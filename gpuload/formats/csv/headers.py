@@ -39,25 +39,20 @@ def names_of(
         SpecError: the first line looks like data.
     """
     first: tuple[str, ...] | None = None
+    makes_fields = dialect.header and not has_columns
     blanks, first_path = list[str](), files.paths[0]
     for number, path in enumerate(files.paths):
         names = _head(files, number, dialect)
         if names is None:  # a part without records, as Spark writes
             blanks.append(path)
             continue
-        if len(names) > MOST_COLUMNS:
-            raise FormatError(
-                f"{path} has {len(names)} columns",
-                cause=f"records have at most {MOST_COLUMNS}",
-                remedy="check the delimiter, and that the file is a CSV; store such data as NPY",
-            )
         expected = dialect.names or first or names
         is_same = names == expected if dialect.header else len(names) == len(expected)
         if not is_same and not (keeps_bad and _has_line_of(files, number, dialect, len(expected))):
             raise _differing_names(path, names, first_path, first, expected)
         if first is None:
             first, first_path = expected, path
-            if dialect.header and not has_columns:
+            if makes_fields:
                 _check_no_data(path, names, dialect)
                 _tell_likely_data(files, number, dialect, names)
     if blanks:
@@ -67,11 +62,15 @@ def names_of(
         return dialect.names
     if first is None:
         raise _empty_files(files, dialect)
-    texts = first if dialect.header else [""] * len(first)
-    names = tuple(text or f"column_{number}" for number, text in enumerate(texts))
-    if dialect.header and not has_columns and not first[0] and len(names) > 1:
+    names = _replace_blanks(first if dialect.header else [""] * len(first))
+    if makes_fields and not first[0] and len(names) > 1:
         _warn_of_labels(first_path, names)
     return names
+
+
+def _replace_blanks(names: Sequence[str]) -> tuple[str, ...]:
+    """Return names in which columns without one are numbered."""
+    return tuple(name or f"column_{number}" for number, name in enumerate(names))
 
 
 def _differing_names(
@@ -123,9 +122,19 @@ def _warn_of_labels(path: str, names: Sequence[str]) -> None:
 
 
 def _head(files: Files, number: int, dialect: Dialect) -> tuple[str, ...] | None:
-    """Return the values of the first line of a file; None if it has none."""
+    """Return the values of the first line of a file; None if it has none.
+
+    Raises:
+        FormatError: they are more than records have, or are not UTF-8.
+    """
     for block in blocks(files, number, dialect, HEAD_BYTES):
         for record in scan(block.data, dialect, block.line):
+            if len(record.values) > MOST_COLUMNS:
+                raise FormatError(
+                    f"{files.paths[number]} has {len(record.values)} columns",
+                    cause=f"records have at most {MOST_COLUMNS}",
+                    remedy="check the delimiter, and that the file is a CSV; store such data as NPY",
+                )
             try:
                 return tuple(value.decode().strip() for value in record.values)
             except UnicodeDecodeError as error:

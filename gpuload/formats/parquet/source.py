@@ -6,7 +6,7 @@ Layout  row groups, in which each column lies in a piece of its own, encoded and
 Access  a column of a row group is decoded as a whole, for however few of its rows (`blocks.py`).
         PyArrow decodes it without the interpreter's lock, so that threads decode side by side;
         decoded ones are cached.
-Fields  `formats/columnar.py` says what columns become.
+Fields  as `formats/columnar.py` makes them of columns.
 Memory  the footers, and ``cache_bytes`` of decoded columns. A column of a row group unpacks to at
         most the limit of `storage/inflate.py`; it is decoded BATCH_ROWS rows at a time, so no
         number in the file is believed before.
@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from gpuload.errors import DamagedBlockError, GpuloadError
+from gpuload.errors import DamagedBlockError
 from gpuload.formats import columnar
 from gpuload.formats.columnar import Column
 from gpuload.formats.parquet.int96 import UNITS, join_times
@@ -77,7 +77,7 @@ def parquet(
             ``"outer.inner"``.
         shapes: the shape of columns that are lists of varying length in the file, and have one
             length in fact.
-        defaults: for each column what stands for its missing values. Without it they are an error.
+        defaults: for each column a value in place of missing ones, which are an error without it.
         dtypes: for each column the dtype of its field, if it is another one than in the file; a
             value that it does not hold is an error. Files with int32 and int64, or float32 and
             float64, have the larger one without it.
@@ -131,9 +131,8 @@ def parquet(
         )
         for key, column in enumerate(columns[0])
     ]
-    opening = Opening(
-        parquet, {"paths": tuple(names) if listing is None else listing.path, **arguments}
-    )
+    origin = tuple(names) if listing is None else listing.path
+    opening = Opening(parquet, {"paths": origin, **arguments})
     return ParquetSource(opening, leaves, tables, columns[0], folders, open_storage(files))
 
 
@@ -159,19 +158,17 @@ def _decode(
     column, expected = columns[table.number], int(table.rows[group])
     place, num_rows, num_bytes, pieces = f"{table.path}, row group {group}", 0, 0, list[Any]()
     room = columnar.UnpackLimit(place, int(table.files.sizes[table.number]))
-    try:
-        with columnar.as_damage(place, table.files, table.number):
-            for count, values in _pieces(table, group, column, room):
-                pieces.append(values)
-                num_rows, num_bytes = num_rows + count, num_bytes + values.nbytes
-                if num_rows > expected:
-                    break
-                room.check(num_bytes)
-    except GpuloadError as error:
-        raise (error if error.what.startswith(table.path) else error.within(place)) from None
+    with columnar.as_damage_of(table, place):
+        for count, values in _pieces(table, group, column, room):
+            pieces.append(values)
+            num_rows, num_bytes = num_rows + count, num_bytes + values.nbytes
+            if num_rows > expected:
+                break
+            room.check(num_bytes)
     if num_rows != expected:
+        found = "more" if num_rows > expected else num_rows
         raise DamagedBlockError(
-            f"{place}, column {column.dotted} has {'more' if num_rows > expected else num_rows} rows",
+            f"{place}, column {column.dotted} has {found} rows",
             cause=f"the footer says that it has {expected}",
             remedy="copy the file again",
         )
@@ -183,7 +180,7 @@ class _DecodeAgain(Exception):
 
     Attributes:
         num_rows: to decode at a time.
-        as_dictionary: True to decode texts to places in a dictionary, whose texts are added up.
+        as_dictionary: True to decode texts to places in a dictionary; its texts are added up.
     """
 
     def __init__(self, num_rows: int, as_dictionary: bool) -> None:
@@ -211,7 +208,7 @@ def _pieces(
 def _check_pages(
     content: bytes, table: ParquetTable, group: int, column: Column, room: columnar.UnpackLimit
 ) -> None:
-    """Check what the pages of a column say, before PyArrow decodes them.
+    """Check the headers of the pages of a column, before PyArrow decodes them.
 
     Args:
         content: of the column in a row group.
