@@ -16,7 +16,7 @@
 
 Large types and views are as those without. These are refused by name: missing
 values without a default, decimals, maps, unions, lists of lists that vary along several axes, two
-columns whose names are one.
+columns of one name.
 
 Dtypes   Files with different dtypes of a column have the one that holds all values of both, int64
          for int32 and int64, and the log says so; others are refused. ``dtypes=`` says another one,
@@ -278,7 +278,10 @@ def columns_of_files(
     encoded = {name for name, is_image in images.items() if is_image}
 
     def first(path: Path) -> list[Any]:
-        return [] if columns or ".".join(path) in images else tables[0].first(path)
+        if columns or ".".join(path) in images:
+            return []
+        value: list[Any] = tables[0].first(path)
+        return value
 
     for table in tables:
         with as_refusal(table.title, table.files, table.number):
@@ -569,7 +572,9 @@ def _paths_by_name(types: Mapping[Path, Any]) -> dict[str, Path]:
 
 def _name_of(path: Path, images: Collection[Path]) -> str:
     """Return the name of the field of a column; images are the paths of structs that are such."""
-    return ".".join(path[:-1] if path[:-1] in images else path)
+    if path[:-1] in images:
+        path = path[:-1]
+    return ".".join(path)
 
 
 def _name_error(name: str) -> SpecError:
@@ -691,8 +696,8 @@ def _fitting_default(name: str, field: Field, arrow_type: Any, default: Any) -> 
 
 
 def _check_list(field: Field, default: Any) -> None:
-    """Raise ``UnfitDefault`` for a default of lists with elements that the field does not hold, or of
-    another shape."""
+    """Raise ``UnfitDefault`` for a default of lists with elements that the field does not hold, or
+    of another shape."""
     if not isinstance(default, (list, tuple)):
         raise UnfitDefault("it is no list")
     if field.text:
@@ -802,7 +807,8 @@ def _zone_of(plain: Any, dtype: np.dtype[Any]) -> str:
 def _dtype(kind: str, plain: Any) -> np.dtype[Any] | None:
     """Return NumPy's dtype of numbers, dates and times; None for other types."""
     if kind in ("timestamp", "duration", "time32", "time64"):
-        return np.dtype(f"{'M' if kind == 'timestamp' else 'm'}8[{plain.unit}]")
+        code = "M8" if kind == "timestamp" else "m8"
+        return np.dtype(f"{code}[{plain.unit}]")
     names = {
         "halffloat": "f2",
         "float": "f4",

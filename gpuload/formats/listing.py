@@ -1,8 +1,9 @@
 """Listings: the arrays that a manifest holds of files, as a table that each format declares.
 
-    ListedArray("row_groups", after=MAX_LENGTH)                a number for each file
-    ListedArray("rows", per=("row_groups",))                   so many numbers for each file
-    ListedArray("places", per=("row_groups",), columns=("begin", "length"), inside=("begin", "length"))
+    ListedArray("row_groups", after=MAX_LENGTH)     a number for each file
+    ListedArray("rows", per=("row_groups",))        so many numbers for each file
+    ListedArray("places", per=("row_groups",),      so many pairs, which lie inside of the file
+                columns=PLACE, inside=PLACE)
 
 Reading compares each array with its row of the table: dtype, axes, bounds, how many entries there
 are, and whether the places that they name lie inside of their file. Numbers that are compared are
@@ -26,12 +27,12 @@ FILE, ANY = ("file",), ("any",)
 
 @dataclass(frozen=True)
 class ListedArray:
-    """A row of the table: an array of a manifest, ``[n]``, or ``[n, num_columns]`` if it has columns.
+    """A row of the table: an array ``[n]`` of a manifest; with columns ``[n, num_columns]``.
 
     Attributes:
         name: of the array.
         dtype: of its numbers.
-        per: FILE: one entry a file; ANY: any number; else arrays above it in the table, whose
+        per: FILE: one entry a file; ANY: any number; else arrays above it in the table: their
             numbers, multiplied, count the entries of each file.
         columns: their names; or the name of a size that says how many there are.
         least, after: the bounds of all numbers, the second one exclusive, or the name of a size;
@@ -55,7 +56,7 @@ class ListedArray:
 def to_arrays(
     table: Sequence[ListedArray], values: Mapping[str, Any], prefix: str = ""
 ) -> dict[str, Array]:
-    """Return the arrays of a manifest, whose names begin with a prefix, from their numbers by name."""
+    """Return the arrays of a manifest from their numbers by name; a prefix begins each name."""
     return {
         prefix + row.name: np.asarray(values[row.name], row.dtype)
         for row in table
@@ -69,7 +70,7 @@ def read_arrays(
     sizes: Mapping[str, int] | None = None,
     prefix: str = "",
 ) -> dict[str, Array]:
-    """Return the arrays of a table by their names, without the prefix that they have in the manifest.
+    """Return the arrays of a table by their names, without their prefix in the manifest.
 
     Raises:
         FormatError: an array is missing, or is not as the table says.
@@ -84,7 +85,7 @@ def read_arrays(
         arrays[row.name] = array
         # In float64: sums of damaged numbers could run over in int64, and fit again.
         counts = np.ones(len(listing.files))
-        for count in row.per if row.per not in (FILE, ANY) else ():
+        for count in set(row.per).intersection(arrays):
             counts *= arrays[count]
         if row.per != ANY and counts.sum() != len(array):
             raise listing.error(

@@ -57,7 +57,7 @@ def arrow(
     partitions: Sequence[str] | None = None,
     cache_bytes: int = CACHE_BYTES,
 ) -> TableSource:
-    """Return the rows of Arrow files or streams: ``.arrow``, ``.feather``, and what `datasets`
+    """Return the rows of Arrow files or streams: ``.arrow``, ``.feather``, and those that `datasets`
     saves to disk.
 
         gl.arrow("table.feather")

@@ -4,7 +4,7 @@ each column lie.
 Rows     of a column lie as NumPy has them where it is of numbers, or of lists of one size of these,
          is not compressed, and has no missing value.
 Decoding of a column asks PyArrow to read a stream that is made for it: the schema, the
-         dictionaries, and one record batch, of whose body the bytes of that column are there, and
+         dictionaries, and one record batch: of its body the bytes of that column are there, and
          the others are zeros.
 """
 

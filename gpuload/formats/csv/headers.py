@@ -62,14 +62,16 @@ def names_of(
         return dialect.names
     if first is None:
         raise _empty_files(files, dialect)
-    names = _replace_blanks(first if dialect.header else [""] * len(first))
+    names = _replace_blanks(first, dialect)
     if makes_fields and not first[0] and len(names) > 1:
         _warn_of_labels(first_path, names)
     return names
 
 
-def _replace_blanks(names: Sequence[str]) -> tuple[str, ...]:
-    """Return names in which columns without one are numbered."""
+def _replace_blanks(names: Sequence[str], dialect: Dialect) -> tuple[str, ...]:
+    """Return the names in a header; columns without one have their number as a name."""
+    if not dialect.header:
+        names = [""] * len(names)
     return tuple(name or f"column_{number}" for number, name in enumerate(names))
 
 
@@ -97,12 +99,14 @@ def _differing_names(
 
 def _empty_files(files: Files, dialect: Dialect) -> FormatError:
     """Return the error for files without a line."""
-    path, noun, is_one = files.paths[0], "record", len(files) == 1
-    if dialect.header:
-        noun = "line that names the columns"
+    noun = "line that names the columns" if dialect.header else "record"
+    title, cause = f"{files.paths[0]} is empty", f"there is no {noun}"
+    if len(files) > 1:
+        title = f"{files.paths[0]} and {len(files) - 1} more are empty"
+        cause = f"no file has a {noun}"
     return FormatError(
-        f"{path} is empty" if is_one else f"{path} and {len(files) - 1} more are empty",
-        cause=f"there is no {noun}" if is_one else f"no file has a {noun}",
+        title,
+        cause=cause,
         remedy="check the files; header=[...] names the columns of files without a header",
     )
 

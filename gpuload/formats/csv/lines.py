@@ -204,7 +204,7 @@ def _cut_records(
 
 
 def _has_delimiter_line(head: Piece, path: str, dialect: Dialect) -> bool:
-    """Return True if the first line of a file says what the delimiter is.
+    """Return True if the first line of a file names the delimiter.
 
     Raises:
         SpecError: it is another one.
@@ -398,19 +398,17 @@ def scan(data: bytes, dialect: Dialect, line: int = 1) -> Iterator[Record]:
             rest = data[position:stop]
             is_null = close < 0 and bool(dialect.escape) and rest == dialect.null.encode()
             has_null |= is_null
-            values.append(value + (value_of(rest) if dialect.escape and not is_null else rest))
             if dialect.escape:
                 line += num_ends(rest)
-            else:
-                line += 0
+            if dialect.escape and not is_null:
+                rest = value_of(rest)
+            values.append(value + rest)
             if match is None or match.group() != delimiter:
                 break
             position = stop + 1
-        if match is None:
-            position = size
-        else:
-            position = stop + (2 if data[stop : stop + 2] == b"\r\n" else 1)
-        line += match is not None
+        position = size
+        if match is not None:
+            line, position = line + 1, stop + 1 + (data[stop : stop + 2] == b"\r\n")
         if stop > begin:
             marks = {"escaped_quote": escaped_quote, "has_null": has_null}
             yield Record(begin, position, first, values, is_ended=match is not None, **marks)
@@ -422,9 +420,8 @@ def _unescape(dialect: Dialect) -> Callable[[bytes], bytes]:
     quote, escape = dialect.quote.encode(), dialect.escape.encode()
     if not escape:
         return lambda text: text.replace(quote * 2, quote)
-    pattern = re.compile(
-        re.escape(escape) + b"((?s:.)?)" + (b"|" + re.escape(quote * 2) if quote else b"")
-    )
+    doubled = b"|" + re.escape(quote * 2) if quote else b""
+    pattern = re.compile(re.escape(escape) + b"((?s:.)?)" + doubled)
     return lambda text: pattern.sub(lambda match: quote if match[1] is None else match[1], text)
 
 
@@ -439,16 +436,18 @@ def with_escaped_nulls(data: bytes, dialect: Dialect) -> bytes:
     if re.search(value, data) is None:
         return data
     forms, quote = [value, escape + rb"(?s:.)"], re.escape(dialect.quote.encode())
-    if quote:  # what stands in quotes, or behind an escape, is text
+    if quote:  # a value in quotes, or behind an escape, is text
         forms.insert(
             0,
             rb"(?:\A|[%b])%b(?:[^%b%b]|%b(?s:.)|%b%b)*%b"
             % (between, *[quote] * 2, *[escape] * 2, *[quote] * 3),
         )
     escaped = dialect.escape.encode() + null
-    text = re.sub(
-        b"|".join(forms), lambda match: match[0] if match[1] is None else match[1] + escaped, data
-    )
+
+    def escape_null(match: re.Match[bytes]) -> bytes:
+        return match[0] if match[1] is None else match[1] + escaped
+
+    text = re.sub(b"|".join(forms), escape_null, data)
     return data if text == data else text
 
 

@@ -98,7 +98,7 @@ class ColumnRequest:
         number: its place in a line.
         dtype: as text: that of numbers, `TEXT`, `WORDS`, or `NULL` where all values are to be
             missing.
-        default: the text that stands for a missing one; None: a missing text stays missing.
+        default: of texts the one in place of a missing one; None: a missing text stays missing.
         may_be_codes: True for numbers that are not read where one of them is a code, as 00501 is.
     """
 

@@ -74,8 +74,8 @@ class FileRecords:
 
     Attributes:
         count: its records.
-        places: int64 ``[num_blocks, 4]``: of each block the first record, its line, the byte of the file where the
-            block begins (-1: not known), and 1 if each record is one line, else 0.
+        places: int64 ``[num_blocks, 4]``: of each block the first record, its line, the byte of the
+            file where the block begins (-1: not known), and 1 if each record is one line, else 0.
         longest: of each column the characters of its longest text (bytes with dtype S), 0 for others.
         bad: the wrong lines, in their order.
     """
@@ -99,7 +99,7 @@ class _BlockRows:
     """A block as rows.
 
     Attributes:
-        form: of the rows; where it is wider than the one that was asked for, the rows are of no use.
+        form: of the rows; if it is wider than the one that was asked for, there are none.
         count: the records.
         longest: of each column the longest text.
         pieces: the rows, one piece after the other, each with the bytes that its rows refer to.

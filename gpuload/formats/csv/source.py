@@ -73,17 +73,18 @@ def csv(
 ) -> CsvSource:  # fmt: skip
     """Return the records of CSV files of the same columns; needs PyArrow.
 
-        gl.csv("iris.csv")                                                         all columns, types found in the data
-        gl.csv("people-*.csv", {"id": "i8", "age": "f4", "name": "U20"})           these, of these types
-        gl.csv("digits.csv", {"label": "u1", "image": ("u1", "pixel*")})           many columns as one field
-        gl.csv("rows.csv", defaults=[0, 0.0, "", float], header=False)             as tf.io.decode_csv's record_defaults
+        gl.csv("iris.csv")                                                all columns, types found
+        gl.csv("people-*.csv", {"id": "i8", "age": "f4", "name": "U20"})  these, of these types
+        gl.csv("digits.csv", {"label": "u1", "image": ("u1", "pixel*")})  many columns as one field
+        gl.csv("rows.csv", defaults=[0, 0.0, "", float], header=False)    as tf.io.decode_csv's
+                                                                          record_defaults
 
     Args:
         paths: a path, a string with wildcards, or a list of these; a list keeps its order, a
             wildcard is sorted. Files of gzip are found by their content. Or a manifest of such
             files (``Source.index``). Files in an object store are read as a whole when they are
             opened, once on each machine, unless a manifest lists them.
-        columns: a dict from field to dtype, or a list of names whose types are found; None: all
+        columns: a dict from field to dtype, or a list of names, with types found; None: all
             columns. dtypes are booleans, integers, ``f4``, ``f8``, ``M8[D]`` to ``M8[ns]`` (ISO
             8601), ``U20`` and ``S20`` (UTF-8) of at most so much, ``str`` for text as long as the
             longest, which is of any length (objects) where that has more than 256 characters,

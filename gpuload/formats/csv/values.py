@@ -1,7 +1,7 @@
 """Values of a block: its columns as PyArrow reads them in a form, or in a wider one.
 
-Wider  The type of a column that the user does not give holds all values so far. If a block cannot be
-       read as that, its types are inferred; if none of them is wider, the column that PyArrow names
+Wider  The type of a column that the user does not give holds all values so far. If a block cannot
+       be read as that, its types are inferred; if none is wider, the column that PyArrow names
        becomes float or text.
 """
 
@@ -70,7 +70,8 @@ class BlockValues:
     Attributes:
         form: they are read in; it holds the form that was asked for.
         columns: `NumberColumn`, `TextColumn` or `Characters` of each column.
-        longest: of each column the characters of its longest text (bytes with dtype S), 0 for others.
+        longest: of each column the characters of its longest text (bytes with dtype S); 0 for
+            others.
         count: the records.
     """
 
@@ -82,7 +83,7 @@ class BlockValues:
 
 @dataclass(frozen=True)
 class Characters:
-    """Texts of a column as the numbers of their characters, of 1, 2 or 4 bytes, as few as hold all."""
+    """Texts of a column as the numbers of their characters, in 1, 2 or 4 bytes each."""
 
     payload: NDArray[Any]
     offsets: NDArray[np.int64]
@@ -142,7 +143,7 @@ def _read(job: Job, block: TextBlock, form: Form) -> list[Any]:
         ColumnRequest(
             column.number,
             kind.read,
-            default=column.default if kind.read == TEXT else None,
+            default=column.default,
             may_be_codes=column.dtype is None and kind.read in NUMBERS,
         )
         for column, kind in zip(job.columns, form, strict=True)

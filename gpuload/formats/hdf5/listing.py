@@ -1,4 +1,4 @@
-"""Listing: what a manifest holds of HDF5 files, so that opening them reads no metadata.
+"""Listing: the part of a manifest about HDF5 files, so that opening them reads no metadata.
 
 Values   the complete paths of the datasets; for each its kinds (`datasets.py`), which files share.
 Arrays   for dataset k, with names that begin with its number: of each file the kind, the number of
@@ -209,7 +209,7 @@ def _row_bytes(kind: Kind) -> int:
 
 
 def _from_json(entry: Any) -> Kind:
-    """Return a kind; raises ``ValueError``, or what Python raises of values of other kinds."""
+    """Return a kind; raises ``ValueError``, or errors of Python for values of other kinds."""
     header = npyheader.from_literal(entry["array"])
     inner = header.shape[1:]
     if inner:
@@ -280,5 +280,8 @@ def _chunks_of(
     totals = zip(counts.tolist(), map(_num, column), strict=True)
     numbers_of = chunk_numbers(listing, numbers, totals, f"chunks of {path}")
     columns = [split_by_file(array, counts) for array in (*places.T, masks)]
-    parts = list(zip(numbers_of, *columns, strict=True))
-    return [p if d.kind.how == CHUNKS else () for p, d in zip(parts, column, strict=True)]
+    parts: list[tuple[Indices, ...]] = list(zip(numbers_of, *columns, strict=True))
+    for place, dataset in enumerate(column):
+        if dataset.kind.how != CHUNKS:
+            parts[place] = ()
+    return parts

@@ -37,10 +37,8 @@ def with_microseconds(schema: Any, parquet_schema: Any) -> tuple[Any, frozenset[
     Intervals, which PyArrow gives as bytes, are of a type of intervals there.
     """
     leaves = [parquet_schema.column(number) for number in range(len(parquet_schema))]
-    kinds = [
-        leaf.physical_type if leaf.physical_type == "INT96" else leaf.converted_type
-        for leaf in leaves
-    ]
+    types = {"INT96": "INT96"}  # others have a converted type
+    kinds = [types.get(leaf.physical_type, leaf.converted_type) for leaf in leaves]
     if not {"INT96", "INTERVAL"}.intersection(kinds):
         return schema, frozenset()
     arrow, paths = columnar.import_arrow("gl.parquet"), set[columnar.Path]()

@@ -133,7 +133,7 @@ def _read_value(content: bytes, place: int, kind: int, depth: int) -> tuple[Any,
         length, place = _read_varint(content, place)
         return None, place + length
     if kind in (BYTE, DOUBLE):
-        return None, place + (1 if kind == BYTE else 8)
+        return None, place + {BYTE: 1, DOUBLE: 8}[kind]
     # No header of a page has lists, sets or maps.
     raise WrongHeader(f"a value of kind {kind}")
 

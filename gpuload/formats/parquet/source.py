@@ -62,7 +62,7 @@ def parquet(
     """Return the rows of Parquet files.
 
         gl.parquet("train-*.parquet")
-        gl.parquet("train-*.parquet", ["image", "label"])                              these columns alone
+        gl.parquet("train-*.parquet", ["image", "label"])      these columns alone
         gl.parquet("vectors.parquet", shapes={"vector": (768,)}, defaults={"age": 0})
 
     A row group is decoded as a whole. So a shuffle of all rows decodes a row group for each of
@@ -225,9 +225,7 @@ def _check_pages(
     room.check(pages.num_bytes)
     # PyArrow's values of lists and ours are there at the same time.
     value_bytes = column.field.dtype.itemsize
-    if column.field.has_rows:
-        value_bytes = value_bytes
-    else:
+    if not column.field.has_rows:
         value_bytes = 2 * value_bytes + LEVEL_BYTES
     room.check(pages.num_values * value_bytes)
     is_long = pages.shared_bytes * pages.num_values > room.limit
@@ -270,14 +268,9 @@ def _batches(
             yield batch.num_rows, columnar.values_of(column, batch, room)
         return
     # Missing ones become NaT in both units, and then the default.
-    if column.default is None:
-        default = None
-    else:
+    default = column.default
+    if default is not None and column.field.shape == ():
         default = np.array("NaT", "M8[s]")
-    if column.field.shape == ():
-        default = default
-    else:
-        default = column.default
     columns = [
         replace(
             column,

@@ -1,5 +1,5 @@
-"""Listing: what a manifest holds of Zarr groups, so that opening them reads no metadata and lists
-no folder.
+"""Listing: the part of a manifest about Zarr groups, so that opening them reads no metadata and
+lists no folder.
 
 Files    of each group and array the file of its metadata, then those of its chunks or shards.
 Values   the complete paths of the arrays; for each its kinds, which groups share: metadata without
@@ -235,7 +235,8 @@ def _folder_of(listing: Manifest, arrays: Sequence[tuple[int, Kind]]) -> str:
         tail = f"/{kind.path}" if kind.path else ""
         if name not in METADATA or not folder.endswith(tail):
             raise listing.error(
-                f"{listing.files.paths[number]} is no file of the metadata of {kind.path or 'an array'}"
+                f"{listing.files.paths[number]} is no file of the metadata of "
+                f"{kind.path or 'an array'}"
             )
         folders.add(folder.removesuffix(tail) or "/")
     if len(folders) > 1:
@@ -269,8 +270,7 @@ def _files_of(files: Files, folders: Sequence[str], firsts: Indices, counts: Ind
         paths.folders.between(0, len(paths.folders)), group_of.tolist(), strict=True
     ):
         folder = folders[number]
-        is_inside = name.startswith(f"{folder}/")
-        names.append(
-            f"{folder.rpartition('/')[2]}/{name[len(folder) + 1 :]}" if is_inside else name
-        )
+        if name.startswith(f"{folder}/"):
+            name = f"{folder.rpartition('/')[2]}/{name[len(folder) + 1 :]}"
+        names.append(name)
     return replace(files, names=PackedPaths(Texts.of(names), paths.folder_of, paths.names))
