@@ -286,6 +286,8 @@ def columns_of_files(
     for table in tables:
         with as_refusal(table.title, table.files, table.number):
             description = table.description
+            if not columns:
+                encoded |= description.images
             if fields is None:
                 fields, index_columns = without_index(table.schema)
             file_columns = columns_of(
@@ -296,7 +298,7 @@ def columns_of_files(
                 shapes={**description.shapes, **arguments["shapes"]},
                 defaults=arguments["defaults"],
                 dtypes=dtypes,
-                images=encoded if columns else description.images | encoded,
+                images=encoded,
                 first=first,
             )
         if not columns:

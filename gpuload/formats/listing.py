@@ -67,7 +67,7 @@ def to_arrays(
 def read_arrays(
     listing: Manifest,
     table: Sequence[ListedArray],
-    sizes: Mapping[str, int] | None = None,
+    sizes: Mapping[Any, int] | None = None,
     prefix: str = "",
 ) -> dict[str, Array]:
     """Return the arrays of a table by their names, without their prefix in the manifest.
@@ -80,7 +80,7 @@ def read_arrays(
         name, after = prefix + row.name, row.after
         if row.is_optional and name not in listing.arrays:
             continue
-        num_columns = sizes[row.columns] if isinstance(row.columns, str) else len(row.columns)
+        num_columns = sizes.get(row.columns, len(row.columns))
         array = listing.array(name, row.dtype, -1, *[num_columns] * bool(row.columns))
         arrays[row.name] = array
         # In float64: sums of damaged numbers could run over in int64, and fit again.
@@ -91,7 +91,7 @@ def read_arrays(
             raise listing.error(
                 f"its array {name!r} has {len(array)} entries, not {counts.sum():.0f}"
             )
-        limit = sizes[after] if isinstance(after, str) else after
+        limit = sizes.get(after, after)
         if limit is not None and array.size and not row.least <= array.min() <= array.max() < limit:
             raise listing.error(f"its array {name!r} holds {array.min()} to {array.max()}")
         if row.total is not None and array.sum(dtype=np.float64) >= row.total:

@@ -57,8 +57,8 @@ def arrow(
     partitions: Sequence[str] | None = None,
     cache_bytes: int = CACHE_BYTES,
 ) -> TableSource:
-    """Return the rows of Arrow files or streams: ``.arrow``, ``.feather``, and those that `datasets`
-    saves to disk.
+    """Return the rows of Arrow files or streams: ``.arrow``, ``.feather``, and those that
+    `datasets` saves to disk.
 
         gl.arrow("table.feather")
         gl.arrow("dataset/train/*.arrow", ["image", "label"])

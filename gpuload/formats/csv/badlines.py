@@ -120,5 +120,5 @@ def _single_records(job: Job, block: TextBlock) -> Iterator[TextBlock]:
     """Yield each record of a block as a block of its own."""
     for record in scan(block.data, job.dialect, block.line):
         data = block.data[record.begin : record.end]
-        offset = block.offset + record.begin if block.offset >= 0 else -1
-        yield replace(block, data=data, line=record.line, num_lines=num_ends(data), offset=offset)
+        offset, num_lines = block.offset_of(record.begin), num_ends(data)
+        yield replace(block, data=data, line=record.line, num_lines=num_lines, offset=offset)

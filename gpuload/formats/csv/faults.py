@@ -66,7 +66,9 @@ def explain(
         fault = _of_value(f"{path}, line {record.line}", dialect, column, kind, text)
         if fault is not None:
             return fault
-    name = "" if refusal.column is None else f", column {_short(names[refusal.column])}"
+    name = ""
+    if refusal.column is not None:
+        name = f", column {_short(names[refusal.column])}"
     return RecordError(
         f"{path}, line {record.line}{name} cannot be read",
         cause=str(refusal),

@@ -47,7 +47,7 @@ def names_of(
             blanks.append(path)
             continue
         expected = dialect.names or first or names
-        is_same = names == expected if dialect.header else len(names) == len(expected)
+        is_same = len(names) == len(expected) and (names == expected or not dialect.header)
         if not is_same and not (keeps_bad and _has_line_of(files, number, dialect, len(expected))):
             raise _differing_names(path, names, first_path, first, expected)
         if first is None:

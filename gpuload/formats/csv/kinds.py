@@ -1,4 +1,4 @@
-"""Kinds: the types that the columns of all files have together, whatever the order in which blocks
+"""Kinds: the types that the columns of all files have together, in any order in which blocks
 are looked at.
 
 none   all values are missing: becomes float64, not-a-number

@@ -66,6 +66,10 @@ class TextBlock:
     offset: int
     has_quotes: bool
 
+    def offset_of(self, place: int) -> int:
+        """Return the byte of the file at a place of the data; -1 where it is not known."""
+        return self.offset + place if self.offset >= 0 else -1
+
 
 @dataclass(frozen=True)
 class Record:
@@ -310,10 +314,7 @@ def split_block(block: TextBlock, dialect: Dialect, most_bytes: int) -> Iterator
             continue
         data, at_once = piece[:end], most_bytes
         num_lines = num_ends(data) + (data[-1] not in (LF, CR))
-        if block.offset >= 0:
-            offset = block.offset + begin
-        else:
-            offset = -1
+        offset = block.offset_of(begin)
         yield TextBlock(
             data, line, num_lines, offset, bool(dialect.quote) and dialect.quote.encode() in data
         )

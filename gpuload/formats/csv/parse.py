@@ -417,12 +417,12 @@ def _of_floats(
     int64."""
     pa = _arrow()
     largest = pa.compute.max(pa.compute.abs(column)).as_py()
+    if largest is None or not largest >= LARGEST_INT64:  # also where it is not a number
+        return "<f8"
     if largest == float("inf"):
         values = NumberColumn(column.fill_null(0).to_numpy(), None)
         is_over = are_unfit(data, dialect, num_columns, number, values, has_quotes=has_quotes)
         return OVER if is_over else "<f8"
-    if largest is None or not largest >= LARGEST_INT64:  # also where it is not a number
-        return "<f8"
     table = _table(data, dialect, num_columns, {str(number): pa.string()}, has_quotes=has_quotes)
     texts = table[str(number)].combine_chunks()
     missing = pa.compute.is_in(texts, value_set=pa.array(dialect.na_values, pa.string()))

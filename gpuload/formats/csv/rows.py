@@ -76,7 +76,8 @@ class FileRecords:
         count: its records.
         places: int64 ``[num_blocks, 4]``: of each block the first record, its line, the byte of the
             file where the block begins (-1: not known), and 1 if each record is one line, else 0.
-        longest: of each column the characters of its longest text (bytes with dtype S), 0 for others.
+        longest: of each column the characters of its longest text (bytes with dtype S); 0 for
+            others.
         bad: the wrong lines, in their order.
     """
 
@@ -218,7 +219,7 @@ def bodies(job: Job, number: int, block_bytes: int = BLOCK_BYTES) -> Iterator[Te
             if head is None:
                 continue  # nothing but empty lines yet
             has_header, lines = False, num_ends(block.data[: head.end])
-            offset = block.offset + head.end if block.offset >= 0 else -1
+            offset = block.offset_of(head.end)
             block = TextBlock(
                 block.data[head.end :],
                 block.line + lines,
@@ -321,12 +322,12 @@ def _rows(
             payloads[name] = payload
             continue
         base = dtype[place].base
-        # Of dtype U and S a text is one element, of others the numbers of its characters are.
         item = np.dtype({"U": np.uint32, "S": np.uint8}.get(base.kind, base))
         wide = np.zeros((after - first, dtype[place].itemsize // item.itemsize), item)
         # Row by row, as they lie in the payload.
         wide[np.arange(wide.shape[1]) < lengths[:, None]] = payload
-        rows[name] = wide if item == base else wide.view(base)[:, 0]
+        # Of dtype U and S a text is one element, of others the number of each character is.
+        rows[name] = wide.view(base).reshape(rows[name].shape)
     return rows, payloads
 
 

@@ -5,8 +5,8 @@ Arrays   for dataset k, with names that begin with its number: of each file the 
          rows, the byte where these begin, and how many chunks were written; of each chunk place and
          length. The numbers of chunks stand there only for files that lack some, and masks of
          filters only if one has any.
-Bounds   rows and chunks lie inside of their files, and chunks inside of their datasets. What HDF5
-         decodes is compared with the file when it is first read.
+Bounds   rows and chunks lie inside of their files, and chunks inside of their datasets. Datasets that
+         HDF5 decodes are compared with the file when they are first read.
 """
 
 from __future__ import annotations
@@ -220,6 +220,9 @@ def _from_json(entry: Any) -> Kind:
         (_whole(code), tuple(map(_whole, values)), _text(name))
         for code, values, name in entry["filters"]
     )
+    packing = entry.get("packing")  # older manifests have neither this nor an order
+    if packing:
+        packing = Packing.from_json(packing)
     kind = Kind(
         _text(entry["how"]),
         dtype,
@@ -230,8 +233,7 @@ def _from_json(entry: Any) -> Kind:
         _text(entry["varying"]),
         entry["has_images"] is True,
         tuple(map(_text, entry["classes"])),
-        # Older manifests have neither.
-        Packing.from_json(entry["packing"]) if entry.get("packing") else None,
+        packing or None,
         _text(entry.get("order", "")),
     )
     is_sound = (

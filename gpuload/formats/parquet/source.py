@@ -2,7 +2,7 @@
 
 Layout  row groups, in which each column lies in a piece of its own, encoded and mostly compressed.
         The footer of a file says where, and how many rows each row group has; each is compared with
-        what is read.
+        the rows that are read.
 Access  a column of a row group is decoded as a whole, for however few of its rows (`blocks.py`).
         PyArrow decodes it without the interpreter's lock, so that threads decode side by side;
         decoded ones are cached.
@@ -41,7 +41,7 @@ from gpuload.storage import manifest, open_storage
 from gpuload.storage.files import Paths, by_chunks, look_at
 from gpuload.storage.folders import PARQUET, expand_tables
 
-SMALL_BYTES = 1 << 24  # of files whose columns are decoded as dictionaries where these may grow
+SMALL_BYTES = 1 << 24  # of files with columns that are decoded as dictionaries where these may grow
 LEVEL_BYTES = 4  # of a value in a list: where it stands, as PyArrow decodes it
 PARTS, PARTS_OF_LARGE = (
     8,

@@ -141,12 +141,15 @@ class ParquetTable:
             self.files.open_binary(self.number) as file,
             columnar.as_damage(place, self.files, self.number),
         ):
+            content: Any = file
+            if look is not None:
+                content = WatchedFile(file, look)
             reader = columnar.import_arrow(CALL).parquet.ParquetFile(
-                file if look is None else WatchedFile(file, look),
+                content,
                 metadata=footer,
                 # Without a buffer PyArrow reads the whole column of a row group first, which is too
                 # much for one value.
-                buffer_size=PEEK_BYTES if rows == 1 else 0,
+                buffer_size=PEEK_BYTES * (rows == 1),
                 # No threads of PyArrow's: blocks are decoded side by side by ours.
                 pre_buffer=False,
                 page_checksum_verification=True,
