@@ -84,7 +84,8 @@ def check_count(path: str, bad: Sequence[BadLine]) -> None:
     if len(bad) > MOST_BAD:
         raise RecordError(
             f"{path}, line {bad[-1].line}: {bad[-1].reason}",
-            cause=f"{bad[-1].cause}; with it more than {MOST_BAD} lines of the file are wrong: so many are not kept",
+            cause=f"{bad[-1].cause}; with it more than {MOST_BAD} lines of the file are wrong: "
+            "so many are not kept",
             remedy=bad[-1].remedy,
         )
 
@@ -92,7 +93,10 @@ def check_count(path: str, bad: Sequence[BadLine]) -> None:
 def _judge(
     job: Job, path: str, block: TextBlock, form: Form
 ) -> Iterator[tuple[TextBlock, int, GpuloadError | None]]:
-    """Yield a block in parts, each with the number of its records: sound ones, and each wrong line with its error."""
+    """Yield a block in parts, each with the number of its records and the error of a wrong line.
+
+    A part with an error is a single line; the others have none.
+    """
     try:
         yield block, count_records(job, block, form), None
         return
@@ -116,5 +120,5 @@ def _single_records(job: Job, block: TextBlock) -> Iterator[TextBlock]:
     """Yield each record of a block as a block of its own."""
     for record in scan(block.data, job.dialect, block.line):
         data = block.data[record.begin : record.end]
-        offset = block.offset + record.begin if block.offset >= 0 else -1
-        yield replace(block, data=data, line=record.line, num_lines=num_ends(data), offset=offset)
+        offset, num_lines = block.offset_of(record.begin), num_ends(data)
+        yield replace(block, data=data, line=record.line, num_lines=num_lines, offset=offset)
