@@ -521,10 +521,12 @@ def listed_paths(
         pairs = {name: name for name in names if name and "/" not in name}
     missing = [path for path in pairs.values() if complete_path(group, path) not in paths]
     if missing or not pairs:
+        if missing:
+            subject = f"{listing.path} lists no {noun} {complete_path(group, missing[0])}"
+        else:
+            subject = f"{listing.path} lists no {noun} in the group {group}"
         raise SpecError(
-            f"{listing.path} lists no {noun} {complete_path(group, missing[0])}"
-            if missing
-            else f"{listing.path} lists no {noun} in the group {group}",
+            subject,
             cause=f"it lists {list(dict.fromkeys(paths))}",
             remedy="name one of these by group= and fields=, or index the files with more fields",
         )

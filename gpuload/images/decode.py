@@ -293,7 +293,11 @@ def _colours(
         else:
             clean_of = tiff.without_orientation
         clean = np.frombuffer(clean_of(data.data), np.uint8)
-        clean_head = replace(without_turn(head), form="" if head.form == webp.PLAIN else head.form)
+        if head.form == webp.PLAIN:
+            form = ""
+        else:
+            form = head.form
+        clean_head = replace(without_turn(head), form=form)
         return _cut_region(
             _upright(_colours(clean, clean_head, None, dtype, strict, orient=False), head), region
         )
@@ -473,7 +477,10 @@ def _as_depth(pixels: NDArray[Any], dtype: str) -> NDArray[Any]:
     """Return uint8 or uint16 as one of these, scaled."""
     if pixels.dtype == dtype:
         return pixels
-    return _convert(pixels, _eight if dtype == "uint8" else _sixteen, np.dtype(dtype))
+    convert = _sixteen
+    if dtype == "uint8":
+        convert = _eight
+    return _convert(pixels, convert, np.dtype(dtype))
 
 
 def _labels(
@@ -485,7 +492,10 @@ def _labels(
         # Decode('ANY') would look up the colours of a palette.
         may_have_palette = head.kind in ("bmp", "gif") or head.form == "palette"
         form = f"gl.ops.Decode('ANY', dtype={head.dtype!r}) keeps the numbers of other files"
-        error = UnsupportedError(reason, "" if may_have_palette else form)
+        remedy = form
+        if may_have_palette:
+            remedy = ""
+        error = UnsupportedError(reason, remedy)
         if head.kind == "bmp":
             error.file_kind = bmp.BY_PILLOW
         else:
@@ -706,7 +716,10 @@ class _NvImageCodec:
             signalsafe.pass_on(error)
             raise ImageError(f"nvImageCodec cannot read it: {error}") from None
         if image is None:
-            raise ImageError(DAMAGE_TEXT if has_end else SHORT_TEXT)
+            cause = SHORT_TEXT
+            if has_end:
+                cause = DAMAGE_TEXT
+            raise ImageError(cause)
         return np.asarray(image)
 
     def _decoder(self) -> Any:
@@ -807,7 +820,10 @@ class _Pillow:
 
     def _decode(self, data: Pixels, head: Head, dtype: str, strict: bool) -> NDArray[Any]:
         """Return a JPEG or PNG, by the decoders alone."""
-        pixels = np.empty((head.height, head.width, 3), np.uint8 if head.bits <= 8 else dtype)
+        depth = dtype
+        if head.bits <= 8:
+            depth = "uint8"
+        pixels = np.empty((head.height, head.width, 3), depth)
         stored_order = _to_stored_order(pixels, head.orientation)
         if head.kind == "jpeg":
             self._jpeg(data, head, stored_order, strict)
@@ -960,7 +976,10 @@ class _Pillow:
         bits, colour, interlace = int(data[24]), int(data[25]), int(data[28])
         parts, _ = _parts(data.data, has_palette=False)
         stream = b"".join(parts)
-        result = np.empty((head.height, head.width), np.uint16 if bits > 8 else np.uint8)
+        depth = "uint8"
+        if bits > 8:
+            depth = "uint16"
+        result = np.empty((head.height, head.width), depth)
         out = _to_stored_order(result[..., None], head.orientation)[..., 0]
 
         def fill(mode: str, order: str, convert: Callable[[NDArray[Any]], NDArray[Any]]) -> None:
@@ -984,9 +1003,15 @@ class _Pillow:
             if colour == INDEXED:
                 table = np.full(256, 255, np.uint8)
                 table[: len(key)] = np.frombuffer(key, np.uint8)[:256]
-                fill("P", f"P;{bits}" if bits < 8 else "P", lambda values: np.take(table, values))
+                order = "P"
+                if bits < 8:
+                    order = f"P;{bits}"
+                fill("P", order, lambda values: np.take(table, values))
             else:
-                numbers = np.frombuffer(key, ">u2")[: 1 if colour == GRAYSCALE else 3]
+                num_numbers = 3
+                if colour == GRAYSCALE:
+                    num_numbers = 1
+                numbers = np.frombuffer(key, ">u2")[:num_numbers]
                 self._hide(data, head, numbers, out, opaque)
         return result
 

@@ -170,11 +170,14 @@ def row_error(row: int, error: ValueError) -> RowError:
     if not isinstance(error, UnsupportedError):
         return RowError(row, str(error))
     form = other_form(error.file_kind)
+    remedy = form
+    if error.remedy:
+        remedy = f"{error.remedy}; or read it by another library: {form}"
     return RowError(
         row,
         str(error),
         cause="the file may be sound, but gpuload does not decode this kind",
-        remedy=f"{error.remedy}; or read it by another library: {form}" if error.remedy else form,
+        remedy=remedy,
     )
 
 

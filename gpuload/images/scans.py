@@ -119,7 +119,10 @@ def read_plain(
         raise ScanError(
             f"{len(missing)} of its {len(channels)} channels have no scan: it was cut off, or is damaged"
         )
-    return Scans(number, end if one_scan and kind in HUFFMAN else 0)
+    data_end = 0
+    if one_scan and kind in HUFFMAN:
+        data_end = end
+    return Scans(number, data_end)
 
 
 class _Settings:

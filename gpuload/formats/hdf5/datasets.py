@@ -757,10 +757,14 @@ def member_of(place: DatasetPlace, dataset: Dataset) -> Member:
     """
     kind, length, size = dataset.kind, dataset.length, place.file_bytes
     fields = kind.fields(place.name)
+    if kind.varying:
+        element_bytes = REFERENCE_BYTES
+    else:
+        element_bytes = kind.dtype.itemsize
     members.check_chunk(
         place.title,
         kind.chunk or (0,),
-        REFERENCE_BYTES if kind.varying else kind.dtype.itemsize,
+        element_bytes,
         size,
     )
     if not isinstance(fields, Layout):

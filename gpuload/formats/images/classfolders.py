@@ -188,13 +188,16 @@ class ClassFolders:
             return
         # Folders that differ in a number alone, as day1 and day2, are seldom classes.
         are_numbered = len({re.sub(r"\d+", "", name) for name in shared}) == 1
+        form = "[...]"
+        if len(classes) <= MOST_NAMES:
+            form = repr(list(classes))
         log.log(
             logging.INFO if are_numbered else logging.WARNING,
             "%s: the class folders %s hold the same folders, %s: the label of an image says in which of the first it "
             "lies. If the others are the classes, open the first one by one: gl.images(%r); classes=%s says that they "
             "are not",
             self.root, shorten(classes), shorten(in_order(shared)), self._path(classes[0]),
-            repr(list(classes)) if len(classes) <= MOST_NAMES else "[...]",
+            form,
         )  # fmt: skip
 
     def _split_error(
@@ -254,9 +257,12 @@ class ClassFolders:
         ]
         if empty and names is None:
             path = os.path.join(self.root, CLASSES)
+            form = "[...]"
+            if os.path.isfile(path):
+                form = repr(path)
             log.warning(
                 "%s: without an image in it, a folder is no class: %s; to count such classes, pass classes=%s",
-                self.root, shorten(empty), repr(path) if os.path.isfile(path) else "[...]",
+                self.root, shorten(empty), form,
             )  # fmt: skip
             unused = [name for name in unused if name not in empty]
         if unused:

@@ -320,9 +320,11 @@ def _in_order(
         labels[number], places[number] = label, place
     missing = [path for path, place in zip(paths, places, strict=True) if not place]
     if missing:
+        suffix = ""
+        if len(missing) > 1:
+            suffix = f", nor have {len(missing) - 1} others"
         raise SpecError(
-            f"{missing[0]} has no label"
-            + (f", nor have {len(missing) - 1} others" if len(missing) > 1 else ""),
+            f"{missing[0]} has no label" + suffix,
             cause=f"there are {len(paths) - len(missing)} labels for {len(paths)} images",
             remedy="add its label, or name only the images that have one: gl.images([...], labels=...)",
         )
@@ -479,10 +481,13 @@ def _columns(
     """Return the number of the column of files, and those of the label."""
     if len(header) < 2 or (columns is None and len(header) > 2):
         hint = f'gl.Labels({os.path.basename(path)!r}, label="...", file="...") says which of more columns are meant'
+        remedy = "write a CSV file of these two columns"
+        if len(header) > 2:
+            remedy = f"labels={hint}"
         raise FormatError(
             f"{path}: its first line has {len(header)} columns, {_shorten(header)}",
             cause="there are two columns with commas between them, file and label, and the first line is their names",
-            remedy=f"labels={hint}" if len(header) > 2 else "write a CSV file of these two columns",
+            remedy=remedy,
         )
     if any(name and images.exact(name) is not None for name in header):
         raise FormatError(
@@ -508,8 +513,11 @@ def _columns(
 def _column(path: str, header: list[str], name: str) -> int:
     if header.count(name) == 1:
         return header.index(name)
+    columns_text = "two columns"
+    if name not in header:
+        columns_text = "no column"
     raise SpecError(
-        f"{path} has {'no column' if name not in header else 'two columns'} {name!r}",
+        f"{path} has {columns_text} {name!r}",
         cause=f"its first line names the columns {_shorten(header)}",
         remedy="name one of these, each once",
     )
@@ -527,11 +535,13 @@ def _shorten(values: Sequence[str]) -> str:
 
 def _check_row(place: str, row: list[str], header: list[str], selection: Sequence[int]) -> None:
     if len(row) != len(header) or not all(row[number] for number in selection):
+        if len(header) == 2:
+            cause = "a line has two columns, a file and its label"
+        else:
+            cause = f"the first line has {len(header)} columns, this one {len(row)}, and file and label are not empty"
         raise FormatError(
             f"{place}: {_shorten(row)}",
-            cause="a line has two columns, a file and its label"
-            if len(header) == 2
-            else f"the first line has {len(header)} columns, this one {len(row)}, and file and label are not empty",
+            cause=cause,
             remedy='put quotes around a value that holds a comma: "cat, black.jpg",3',
         )
 

@@ -317,13 +317,16 @@ class ImagesSource(FileSource):
             folders = top_folders(root, self._files.paths)
         else:
             folders = None
+        bad_path = ""
+        if bad:
+            bad_path = self._files.paths[bad.numbers[0]]
         return Entries(
             {
                 "depth": below(root, first).count("/"),
                 "classes": folders,
                 "names": names and list(names),
             },
-            bad=self._files.paths[bad.numbers[0]] if bad else "",
+            bad=bad_path,
         )
 
 

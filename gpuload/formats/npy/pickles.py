@@ -285,12 +285,14 @@ def _records(path: str, raw: bytes, record: str | None, *, is_only: bool) -> lis
         record is None and not _is_sequence_of_records(path, content, items, is_only=is_only)
     ):
         return [_of_items(items)]
-    return [
-        _named_record(item, _where(path, row, len(items))) if isinstance(item, Mapping)
-        else _of_items(list(item)) if _is_tuple(item)
-        else {"x": item}
-        for row, item in enumerate(items)
-    ]  # fmt: skip
+    return [_record(item, _where(path, row, len(items))) for row, item in enumerate(items)]
+
+
+def _record(item: Any, place: str) -> Record:
+    """Return an item of a list of records as a record."""
+    if isinstance(item, Mapping):
+        return _named_record(item, place)
+    return _of_items(list(item)) if _is_tuple(item) else {"x": item}
 
 
 def _unpickle(path: str, raw: bytes) -> Any:
@@ -409,15 +411,15 @@ def _tell_of_rows(path: str, content: Mapping[Any, Any]) -> None:
 
 
 def _check_names(fields: Record, names: list[str], location: str, first: str) -> None:
-    missing, extra = (
-        [name for name in names if name not in fields],
-        [name for name in fields if name not in names],
-    )
+    missing = [name for name in names if name not in fields]
+    extra = [name for name in fields if name not in names]
     if missing or extra:
+        if missing:
+            subject = f"{location} has no field {missing[0]!r}"
+        else:
+            subject = f"{location} has the field {extra[0]!r}"
         raise SpecError(
-            f"{location} has no field {missing[0]!r}"
-            if missing
-            else f"{location} has the field {extra[0]!r}",
+            subject,
             cause=f"the records before it have {names}, as in {first}, and all records have the same fields"[
                 :300
             ],
@@ -498,15 +500,15 @@ def _array(name: str, value: Any, location: str) -> NDArray[Any]:
         array, cause = None, f"{cause}: {error}"
     if array is None or array.dtype.hasobject or array.dtype.names is not None:
         if value is None:
-            kind_name = "None"
-        else:
-            kind_name = f"a {type(value).__name__}"
+            raise FormatError(
+                f"field {name!r} of {location} is None",
+                cause=cause,
+                remedy="save a number in its place (-1 or NaN, say), or save the files without this field",
+            )
         raise FormatError(
-            f"field {name!r} of {location} is {kind_name}",
+            f"field {name!r} of {location} is a {type(value).__name__}",
             cause=cause,
-            remedy="save a number in its place (-1 or NaN, say), or save the files without this field"
-            if value is None
-            else "save it as arrays of numbers, text or bytes; the items of a dict under keys of their own",
+            remedy="save it as arrays of numbers, text or bytes; the items of a dict under keys of their own",
         )
     return array
 

@@ -150,9 +150,13 @@ def npy(
     ]
     different_forms = tuple(dict.fromkeys(forms))
     number_of_form = np.array([different_forms.index(form) for form in forms], np.int64)
+    if record == "row":
+        counts = full_headers.lengths.tolist()
+    else:
+        counts = [1] * len(files)
     table = FileTable(
         files,
-        counts=full_headers.lengths.tolist() if record == "row" else [1] * len(files),
+        counts=counts,
         offsets=full_headers.offsets,
         forms=different_forms,
         form_of=number_of_form[kind_of],
@@ -349,7 +353,10 @@ def _form(head: Header, layout: Layout, record: str) -> Form:
     has_strides = (
         record == "row" and head.fortran and layout.record_bytes > 0
     )  # a whole file lies in one piece
-    return Form(layout, head.dtype.itemsize if has_strides else 0)
+    item_bytes = 0
+    if has_strides:
+        item_bytes = head.dtype.itemsize
+    return Form(layout, item_bytes)
 
 
 class RaggedNpySource(FileSource):

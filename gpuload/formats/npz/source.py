@@ -389,7 +389,10 @@ def _is_array(pieces: Pieces, member: Member) -> bool:
 
 def _list_names(names: Any) -> str:
     all_names = list(names)
-    return f"{all_names[:MAX_NAMES]}{f' and {len(all_names) - MAX_NAMES} others' if len(all_names) > MAX_NAMES else ''}"
+    suffix = ""
+    if len(all_names) > MAX_NAMES:
+        suffix = f" and {len(all_names) - MAX_NAMES} others"
+    return f"{all_names[:MAX_NAMES]}{suffix}"
 
 
 def _check_alike(files: Files, archives: Sequence[Arrays], names: list[str]) -> None:
@@ -398,12 +401,13 @@ def _check_alike(files: Files, archives: Sequence[Arrays], names: list[str]) -> 
     for path, arrays in zip(files.paths, archives, strict=True):
         if arrays.keys() != first.keys():
             common = [name for name in first if name in arrays]
+            remedy = "make two sources"
+            if common:
+                remedy = f"take those that all have: gl.npz(..., fields={common})"
             raise SpecError(
                 f"{path} has the arrays {_list_names(arrays)}, {first_path} has {_list_names(first)}",
                 cause="the records of a source have the same fields",
-                remedy=f"take those that all have: gl.npz(..., fields={common})"
-                if common
-                else "make two sources",
+                remedy=remedy,
             )
         for name in names:
             dtype, first_dtype = arrays[name].header.dtype, first[name].header.dtype
@@ -512,7 +516,10 @@ def _table_of(
         has_strides = (
             record == "row" and header.fortran and layout.record_bytes > 0
         )  # a whole array lies in one piece
-        forms.append(Form(layout, header.dtype.itemsize if has_strides else 0))
+        row_step = 0
+        if has_strides:
+            row_step = header.dtype.itemsize
+        forms.append(Form(layout, row_step))
     return FileTable(
         files,
         counts=[array.header.shape[0] if record == "row" else 1 for array in column],

@@ -241,16 +241,15 @@ class FeatureColumn:
             suffix = ""
         else:
             suffix = f" (key {key!r})"
-        return (
-            f"{'feature list' if self.section == LISTS else 'feature'} {self.field.name!r}{suffix}"
-        )
+        kind = "feature list" if self.section == LISTS else "feature"
+        return f"{kind} {self.field.name!r}{suffix}"
 
     @property
     def identity(self) -> tuple[object, ...]:
         """The parts of the column that its fingerprint depends on."""
         num_values = getattr(self.feature, "index", None), getattr(self.feature, "num_values", None)
         ends = [
-            None if value is None else value if isinstance(value, bytes) else value.tolist()
+            value if value is None or isinstance(value, bytes) else value.tolist()
             for value in (self.default, self.pad)
         ]
         kind = type(self.feature).__name__
@@ -318,15 +317,18 @@ def columns_of(features: Any, sequence: Any) -> tuple[FeatureColumn, ...]:
             remedy='write sequence={"tokens": "i8"}',
         )
     twice = sorted(str(name) for name in features.keys() & lists.keys())
-    if twice or not (features or lists):
+    if twice:
         raise SpecError(
-            f"the fields {twice} in features= and in sequence=" if twice else "no features",
-            cause="fields of one record need different names"
-            if twice
-            else "a record has at least one field",
-            remedy='give one of them another name, and its key: {"length_of_list": gl.Feature("i8", key="length")}'
-            if twice
-            else f"write {EXAMPLE}, or leave features= out",
+            f"the fields {twice} in features= and in sequence=",
+            cause="fields of one record need different names",
+            remedy="give one of them another name, and its key: "
+            '{"length_of_list": gl.Feature("i8", key="length")}',
+        )
+    if not features and not lists:
+        raise SpecError(
+            "no features",
+            cause="a record has at least one field",
+            remedy=f"write {EXAMPLE}, or leave features= out",
         )
     entries = [(name, feature, FEATURES) for name, feature in features.items()]
     entries += [(name, feature, LISTS) for name, feature in lists.items()]

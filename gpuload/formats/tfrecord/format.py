@@ -21,8 +21,11 @@ def _sniff(beginning: Beginning) -> Match | None:
         return None
     if beginning.compression == "zlib":
         return Match("TFRecord in zlib", "gl.tfrecord(compression='zlib')", {"compression": "zlib"})
+    title = "TFRecord"
+    if beginning.compression:
+        title = f"TFRecord in {beginning.compression}"
     return Match(
-        f"TFRecord in {beginning.compression}" if beginning.compression else "TFRecord",
+        title,
         "gl.tfrecord",
     )
 

@@ -94,7 +94,10 @@ def infer_features(records: Source) -> tuple[dict[str, Any], dict[str, Any] | No
         (features if section == FEATURES else lists)[name] = _feature_of(
             name, key_stats, count, is_list=section == LISTS
         )
-    text = f"features={features!r}" + (f", sequence={lists!r}" if lists else "")
+    sequence = ""
+    if lists:
+        sequence = f", sequence={lists!r}"
+    text = f"features={features!r}" + sequence
     log.info("found in the first %d records of %r: %s", count, records, text)
     return features, lists or None
 
@@ -268,9 +271,12 @@ def _single_bytes(is_text: bool, is_in_all: bool, are_images: bool) -> Any:
 
 
 def _varying(name: str, key_stats: KeyStats) -> SpecError:
+    size_text = ""
+    if key_stats.longest:
+        size_text = f" of up to {key_stats.longest} bytes"
     return SpecError(
         f"feature {name!r} has {min(key_stats.counts)} to {max(key_stats.counts)} values"
-        + (f" of up to {key_stats.longest} bytes" if key_stats.longest else ""),
+        + size_text,
         cause="only the first axis of a field may vary",
         remedy="say in features= what it becomes: gl.Feature('i8', (8,), pad=0), gl.Raw(index=0), or leave it out",
     )

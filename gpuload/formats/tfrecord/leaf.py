@@ -56,9 +56,10 @@ class TFRecordLeaf(SpanLeaf):
     ) -> None:
         super().__init__(storage, bounds, starts, paths, FRAME_BYTES)
         self.spec = Spec(tuple(column.field for column in columns))
-        self.how = (
-            f"{storage.how}, checksums {'verified' if verify else 'not verified (verify=False)'}"
-        )
+        check = "not verified (verify=False)"
+        if verify:
+            check = "verified"
+        self.how = f"{storage.how}, checksums {check}"
         self._columns, self._verify = tuple(columns), verify
         self._features = (*columns, *(place for column in columns for place in column.places))
 

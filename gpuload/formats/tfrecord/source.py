@@ -107,7 +107,11 @@ def tfrecord(
     if features is None and sequence is None:
         columns = None
     else:
-        columns = columns_of({} if features is None else _with_placeholders(features), sequence)
+        if features is None:
+            named_features = {}
+        else:
+            named_features = _with_placeholders(features)
+        columns = columns_of(named_features, sequence)
     listing = manifest.load(paths, "tfrecord")
     originals: Sequence[str] = expand(paths) if listing is None else listing.files.paths
     if index is None:

@@ -211,6 +211,7 @@ def varint(data: bytes, place: int, end: int) -> tuple[int, int]:
         if byte < 0x80 and value >> 64 == 0:
             return value, place
         shift += 7 if byte >= 0x80 else 64
-    raise WireError(
-        at, "a number of more than 64 bits" if shift > 63 else "a number that does not end"
-    )
+    cause = "a number that does not end"
+    if shift > 63:
+        cause = "a number of more than 64 bits"
+    raise WireError(at, cause)

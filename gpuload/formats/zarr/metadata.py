@@ -157,7 +157,10 @@ def _of_version_2(
         name, _, kind = str(key).rpartition("/")
         if name and kind in (V2_ARRAY, V2_GROUP) and isinstance(entry, dict):
             attributes = entries.get(f"{name}/{V2_ATTRIBUTES}") or {}
-            nodes[name] = [2, {**entry, "attributes": attributes} if kind == V2_ARRAY else None]
+            array_entry = None
+            if kind == V2_ARRAY:
+                array_entry = {**entry, "attributes": attributes}
+            nodes[name] = [2, array_entry]
     return _Consolidated(folder, path, nodes)
 
 
@@ -248,11 +251,13 @@ def check_array(metadata: Mapping[str, Any]) -> None:
         raise ValueError(f"a chunk of it has {short_repr(chunks)} elements")
     for name in names:
         if name not in CODECS:
+            contents = f"encoded by the codec {name!r}"
+            cause = "this codec is not supported: it may belong to any package"
+            if "pickle" in name:
+                contents, cause = "pickles", "they could run any code when they are read"
             raise SpecError(
-                f"its values are {'pickles' if 'pickle' in name else f'encoded by the codec {name!r}'}",
-                cause="they could run any code when they are read"
-                if "pickle" in name
-                else "this codec is not supported: it may belong to any package",
+                f"its values are {contents}",
+                cause=cause,
                 remedy="store arrays of numbers or texts, with codecs of zarr's own",
             )
 
@@ -335,17 +340,9 @@ def _names_of(codecs: Sequence[Any], key: str, level: int = 0) -> Iterator[str]:
     for codec in codecs:
         if codec is None:
             continue
+        name, settings = codec, None
         if isinstance(codec, Mapping):
-            settings = codec.get("configuration")
-        else:
-            settings = None
-        name = (
-            codec
-            if isinstance(codec, str)
-            else codec.get(key)
-            if isinstance(codec, Mapping)
-            else None
-        )
+            name, settings = codec.get(key), codec.get("configuration")
         if not isinstance(name, str) or level > MOST_LEVELS:
             raise ValueError(f"{short_repr(codec)} is no codec")
         yield name

@@ -82,9 +82,12 @@ def read(view: memoryview) -> Head:
     channels = 3
     if setting & MONOCHROME:
         channels = 1
+    surplus = ""
+    if has_alpha:
+        surplus = "alpha"
     return upright(
         "avif", height, width, channels, 8, TURNS[turn, mirror],
-        form=form, surplus="alpha" if has_alpha else "",
+        form=form, surplus=surplus,
     )  # fmt: skip
 
 

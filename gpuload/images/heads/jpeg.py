@@ -99,10 +99,13 @@ def read(view: memoryview) -> Head:
     turn = 1
     if exif:
         turn = exif[0]
+    form = ""
+    if has_stray_bytes:
+        form = STRAY_BYTES
     attributes = {
         "scans": scan_info.number,
         "scan_end": scan_info.end,
-        "form": STRAY_BYTES if has_stray_bytes else "",
+        "form": form,
     }
     return upright("jpeg", height, width, channels, 8, turn, **attributes)
 

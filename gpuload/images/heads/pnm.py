@@ -145,9 +145,10 @@ def _header(view: memoryview) -> _Header:
     if kind == PAM:
         return _pam_header(bytes(view[:HEADER_BYTES]))
     text, numbers = bytes(view[:HEADER_BYTES]), list[int]()
-    for name in (
-        ("width", "height") if kind in BITS + FLOATS else ("width", "height", "largest value")
-    ):
+    names = ["width", "height"]
+    if kind not in BITS + FLOATS:
+        names.append("largest value")
+    for name in names:
         match = re.compile(NUMBER).match(text, place)
         if match is None:
             raise HeadError(f"its header gives no {name} behind byte {place}, between white space")

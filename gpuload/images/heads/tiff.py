@@ -262,12 +262,19 @@ def read(view: memoryview) -> Head:
     deep = 16  # the colours of a palette have 16 bits, too
     if bits <= 8 and kind != INDEXED:
         deep = 8
+    if is_rare:
+        form = RARE
+    else:
+        form = _form(tags, kind, channels, bits)
     attributes: dict[str, Any] = {
-        "form": RARE if is_rare else _form(tags, kind, channels, bits), "surplus": _extra(tags, kind, channels),
+        "form": form, "surplus": _extra(tags, kind, channels),
         "sample": sample, "pages": tags.num_pages(view, height * width * channels),
         "meaning": _meaning(tags),
     }  # fmt: skip
-    return upright("tiff", height, width, samples, bits if sample else deep, turn, **attributes)
+    decoded_bits = deep
+    if sample:
+        decoded_bits = bits
+    return upright("tiff", height, width, samples, decoded_bits, turn, **attributes)
 
 
 def foreign_to_dali(view: memoryview) -> str:
