@@ -196,7 +196,7 @@ def _read(paths: Paths) -> tuple[Sequence[str], Files, list[IdxHeader]]:
 
 
 def _from_manifest(listing: manifest.Manifest) -> tuple[Sequence[str], Files, list[IdxHeader]]:
-    """Return the same of the files of a manifest, whose headers differ in the number of records
+    """Return the same of the files of a manifest; their headers differ in the number of records
     alone."""
     kind, shape = listing.about.get("type"), listing.about.get("shape")
     is_shape = (

@@ -274,7 +274,7 @@ def _apply_choice(
     """Return a member as the arguments say: with packed numbers as values, or as they are stored.
 
     Raises:
-        SpecError: its numbers are packed, and nothing says what becomes of them; or nothing of it
+        SpecError: its numbers are packed, and no argument says how they are read; or nothing of it
             was written.
     """
     rest = [sibling.path for sibling in table if sibling is not member]

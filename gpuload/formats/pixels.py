@@ -1,5 +1,5 @@
-"""Pixels: files of one array each that look like an image or a volume, and whose rows are taken as
-records."""
+"""Pixels: files of one array each that look like an image or a volume, and of which rows are taken
+as records."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def warn_of_images(
     shape: tuple[int, ...],
     remedy: str = ROW_OR_FILE,
 ) -> bool:
-    """Warn of files of one shape that look like an image each, and whose rows are taken as records;
-    True if so.
+    """Warn of files of one shape that look like an image each, and of which rows are taken as
+    records; True if so.
 
     Args:
         call: ``npy``, say.

@@ -100,7 +100,7 @@ class Writer:
         about: the arguments on which its files depend besides the records, for the record of a
             conversion.
         notes: returns how a field is stored, if that differs from the source; "" else.
-        holds_classes: returns True if the files hold ``source.classes``, whose places are the
+        holds_classes: returns True if the files hold ``source.classes``; their places are the
             numbers of labels.
     """
 

@@ -40,7 +40,7 @@ Short data    Where the data of a scan end early, libjpeg makes the rest of the 
               warns. Of a JPEG in one Huffman scan that is an error here. nvImageCodec gets a region
               that ends above the last stored units without its end marker, which makes libjpeg stop
               instead. Otherwise it would then decode twice, so only suspects are read again: those
-              whose last stored pixel has the gray of missing blocks. Pillow reads such suspects
+              that end with a pixel of the gray of missing blocks. Pillow reads such suspects
               with longer data, which must change nothing.
 Limits        Of a damaged JPEG the codecs do not see: data that changed and did not become too
               short; less than a unit (8 to 16 pixels a side) that is missing; damage behind a
@@ -154,8 +154,9 @@ def decode(
             whole image.
         dtype: ``"uint8"`` or ``"uint16"``; black is 0, and white the largest value. Labels are not
             scaled, nor is ``"ANY"``, which takes any dtype that holds all values of the file's.
-        strict: True to look at each JPEG twice, and refuse one whose data end early also if that
-            left no trace in the last pixels. Decoding a region may find such damage without it.
+        strict: True to look at each JPEG twice, and refuse one with data that end early also if
+            that left no trace in the last pixels. Decoding a region may find such damage without
+            it.
         orient: False for the pixels as they are stored, else they are turned upright.
 
     Raises:
@@ -364,8 +365,7 @@ def _file_numbers(
 
 
 def _shows_samples(data: Pixels, head: Head) -> bool:
-    """Return True for a TIFF whose colours, as they are decoded, are its samples, or those of its
-    palette."""
+    """Return True for a TIFF that is decoded to its samples, or to the colours of its palette."""
     layout = tiff.layout(data.data)
     are_numbers = layout.photometric == tiff.INDEXED or (
         layout.photometric != tiff.WHITE_IS_0 and layout.bits >= 8
@@ -688,10 +688,8 @@ class _NvImageCodec:
         if not _reaches_the_end(region, head):
             # The end is not needed: this is as fast.
             return self._decode(endless, head, region, orient, has_end=False)
-        pixels, filler = (
-            self._decode(data, head, region, orient),
-            FILL if head.channels < 4 else FILL // 2,
-        )
+        pixels = self._decode(data, head, region, orient)
+        filler = FILL if head.channels < 4 else FILL // 2
         if strict or _is_level(_to_stored_order(pixels, head.orientation)[-1, -1], filler):
             again = self._decode(endless, head, region, orient, has_end=False)
             if head.channels < 4 and not np.array_equal(
@@ -724,8 +722,8 @@ class _NvImageCodec:
 
     def _decoder(self) -> Any:
         """Return the decoder of this thread in this process; one is made in 0.02 ms."""
-        # The process, too: a child of fork has this thread's decoder, whose threads and locks are
-        # its parent's.
+        # The process, too: a child of fork has this thread's decoder, with threads and locks of its
+        # parent.
         local, process = self._of_thread, os.getpid()
         if getattr(local, "process", None) != process:
             library = self._library
@@ -802,7 +800,7 @@ class _Pillow:
     def take(
         self, data: Pixels, head: Head, convert: Callable[[Any], NDArray[Any]], orient: bool
     ) -> NDArray[Any]:
-        """Return what a function makes of an image as Pillow's reader of its format sees it,
+        """Return the result of a function for an image, as Pillow's reader of its format opens it,
         upright or as stored."""
         return self._call_pillow(
             lambda: self._read(np.ascontiguousarray(data), head, convert, orient)
@@ -1019,9 +1017,8 @@ class _Pillow:
         self, data: Pixels, head: Head, key: NDArray[Any], out: NDArray[Any], opaque: int
     ) -> None:
         """Write 0 for the pixels of the one transparent colour of a PNG, else ``opaque``."""
-        pixels = self._decode(
-            data, without_turn(head), "uint16" if head.bits > 8 else "uint8", strict=False
-        )
+        depth = "uint16" if head.bits > 8 else "uint8"
+        pixels = self._decode(data, without_turn(head), depth, strict=False)
         if head.bits < 8:
             step = 255 // (2**head.bits - 1)
         else:
@@ -1199,7 +1196,10 @@ def _to_stored_order(pixels: NDArray[Any], orientation: int) -> NDArray[Any]:
     """Return an image that is upright as it is stored, a view, of an EXIF orientation (EXIF 2.32,
     section 4.6.4)."""
     is_mirrored, upside_down = orientation in (2, 3, 6, 7), orientation in (3, 4, 7, 8)
-    pixels = pixels[:: -1 if upside_down else 1, :: -1 if is_mirrored else 1]
+    if upside_down:
+        pixels = pixels[::-1]
+    if is_mirrored:
+        pixels = pixels[:, ::-1]
     if orientation >= 5:
         return pixels.transpose(1, 0, 2)
     return pixels

@@ -92,7 +92,7 @@ FORMATS = {
 }
 SUFFIXES = tuple(suffix for form in FORMATS.values() for suffix in form.suffixes)
 TITLES = ", ".join(form.title for form in FORMATS.values())
-# The first bytes that show the format of a file whose beginning is damaged: its reader gives the
+# The first bytes that show the format of a file with a damaged beginning: its reader gives the
 # better error.
 SHORT_MAGICS = {b"\xff\xd8": "jpeg", b"\x89PNG": "png", b"BM": "bmp"}
 # Formats that are known and not decoded: the name, and bytes at a place.
@@ -182,7 +182,7 @@ def row_error(row: int, error: ValueError) -> RowError:
 
 
 def kind_of(beginning: bytes) -> str | None:
-    """Return the name of the format whose files begin so (LOOKED_AT_BYTES will do), None if there
+    """Return the name of the format of files that begin so (LOOKED_AT_BYTES will do), None if there
     is none."""
     if beginning[:4] == b"RIFF":
         if beginning[8:12] == b"WEBP":
@@ -215,7 +215,7 @@ def foreign_to_dali(data: NDArray[Any], *, may_be_jpeg: bool = True) -> str:
         try:
             form = FORMATS[kind].read(view).form
         except (HeadError, scans.ScanError, IndexError, struct.error):
-            return ""  # DALI says what is wrong
+            return ""  # DALI tells the damage
         is_of_dali = form in ("", "one colour")
         if is_of_dali:
             return ""

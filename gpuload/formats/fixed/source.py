@@ -156,7 +156,7 @@ def _record_dtype(argument: DTypeLike) -> np.dtype[Any]:
 
 
 def _refuse_gzip(path: str) -> None:
-    """Raise ``FormatError`` for a file of gzip, whose size may fit by chance; files of other names
+    """Raise ``FormatError`` for a file of gzip: its size may fit by chance. Files of other names
     are not opened."""
     if (
         path_of(path).lower().endswith(".gz")

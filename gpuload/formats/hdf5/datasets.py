@@ -1,5 +1,4 @@
-"""Datasets: what HDF5's metadata say of an array of a file, and the fields of records that it
-becomes.
+"""Datasets: the metadata of an array of an HDF5 file, and the fields of records that it becomes.
 
 A `Dataset` is all that opening takes of it. It comes from the file, through h5py, or from a
 manifest (`listing.py`). Where rows are decoded by HDF5, the dataset in the file is compared with it
@@ -247,8 +246,8 @@ class DatasetPlace:
         )
 
     def _find_again(self, file: Any, dataset: Dataset) -> tuple[Any, str]:
-        """Return the dataset in the open file, and what it is that was not opened; "" if it is the
-        same.
+        """Return the dataset in the open file, and how it differs from the one that was opened; ""
+        if it does not.
 
         The file passed its stamp, but h5py reads it anew, or did never read it: nothing of another
         dtype may go into a batch, nothing of another file be read, and no chunk be decoded that has

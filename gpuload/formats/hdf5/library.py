@@ -74,7 +74,7 @@ class _Bytes(io.RawIOBase):
 
     def readinto(self, memory: Any) -> int:
         view, size = memoryview(memory), int(self._files.sizes[self._number])
-        # h5py ignores how many bytes came, and HDF5 would take what was in this memory for
+        # h5py ignores how many bytes came, and HDF5 would take the old content of this memory for
         # metadata.
         if not 0 <= self._at <= size - len(view):
             raise OSError(

@@ -4,7 +4,7 @@
                             and 1; "char": the numbers of characters; "cell": references; others
                             with MATLAB_object_decode: objects
     MATLAB_empty            the dataset holds the sizes of an empty array
-    MATLAB_sparse           a group: the number of rows of a sparse matrix, whose parts are its
+    MATLAB_sparse           a group: the number of rows of a sparse matrix; its parts are the
                             datasets
 
 Axes    MATLAB's are turned in the file (`datasets.py`).

@@ -1,7 +1,7 @@
 """HDF5 files: datasets of one length are the fields of records.
 
 Layout  A file holds groups of datasets, each in one piece (contiguous), in chunks, or in its header
-(compact).
+        (compact).
 Access  Contiguous datasets, and chunks without filters that hold whole rows, are read where they
         lie, row by row, as NPY files are. Chunks behind deflate, shuffle and fletcher32 are decoded
         here (`chunks.py`), by all threads side by side. All others go through h5py: other filters,
@@ -66,9 +66,9 @@ def hdf5(
 ) -> ColumnSource:
     """Return the records of HDF5 files: element i of the first axis of each dataset.
 
-        gl.hdf5("train.h5") gl.hdf5("shards/*.h5", ["image",
-        "label"])                              these datasets alone gl.hdf5("all.h5", {"image": "x",
-        "label": "meta/y"}, group="train")     /train/x and /train/meta/y
+        gl.hdf5("train.h5")
+        gl.hdf5("shards/*.h5", ["image", "label"])                            these datasets alone
+        gl.hdf5("all.h5", {"image": "x", "label": "meta/y"}, group="train")   /train/x, /train/meta/y
 
     ``source.describe()`` says which datasets are read where they lie, and which are decoded a block
     of rows at a time. With the latter a shuffle of all rows decodes a block for each of them,
@@ -96,7 +96,7 @@ def hdf5(
     Raises:
         SpecError: an argument is wrong; a dataset cannot be a field; datasets differ in length, or
             files in a field; chunks are not there, numbers are packed or axes are turned, and no
-            argument says what becomes of them.
+            argument says how they are read.
         UnknownFieldError: there is no such dataset or group.
         FormatError: a file is no HDF5 file, or is damaged.
         FileError: a file is missing, a directory, or cannot be read.

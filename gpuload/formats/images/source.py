@@ -116,14 +116,12 @@ def images(
 
     The logger ``gpuload`` says how many files of a folder are left out.
 
-        gl.images("photos")                               the folder of an image names its class
-        gl.images("photos", labels=[3, 1, 4])             the label of each image, in the order of
-        the paths gl.images("photos", labels={"cat/1.jpg": 3, ...})
-        gl.images("photos", labels="labels.csv")          file,label; id,label with names that have
-        no suffix gl.images("photos", labels=gl.Labels("train.csv", label="breed"))      of more
-        columns
-        gl.images("val", classes=train)                   the numbers that the classes have in the
-                                                          source train
+        gl.images("photos")                          the folder of an image names its class
+        gl.images("photos", labels=[3, 1, 4])        of each image, in the order of the paths
+        gl.images("photos", labels={"cat/1.jpg": 3, ...})
+        gl.images("photos", labels="labels.csv")     file,label; names may have no suffix: id,label
+        gl.images("photos", labels=gl.Labels("train.csv", label="breed"))     of more columns
+        gl.images("val", classes=train)              the numbers of the classes in the source train
 
     Args:
         root_or_paths: a folder, a path, a string with wildcards, or a list of paths and wildcards;

@@ -279,7 +279,7 @@ def _parse(text: bytes, version: int, offset: int) -> Header:
     if not isinstance(fortran, bool):
         raise _Refusal(f"fortran_order is {fortran!r}, neither True nor False")
     dtype = _dtype(values["descr"])
-    # Axes of length 0 are left out: NumPy refuses a shape whose other axes overflow, although it
+    # Axes of length 0 are left out: NumPy refuses a shape if its other axes overflow, although it
     # has no elements.
     if (
         math.prod(length for length in shape if length) * max(dtype.itemsize, 1)

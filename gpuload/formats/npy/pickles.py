@@ -3,20 +3,20 @@ the one way to them.
 
 Such a file is a pickle: reading it runs any code that its writer put there, with all the rights of
 this process. So no source opens one. ``gl.convert(paths, out, allow_pickle=True)`` and
-``gpuload convert --allow-pickle`` do, for files whose writer is known, and write files that hold
-bytes alone.
+``gpuload convert --allow-pickle`` do, for files of known writers, and write files that hold bytes
+alone.
 
 Records  The content of a file decides how many records it has; lengths that agree never do:
 
-             {"a": array, "label": 1}                    one record, with a field for each key
-             (array, array, 1)                           one record, with the fields x0, x1, x2 a
-             list or an array of such dicts or tuples  a record for each of them [array, array,
-             ...], [3, 1, 4], ["a", "b"]  one file: a record for each item, with the field x.
-             Several
-                                                         files: each is one record if its items are
-                                                         of different kinds, else ``record=`` has to
-                                                         say it
-             an NPZ file                                 the dict of its arrays
+             {"a": array, "label": 1}          one record, with a field for each key
+             (array, array, 1)                 one record, with the fields x0, x1, x2
+             a list or an array of such dicts or tuples
+                                               a record for each of them
+             [array, array, ...], [3, 1, 4], ["a", "b"]
+                                               one file: a record for each item, with the field x.
+                                               Several files: each is one record if its items are
+                                               of different kinds, else ``record=`` has to say it
+             an NPZ file                       the dict of its arrays
 
          ``record="file"``: each file is one record. ``record="row"``: each item of a file is one,
          and record i of a dict holds item i of each of its values.

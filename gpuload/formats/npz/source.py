@@ -237,7 +237,7 @@ class NpzSource(Zipped):
         return self._files.digest(self._about, len(self))
 
     def verify(self) -> Iterator[tuple[str, RecordError]]:
-        """Yield file and error of each stored array whose bytes do not have its check sum; rows do
+        """Yield file and error of each stored array with another checksum than its bytes; rows do
         not show it."""
         self.check_open()
         for contents in self._unverified:

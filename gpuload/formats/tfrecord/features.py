@@ -1,21 +1,19 @@
 """Features: the content of the records of a TFRecord, as the user gives it.
 
-    {"label": "i8"}                                    one number; its field and its key are called
-    label {"box": ("f4", (4,))}                              four numbers {"tags": ("i8",
-    (None,))}                          any number of them: ragged {"tags": gl.Feature("i8", (8,),
-    pad=0)}            at most eight, filled up with zeros
-    {"name": "str"}                                    text of any length, UTF-8: objects (str)
-    {"words": ("str", (None,))}                        any number of texts
-    {"name": "S"}                                      the same as bytes objects, checked for
-    nothing: tf.string
-    {"name": "S20"}                                    text of at most 20 bytes; a longer one is an
-    error
-    {"name": "bytes"}                                  the bytes of one value as numbers: uint8,
-    ragged {"x": gl.Raw(">f4", (28, 28))}                     the raw bytes of numbers, in either
-    byte order {"x": gl.Tensor("f4", (3, 3))}                     a result of tf.io.serialize_tensor
-    {"image": gl.Image(key="image/encoded")}           an encoded image, for gl.ops.Decode {"x":
-    gl.Sparse("f4", 100, index_key="i", value_key="v")}      values and their places: one dense
-    array
+    {"label": "i8"}                           one number; its field and its key are called label
+    {"box": ("f4", (4,))}                     four numbers
+    {"tags": ("i8", (None,))}                 any number of them: ragged
+    {"tags": gl.Feature("i8", (8,), pad=0)}   at most eight, filled up with zeros
+    {"name": "str"}                           text of any length, UTF-8: objects (str)
+    {"words": ("str", (None,))}               any number of texts
+    {"name": "S"}                             the same as bytes objects, not checked: tf.string
+    {"name": "S20"}                           text of at most 20 bytes; a longer one is an error
+    {"name": "bytes"}                         the bytes of one value as numbers: uint8, ragged
+    {"x": gl.Raw(">f4", (28, 28))}            the raw bytes of numbers, in either byte order
+    {"x": gl.Tensor("f4", (3, 3))}            a result of tf.io.serialize_tensor
+    {"image": gl.Image(key="image/encoded")}  an encoded image, for gl.ops.Decode
+    {"x": gl.Sparse("f4", 100, index_key="i", value_key="v")}
+                                              values and their places: one dense array
 
 The features of ``tf.io`` (``tf.io.FixedLenFeature`` and so on) are taken, too; their strings become
 ``"S"``.

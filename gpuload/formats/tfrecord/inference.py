@@ -1,12 +1,12 @@
 """Inference: the features of TFRecord files from their first records, where the user gives none.
 
-    one number in each record                "i8" or "f4" the same number of them in
-    each          ("f4", (4,)) another number, or none in some          ("i8", (None,)) one bytes
-    value                          "str" where all are texts, gl.Image() where all begin as images
-    do, else
-                                             "bytes"
-    several                                  ("str", (None,)) where all are texts, else ("S",
-                                             (None,)): bytes objects
+    one number in each record          "i8" or "f4"
+    the same number of them in each    ("f4", (4,))
+    another number, or none in some    ("i8", (None,))
+    one bytes value                    "str" where all are texts, gl.Image() where all begin as
+                                       images do, else "bytes"
+    several                            ("str", (None,)) where all are texts, else ("S", (None,)):
+                                       bytes objects
 
 Texts are UTF-8 without control characters (but tabs and line ends), and not all of them empty.
 

@@ -358,8 +358,7 @@ def _bounds(
     """Return where the records of each file begin and the last ends, and the number of the first of
     each file.
 
-    Also of each file behind whose records no further one can be found the error; its last record is
-    empty.
+    Also the error of each file that has bytes behind its last record; that record is empty.
     """
     errors = dict[int, UnframedError]()
 

@@ -1,11 +1,11 @@
 """Arrays: members that are NPY files, of one shape or of several.
 
-    each of one header                        an array ``[n, *shape]``; headers are compared as
-    bytes of several lengths, of one dtype          `Ragged` of other axes that vary, of one
-    dtype     a list of arrays
+    each of one header                      an array ``[n, *shape]``; headers are compared as bytes
+    of several lengths, of one dtype        `Ragged`
+    of other axes that vary, of one dtype   a list of arrays
 
-What varies is found by the walk through an archive, which sees each header, and is stored with the
-places of members.
+Shapes that vary are found by the walk through an archive, which sees each header, and are stored
+with the places of members.
 """
 
 from __future__ import annotations

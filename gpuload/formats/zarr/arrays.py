@@ -359,8 +359,7 @@ class ChunkedPlace:
 
 
 def with_images(place: ChunkedPlace) -> ChunkedPlace:
-    """Return an array of bytes of varying length, whose first value tells whether they are
-    images."""
+    """Return an array of bytes of varying length; its first value tells whether they are images."""
     array, kind = place.array, place.array.kind
     if kind.type_name != BYTES or not array.length:
         return place

@@ -1,11 +1,11 @@
 """Limits: how many bytes a chunk may unpack to, so that no file of some kilobytes takes all memory.
 
-    gzip, zlib, bz2, lzma   are unpacked here, into not more than the limit blosc, lz4,
-    zstd        state the number of bytes in front; zstd may leave it out, and its blocks are
-    counted then
+    gzip, zlib, bz2, lzma   are unpacked here, into not more than the limit
+    blosc, lz4, zstd        state the number of bytes in front; zstd may leave it out, and its
+                            blocks are counted then
 
 Limit    EXPANSION times the bytes of the chunk, as its shape and dtype say: filters and indexes of
-         shards may make more bytes of it. For texts, whose bytes nothing says, that of
+         shards may make more bytes of it. For texts, of bytes that nothing tells, that of
          `storage/inflate.py`.
 Source   https://www.rfc-editor.org/rfc/rfc8878, 3.1.1 "Zstandard Frames"; Blosc chunk format 1,
          "Header"

@@ -1,4 +1,4 @@
-"""Metadata: what the files of a Zarr store say of its groups and arrays, read and checked before
+"""Metadata: the files of a Zarr store that describe its groups and arrays, read and checked before
 zarr sees them.
 
 Files    "zarr.json" of format 3; ".zarray", ".zgroup" and ".zattrs" of format 2. A store that

@@ -124,7 +124,7 @@ def zarr(
 
     Raises:
         SpecError: an argument is wrong; an array cannot be a field; arrays differ in length, or
-            groups in a field; numbers are packed, and no argument says what becomes of them.
+            groups in a field; numbers are packed, and no argument says how they are read.
         UnknownFieldError: there is no such array or group.
         FormatError: a folder is no Zarr group, or its metadata are damaged.
         FileError: a folder is missing, or cannot be read.
