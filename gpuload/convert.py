@@ -1,14 +1,14 @@
 """Convert: the records of any source to files of another format, by threads, so that a conversion
 that ended goes on.
 
-    gl.convert(source, "out/train-{shard:05d}.tfrecord", num_shards=16) gl.convert("data/*.npy",
-    "out.npz") gl.convert(source, "out/{field}-{shard}.npy", num_shards=2)         a file for each
-    field gl.convert(gl.images("photos"), "copy/", format="images")
-    gl.convert(loader, "out.npz")                                       the fields of its batches,
-                                                                        behind its ops
+    gl.convert(source, "out/train-{shard:05d}.tfrecord", num_shards=16)
+    gl.convert("data/*.npy", "out.npz")
+    gl.convert(source, "out/{field}-{shard}.npy", num_shards=2)         a file for each field
+    gl.convert(gl.images("photos"), "copy/", format="images")
+    gl.convert(loader, "out.npz")                                       the fields of its batches, behind its ops
 
 Shards   shard i of k holds the records ``n * i // k`` to ``n * (i + 1) // k``, so the order of the
-records stays.
+         records stays.
 Whole    A file is written under another name (``.part-`` and random digits), flushed, read back and
          compared with the source, and renamed.
 Going on Finished files stand in a journal beside the files (`journal.py`), with all that they

@@ -7,7 +7,7 @@ Lane     ``Lane`` is a stream of our own on a GPU: uploads, events, the hand-ove
          stream, and memory that is lent to the consumer and comes back when his kernels have run,
          not when he dropped it.
 Bundle   ``Bundle`` has all that a batch needs on a GPU in one upload: its bytes, and what kernels
-read beside them.
+         read beside them.
 Source   CuPy 13 and 14: streams https://docs.cupy.dev/en/stable/user_guide/cuda_api.html, memory
          pool https://docs.cupy.dev/en/stable/user_guide/memory.html (free memory is kept for each
          stream).

@@ -983,7 +983,7 @@ class Loader:
 
             loader.cache(memory="2GB")          kept in memory, if it takes no more than that
             loader.cache(path="cache/train")    in files below a folder, which are found there the
-            next time
+                                                next time
             loader.cache(device=True)           in the memory of the GPU, as far as it fits
 
         All records go through these ops now, with progress, and are kept as ``source.cache`` keeps

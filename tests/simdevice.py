@@ -1,11 +1,11 @@
 """A GPU that is simulated, strictly: the small surface of CuPy that gpuload uses, for tests on
 machines without a GPU.
 
-Model Work       Copies and kernels are queued on streams and do not run. They run when the host
-    waits (``synchronize``,
-               ``get``, ``bool``), a little when it looks (``Event.done``), and when a test says so
-               (``sim.run``). Which stream comes next is drawn from a seed; only the order within a
-               stream and the order that events make are kept.
+Model
+    Work       Copies and kernels are queued on streams and do not run. They run when the host waits
+               (``synchronize``, ``get``, ``bool``), a little when it looks (``Event.done``), and
+               when a test says so (``sim.run``). Which stream comes next is drawn from a seed; only
+               the order within a stream and the order that events make are kept.
     Order      Every piece of work knows all work that is certain to have run before it: earlier
                work of its stream, what its stream was told to wait for, and what the host had seen
                finished when it was queued (a vector clock: for each stream the number of its last

@@ -2,7 +2,7 @@
 a moment.
 
     gpuload index 'rows/*.npy' -o rows.manifest        gl.open("rows.manifest") is
-    gl.open("rows/*.npy")
+                                                       gl.open("rows/*.npy")
 
 Exit status 0 if it was written, 2 if not.
 """

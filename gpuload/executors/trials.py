@@ -13,7 +13,7 @@ Use      ``executor="auto"`` does not choose an executor that failed on the CPU 
 
 Verdicts on the decoders of GPUs, a file each, of the same form:
 File     One for each machine, set of versions, driver, card and decoder. A decoder without one is
-not known.
+         not known.
 Use      The first batches of a place whose decoder is not known are audited whole, which gives its
          verdict. Where it is bad, a loader with that decoder is refused.
 """

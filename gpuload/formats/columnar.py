@@ -1,13 +1,16 @@
 """Columnar: columns of Apache Arrow as fields of records, for every format that PyArrow reads.
 
-    numbers, booleans             arrays: int8 to uint64, float16 to float64, bool dates, times,
-    durations       datetime64 and timedelta64 of the unit of the column; with a time zone in UTC
+    numbers, booleans             arrays: int8 to uint64, float16 to float64, bool
+    dates, times, durations       datetime64 and timedelta64 of the unit of the column; with a time
+                                  zone in UTC
     strings                       text of any length; lists of them, too
     binary                        uint8 of varying length; encoded images where the first record is
-    one fixed size binary, lists      arrays ``[size]``; lists of lists of fixed size, and tensors,
-    have more axes
+                                  one
+    fixed size binary, lists      arrays ``[size]``; lists of lists of fixed size, and tensors, have
+                                  more axes
     lists                         `Ragged`, of numbers or of arrays of one shape; with ``shapes=``
-    arrays of that shape dictionaries, run ends        the values that they stand for
+                                  arrays of that shape
+    dictionaries, run ends        the values that they stand for
     structs                       a field for each member, ``"outer.inner"``; of Hugging Face's
                                   images the bytes
 

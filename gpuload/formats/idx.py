@@ -5,7 +5,7 @@ Layout  Two zero bytes, a byte for the type of the elements (TYPES), a byte for 
         the length of each axis as a big-endian uint32; the elements in C order, big-endian. Record
         i is ``array[i]``.
 Packed  Files of gzip, as MNIST's are distributed, are unpacked once into the cache folder
-(`storage/unpack.py`).
+        (`storage/unpack.py`).
 Limits  A file that has more or fewer bytes than its header says is refused when it is opened.
 Source  http://yann.lecun.com/exdb/mnist/, "The IDX file format"
 """

@@ -1,7 +1,7 @@
 """Members: arrays of one length inside a file as the fields of records, for HDF5 and Zarr.
 
     numbers, booleans, bytes of one length   arrays ``[*shape]``: record i is element i of the first
-    axis
+                                             axis
     compounds                                a field for each part, ``"array.part"``
     texts of varying length                  text
     other values of varying length           `Ragged`; encoded images where the first value is one

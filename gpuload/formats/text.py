@@ -6,10 +6,10 @@ Access   any line by index, one positioned read: the offsets of the lines are fo
          through the files, and stored (`spanindex.py`).
 Memory   8 bytes a line, for its place.
 Packed   gzip files, which are found by their content, are unpacked once into the cache folder
-(`storage/unpack.py`).
+         (`storage/unpack.py`).
 Errors   a line that is no UTF-8 is an error of that record, and names file, line and byte.
 Limits   a line has at most ``max_line_bytes``, so that a file of another kind is refused when it is
-opened.
+         opened.
 Source   https://www.tensorflow.org/api_docs/python/tf/data/TextLineDataset; RFC 3629 for UTF-8
 """
 

@@ -2,7 +2,7 @@
 
 A format is known by the first bytes of a file, not by its name; `heads` has a module for each.
 Bounds  no memory is taken on a file's word: a size is refused that so few bytes cannot hold, and
-above MAX_PIXELS.
+        above MAX_PIXELS.
 Agrees  the size is that of DALI's decoder. Where DALI's own parts would disagree about it, which
         would make it write beyond its buffer (measured with 2.4: the process dies), where it would
         read other pixels than the format's own specification says, or fill up damaged parts, the

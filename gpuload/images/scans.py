@@ -14,9 +14,9 @@ Zeros   256 zero bytes in a row, as a file has them where blocks of a disk or of
         code of zeros stands for a flat block, and none at the end of the data, where some writers
         fill up a buffer.
 Core    `core/cpp/scans.cpp` does the same; a file that it refuses is read here again, for the text
-of the error.
+        of the error.
 Not     seen are bits that changed without making a marker: a Huffman decoder takes nearly all bits
-for something.
+        for something.
 Source  ITU-T T.81, annexes B and E.1.4 (restart), F.2.2.3 (Huffman codes are given in order, the
         first is all zeros).
 """

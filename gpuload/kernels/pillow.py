@@ -12,7 +12,7 @@ Resize   A filter over all source pixels, as wide as the image becomes smaller; 
          first, then down the columns. Of bytes the weights are whole numbers of 2**-22, and each
          pass ends in bytes.
 Source   Read in Pillow 13 (MIT-CMU), src/libImaging/Geometry.c, Resample.c and Image.py, and
-written anew.
+         written anew.
 Equals   Pillow's results on x86-64, every value (`tests/ops/test_pillow.py`); of ``resize`` those
          of Pillow up to 12. Pillow 13 sums down the columns first where the height shrinks more
          than the width, as of tall images; of noise a third of all sizes have other values so, by

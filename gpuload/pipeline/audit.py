@@ -5,7 +5,7 @@ Choice   A record is audited if the number that is drawn for (seed, epoch, recor
          no op has, is less than the share. So batch size, shards, threads and resuming change
          nothing. Rows that are not valid are not.
 Oracle   makes the record anew from the source, by the array forms of the ops
-(`executors.differences`).
+         (`executors.differences`).
 Flow     `Audits` stands between the threads that make batches and the caller. Its thread takes
          finished batches in their order, one group of steps ahead of the caller, and puts each on a
          tray of its own when the records in it are compared. So no record that differs is handed

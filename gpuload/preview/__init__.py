@@ -11,9 +11,9 @@ Pixels   of uint8 are shown as they are, and behind Normalize as they would be w
          labels of masks are colours. Small images are enlarged by a whole factor; of large ones
          each pixel is the mean of a square.
 Boxes    and points that are marked (``source.mark``) are drawn into their image, a box with its
-label.
+         label.
 Pairs    MixUp and CutMix mix a record with its partner in the loader's order, and the page names
-that.
+         that.
 Formats  PNG (`preview.pictures`) and HTML with PNGs in it; nothing is loaded from elsewhere.
 """
 

@@ -463,9 +463,8 @@ class Source(ABC):
     ) -> Source:
         """Return the source of the records that are to be kept, in their order.
 
-            source.filter(mask)                                                    a boolean for
-            each record source.filter(lambda fields: fields["label"] < 10, fields="label")     found
-            out now, by these fields
+            source.filter(mask)                                                    a boolean for each record
+            source.filter(lambda fields: fields["label"] < 10, fields="label")     found out now, by these fields
 
         Args:
             keep: booleans ``[len(source)]``; or a function that is given some thousand records at a
@@ -502,9 +501,9 @@ class Source(ABC):
         original order. The choice depends on ``seed`` and the length alone (`order.Split`); with
         ``by`` also on the classes.
 
-            train, held_out = source.split(0.9, seed=0) train, held_out = source.split(0.9, seed=0,
-            by="label")     each class in the same proportion train, val, test = source.split((0.7,
-            0.2, 0.1), seed=0)
+            train, held_out = source.split(0.9, seed=0)
+            train, held_out = source.split(0.9, seed=0, by="label")     each class in the same proportion
+            train, val, test = source.split((0.7, 0.2, 0.1), seed=0)
 
         Args:
             fraction: 0 to 1; or several, which together are 1. The first part is the same as with
@@ -532,9 +531,8 @@ class Source(ABC):
         """Return a source of records that are drawn with replacement, each in proportion to its
         weight.
 
-            labels = source.read(range(len(source)), fields="label")["label"] loader =
-            gl.Loader(source.sample(1 / numpy.bincount(labels)[labels], seed=7), 64)   all classes
-            alike
+            labels = source.read(range(len(source)), fields="label")["label"]
+            loader = gl.Loader(source.sample(1 / numpy.bincount(labels)[labels], seed=7), 64)   all classes alike
 
         A sample has no end, as `gl.mix` has none: a loader goes through it with ``shuffle=False``,
         each epoch has other records, and ``batch.records`` are the numbers of the draws, over all
@@ -567,12 +565,12 @@ class Source(ABC):
         same draw, whether ``on=`` names it or not:
 
             "mask"         a number for each pixel, which is never blended with others; beside
-            slices for each of them
+                           slices for each of them
             "xyxy"         boxes, ``[..., 4]``: left, top, right, bottom, in pixels
             "xywh"         boxes: left, top, width, height;  "cxcywh" the centre, width and height
             "xy"           points, ``[..., 2]``: x, y, and more numbers behind them, which stay
             "normalized xyxy", "normalized xy" ...    in parts of the image's width and height, 0 to
-            1
+                                                      1
             "with boxes"   a row for each of the field ``boxes``: labels, or ``"xy with boxes"`` for
                            points of each box; ``gl.ops.CleanBoxes`` drops boxes together with these
                            rows
@@ -597,8 +595,9 @@ class Source(ABC):
     def index(self, path: str | os.PathLike[str]) -> str:
         """Write a manifest of the files of this source, and return its absolute path.
 
-            gl.npy("rows/*.npy").index("rows.manifest") source = gl.npy("rows.manifest")       or
-            gl.open("rows.manifest"): the same source, and no file is read
+            gl.npy("rows/*.npy").index("rows.manifest")
+            source = gl.npy("rows.manifest")       or gl.open("rows.manifest"): the same source, and
+                                                   no file is read
 
         A manifest holds names, sizes, times and whatever opening the files takes, so that a source
         of a million files is opened in a moment. It is written whole or not at all. A file that is
@@ -631,7 +630,7 @@ class Source(ABC):
 
             source.cache(memory="2GB")          in memory, if they take no more than that
             source.cache(path="cache/train")    in files below a folder, which are found there the
-            next time
+                                                next time
             source.cache(device=True)           in the memory of the GPU that a loader is on, as far
                                                 as they fit
 

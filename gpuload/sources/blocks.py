@@ -1,8 +1,7 @@
 """Blocks: records that can only be decoded together, as those of a row group of Parquet or of a
 chunk of Zarr.
 
-    leaf = BlockLeaf(field, starts, decode, cache, "row groups by PyArrow")     decode(3): the
-    values of block 3
+    leaf = BlockLeaf(field, starts, decode, cache, "row groups by PyArrow")     decode(3): the values of block 3
 
 Access  A block is decoded as a whole, for however few of its records. So records in the order of
         their blocks cost each block once, and records in any order up to a block each:
@@ -11,7 +10,7 @@ Cache   The blocks that were used last stay decoded, up to a number of bytes for
         together. A block larger than that stays until the next one comes. Threads that want the
         same block wait for the one that decodes it.
 Errors  A block that is damaged stays so: its error is stored in its place, and raised for each of
-its records.
+        its records.
 Fork    A child begins with an empty cache, since a thread that is not there any more may hold one
         of its locks.
 """

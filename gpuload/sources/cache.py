@@ -11,7 +11,7 @@ Layout  Fields of one shape lie in rows in native byte order; of the others ther
         where each record begins, and shapes where several axes vary. A record that was parsed (a
         tf.Example, say) is not parsed again.
 Same    The records, their numbers and the fingerprint are those of the source, and so is every
-batch and saved state.
+        batch and saved state.
 Files   each piece is a kept file (`storage/keptfile.py`), private and with checksums: one that is
         damaged is made anew. cache.json stands for all of them and is written last, by one process
         while others wait (`storage/derivedfiles.py`). It names the source's fingerprint, and files

@@ -2,7 +2,7 @@
 
     class_names(["ant", "bee"])    the names that ``classes=`` states, that of number 0 first
     in_order({"10", "2"})          without it, the order of the names that the records have: 2
-    before 10
+                                   before 10
     numbers_of(names, classes)     int64 ``[n]``, the number of each name, or an error that says
                                    what the name is
 

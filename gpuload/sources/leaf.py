@@ -2,9 +2,10 @@
 holds them.
 
     shares = source.resolve(numbers)     for each group of fields and each leaf: which of the
-    records it holds fill(shares, group, layout, out)     the raw records of a group of fixed size,
-    one in each row of ``out`` values(shares, group, spec, count)   the fields of a group whose
-    records vary in length
+                                         records it holds
+    fill(shares, group, layout, out)     the raw records of a group of fixed size, one in each row
+                                         of ``out``
+    values(shares, group, spec, count)   the fields of a group whose records vary in length
 
 A leaf is one kind of place: files of one layout, whole files, one array. It does not know its
 number in a source, nor the names that fields have there, so it serves slices, splits, renamed,

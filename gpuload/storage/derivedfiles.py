@@ -1,9 +1,8 @@
 """Derived files: indexes, unpacked copies and others that are made once of the user's files, and
 stored.
 
-    key = key_of(files, number, "unpacked", 1)                        of the file as it is now, and
-    of these words copy = load_or_make([cache_path(f"{key}-train.bin")], load, make) the first
-    process makes it, all others find it
+    key = key_of(files, number, "unpacked", 1)                        of the file as it is now, and of these words
+    copy = load_or_make([cache_path(f"{key}-train.bin")], load, make) the first process makes it, all others find it
 
 Where    Small ones stand beside the file, if its folder can be written; others in the cache folder:
          ``GPULOAD_CACHE``, ``XDG_CACHE_HOME/gpuload``, or the user's usual one. The log names each
@@ -13,11 +12,11 @@ Name     In the cache folder it begins with a digest of path, size, time and beg
          and of all that the derived file depends on besides: of a changed file another one is made,
          and an old one is never believed.
 Whole    It is written under another name, flushed to the disk, and renamed: no reader sees half of
-one.
+         one.
 Once     One process makes it while the others wait, where the system has locks of files; elsewhere
-the last one stays.
+         the last one stays.
 Killed   The unfinished file of a process that was killed is removed by the next process that makes
-the same file.
+         the same file.
 Trust    `keptfile.py` is the form of these files: checked before anything in them is used. Nothing
          in them is ever run.
 """

@@ -2,14 +2,14 @@
 opened side by side.
 
 Order   a list keeps its order; the files of a wildcard are sorted, so that records have the same
-numbers everywhere.
+        numbers everywhere.
 Links   are followed; but ``**`` enters each folder once, and no link that leads to a folder above
-it.
+        it.
 Stamps  size, time of modification and inode of each file; a file whose stamp is another one later
-has changed.
+        has changed.
 Remote  the URL of an object takes the place of a path, and a `objects.Reader` that of a descriptor.
 Many    files of a manifest have their paths in arrays (`paths.py`), and no inodes, which differ
-between machines.
+        between machines.
 Memory  three int64 numbers and a path a file; no file is kept open.
 """
 

@@ -7,8 +7,8 @@ are values.
                                      state.json names
 
 Hidden     names that begin with ``_`` or ``.``, as Spark, Hive and Hadoop have it, also of folders.
-Partitions folders ``name=value``, as Hive has them: each name is a column, and its values are texts
-of URLs.
+           Partitions folders ``name=value``, as Hive has them: each name is a column, and its
+           values are texts of URLs.
 Refused    folders of several splits (train, test), which are tables of their own; folders of Delta
            Lake, Iceberg and Hudi, in which files of older versions lie, too.
 Source     https://spark.apache.org/docs/latest/sql-data-sources-parquet.html#partition-discovery

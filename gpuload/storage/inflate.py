@@ -1,15 +1,13 @@
 """Inflate: unpacks compressed bytes, a bounded piece at a time, with all checks of their format.
 
-    for end, piece in inflate_file(files, number, "gzip")    the streams of a file, one after the
-    other for piece in inflate_member(chunks)                      one stream of raw deflate: a
-    member of an archive
-    inflate_block(data, most_bytes)                          one stream of zlib in memory: a chunk
-                                                             of HDF5
+    for end, piece in inflate_file(files, number, "gzip")    the streams of a file, one after the other
+    for piece in inflate_member(chunks)                      one stream of raw deflate: a member of an archive
+    inflate_block(data, most_bytes)                          one stream of zlib in memory: a chunk of HDF5
 
 Formats  gzip (RFC 1952) and zlib (RFC 1950), of which a file has one stream or many; raw deflate
-(RFC 1951).
+         (RFC 1951).
 Padding  Zeros between and behind the streams of a file are passed over, as by Python's gzip;
-anything else is refused.
+         anything else is refused.
 Checks   Each stream must end, and have the check sum and the length that it states.
 ISA-L    Intel's library (package isal) inflates members and blocks where it is installed, in half
          of zlib's time and with the same result. They are inflated each time that they are read,

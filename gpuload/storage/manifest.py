@@ -11,7 +11,7 @@ Trust    the checksum finds damage. What a manifest says is compared with its ow
          with the sizes that it says; a file of another size or time is refused when it is first
          read, so no byte beyond its end is touched.
 Hash     a manifest holds the fingerprint of the source, so that states saved with and without it
-are alike.
+         are alike.
 Memory   the bytes of the manifest: 57 a file beside those of its name and what the format adds.
 """
 

@@ -5,9 +5,9 @@ Maps    made when a file is first read in parts; files that are read as a whole,
         and the lifetime of maps, `core/cpp/guard.hpp` the treatment of files that shrink.
 Bound   there are only so many maps; the least recently used ones are undone where files are many.
 Fork    a child has the maps, the guard and no lock to wait for, so it may go on with the same
-object.
+        object.
 Checks  every copy is followed by a look at size, time of modification and inode of each file that
-was touched.
+        was touched.
 Needs   the core and Linux; `pread.py` is the form without.
 """
 

@@ -4,7 +4,7 @@ Stamps     size, time of modification in whole seconds, and a digest of the ETag
            carries those of its object, so bytes of another version are never taken. A listing has
            them, too: an object that was listed is not asked for once more when it is opened.
 Lengths    an answer that has fewer bytes than were asked for is asked for again, as after a broken
-connection.
+           connection.
 Blocks     of objects whose URL carries a cache (`stores.Remote`, `blockcache.py`): a block is asked
            for as a whole, once. An object without an ETag cannot be told from its successor, so it
            is not stored.

@@ -3,7 +3,7 @@
 Same meaning, same checks and same errors as `maps.py`, on any system, without the core.
 
 Files       opened once for all their extents of a read, and compared with their stamps before and
-after.
+            after.
 Neighbours  extents that stay neighbours are one read. Small extents with at most GAP_BYTES between
             two are read together into memory of their own and copied from there: a file in Fortran
             order is asked for many items of 4 bytes, and a read takes as long as copying about

@@ -1,13 +1,13 @@
 """Remote storage: ranges of objects, many requests at a time.
 
 Neighbours  extents with at most GAP_BYTES between two are one request: to send the gap takes less
-than another request.
+            than another request.
 Pieces      of a long extent, PIECE_BYTES each, are requests of their own, so that one object comes
             over many connections.
 Threads     of our own, objects.REQUESTS for each read; they wait for answers without the
-interpreter's lock.
+            interpreter's lock.
 Memory      of the answers of one read: what was asked for, and the gaps. An extent alone goes to
-its place at once.
+            its place at once.
 Blocks      of objects with a cache (`blockcache.py`): those that are missing there are asked for as
             a whole, neighbours together.
 Local       files among the objects are read as `pread.py` does.

@@ -10,7 +10,7 @@ Links        A web address is read as it stands: its query, which may be a signa
 Keys         Those that obstore would send as another one are refused: empty parts, ``.`` and
              ``..``, control characters.
 Credentials  are never pickled, unless the user passes a function that returns them: it is pickled
-by its name.
+             by its name.
 Clients      one for each bucket or server, settings and process; of links with a query those that
              were used last. A refused request makes the client anew, once.
 Fork         the threads of obstore do not live in a forked child, where a request would wait

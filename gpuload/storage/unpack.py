@@ -1,16 +1,16 @@
 """Unpacked copies: compressed files, unpacked once into the cache folder, so that records have a
 place in a file.
 
-    originals = expand("train-*.gz") files, heads = keptfile.look_at(unpack_files(originals),
-    head_bytes, use)   copies, and plain files files = with_names(files,
-    originals)                                        for messages and fingerprints
+    originals = expand("train-*.gz")
+    files, heads = keptfile.look_at(unpack_files(originals), head_bytes, use)   copies, and plain files
+    files = with_names(files, originals)                                        for messages and fingerprints
 
 Formats  gzip and zlib, with all checks of `inflate.py`. A copy is kept when the whole file passed
-them.
+         them.
 Bounds   Memory: a few MiB a thread. Disk: the limit of `inflate.py`, and FREE_PART of the free
          space; a file that needs more is refused, and its unfinished copy is removed.
 Where    `derivedfiles.py`: ``GPULOAD_CACHE``. A file that changed is unpacked anew; old copies may
-be removed.
+         be removed.
 Trust    `keptfile.py`: a copy has checksums of its own, and one that is damaged is made anew.
 """
 

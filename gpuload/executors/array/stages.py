@@ -1,11 +1,11 @@
 """Stages: the ops of one field, cut into the passes that are made over a tile of rows.
 
     image     files, or images, through ops that the core does in one visit of each image, some of
-    them in one call
+              them in one call
     walk      a run of ops that crop, mirror, reorder and normalise, in one pass of the core, or one
-    kernel on a GPU
+              kernel on a GPU
     edit      a run of ops that change uint8 images whose shape stays, an image after the other, in
-    one call of the core
+              one call of the core
     kernel    one op in the core, for single records, as resizing
     array     one op in its array form, equal bit for bit to the others: all of them where there is
               no core

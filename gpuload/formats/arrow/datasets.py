@@ -4,9 +4,9 @@ Access  of the table's chunks, which `datasets` has mapped from its files: numbe
         are copied from there, and nothing is loaded before. Booleans, dictionaries and nested texts
         are decoded a chunk at a time.
 Order   that of the dataset: what ``select``, ``shuffle`` or ``filter`` made of the table is its
-indices mapping.
+        indices mapping.
 Fields  `formats/columnar.py`; the dataset's features say which are images, classes and arrays of a
-shape.
+        shape.
 Limits  A file of the dataset that is cut short while it is read ends the process, as it does in
         `datasets`. Transforms (``set_transform``) are not called, and formats (``set_format``)
         change nothing.

@@ -2,7 +2,7 @@
 of `datasets`.
 
 Layout  record batches, in which each column is one piece of memory as Arrow lays it out, or a
-compressed one.
+        compressed one.
 Access  a column of numbers, or of lists of one size, that is not compressed and has no missing
         value is read where it lies, row by row, as NPY files are: the metadata of the record
         batches say where (`messages.py`). All other columns are decoded a record batch at a time

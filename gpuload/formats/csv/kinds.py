@@ -4,14 +4,14 @@ are looked at.
 none   all values are missing: becomes float64, not-a-number
 bool   true, True, TRUE, false ...           with missing ones: text
 int    int64, above that uint64              with missing ones: float64
-float  float64                               missing: not-a-number; also where other lines hold integers, and for
-                                             integers that no dtype of integers holds; a number
-                                             beyond its range, and an integer that float64 would
-                                             round: an error
+float  float64                               missing: not-a-number; also where other lines hold
+                                             integers, and for integers that no dtype of integers
+                                             holds; a number beyond its range, and an integer that
+                                             float64 would round: an error
 codes  numbers of which one begins with a zero and another digit, 00501 say, or with a plus and
        eight digits, as phone numbers do: text, as they are
 time   YYYY-MM-DD: datetime64[D], with a time of day [s] or, with parts of a second, [ns]; missing:
-not-a-time
+       not-a-time
 text   anything else, also numbers in one line and words in another; as long as the longest, and of
        any length (objects) if one text has more than LONGEST_FIXED characters
 """

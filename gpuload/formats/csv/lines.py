@@ -6,7 +6,7 @@ Text     RFC 4180: records end with a line end, a value in quotes may hold delim
          lines without a character are no records. With an escape character, the character behind it
          stands for itself, in quotes and outside, as for PyArrow.
 Excel    A first line "sep=;" names the delimiter. It is no record, and an error where the delimiter
-is another one.
+         is another one.
 Blocks   begin where a record does and end where one does, so each can be parsed by itself. A block
          without quotes ends at its last line end. With quotes, which are counted, at the last line
          end behind an even number of them, if each of them stands where it opens, closes or is

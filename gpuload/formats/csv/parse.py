@@ -5,7 +5,7 @@ Why      PyArrow refuses a line of too few or too many columns and a value that 
          short lines up with missing values without a word, takes a stray quote for an opening one,
          and cannot leave a type to be found out by itself (measured with 26.0 and 2.1).
 Memory   one block and its columns; nothing of PyArrow's threads is used, several blocks are parsed
-side by side.
+         side by side.
 Numbers  integers are decimal: PyArrow takes 0x1f, too, which is refused here, for neither its
          floats nor Python's integers do; white space around numbers is allowed; fractions are
          rounded to the nearest float of their size, integers that would be rounded are refused

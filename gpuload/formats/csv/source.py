@@ -72,11 +72,10 @@ def csv(
 ) -> CsvSource:  # fmt: skip
     """Return the records of CSV files of the same columns; needs PyArrow.
 
-        gl.csv("iris.csv")                                                         all columns,
-        types found in the data gl.csv("people-*.csv", {"id": "i8", "age": "f4", "name":
-        "U20"})           these, of these types gl.csv("digits.csv", {"label": "u1", "image": ("u1",
-        "pixel*")})           many columns as one field gl.csv("rows.csv", defaults=[0, 0.0, "",
-        float], header=False)             as tf.io.decode_csv's record_defaults
+        gl.csv("iris.csv")                                                         all columns, types found in the data
+        gl.csv("people-*.csv", {"id": "i8", "age": "f4", "name": "U20"})           these, of these types
+        gl.csv("digits.csv", {"label": "u1", "image": ("u1", "pixel*")})           many columns as one field
+        gl.csv("rows.csv", defaults=[0, 0.0, "", float], header=False)             as tf.io.decode_csv's record_defaults
 
     Args:
         paths: a path, a string with wildcards, or a list of these; a list keeps its order, a

@@ -1,7 +1,7 @@
 """Fixed-length records: N records of the same number of bytes, one after the other.
 
 Layout  header_bytes of header, record i at header_bytes + i * record_bytes, footer_bytes of footer,
-in each file.
+        in each file.
 Access  any record by index; a record is never split.
 Limits  a file with a part of a record in its body is refused when it is opened.
 Source  CIFAR-10 binary version, https://www.cs.toronto.edu/~kriz/cifar.html

@@ -3,7 +3,7 @@
 Opening h5py reads from a file of Python's that checks each piece: HDF5 opens no path. No file stays
 open.
 Fork    h5py takes its lock around a fork, so that a child can use it. A child leaves the files that
-were open then.
+        were open then.
 Links   soft links are followed; external links are refused by name: h5py would take this file for
         the other one.
 """

@@ -7,7 +7,7 @@ Stems   a name without a file stands for the file that has it before its suffix:
         ``cat/1.jpg``; then for the image in any folder with this stem. A stem of two images is
         refused.
 Exact   every image has one label and every label an image; nothing is left out, and the order is
-that of the images.
+        that of the images.
 CSV     a header with the names of the columns, then a line for each image; quotes as in RFC 4180,
         UTF-8, with or without a byte order mark. A file has two columns, file and label, or
         `Labels` names those that are meant. Labels are whole numbers if all are, else numbers if

@@ -1,9 +1,9 @@
 """NPY files: the rows of one or many as one sequence of records, or a file as a record.
 
 Rows    file after file; the files may differ in rows (also 0), header, version, byte order and C or
-Fortran order.
+        Fortran order.
 Files   record i is file i. Where only the first axis varies a field is ragged, where others do it
-is a list of arrays.
+        is a list of arrays.
 Format  `npyheader.py`
 """
 

@@ -2,7 +2,7 @@
 sums verified.
 
 Stored     The bytes go straight to where they belong, as those of any file do, and are summed
-there.
+           there.
 Deflated   The packed bytes of several are read together, and each is inflated, summed and put in
            its place, a bounded piece at a time; zlib works without the interpreter's lock, so that
            threads do this side by side.

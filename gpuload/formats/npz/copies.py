@@ -2,12 +2,12 @@
 the cache folder.
 
 Why      A row of a deflated array has no place in the archive: all before it would be inflated for
-each.
+         each.
 Layout   The elements of a field's arrays, in the order of the archives, each array from a multiple
          of ALIGN_BYTES on. The arrays of many small archives share a file, of about GROUP_BYTES;
          that of a large one has its own.
 Names    A copy is named by the archives and the field (`storage/derivedfiles.py`): each field has
-copies of its own.
+         copies of its own.
 Bounds   A copy is made only if it fits into nine tenths of the free space; its size is known
          before.
 """

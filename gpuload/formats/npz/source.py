@@ -10,7 +10,7 @@ Files   record i is archive i. All check sums are verified. Deflated arrays are 
         it is a list of arrays.
 Fields  the names of the arrays; those of a structured array are ``"array.field"``.
 Schema  All archives have arrays of the same names, dtypes (but for byte order) and, for rows,
-shapes of rows.
+        shapes of rows.
 Format  `archive.py`, and in it `npyheader.py`
 """
 

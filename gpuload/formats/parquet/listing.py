@@ -1,7 +1,7 @@
 """Listing: what a manifest holds of Parquet files, so that opening them reads no footer.
 
 Values  the schemas, each once, in the form of Arrow's IPC; which columns of bytes hold images, and
-which do not.
+        which do not.
 Arrays  of each file its schema, the number of its row groups, and their bytes unpacked; the rows of
         each row group.
 """

@@ -61,9 +61,9 @@ def parquet(
 ) -> TableSource:
     """Return the rows of Parquet files.
 
-        gl.parquet("train-*.parquet") gl.parquet("train-*.parquet", ["image",
-        "label"])                              these columns alone gl.parquet("vectors.parquet",
-        shapes={"vector": (768,)}, defaults={"age": 0})
+        gl.parquet("train-*.parquet")
+        gl.parquet("train-*.parquet", ["image", "label"])                              these columns alone
+        gl.parquet("vectors.parquet", shapes={"vector": (768,)}, defaults={"age": 0})
 
     A row group is decoded as a whole. So a shuffle of all rows decodes a row group for each of
     them, unless they fit into the cache: ``shuffle=gl.Blocks(1000, 4)``, with the number of rows of

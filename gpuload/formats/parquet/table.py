@@ -1,7 +1,7 @@
 """Table: a Parquet file, as its footer says: the schema, and how many rows each row group has.
 
 Footer  PyArrow's. One that a manifest stands in for is read when rows of the file are first read,
-and compared with it.
+        and compared with it.
 Damage  is found by PyArrow while it decodes. It ends the process for some damaged footers where it
         is asked for places and statistics of columns (`RowGroupMetaData.column`, 26.0), so that
         nothing here asks for these.

@@ -2,7 +2,7 @@
 can be found.
 
 Order   one record after the other, in one thread. Behind a damaged length the place of the next
-record is unknown.
+        record is unknown.
 Memory  a piece of the file.
 """
 

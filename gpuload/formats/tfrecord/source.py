@@ -4,7 +4,7 @@ Access   any record by index, one positioned read of header, payload and checksu
          needed: the offsets of the records are found once by a walk through the files
          (`framing.py`), and stored (`spanindex.py`).
 Packed   gzip and zlib files are unpacked once into the cache folder (`storage/unpack.py`), and read
-from there.
+         from there.
 Fields   those that the user describes (`features.py`); without a description, those of the first
          records (`inference.py`).
 Memory   8 bytes a record, for its place.
@@ -67,8 +67,7 @@ def tfrecord(
     """Return the records of TFRecord files.
 
         gl.tfrecord("train-*.tfrecord", {"image": gl.Image(key="image/encoded"), "label": "i8"})
-        gl.tfrecord("train-*.tfrecord")                                   the fields that the first
-                                                                          records have
+        gl.tfrecord("train-*.tfrecord")                                   the fields that the first records have
 
     Args:
         paths: a path, a string with wildcards, or a list of these; a list keeps its order, a

@@ -2,7 +2,7 @@
 user gives.
 
 Defaults   stand in for features that a record does not have; a feature that is there has as many
-values as its shape.
+           values as its shape.
 Nothing    is cut, rounded or guessed: a text that is too long, a number that the dtype does not
            hold, a value too many are errors that name the record.
 """

@@ -5,7 +5,7 @@ Fields  whole numbers of 64 bits, or of fewer (widened, values stay), are int64 
         with axes is one value of its bytes in C order, as decode_raw takes them. Shapes are not in
         the file: the reader gives them.
 Raw     ``raw=`` writes the elements of a field of any dtype as one value of bytes, little-endian,
-in C order.
+        in C order.
 Tensor  ``tensors=`` writes a field as serialized tensors, as ``tf.io.serialize_tensor`` makes them:
         dtype and shape of each record are in the file, so that everything of NumPy's own that
         TensorFlow has can be held, of any shape.

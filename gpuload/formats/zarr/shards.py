@@ -5,7 +5,7 @@ Index   A shard begins or ends with a table: offset and length of each of its ch
         hold nothing else. Chunks that lie outside of the array are never counted.
 Nested  A chunk of a shard may be a shard itself: its index lies inside of it.
 Damage  A shard that is too short for its index counts as a whole one: the error comes when it is
-decoded.
+        decoded.
 Source  https://zarr-specs.readthedocs.io, "sharding-indexed" 1.0
 """
 

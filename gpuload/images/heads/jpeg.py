@@ -2,7 +2,7 @@
 (`scans`).
 
 Read    baseline, extended and progressive, 8 bits, 1, 3 or 4 channels, up to the end-of-image
-marker.
+        marker.
 Stray   bytes in front of a marker, which some cameras and programs leave there, are passed over, as
         by libjpeg. DALI and nvImageCodec refuse such a file; its form is "stray bytes", and
         `without_stray_bytes` makes one that they read.

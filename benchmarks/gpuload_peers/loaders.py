@@ -1,7 +1,7 @@
 """Plain loaders of other libraries on the same files, as their documentation writes them.
 
 tfdata   NPY rows as one tensor in memory, shuffled whole; images by tf.io; TFRecords without
-parsing
+         parsing
 torch    NPY rows from a map, by a DataLoader over batches of records; images by Pillow; as many
          workers as cores
 """
