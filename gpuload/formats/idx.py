@@ -325,7 +325,8 @@ IDX = Format(
     idx,
     _sniff,
     records={
-        "gl.idx(image=path, label=path)": "a record of MNIST's format, a file for each field, packed "
+        "gl.idx(image=path, label=path)": "a record of MNIST's format, a file for each field, "
+        "packed "
         "with gzip or not"
     },
     open_paths=lambda paths: idx(x=paths),

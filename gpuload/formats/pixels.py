@@ -41,7 +41,8 @@ def warn_of_images(
     if not are_of_pixels(num_files, dtype, shape):
         return False
     log.warning(
-        "gl.%s: %d files hold an array of shape %s each, which may be one image; record i is row i (%s), %d in all. %s",
+        "gl.%s: %d files hold an array of shape %s each, which may be one image; record i is row i "
+        "(%s), %d in all. %s",
         *(call, num_files, shape, shape[1:], num_files * shape[0], remedy),
     )
     return True

@@ -161,8 +161,10 @@ def refuse_foreign_dtype(field: Field) -> Refusal | None:
     if field.dtype.isbuiltin != 2:
         return None
     return (
-        f"{field.dtype} is no dtype of NumPy's own: no file can name it, and its bytes would lose their meaning",
-        f"read it as float32 first, which holds its values exactly: gl.arrays({field.name}=array.astype('f4')), say",
+        f"{field.dtype} is no dtype of NumPy's own: no file can name it, and its bytes would lose "
+        "their meaning",
+        "read it as float32 first, which holds its values exactly: "
+        f"gl.arrays({field.name}=array.astype('f4')), say",
     )
 
 

@@ -188,7 +188,8 @@ def decode(
         dtype,
     ):  # callers trust the size
         raise ImageError(
-            f"its pixels are {pixels.dtype} {list(pixels.shape)}, where its header says {[*size, 3]}"
+            f"its pixels are {pixels.dtype} {list(pixels.shape)}, where its header says "
+            f"{[*size, 3]}"
         )
     pixels = _as_depth(pixels, dtype)
     if mode == "RGB":
@@ -607,9 +608,11 @@ def _check_region(region: Region, head: Head) -> None:
     inside = 0 <= top <= head.height - height and 0 <= left <= head.width - width
     if not (inside and height > 0 and width > 0):
         raise SpecError(
-            f"region of {height} x {width} pixels at {top}, {left} of an image of {head.height} x {head.width}",
+            f"region of {height} x {width} pixels at {top}, {left} of an image of {head.height} x "
+            f"{head.width}",
             cause="it is empty, or reaches beyond the image",
-            remedy="make the region of the size in the head of the image, after its EXIF orientation",
+            remedy="make the region of the size in the head of the image, after its EXIF "
+            "orientation",
         )
 
 
@@ -833,7 +836,8 @@ class _Pillow:
         if head.form in UNLIKE or (head.bits > 8 and head.channels > 1):
             form = UNLIKE.get(head.form, "colours of more than 8 bits")
             raise ImageError(
-                f"Pillow does not decode {form} as DALI does; nvImageCodec does, which comes with DALI"
+                f"Pillow does not decode {form} as DALI does; nvImageCodec does, which comes with "
+                "DALI"
             )
 
     def _read(
@@ -893,7 +897,8 @@ class _Pillow:
         if plugin is None or not getattr(plugin, "SUPPORTED", True):
             raise MissingPackageError(
                 f"{self.name} does not read {FORMATS[kind].title}",
-                cause="it is too old (AVIF came with 11.3), or was built without the library for it",
+                cause="it is too old (AVIF came with 11.3), or was built without the library for "
+                "it",
                 remedy="pip install --upgrade pillow",
             )
         reader: Callable[[io.BytesIO], Any] = getattr(plugin, name)

@@ -104,10 +104,12 @@ FOREIGN = (
     ("ICO", 0, b"\0\0\1\0"),
 )  # fmt: skip
 FILES_IN_PLACE = (  # files that get the names of images, in small letters
-    (b"version https://git-lfs", "a pointer of Git LFS in place of the file, which `git lfs pull` fetches"),
+    (b"version https://git-lfs", "a pointer of Git LFS in place of the file, which `git lfs pull` "
+    "fetches"),
     (b"<!doctype html", "a page of HTML, as servers send where a file is missing"),
     (b"<html", "a page of HTML, as servers send where a file is missing"),
-    (b"<svg", "an SVG, which is a drawing and not pixels"), (b"<?xml", "XML, as SVG drawings and errors of stores are"),
+    (b"<svg", "an SVG, which is a drawing and not pixels"), (b"<?xml", "XML, as SVG drawings and "
+    "errors of stores are"),
     (b"\x1f\x8b", "a file compressed by gzip"), (b"pk\3\4", "a ZIP archive"), (b"%pdf", "a PDF"),
     (b"\x93numpy", "an array of NumPy (NPY)"),
 )  # fmt: skip
@@ -126,7 +128,8 @@ FORMS = {  # of `Head`, in words
     "gray": "of gray with alpha, or without boxes",
     bmp.WIDE: "of 16 bits for a pixel",
     "stray bytes": "with stray bytes in front of a marker",
-    "samples": "PAM, of floats, of bits that look like text, of another largest value than 255 and 65535, or of "
+    "samples": "PAM, of floats, of bits that look like text, of another largest value than 255 and "
+    "65535, or of "
     "text that is not numbers alone",
 }
 

@@ -283,7 +283,8 @@ class DatasetPlace:
         ):
             return (
                 array,
-                f"it has become {dtype} {array.shape} in chunks of {chunk}, and was {kind.dtype} {shape}",
+                f"it has become {dtype} {array.shape} in chunks of {chunk}, and was {kind.dtype} "
+                f"{shape}",
             )
         return array, ""
 
@@ -495,9 +496,11 @@ def _order_of(
         )
     if matlab.CLASS in attributes and order is None:
         raise SpecError(
-            f"it is an array of MATLAB, whose axes lie in the file in turned order, as {tuple(map(int, shape))}",
+            "it is an array of MATLAB, whose axes lie in the file in turned order, as "
+            f"{tuple(map(int, shape))}",
             cause="MATLAB counts the elements of the first axis fastest, HDF5 those of the last",
-            remedy=f'gl.hdf5(..., order="F") turns them, for {int(shape[-1])} records of MATLAB\'s first axis, or '
+            remedy=f'gl.hdf5(..., order="F") turns them, for {int(shape[-1])} records of MATLAB\'s '
+            "first axis, or "
             f'order="C" for {int(shape[0])} records as stored',
         )
     return order or ""

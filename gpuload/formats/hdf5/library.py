@@ -166,7 +166,8 @@ def refusal(
     return FormatError(
         subject,
         cause=f"h5py refuses it: {line_of(error)}{size}",
-        remedy="it was cut short, is damaged or still being written: copy it again; gl.open(path) says what it is",
+        remedy="it was cut short, is damaged or still being written: copy it again; gl.open(path) "
+        "says what it is",
     )
 
 

@@ -99,14 +99,17 @@ def parts_of(spec: Spec) -> tuple[Field, Field | None]:
     if len(encoded_fields) != 1:
         raise SpecError(
             f"a source of {spec} cannot be written as a folder of images",
-            cause=f"it has {len(encoded_fields)} fields of encoded images, and a folder holds one file for each record",
-            remedy="end the name in .tfrecord, .npy, .npz or .bin for a file; bytes of image files that a source holds "
+            cause=f"it has {len(encoded_fields)} fields of encoded images, and a folder holds one "
+            "file for each record",
+            remedy="end the name in .tfrecord, .npy, .npz or .bin for a file; bytes of image files "
+            "that a source holds "
             "are marked by source.mark(image='encoded')",
         )
     if len(label_fields) > 1:
         raise SpecError(
             f"field {label_fields[1]} cannot be written to a folder of images",
-            cause=f"beside the image a folder holds one label, and {label_fields[0].name!r} is one already",
+            cause=f"beside the image a folder holds one label, and {label_fields[0].name!r} is one "
+            "already",
             remedy="choose TFRecord, which holds any number of fields",
         )
     label = None
@@ -115,7 +118,8 @@ def parts_of(spec: Spec) -> tuple[Field, Field | None]:
     if label is not None and (label.shape != () or label.dtype.kind not in "biufU"):
         raise SpecError(
             f"field {label} cannot be written to a folder of images",
-            cause="a label is one number or text, which a class folder or a line of labels.csv holds",
+            cause="a label is one number or text, which a class folder or a line of labels.csv "
+            "holds",
             remedy="choose TFRecord",
         )
     return encoded_fields[0], label

@@ -115,7 +115,8 @@ class Labels:
         if self.classes is not None and not isinstance(self.label, str):
             raise SpecError(
                 f"gl.Labels with label={list(self.label)!r} and classes"[:200],
-                cause="a class is one name for each image, and several columns are a vector of numbers",
+                cause="a class is one name for each image, and several columns are a vector of "
+                "numbers",
                 remedy="name one column, or leave classes= out",
             )
 
@@ -224,8 +225,10 @@ def _log_order(root: str, paths: Sequence[str]) -> None:
             for name in (*paths[:MOST_PATHS], *paths[number - 1 : number + 1])
         ]
         log.warning(
-            "%s: the labels are matched to the images in the order of their names, which is not that of their "
-            "numbers: %s ... %s, %s ...; if they are in another order, pass a mapping from file to label, or list "
+            "%s: the labels are matched to the images in the order of their names, which is not "
+            "that of their "
+            "numbers: %s ... %s, %s ...; if they are in another order, pass a mapping from file to "
+            "label, or list "
             "the files: gl.images([...], labels=...)",
             root, ", ".join(names[:-2]), *names[-2:],
         )  # fmt: skip
@@ -252,7 +255,8 @@ def _image_labels(
         raise SpecError(
             f"labels has {len(array)} entries, there are {count} images",
             cause="the i-th label is that of the i-th image, in the order of the paths",
-            remedy="pass one for each image; source.where(i) of gl.images(..., labels=None) says which image that is",
+            remedy="pass one for each image; source.where(i) of gl.images(..., labels=None) says "
+            "which image that is",
         )
 
     def place_of(number: int) -> str:
@@ -326,7 +330,8 @@ def _in_order(
         raise SpecError(
             f"{missing[0]} has no label" + suffix,
             cause=f"there are {len(paths) - len(missing)} labels for {len(paths)} images",
-            remedy="add its label, or name only the images that have one: gl.images([...], labels=...)",
+            remedy="add its label, or name only the images that have one: gl.images([...], "
+            "labels=...)",
         )
     return labels
 
@@ -363,9 +368,11 @@ class _Images:
             numbers = self._of_stem(text)
         if len(numbers) > 1:
             raise SpecError(
-                f"{place}: {str(name)!r} is the name of {len(numbers)} images without their suffix or folder",
+                f"{place}: {str(name)!r} is the name of {len(numbers)} images without their suffix "
+                "or folder",
                 cause=f"{self._paths[numbers[0]]} and {self._paths[numbers[1]]} are two of them",
-                remedy="write the names with suffix and folder, or open the images of one folder alone",
+                remedy="write the names with suffix and folder, or open the images of one folder "
+                "alone",
             )
         return numbers[0] if numbers else None
 
@@ -433,7 +440,8 @@ def _of_csv(
     for name, vector in zip(columns.label, vectors, strict=True):
         if isinstance(vector[0], str):
             raise SpecError(
-                f"{path}, column {name!r} holds texts, {next(text for text in vector if _is_word(text))!r} is one",
+                f"{path}, column {name!r} holds texts, "
+                f"{next(text for text in vector if _is_word(text))!r} is one",
                 cause="several columns make a vector of numbers of each image",
                 remedy="name columns of numbers, or one column of texts",
             )
@@ -486,13 +494,15 @@ def _columns(
             remedy = f"labels={hint}"
         raise FormatError(
             f"{path}: its first line has {len(header)} columns, {_shorten(header)}",
-            cause="there are two columns with commas between them, file and label, and the first line is their names",
+            cause="there are two columns with commas between them, file and label, and the first "
+            "line is their names",
             remedy=remedy,
         )
     if any(name and images.exact(name) is not None for name in header):
         raise FormatError(
             f"{path}: its first line is {_shorten(header)}",
-            cause="the first line has the names of the columns, and this one has a file and its label",
+            cause="the first line has the names of the columns, and this one has a file and its "
+            "label",
             remedy="put a line 'file,label' before it",
         )
     candidates = [
@@ -572,7 +582,8 @@ def _check_codes(labels: Sequence[tuple[str, str]], numbers: Sequence[int]) -> N
             raise FormatError(
                 f"{place}: the labels {text_of[number]!r} and {text!r} are the same number",
                 cause="all labels are whole numbers, and a number has no zeros before it",
-                remedy=f'if they are two classes, pass classes=["{text_of[number]}", "{text}", ...]; '
+                remedy=f'if they are two classes, pass classes=["{text_of[number]}", "{text}", '
+                "...]; "
                 "else write one form",
             )
 

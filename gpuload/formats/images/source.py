@@ -540,6 +540,8 @@ def _check_file(path: str, size: int, head: bytes) -> None:
         )
     raise FormatError(
         message,
-        cause="images of other formats are not decoded, and a file that is named is not left out silently",
-        remedy="name images alone, as in gl.images('photos/*.jpg'); of a folder other files are left out",
+        cause="images of other formats are not decoded, and a file that is named is not left out "
+        "silently",
+        remedy="name images alone, as in gl.images('photos/*.jpg'); of a folder other files are "
+        "left out",
     )

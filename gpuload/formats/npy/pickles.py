@@ -310,7 +310,8 @@ def _unpickle(path: str, raw: bytes) -> Any:
         raise FormatError(
             f"{path} cannot be unpickled",
             cause=f"{type(error).__name__}: {error}",
-            remedy="it may need the packages and versions of its writer; numpy.load(path, allow_pickle=True) says more",
+            remedy="it may need the packages and versions of its writer; numpy.load(path, "
+            "allow_pickle=True) says more",
         ) from None
     return {
         name: array.item() if array.dtype.kind == "O" and not array.ndim else array
@@ -336,7 +337,8 @@ def _is_sequence_of_records(path: str, content: Any, items: list[Any], *, is_onl
     raise SpecError(
         f"{path} holds {len(items)} values of one kind, and there are other files",
         cause="they may be the fields of one record, or one record each",
-        remedy="say it: record='file' makes one record of each file, record='row' one of each value (--record)",
+        remedy="say it: record='file' makes one record of each file, record='row' one of each "
+        "value (--record)",
     )
 
 
@@ -382,7 +384,8 @@ def _rows_of(path: str, content: Mapping[Any, Any]) -> Iterator[Record]:
     if len(set(lengths.values())) != 1 or None in lengths.values():
         raise FormatError(
             f"{path}: its values have {lengths} items"[:300],
-            cause="with record='row' record i holds item i of each value, so that all of them have as many",
+            cause="with record='row' record i holds item i of each value, so that all of them have "
+            "as many",
             remedy="leave record= out: the dict is one record then",
         )
     record = _named_record(content, path)
@@ -404,7 +407,8 @@ def _tell_of_rows(path: str, content: Mapping[Any, Any]) -> None:
     lengths = {_length(value) for value in content.values()}
     if len(lengths) == 1 and (length := lengths.pop()) is not None and length > 1:
         log.warning(
-            "%s: its dict is one record; if it is a table, record='row' (--record row) makes %d records of its rows",
+            "%s: its dict is one record; if it is a table, record='row' (--record row) makes %d "
+            "records of its rows",
             path,
             length,
         )
@@ -461,13 +465,15 @@ class _FieldType:
             )
             raise FormatError(
                 f"field {self.name!r} of {location} is {kind_name}",
-                cause=f"that of {self.first} is {first_kind_name}, and the values of a field are of one kind",
+                cause=f"that of {self.first} is {first_kind_name}, and the values of a field are "
+                "of one kind",
                 remedy=f"save all of them as one kind; {BY_FILE}",
             )
         if array.ndim != len(self.shape):
             raise FormatError(
                 f"field {self.name!r} of {location} has {array.ndim} axes",
-                cause=f"that of {self.first} has {len(self.shape)}, and the values of a field have as many axes",
+                cause=f"that of {self.first} has {len(self.shape)}, and the values of a field have "
+                "as many axes",
                 remedy=f"save all of them with the same axes, as value.reshape(...); {BY_FILE}",
             )
         self.dtype = np.result_type(self.dtype, array.dtype)
@@ -503,12 +509,14 @@ def _array(name: str, value: Any, location: str) -> NDArray[Any]:
             raise FormatError(
                 f"field {name!r} of {location} is None",
                 cause=cause,
-                remedy="save a number in its place (-1 or NaN, say), or save the files without this field",
+                remedy="save a number in its place (-1 or NaN, say), or save the files without "
+                "this field",
             )
         raise FormatError(
             f"field {name!r} of {location} is a {type(value).__name__}",
             cause=cause,
-            remedy="save it as arrays of numbers, text or bytes; the items of a dict under keys of their own",
+            remedy="save it as arrays of numbers, text or bytes; the items of a dict under keys of "
+            "their own",
         )
     return array
 
@@ -523,8 +531,10 @@ def _cast(field: Field, value: Any, location: str) -> NDArray[Any]:
     cast = np.array(array, field.dtype, order="C")
     if array.dtype.kind in "iu" and field.dtype.kind == "f" and not _is_exact(cast, array):
         raise FormatError(
-            f"field {field.name!r} of {location} holds whole numbers that {field.dtype} cannot hold",
-            cause="other records have real numbers, or whole numbers of another sign, in this field",
+            f"field {field.name!r} of {location} holds whole numbers that {field.dtype} cannot "
+            "hold",
+            cause="other records have real numbers, or whole numbers of another sign, in this "
+            "field",
             remedy="save all of them in one dtype",
         )
     return cast

@@ -105,7 +105,8 @@ def npy(
         )
     elif (dtype_of_first := headers.heads[0].dtype).kind == "V" and dtype_of_first.name in UNTYPED:
         log.warning(
-            "%s: its elements have no type (%s). numpy.save writes those of ml_dtypes so; if they are, say which: "
+            "%s: its elements have no type (%s). numpy.save writes those of ml_dtypes so; if they "
+            "are, say which: "
             'gl.npy(..., dtype="%s")',
             *(files.paths[0], dtype_of_first, UNTYPED[dtype_of_first.name]),
         )
@@ -219,7 +220,8 @@ def _check_ends(files: Files, headers: Headers, bad: BadFiles) -> None:
             raise npyheader.joined_arrays(files.paths[number], count)
     if numbers:
         log.warning(
-            "%s: %d bytes follow its array, and are not read; cause: its header says %s, and no more (%d files are so)",
+            "%s: %d bytes follow its array, and are not read; cause: its header says %s, and no "
+            "more (%d files are so)",
             *(
                 files.paths[numbers[0]],
                 num_more[numbers[0]],
@@ -263,7 +265,8 @@ def _with_dtype(path: str, header: Header, dtype: np.dtype[Any]) -> Header:
     if not _is_stored_as(dtype, header.dtype):
         raise SpecError(
             f"{path} holds {header.dtype}, not {dtype}",
-            cause="dtype= is the type of elements that a file stores without one (|V2, say); it converts nothing",
+            cause="dtype= is the type of elements that a file stores without one (|V2, say); it "
+            "converts nothing",
             remedy="leave dtype= out; gl.ops.Cast converts in the loader",
         )
     return replace(header, dtype=dtype)
@@ -298,8 +301,10 @@ def _check_dtypes(files: Files, headers: Headers, field: str) -> None:
     for number, head in enumerate(headers.heads):
         if not same_fields(head.dtype, first.dtype):
             raise SpecError(
-                f"{files.paths[headers.first(number)]} holds {head.dtype}, {files.paths[0]} holds {first.dtype}",
-                cause="the records of a source have one dtype; only byte order and padding may differ",
+                f"{files.paths[headers.first(number)]} holds {head.dtype}, {files.paths[0]} holds "
+                f"{first.dtype}",
+                cause="the records of a source have one dtype; only byte order and padding may "
+                "differ",
                 remedy=joining("gl.npy", field, first.dtype, head.dtype),
             )
 
@@ -334,7 +339,8 @@ def _check_rows(files: Files, headers: Headers) -> None:
                 f"{files.paths[headers.first(number)]} has rows of shape {head.shape[1:]}, "
                 f"{files.paths[0]} of shape {first.shape[1:]}",
                 cause="the rows of a source have one shape",
-                remedy='make two sources, or take each file as a record with gl.npy(..., record="file")',
+                remedy="make two sources, or take each file as a record with gl.npy(..., "
+                'record="file")',
             )
 
 

@@ -405,7 +405,8 @@ def _check_alike(files: Files, archives: Sequence[Arrays], names: list[str]) -> 
             if common:
                 remedy = f"take those that all have: gl.npz(..., fields={common})"
             raise SpecError(
-                f"{path} has the arrays {_list_names(arrays)}, {first_path} has {_list_names(first)}",
+                f"{path} has the arrays {_list_names(arrays)}, {first_path} has "
+                f"{_list_names(first)}",
                 cause="the records of a source have the same fields",
                 remedy=remedy,
             )
@@ -414,7 +415,8 @@ def _check_alike(files: Files, archives: Sequence[Arrays], names: list[str]) -> 
             if not same_fields(dtype, first_dtype):
                 raise SpecError(
                     f"{path}: array {name!r} holds {dtype}, in {first_path} it holds {first_dtype}",
-                    cause="a field has one dtype in all records; only byte order and padding may differ",
+                    cause="a field has one dtype in all records; only byte order and padding may "
+                    "differ",
                     remedy=joining("gl.npz", name, first_dtype, dtype),
                 )
 
@@ -431,7 +433,8 @@ def _check_ends(files: Files, archives: Sequence[Arrays]) -> None:
     if ends:
         path, array = ends[0]
         log.warning(
-            "%s, member %r: %d bytes follow its array, and are not read; cause: its header says %s (%d members are so)",
+            "%s, member %r: %d bytes follow its array, and are not read; cause: its header says %s "
+            "(%d members are so)",
             *(path, array.member.name, array.num_more, array.header.shape, len(ends)),
         )
 
@@ -446,19 +449,24 @@ def _check_rows(files: Files, archives: Sequence[Arrays], names: list[str]) -> N
                 raise SpecError(
                     f"{path}: array {name!r} holds one value without axes",
                     cause="it has no rows",
-                    remedy='leave it out with fields=[...], or take each file as a record: gl.npz(..., record="file")',
+                    remedy="leave it out with fields=[...], or take each file as a record: "
+                    'gl.npz(..., record="file")',
                 )
             if shape[1:] != first[1:]:
                 raise SpecError(
-                    f"{path}: array {name!r} has rows of shape {shape[1:]}, in {files.paths[0]} of shape {first[1:]}",
+                    f"{path}: array {name!r} has rows of shape {shape[1:]}, in {files.paths[0]} of "
+                    f"shape {first[1:]}",
                     cause="the rows of a field have one shape",
-                    remedy='make two sources, or take each file as a record: gl.npz(..., record="file")',
+                    remedy="make two sources, or take each file as a record: gl.npz(..., "
+                    'record="file")',
                 )
             if shape[0] != arrays[names[0]].header.shape[0]:
                 raise SpecError(
-                    f"{path}: array {name!r} has {shape[0]} rows, {names[0]!r} has {arrays[names[0]].header.shape[0]}",
+                    f"{path}: array {name!r} has {shape[0]} rows, {names[0]!r} has "
+                    f"{arrays[names[0]].header.shape[0]}",
                     cause="record i is made of row i of each array",
-                    remedy="name arrays that go together, with fields=[...], or take each file as a record: "
+                    remedy="name arrays that go together, with fields=[...], or take each file as "
+                    "a record: "
                     'gl.npz(..., record="file")',
                 )
 

@@ -355,7 +355,8 @@ def _feature_of(argument: Any, place: str, section: int = FEATURES) -> AnyFeatur
         return Feature(argument)
     raise SpecError(
         f"{place} = {argument!r}"[:200],
-        cause="it is a dtype, a pair of dtype and shape, gl.Feature, gl.Raw, gl.Tensor, gl.Image, gl.Sparse or 'bytes'",
+        cause="it is a dtype, a pair of dtype and shape, gl.Feature, gl.Raw, gl.Tensor, gl.Image, "
+        "gl.Sparse or 'bytes'",
         remedy=f"write {EXAMPLE}",
     )
 
@@ -394,7 +395,8 @@ def _of_tensorflow(feature: Any, place: str, section: int) -> AnyFeature:
     raise SpecError(
         f"{place} = {feature!r}"[:200],
         cause="a field of several ragged axes has no form here",
-        remedy='name the feature of the values and those of the row lengths as fields of their own: ("i8", (None,))',
+        remedy="name the feature of the values and those of the row lengths as fields of their "
+        'own: ("i8", (None,))',
     )
 
 
@@ -417,7 +419,8 @@ def _column(name: Any, feature: AnyFeature, section: int) -> FeatureColumn:
         raise SpecError(
             f"features = {feature!r}",
             cause="a whole record is bytes, not a list of values",
-            remedy=f'write gl.Raw("f4", (28, 28)) for raw records, or {EXAMPLE} for tf.train.Examples',
+            remedy=f'write gl.Raw("f4", (28, 28)) for raw records, or {EXAMPLE} for '
+            "tf.train.Examples",
         )
     if isinstance(key, bytes):
         key_bytes = key
@@ -457,8 +460,10 @@ def _sparse(name: str, feature: Sparse, section: int) -> FeatureColumn:
     ):
         raise SpecError(
             f"field {name!r}: {feature!r}"[:200],
-            cause="it is a feature of tf.train.Example, with a size, and a key of places, for each axis",
-            remedy="write gl.Sparse('f4', (3, 4), index_key=('row', 'column'), value_key='value'), say",
+            cause="it is a feature of tf.train.Example, with a size, and a key of places, for each "
+            "axis",
+            remedy="write gl.Sparse('f4', (3, 4), index_key=('row', 'column'), value_key='value'), "
+            "say",
         )
     shape = tuple(int(size) for size in sizes)
     values = _column(name, Feature(feature.dtype, (None,), key=feature.value_key), section)
@@ -600,15 +605,19 @@ def _with_values(column: FeatureColumn, feature: Feature) -> FeatureColumn:
     ):
         raise SpecError(
             f"field {name!r}: dtype {feature.dtype!r}",
-            cause="int64 lists become whole numbers or booleans, float lists f4 or f8, bytes lists str, S, or S and a "
+            cause="int64 lists become whole numbers or booleans, float lists f4 or f8, bytes lists "
+            "str, S, or S and a "
             "length; lists have no byte order",
-            remedy="write 'i8' or 'f4', and gl.ops.Cast for others; gl.Raw is for the raw bytes of numbers",
+            remedy="write 'i8' or 'f4', and gl.ops.Cast for others; gl.Raw is for the raw bytes of "
+            "numbers",
         )
     if column.is_ragged and (feature.default is not None or feature.pad is not None or 0 in shape):
         raise SpecError(
-            f"field {name!r}: shape {shape} with default={feature.default!r} and pad={feature.pad!r}",
+            f"field {name!r}: shape {shape} with default={feature.default!r} and "
+            f"pad={feature.pad!r}",
             cause="a field of any number of values is empty where a record has none",
-            remedy="leave default= and pad= out, or state the length: gl.Feature(dtype, (8,), pad=0)",
+            remedy="leave default= and pad= out, or state the length: gl.Feature(dtype, (8,), "
+            "pad=0)",
         )
     if feature.pad is not None and (not shape or 0 in shape):
         raise SpecError(

@@ -48,7 +48,8 @@ TFRECORD = Format(
     tfrecord,
     _sniff,
     records={
-        "gl.tfrecord(paths, features=None)": "a tf.Example or SequenceExample, checksums verified; no "
+        "gl.tfrecord(paths, features=None)": "a tf.Example or SequenceExample, checksums verified; "
+        "no "
         "index file is needed"
     },
     open_paths=_open,

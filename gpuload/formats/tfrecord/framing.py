@@ -146,7 +146,8 @@ def _no_record(
                 name, header, f"it has {size} bytes, and a record has at least {FRAME_BYTES}"
             )
         return UnframedError(
-            f"{name}, record {count}, byte {place}: the file ends {len(header)} bytes on, inside the record's header",
+            f"{name}, record {count}, byte {place}: the file ends {len(header)} bytes on, inside "
+            "the record's header",
             cause="it was cut short, or is still being written",
             remedy=_COPY_AGAIN.format(count),
         )
@@ -157,7 +158,8 @@ def _no_record(
     if verify:
         cause = "the file was cut short, or is still being written"
     return UnframedError(
-        f"{name}, record {count}, byte {place}: it says that it has {length} bytes, and the file ends "
+        f"{name}, record {count}, byte {place}: it says that it has {length} bytes, and the file "
+        "ends "
         f"{size - place - HEADER_BYTES} bytes behind its header",
         cause=cause,
         remedy=_COPY_AGAIN.format(count),
@@ -177,7 +179,8 @@ def _bad_length(name: str, length: int, checksum: int, place: int, count: int) -
         f"{name}, record {count}, byte {place}: the length {length} has the checksum "
         f"{checksums.of_bytes(length.to_bytes(8, 'little')):#010x}, "
         f"the file says {checksum:#010x}",
-        cause="the bytes changed after the file was written; where the next record begins is not known",
+        cause="the bytes changed after the file was written; where the next record begins is not "
+        "known",
         remedy=_COPY_AGAIN.format(count),
     )
 

@@ -86,7 +86,8 @@ def infer_features(records: Source) -> tuple[dict[str, Any], dict[str, Any] | No
         raise FormatError(
             f"{records.where(0)}: no features are found in the first {count} records",
             cause="they are no tf.train.Examples, or are empty ones",
-            remedy='read payloads as they are: gl.tfrecord(paths, features="bytes"); or say what they hold',
+            remedy='read payloads as they are: gl.tfrecord(paths, features="bytes"); or say what '
+            "they hold",
         )
     features, lists = dict[str, Any](), dict[str, Any]()
     for (section, key), key_stats in stats.items():
@@ -154,7 +155,8 @@ def _tensor_of(name: str, feature: Tensor, records: Source) -> dict[str, Any]:
         else:
             description = "no such feature"
         raise SpecError(
-            f"field {name!r}: the first {min(FIRST_RECORDS, len(records))} records have {description}",
+            f"field {name!r}: the first {min(FIRST_RECORDS, len(records))} records have "
+            f"{description}",
             cause="gl.Tensor() without dtype and shape takes them from the first records",
             remedy="say them: gl.Tensor('f4', (3, None)), and key= if the feature has another name",
         )
@@ -189,10 +191,13 @@ def _key_stats(records: Source) -> tuple[dict[wire.Key, KeyStats], int]:
                     )
         except wire.WireError as error:
             raise FormatError(
-                f"{records.where(number)}: it is no tf.train.Example: byte {error.place} of its {len(data)}: "
+                f"{records.where(number)}: it is no tf.train.Example: byte {error.place} of its "
+                f"{len(data)}: "
                 f"{error.cause}",
-                cause="the file holds records of another kind; its checksums are right, or were not verified",
-                remedy='read payloads as they are: gl.tfrecord(paths, features="bytes"); or gl.Raw(dtype, shape), '
+                cause="the file holds records of another kind; its checksums are right, or were "
+                "not verified",
+                remedy='read payloads as they are: gl.tfrecord(paths, features="bytes"); or '
+                "gl.Raw(dtype, shape), "
                 'gl.Tensor or gl.Image in place of "bytes"',
             ) from None
         num_bytes, count = num_bytes + len(data), count + 1
@@ -278,7 +283,8 @@ def _varying(name: str, key_stats: KeyStats) -> SpecError:
         f"feature {name!r} has {min(key_stats.counts)} to {max(key_stats.counts)} values"
         + size_text,
         cause="only the first axis of a field may vary",
-        remedy="say in features= what it becomes: gl.Feature('i8', (8,), pad=0), gl.Raw(index=0), or leave it out",
+        remedy="say in features= what it becomes: gl.Feature('i8', (8,), pad=0), gl.Raw(index=0), "
+        "or leave it out",
     )
 
 
@@ -304,7 +310,8 @@ def warn_of_missing(
             for record in records
         ):
             log.warning(
-                "%s: none of the first %d records has the %s; cause: the key may be misspelt, they have %s; "
+                "%s: none of the first %d records has the %s; cause: the key may be misspelt, they "
+                "have %s; "
                 "remedy: pass key= if it is another one; a record that has none has no values",
                 *(source, len(records), column.label, wire.list_keys(records)),
             )

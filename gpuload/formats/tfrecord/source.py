@@ -386,7 +386,8 @@ def _bounds(
         if len(errors) == starts[-1]:
             raise first
         log.warning(
-            "gl.tfrecord: %d of %d files are damaged, and each ends with a damaged record; the first is %s (%s)",
+            "gl.tfrecord: %d of %d files are damaged, and each ends with a damaged record; the "
+            "first is %s (%s)",
             *(len(errors), len(files), first.what, first.cause),
         )
     return bounds, starts, errors

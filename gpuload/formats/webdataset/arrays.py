@@ -224,7 +224,8 @@ def _header_of(row: int, field: Field, value: Array) -> Header:
         raise RowError(
             row,
             f"field {field.name!r} has {num_more} bytes behind its array",
-            cause="a member holds one array: of several that numpy.save appended only the first would be read",
+            cause="a member holds one array: of several that numpy.save appended only the first "
+            "would be read",
             remedy="write each array to a member of its own",
         )
     return header
@@ -242,6 +243,8 @@ def _shape_error(row: int, field: Field, expected: str, header: Header) -> RowEr
     return RowError(
         row,
         f"field {field.name!r} is {header.dtype} {header.shape}, another array than {expected}",
-        cause="the arrays of a field have one dtype, and the shapes that were there when the archives were indexed",
-        remedy=f"write the arrays anew as {field.dtype}; or write a manifest anew if it is older than the archives",
+        cause="the arrays of a field have one dtype, and the shapes that were there when the "
+        "archives were indexed",
+        remedy=f"write the arrays anew as {field.dtype}; or write a manifest anew if it is older "
+        "than the archives",
     )

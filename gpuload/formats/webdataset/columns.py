@@ -224,11 +224,13 @@ TEXTS = {
     SPREAD: (logging.INFO, "members of a record do not lie side by side, and are joined by name"),
     LOST_LINKS: (
         logging.WARNING,
-        "links that lead to no file of their archive are passed over (tar -h stores files in place of links)",
+        "links that lead to no file of their archive are passed over (tar -h stores files in place "
+        "of links)",
     ),
     EARLY_LINKS: (
         logging.WARNING,
-        "hard links that stand before the file to which they lead are passed over, as tar does not extract them",
+        "hard links that stand before the file to which they lead are passed over, as tar does not "
+        "extract them",
     ),
     FOLDER_LINKS: (
         logging.INFO,
@@ -236,7 +238,8 @@ TEXTS = {
     ),
     TWICE: (
         logging.WARNING,
-        "names of records recur with all their fields, and each is a record of its own (if later ones are to replace "
+        "names of records recur with all their fields, and each is a record of its own (if later "
+        "ones are to replace "
         "the earlier, as after tar -r, unpack the archive and write it anew)",
     ),
 }
@@ -412,7 +415,8 @@ def _odd_error(files: Files, members: Members, record: int, usual: frozenset[str
         )
     return SpecError(
         f"{files.names[archive]}: {', '.join(names)} does not belong to the records",
-        cause=f"most records have {sorted(usual)}, and this one none of these; it may be a file about the archive",
+        cause=f"most records have {sorted(usual)}, and this one none of these; it may be a file "
+        "about the archive",
         remedy=take_out,
     )
 
@@ -436,10 +440,12 @@ def _remedy(sets: Sequence[frozenset[str]], columns: Columns) -> str:
         return f"name the kinds of images of which each record has one: fields={form}{order}"
     if not common:
         return (
-            "no field is in all records: write the archive anew with all members of a record under one name; if it is "
+            "no field is in all records: write the archive anew with all members of a record under "
+            "one name; if it is "
             "an archive of a folder, unpack it (tar -xf), and open the folder"
         )
     return (
-        f"name the fields that all records have: fields={fields or sorted(common)}; if it is an archive of a folder, "
+        f"name the fields that all records have: fields={fields or sorted(common)}; if it is an "
+        "archive of a folder, "
         "of images of several formats say, unpack it (tar -xf), and open the folder"
     )

@@ -198,7 +198,8 @@ def _array(folder: str, path: str, version: int, values: dict[str, Any]) -> Node
     if values.get("zarr_format") != version:
         raise _damage(
             title,
-            f"its version is {short_repr(values.get('zarr_format'))}, in a file of version {version}",
+            f"its version is {short_repr(values.get('zarr_format'))}, in a file of version "
+            f"{version}",
         )
     try:
         check_array(values)

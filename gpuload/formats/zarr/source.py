@@ -306,7 +306,8 @@ def _nodes_of(
         if not node.has_axes:
             raise SpecError(
                 f"{folder} has no axis in the group {group}",
-                cause="it is a single value, and a record is element i of the first axis of an array",
+                cause="it is a single value, and a record is element i of the first axis of an "
+                "array",
                 remedy="name a group, or an array with an axis",
             )
         return {FIELD: ("", node)}
@@ -391,7 +392,8 @@ def _find(folder: str, store: FolderStore, node: Node, path: str) -> Node:
         names = _names_below(folder, node)
         raise UnknownFieldError(
             f"{folder} has no array {path!r} with an axis",
-            cause=f"its group {node.path or '/'} has {[name for name in names if _child(folder, store, node, name)]}",
+            cause=f"its group {node.path or '/'} has "
+            f"{[name for name in names if _child(folder, store, node, name)]}",
             remedy="name what is there",
         )
     return child
@@ -426,8 +428,10 @@ def _listing(
         if num_chunks > MOST_REQUESTS:
             raise SpecError(
                 f"{folder}, {path} has {num_chunks} chunks",
-                cause=f"a web server lists none, and more than {MOST_REQUESTS} are not asked for one by one",
-                remedy="open it in an object store or on a disk, or by a manifest that was written there",
+                cause=f"a web server lists none, and more than {MOST_REQUESTS} are not asked for "
+                "one by one",
+                remedy="open it in an object store or on a disk, or by a manifest that was written "
+                "there",
             )
         paths = list(_look_for([*about, *kind.chunk_paths(root, length)]))
     prefix = join(root, "x")[:-1]
@@ -439,7 +443,8 @@ def _listing(
         raise SpecError(
             f"{folder}, {path}: {num_missing} of its {num_chunks} chunks are not there",
             cause="the program that wrote it or a copy stopped early; or its shape is damaged",
-            remedy="write or copy it anew, or pass fill=True, which reads these chunks as the fill value",
+            remedy="write or copy it anew, or pass fill=True, which reads these chunks as the fill "
+            "value",
         )
     first = next(text for name in about for text in paths if text == name)
     return _StoreEntry(

@@ -153,6 +153,7 @@ def packbits_bytes(runs: memoryview, enough: int, row_bytes: int) -> int:
         count += length
         if count > end_of_row and end_of_row < enough:
             raise HeadError(
-                f"a run of its PackBits data reaches across rows, of {row_bytes} bytes, which TIFF forbids"
+                f"a run of its PackBits data reaches across rows, of {row_bytes} bytes, which TIFF "
+                "forbids"
             )
     return count
