@@ -1,5 +1,5 @@
-// LZW of TIFF: the number of bytes that the codes stand for, without decoding them. `images.heads.coded` has the same in
-// NumPy.
+// LZW of TIFF: the number of bytes that the codes stand for, without decoding them. `images.heads.compression` has the
+// same in NumPy.
 // Source: TIFF 6.0, section 13.
 #pragma once
 

@@ -121,9 +121,10 @@ def hdf5(
         names, files, storage = listing.files.paths, listing.files, open_storage(listing.files)
         pairs, tables = from_manifest(listing, arguments["fields"], group)
         _check_kinds({dataset.kind for table in tables for dataset in table}, listing.path, order)
-    opening = Opening(
-        hdf5, {"paths": tuple(names) if listing is None else listing.path, **arguments}
-    )
+    argument: Any = tuple(names)
+    if listing is not None:
+        argument = listing.path
+    opening = Opening(hdf5, {"paths": argument, **arguments})
     listed_paths = [members.complete_path(group, path) for path in pairs.values()]
 
     def entries() -> Entries:

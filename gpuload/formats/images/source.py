@@ -302,7 +302,10 @@ class ImagesSource(FileSource):
             about = None
         else:
             about = _fingerprint_of(labels)
-        return self._files.digest(names, self.classes, about, *([bad.numbers] if bad else []))
+        parts = [names, self.classes, about]
+        if bad:
+            parts.append(bad.numbers)
+        return self._files.digest(*parts)
 
     def _place(self) -> str:
         return self._content.root

@@ -102,7 +102,8 @@ class _Refusal(Exception):
         self, cause: str, remedy: str = "write it with numpy.save", *, objects: bool = False
     ) -> None:
         super().__init__(cause)
-        self.cause, self.remedy, self.kind = cause, remedy, ObjectsError if objects else FormatError
+        self.cause, self.remedy = cause, remedy
+        self.kind = ObjectsError if objects else FormatError
 
 
 def read_header(

@@ -348,7 +348,10 @@ def _feature_of(argument: Any, place: str, section: int = FEATURES) -> AnyFeatur
         return Raw()
     # ``tf.io``'s features are tuples, too (namedtuple): they were told apart above.
     if isinstance(argument, tuple) and len(argument) == 2 and not isinstance(argument[0], tuple):
-        return Feature(argument[0], (int(argument[1]),) if is_whole(argument[1]) else argument[1])
+        dtype, shape = argument
+        if is_whole(shape):
+            shape = (int(shape),)
+        return Feature(dtype, shape)
     if isinstance(argument, (str, np.dtype)) or (
         isinstance(argument, type) and issubclass(argument, (np.generic, int, float, str))
     ):
@@ -653,9 +656,7 @@ def _value(
             or array.dtype.hasobject
         ):
             raise TypeError(f"{array.dtype} is of another kind")
-        result = np.broadcast_to(
-            array.reshape(shape) if array.size == math.prod(shape) else array, shape
-        )
+        result = _spread(array, shape)
         with np.errstate(over="ignore", invalid="ignore"):
             result = result.astype(dtype)
     except (TypeError, ValueError, OverflowError) as error:
@@ -665,13 +666,8 @@ def _value(
             remedy=f"write {argument}=0, or an array of that shape",
         ) from None
     if dtype.kind == "S":
-        if array.size == result.size:
-            equal = result == array.reshape(result.shape)
-        else:
-            equal = result == array
-        if np.all(equal):
-            cause = ""
-        else:
+        cause = ""
+        if not np.all(result == _spread(array, shape)):
             cause = f"{dtype} does not hold it"
     else:
         try:
@@ -706,9 +702,14 @@ def _texts(name: str, argument: str, value: Any, shape: tuple[int, ...]) -> NDAr
         )
     as_bytes = np.empty(texts.size, object)
     as_bytes[:] = [text.encode() if isinstance(text, str) else bytes(text) for text in texts.flat]
-    return np.broadcast_to(
-        as_bytes.reshape(shape) if as_bytes.size == math.prod(shape) else as_bytes, shape
-    ).copy()
+    return _spread(as_bytes, shape).copy()
+
+
+def _spread(values: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+    """Return as many values as a shape has in that shape, a view; or one value, repeated."""
+    if values.size == math.prod(shape):
+        values = values.reshape(shape)
+    return np.broadcast_to(values, shape)
 
 
 def _with_bytes(column: FeatureColumn) -> FeatureColumn:

@@ -92,9 +92,10 @@ def infer_features(records: Source) -> tuple[dict[str, Any], dict[str, Any] | No
     features, lists = dict[str, Any](), dict[str, Any]()
     for (section, key), key_stats in stats.items():
         name = key.decode("utf-8", "backslashreplace")
-        (features if section == FEATURES else lists)[name] = _feature_of(
-            name, key_stats, count, is_list=section == LISTS
-        )
+        if section == LISTS:
+            lists[name] = _feature_of(name, key_stats, count, is_list=True)
+        else:
+            features[name] = _feature_of(name, key_stats, count, is_list=False)
     sequence = ""
     if lists:
         sequence = f", sequence={lists!r}"
@@ -161,10 +162,10 @@ def _tensor_of(name: str, feature: Tensor, records: Source) -> dict[str, Any]:
             remedy="say them: gl.Tensor('f4', (3, None)), and key= if the feature has another name",
         )
     varying = tuple(axis[0] if len(set(axis)) == 1 else None for axis in zip(*shapes, strict=True))
-    return {
-        "dtype": next(iter(dtypes)) if feature.dtype is None else feature.dtype,
-        "shape": varying if feature.shape is None else feature.shape,
-    }
+    (dtype,) = dtypes
+    inferred = {"dtype": dtype, "shape": varying}
+    stated = {"dtype": feature.dtype, "shape": feature.shape}
+    return {**inferred, **{name: value for name, value in stated.items() if value is not None}}
 
 
 def _key_stats(records: Source) -> tuple[dict[wire.Key, KeyStats], int]:

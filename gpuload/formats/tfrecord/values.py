@@ -127,9 +127,10 @@ def _numbers(column: FeatureColumn, lists: ValueLists, raw: Bytes) -> Values:
     if bool(whole.all()):
         return values.reshape(counts.size, *shape)
     missing = counts == MISSING
-    bad = np.flatnonzero(
-        ~whole & ~(missing if column.default is not None else np.zeros_like(missing))
-    )
+    is_wrong = ~whole
+    if column.default is not None:
+        is_wrong &= ~missing
+    bad = np.flatnonzero(is_wrong)
     if bad.size:
         if missing[bad[0]]:
             raise _missing(column, int(bad[0]))
@@ -213,7 +214,10 @@ def _short_texts(column: FeatureColumn, lists: ValueLists, raw: Bytes, rows: Int
 def _texts(column: FeatureColumn, lists: ValueLists, raw: Bytes) -> Ragged:
     """Return texts of any length as they are stored."""
     counts, begins, lengths = lists.counts, lists.places, lists.lengths
-    size = math.prod(column.inner if column.is_ragged else (length or 0 for length in column.shape))
+    if column.is_ragged:
+        size = math.prod(column.inner)
+    else:
+        size = math.prod(length or 0 for length in column.shape)
     has_values = np.maximum(counts, 0)
     if column.is_ragged:
         bad, need = counts > 0, f"a multiple of {size}"
@@ -339,12 +343,11 @@ def _pick_values(column: FeatureColumn, lists: ValueLists) -> tuple[Int64s, Int6
         return begins, lengths, np.repeat(rows, np.maximum(counts, 0))
     missing = counts == MISSING
     has_default = column.default is not None
-    need = 1
     if index is None:
-        need = num_values
-    bad = np.flatnonzero(
-        (counts <= index if index is not None else counts != need) & ~(missing & has_default)
-    )
+        need, is_wrong = num_values, counts != num_values
+    else:
+        need, is_wrong = 1, counts <= index
+    bad = np.flatnonzero(is_wrong & ~(missing & has_default))
     if bad.size:
         row = int(bad[0])
         if missing[row]:
@@ -363,7 +366,9 @@ def _pick_values(column: FeatureColumn, lists: ValueLists) -> tuple[Int64s, Int6
             f"{remedy}{{{column.field.name!r}: ('S', (None,))}}",
         )
     if index is None and not missing.any():
-        return begins, lengths, np.repeat(rows, need) if need != 1 else rows
+        if need != 1:
+            rows = np.repeat(rows, need)
+        return begins, lengths, rows
     places = offsets_of(np.maximum(counts, 0))[:-1] + (index or 0)
     own_begins, own_lengths = (
         np.zeros(counts.size, np.int64),

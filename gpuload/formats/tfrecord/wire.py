@@ -62,7 +62,9 @@ def list_keys(records: Sequence[bytes]) -> str:
     """Return the keys of some records, for messages."""
     keys = sorted({key for record in records for _, key in entries(record)})
     names = [repr(key.decode("utf-8", "backslashreplace")) for key in keys[:MAX_KEYS]]
-    return ", ".join([*names, "others"] if len(keys) > MAX_KEYS else names) or "none"
+    if len(keys) > MAX_KEYS:
+        names.append("others")
+    return ", ".join(names) or "none"
 
 
 def key_of(data: bytes, entry: Span) -> bytes:

@@ -87,7 +87,9 @@ def key_of_last(name: str) -> tuple[str, str]:
     """Return the same by the last dot."""
     folder, slash, base = name.rpartition("/")
     stem, dot, extension = base.rpartition(".")
-    return f"{folder}{slash}{stem if dot else base}", extension.lower() if dot else ""
+    if not dot:
+        return name, ""
+    return f"{folder}{slash}{stem}", extension.lower()
 
 
 # --- links

@@ -123,8 +123,11 @@ def _of_version_3(folder: str, path: str, values: dict[str, Any]) -> Node:
         return _array(folder, path, 3, values)
     if values.get("node_type") != "group" or values.get("zarr_format") != 3:
         kind, version = (short_repr(values.get(name)) for name in ("node_type", "zarr_format"))
+        place = folder
+        if path:
+            place = join(folder, path)
         raise _damage(
-            join(folder, path) if path else folder,
+            place,
             f"it is a {kind} of version {version}, and no group",
         )
     shared = values.get("consolidated_metadata")
@@ -317,14 +320,9 @@ def _key_form(metadata: Mapping[str, Any]) -> tuple[str, str]:
     if metadata["zarr_format"] == 2:
         return "", str(metadata.get("dimension_separator") or ".")
     encoding = metadata.get("chunk_key_encoding")
+    name, settings = encoding, None
     if isinstance(encoding, Mapping):
-        name = encoding.get("name")
-    else:
-        name = encoding
-    if isinstance(encoding, Mapping):
-        settings = encoding.get("configuration")
-    else:
-        settings = None
+        name, settings = encoding.get("name"), encoding.get("configuration")
     usual = {"default": "/", "v2": "."}.get(str(name))
     if usual is None:
         raise SpecError(
@@ -333,7 +331,9 @@ def _key_form(metadata: Mapping[str, Any]) -> tuple[str, str]:
             remedy='write it anew with the encoding "default"',
         )
     separator = str((settings or {}).get("separator") or usual)
-    return (f"c{separator}" if name == "default" else ""), separator
+    if name == "default":
+        return f"c{separator}", separator
+    return "", separator
 
 
 def _names_of(codecs: Sequence[Any], key: str, level: int = 0) -> Iterator[str]:

@@ -147,9 +147,10 @@ def zarr(
         tables = [[_try_count(place, storage).array for place in row] for row in places]
         return Entries(*to_manifest(complete_paths, tables))
 
-    opening = Opening(
-        zarr, {"paths": tuple(groups.folders) if listing is None else listing.path, **arguments}
-    )
+    argument: Any = tuple(groups.folders)
+    if listing is not None:
+        argument = listing.path
+    opening = Opening(zarr, {"paths": argument, **arguments})
     try:
         places = _places_of(groups, stores)
         for store, row in zip(stores, places, strict=True):
@@ -404,7 +405,9 @@ def _listing(
 ) -> _StoreEntry:
     """Return an array with the files of its chunks."""
     metadata = node.metadata or {}
-    root, length = (join(folder, node.path) if node.path else folder), int(metadata["shape"][0])
+    root, length = folder, int(metadata["shape"][0])
+    if node.path:
+        root = join(folder, node.path)
     num_chunks = math.prod(chunk_counts(metadata))
     if num_chunks > members.MOST_BLOCKS:
         raise SpecError(
