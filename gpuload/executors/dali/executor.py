@@ -280,13 +280,15 @@ def load(device: str) -> ModuleType:
         raise MissingPackageError(
             f"nvidia-dali {dali.__version__}",
             cause="before 2.4 it makes other pixels of images that are turned or have 16 bits",
-            remedy=f"install nvidia-dali {OLDEST[0]}.{OLDEST[1]} or later, or write executor='array'",
+            remedy=f"install nvidia-dali {OLDEST[0]}.{OLDEST[1]} or later, or write "
+            "executor='array'",
         )
     if device != "cpu" and (problem := _device_problem(dali, devices.number(device))):
         raise DeviceError(
             f"DALI on {device}",
             cause=problem,
-            remedy="install the driver that this DALI needs (nvidia-smi shows it); or write executor='array' and leave "
+            remedy="install the driver that this DALI needs (nvidia-smi shows it); or write "
+            "executor='array' and leave "
             "decode= out, which does without DALI; or use device='cpu'",
         )
     return dali

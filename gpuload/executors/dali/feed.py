@@ -59,8 +59,10 @@ class Feed:
             op, name = self._program.checks_on_the_way[0]
             raise SpecError(
                 f"{op} on field {name!r}, in a pipeline that runs outside of gpuload",
-                cause="it checks values that another op has made, and there is no error for that there",
-                remedy=f"put {type(op).__name__} before the ops that change {name!r}, or do not use the plugin",
+                cause="it checks values that another op has made, and there is no error for that "
+                "there",
+                remedy=f"put {type(op).__name__} before the ops that change {name!r}, or do not "
+                "use the plugin",
             )
         passthrough = [name for name in dict.fromkeys(names) if name not in graph.results]
         self._passthrough = {
