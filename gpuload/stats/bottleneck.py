@@ -281,6 +281,11 @@ def _cores_remedy(figures: Figures) -> str:
     return remedy
 
 
+def _limit_words(words: str, *rates: float) -> str:
+    """Return words about limits of this machine; "" where they were not measured."""
+    return words.format(*rates) if rates[-1] else ""
+
+
 RULES = (
     Rule(
         "too little was measured",
@@ -294,16 +299,15 @@ RULES = (
         lambda figures: (
             f"{figures.uploading:.0%} of the loop copied batches to the GPU from memory that is "
             "not page-locked"
-            + (
-                f", at {figures.limits.pageable_bytes / 1e9:.1f} GB/s where page-locked memory "
-                "gives "
-                f"{figures.limits.pinned_bytes / 1e9:.1f}"
-                if figures.limits.pinned_bytes
-                else ""
+            + _limit_words(
+                ", at {:.1f} GB/s where page-locked memory gives {:.1f}",
+                figures.limits.pageable_bytes / 1e9,
+                figures.limits.pinned_bytes / 1e9,
             )
         ),
         lambda figures: (
-            'gl.Loader(..., device="gpu"), which uploads from page-locked memory ahead of the training'
+            'gl.Loader(..., device="gpu"), which uploads from page-locked memory ahead of the '
+            "training"
         ),
     ),
     Rule(
@@ -365,10 +369,8 @@ RULES = (
         lambda figures: (
             f"training waited {figures.waiting:.0%} of the time, and uploads took "
             f"{figures.gpu_upload:.0%} of it"
-            + (
-                f"; page-locked memory gives {figures.limits.pinned_bytes / 1e9:.1f} GB/s here"
-                if figures.limits.pinned_bytes
-                else ""
+            + _limit_words(
+                "; page-locked memory gives {:.1f} GB/s here", figures.limits.pinned_bytes / 1e9
             )
         ),
         lambda figures: (
@@ -467,11 +469,7 @@ RULES = (
         lambda figures: figures.largest == "read",
         lambda figures: (
             f"{figures.waits_in_words} from memory, at {figures.read_rate / 1e6:,.0f} MB/s"
-            + (
-                f"; one thread copies {figures.limits.copy_bytes / 1e6:,.0f} MB/s here"
-                if figures.limits.copy_bytes
-                else ""
-            )
+            + _limit_words("; one thread copies {:,.0f} MB/s here", figures.limits.copy_bytes / 1e6)
         ),
         lambda figures: (
             "smaller records: uint8 or float16 in place of float32, and only the fields that are "

@@ -123,7 +123,9 @@ class ArrayRowExecutor:
         """``"core"`` or ``"Python"``, which calls the codec; "" where no op decodes images."""
         if not self._decoding:
             return ""
-        return "core" if native.codec() is not None and all(self._decoding) else "Python"
+        if native.codec() is not None and all(self._decoding):
+            return "core"
+        return "Python"
 
     @cached_property
     def _decoding(self) -> list[bool]:

@@ -195,7 +195,10 @@ class FieldRun:
         joins_rows = self._joins_rows or isinstance(x, np.ndarray)
         for begin in range(0, len(x), size):
             rows = slice(begin, begin + size)
-            yield begin, rows, x[rows] if joins_rows else np.asarray(x[begin])[None]
+            if joins_rows:
+                yield begin, rows, x[rows]
+            else:
+                yield begin, rows, np.asarray(x[begin])[None]
 
     def _tile_rows(self, x: Values) -> int:
         """Return how many rows are a tile, at least 1: about ``TILE_BYTES`` of values.
