@@ -212,6 +212,7 @@ PUBLIC = {
     "pipeline/tray.py": {"put"},  # the verb, as of queues
     "spec.py": {"encoded", "stored"},
     "sources/base.py": {"where", "Renamed", "Marked", "Sampled"},
+    "sources/reading.py": {"where"},
     "sources/compose.py": {"Zipped"},
     "sources/mix.py": {"Mixed"},
     "testing/ops.py": {"refused"},
@@ -669,6 +670,7 @@ def public_names(init: Module) -> tuple[list[str], set[str]]:
     return listed, {name for name in bound if not name.startswith("_")} - {
         "annotations",
         "TYPE_CHECKING",
+        "*",
     }
 
 

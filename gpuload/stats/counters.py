@@ -332,7 +332,7 @@ class _Owner:
     """Lives as long as the thread that has it among its own variables."""
 
 
-class _Thread(threading.local):
+class _ThreadTally(threading.local):
     """Of each thread: its tally, and an object that ends with the thread."""
 
     tally: dict[str, float] | None = None
@@ -360,7 +360,7 @@ class Counters:
         self._counts: dict[str, float] = dict.fromkeys(
             (name for name in MEANING if name not in (*GAUGES, "fill")), 0
         )
-        self._thread = _Thread()
+        self._thread = _ThreadTally()
         self._tallies: list[tuple[weakref.ref[_Owner], dict[str, float]]] = []
         self._batches: deque[tuple[int, int]] = (
             deque()

@@ -593,9 +593,8 @@ def test_arrays_that_do_not_fit_the_files_are_refused_or_nothing_is_written_to_t
     def decode(
         images, begins=begins, ends=ends, head=head, declined=declined, regions=none, visit=(1, 3)
     ):
-        native.codec().make_rows(
-            file, begins, ends, head, regions, core.native.Visit(*visit), images, declined
-        )
+        files = core.native.JpegFiles(file, begins, ends, head, regions)
+        core.native.Visit(*visit).decode_rows(native.codec(), files, images, declined)
         return declined[0]
 
     image = np.empty((8, 9, 3), np.uint8)

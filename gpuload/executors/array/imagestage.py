@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload import core, stats
-from gpuload.core.face import Maker, Visit
+from gpuload.core.face import JpegFiles, Maker, Native, Visit
 from gpuload.errors import RowError
 from gpuload.executors.array.stage import (
     EVERY_ROW,
@@ -114,7 +114,7 @@ class ImageStage(FieldStage):
             np.broadcast_to(np.array([height, width], np.int32), (count, 2)), draws
         )
         writes_floats = self.after.dtype == np.float32
-        return visit.maker(writes_floats, height, width, *size[0].tolist())
+        return visit.maker(writes_floats, (height, width), tuple(size[0].tolist()))
 
     def _write_rows(
         self, x: Any, draws: Sequence[Draw], out: Array | None, memory: Memory
@@ -133,13 +133,13 @@ class ImageStage(FieldStage):
             if out is not None:
                 images = out
             return images, range(len(x))
-        source: tuple[Any, ...] = ()
+        files: JpegFiles | None = None
         if isinstance(x, np.ndarray):
             size = np.broadcast_to(np.array(x.shape[1:3], np.int32), (len(x), 2))
         elif codec is None:
             size = np.array([image.shape[:2] for image in x], np.int32)
         else:
-            source, size = _files(self.ops[0], x, draws[0])
+            files, size = _files(core.native, self.ops[0], x, draws[0])
             count_images(stats.watch(), size)
         visit, size_after = self._visit(size, draws)
         images = out
@@ -148,11 +148,11 @@ class ImageStage(FieldStage):
             # works without it.
             images = [memory(self._shape(pixels), self.after.dtype) for pixels in size_after]
         declined = np.empty(len(x), np.int8)
-        if codec is None:
+        if codec is None or files is None:
             visit.make_rows(x, images, declined)
         else:
-            make_rows: Callable[..., float] = codec.make_rows
-            stats.watch().move("decode_images", make_rows(*source, visit, images, declined))
+            seconds = visit.decode_rows(codec, files, images, declined)
+            stats.watch().move("decode_images", seconds)
         return images, np.flatnonzero(declined).tolist()
 
     def _visit(self, size: Sizes, draws: Sequence[Draw]) -> tuple[Visit, Sizes]:
@@ -177,11 +177,11 @@ class ImageStage(FieldStage):
         """Return a file or an image after the ops; ``draws`` are of its row alone."""
         image = np.asarray(x)
         if self.decoding is not None:
-            image = _run_single(self.decoding, image, draws[: len(self.decoding.ops)])
+            image = _run_stage(self.decoding, image, draws[: len(self.decoding.ops)])
             if (row := self._step_through(image, draws)) is not None:
                 return row
         for step, part in self._step_ops:
-            image = _run_single(step, image, draws[part])
+            image = _run_stage(step, image, draws[part])
         return image
 
     def _step_through(self, image: Array, draws: Sequence[Draw]) -> Array | None:
@@ -206,14 +206,14 @@ class ImageStage(FieldStage):
         return height, width, channels
 
 
-def _run_single(stage: FieldStage, image: Array, draws: Sequence[Draw]) -> Array:
+def _run_stage(stage: FieldStage, image: Array, draws: Sequence[Draw]) -> Array:
     """Return an image after a stage, without the images beside it."""
     stats.watch().enter(stage.label)
     result: Array = stage.run(image[None], stage.plan(draws, 1), EVERY_ROW, None, np.empty)[0]
     return result
 
 
-def _files(op: Op, files: Ragged, draw: Draw) -> tuple[tuple[Any, ...], Sizes]:
+def _files(native: Native, op: Op, files: Ragged, draw: Draw) -> tuple[JpegFiles, Sizes]:
     """Return files as the core takes them, and the size of the part that an op decodes of each."""
     if HEADS in draw:
         # Each head is read once: where sizes were needed to draw, `Graph.draw` has put the heads
@@ -227,13 +227,14 @@ def _files(op: Op, files: Ragged, draw: Draw) -> tuple[tuple[Any, ...], Sizes]:
     regions, size = NO_REGIONS, heads[:, :2]
     if "start" in draw:
         regions, size = np.concatenate([draw["start"], draw["shape"]], axis=1), draw["shape"]
-    return (
-        np.ascontiguousarray(files.payload),
-        files.offsets[:-1],
-        files.offsets[1:],
-        heads,
-        regions,
-    ), size
+    jpegs = native.JpegFiles(
+        raw=np.ascontiguousarray(files.payload),
+        begins=files.offsets[:-1],
+        ends=files.offsets[1:],
+        heads=heads,
+        regions=regions,
+    )
+    return jpegs, size
 
 
 def count_images(watch: Watch, size: Any) -> None:

@@ -33,16 +33,16 @@ DECODED_ROWS = 8  # files that the core decodes in one call to images of sizes o
 TILE_BYTES = 1 << 19  # of the largest result on the way; measured: half of the second-level cache
 
 
-def make_runs(graph: Graph) -> list[FieldRun | JointRun]:
+def make_runs(graph: Graph) -> list[StageRun | JointRun]:
     """Return the runs in their order; see ``field_runs``."""
     last = last_outputs(graph)
-    runs: list[FieldRun | JointRun] = []
+    runs: list[StageRun | JointRun] = []
     for run in field_runs(graph):
         if isinstance(run, int):
             runs.append(JointRun(graph, run, last[run]))
         else:
             name, places, is_last = run
-            runs.append(FieldRun(graph, name, places, is_last=is_last))
+            runs.append(StageRun(graph, name, places, is_last=is_last))
     return runs
 
 
@@ -98,7 +98,7 @@ class JointRun:
         return f"{', '.join(self._graph.outputs[self._place])}: together by {type(op).__name__}"
 
 
-class FieldRun:
+class StageRun:
     """The stages of one field between two ops that make several fields.
 
     The rows are taken in tiles, and each tile goes through all stages before the next one is begun.

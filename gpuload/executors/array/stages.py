@@ -141,8 +141,7 @@ class EditStage(FieldStage):
         """Return the edits as threads of the core do them while they read."""
         if core.native is None:
             raise RuntimeError(f"edits: {core.problem}")
-        height, width, channels = self.before.fixed_shape
-        return core.native.edit_maker(height, width, channels, self.plan(draws, count))
+        return core.native.edit_maker(self.before.fixed_shape, self.plan(draws, count))
 
     def plan(self, draws: Sequence[Draw], count: int) -> Any:
         """Return the edits of all images if they have one size, else the draws."""
