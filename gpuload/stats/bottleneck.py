@@ -249,11 +249,13 @@ def _reader_finding(figures: Figures) -> str:
 def _reader_remedy(figures: Figures) -> str:
     facts, count = figures.facts, THREADS_PER_CORE * figures.facts.num_cores
     is_fixed = figures.waits_elsewhere and not facts.tunes_threads and 0 < facts.num_threads < count
-    more = ""
+    threads = ""
     if is_fixed:
-        more = f"num_threads={count}, or leave num_threads= out: calls can wait side by side; or "
+        threads = (
+            f"num_threads={count}, or leave num_threads= out: calls can wait side by side; or "
+        )
     return (
-        f"{more}write the records once with gl.convert(source, ...), which are then read without "
+        f"{threads}write the records once with gl.convert(source, ...), which are then read without "
         "Python; or have the "
         "function read all the numbers that it gets in one call"
     )

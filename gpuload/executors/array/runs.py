@@ -275,8 +275,9 @@ def _take_ragged(stages: Sequence[FieldStage]) -> bool:
     """Return True if all stages of a ragged field can be made over many values at once."""
     stages = [stage for stage in stages if stage.before.ragged]
     ops = [op for stage in stages for op in stage.ops]
-    takes_many = all(op.elementwise or op.takes_ragged for op in ops)
-    return takes_many and not any(stage.writes for stage in stages)
+    if any(stage.writes for stage in stages):
+        return False
+    return all(op.elementwise or op.takes_ragged for op in ops)
 
 
 def _row_bytes(stages: Sequence[FieldStage]) -> int:
