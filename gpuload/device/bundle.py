@@ -156,7 +156,9 @@ _current = _Current()
 def waiting_bundle() -> Bundle | None:
     """Return the current bundle of the thread if it is open, so that kernels wait for it."""
     bundle = _current.bundle
-    return bundle if bundle is not None and bundle.is_open else None
+    if bundle is None or not bundle.is_open:
+        return None
+    return bundle
 
 
 def settle() -> None:

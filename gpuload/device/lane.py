@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from gpuload.device.ledger import Ledger
 from gpuload.device.library import cupy, number
-from gpuload.device.loans import PER_THREAD_STREAM, Loan, lane_array_class
+from gpuload.device.loans import PER_THREAD_STREAM, CardLoan, lane_array_class
 from gpuload.device.problems import failure
 from gpuload.device.tracks import Event, Release, Track, give_back, take_track
 from gpuload.errors import ClosedError, SpecError
@@ -154,14 +154,14 @@ class Lane:
 
         The memory comes back to the lane when the last array, view or DLPack capsule of it is
         dropped, in any thread; ``reclaim`` then lets it go when it is safe. The caller drops its
-        own references. See ``Loan``.
+        own references. See ``CardLoan``.
         """
         track = self._open()
         if not array.size:
             return array  # there is no memory
         with cupy().cuda.Device(track.number):
             stream = cupy().cuda.get_current_stream()
-        loan = Loan(array, track, self._ledger, stream)
+        loan = CardLoan(array, track, self._ledger, stream)
         memory = cupy().cuda.UnownedMemory(array.data.ptr, array.nbytes, loan, track.number)
         pointer = cupy().cuda.MemoryPointer(memory, 0)
         return lane_array_class(cupy())(array.shape, array.dtype, pointer, array.strides)

@@ -5,10 +5,10 @@ batches, in an executor.
 
     device   executor   decode    on the host                                behind it
     cpu      array                all ops
-    cpu      dali       device    ops for NumPy alone                        DALI: decoding, too
+    cpu      dali       device    ops for NumPy alone                        DALI decodes, too
     cpu      dali       host      decoding, up to one size (`to_one_size`)   DALI
     gpu:N    array      host      decoding, up to one size                   CuPy
-    gpu:N    dali       device    ops for NumPy alone                        DALI: decoding, too; CuPy
+    gpu:N    dali       device    ops for NumPy alone                        DALI decodes, too; CuPy
     gpu:N    dali       host      decoding, up to one size                   DALI; CuPy
 """
 
@@ -421,13 +421,15 @@ def in_dali(graph: Graph, device: str) -> tuple[int, ...]:
             raise SpecError(
                 f"{op} behind an op without a form in DALI",
                 cause=f"{before}; that one runs in its array form, behind all that DALI runs",
-                remedy=f"put {type(op).__name__} first, or give the other op lower(), its form in DALI",
+                remedy=f"put {type(op).__name__} first, or give the other op lower(), its form "
+                "in DALI",
             )
         cause |= dict.fromkeys(names, before or f"{op} has no lower()")
     if graph.ops and not places:
         raise SpecError(
             f"executor='dali' for {', '.join(map(str, graph.ops))}"[:300],
-            cause=f"{next(iter(cause.values()))}, its form in DALI, and what is behind it runs in array forms, too",
+            cause=f"{next(iter(cause.values()))}, its form in DALI, and what is behind it runs "
+            "in array forms, too",
             remedy="leave executor= out",
         )
     return tuple(places)
@@ -472,10 +474,13 @@ def _check_host(graph: Graph, on_host: Sequence[int], device: str) -> None:
         if op.needs_dali:
             raise SpecError(
                 f"{behind} behind {op}",
-                cause=f"the first runs on NumPy, on the host, before a batch goes to DALI on {device}; DALI alone runs "
+                cause="the first runs on NumPy, on the host, before a batch goes to DALI on "
+                f"{device}; DALI alone runs "
                 "the second",
-                remedy=f"put {type(behind).__name__} before {type(op).__name__}; or write gl.ops.Python(function, "
-                "on_device=True), where the function takes arrays of CuPy; or device='cpu', where the first runs "
+                remedy=f"put {type(behind).__name__} before {type(op).__name__}; or write "
+                "gl.ops.Python(function, "
+                "on_device=True), where the function takes arrays of CuPy; or device='cpu', "
+                "where the first runs "
                 "behind DALI",
             )
     if any(op.codec for op in ops) and codec() is None:
@@ -491,8 +496,10 @@ def _check_stays(op: Op, before: Spec, after: Spec, device: str) -> None:
     if field is not None:
         raise DeviceError(
             f"{op} on {device}",
-            cause=f"field {field.name!r} would stay on the host, for no array library on a GPU has {field.dtype}",
-            remedy="leave the op out, and cast in the training step: tf.cast(images, tf.bfloat16), say",
+            cause=f"field {field.name!r} would stay on the host, for no array library on a GPU "
+            f"has {field.dtype}",
+            remedy="leave the op out, and cast in the training step: tf.cast(images, "
+            "tf.bfloat16), say",
         )
 
 

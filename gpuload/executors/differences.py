@@ -290,7 +290,9 @@ def _gains(bound: Bound, axes: str, shape: tuple[int, ...]) -> Any:
     place = axes.find("C")
     if place < 0 or len(bound.gains) != shape[place] or min(bound.gains) <= 0:
         return 1.0
-    return np.reshape(bound.gains, [-1 if axis == place else 1 for axis in range(len(shape))])
+    lengths = [1] * len(shape)
+    lengths[place] = -1
+    return np.reshape(bound.gains, lengths)
 
 
 def _distance(x: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
@@ -355,13 +357,10 @@ def _differs(x: NDArray[Any], y: NDArray[Any]) -> NDArray[np.bool_]:
 def _sentence(x: NDArray[Any], y: NDArray[Any], wrong: NDArray[np.bool_], about: str) -> str:
     """Return how many values are wrong, and the first of them with its expected value."""
     first = tuple(int(axis) for axis in np.unravel_index(int(wrong.argmax()), wrong.shape))
-    if first:
-        place = f"the one at {list(first)}"
-    else:
-        place = "it"
-    texts = [
-        repr(z[first].item() if z.dtype.kind in "biufc" else z[first])[:MOST_CHARACTERS]
-        for z in (x, y)
-    ]
-    count = int(np.count_nonzero(wrong))
-    return f"{count:,} of {wrong.size:,} values differ: {place} is {texts[0]}, and should be {texts[1]}{about}"
+    place = f"the one at {list(first)}" if first else "it"
+    values = [z[first] for z in (x, y)]
+    if x.dtype.kind in "biufc":
+        values = [value.item() for value in values]
+    actual, expected = (repr(value)[:MOST_CHARACTERS] for value in values)
+    counts = f"{int(np.count_nonzero(wrong)):,} of {wrong.size:,} values differ"
+    return f"{counts}: {place} is {actual}, and should be {expected}{about}"

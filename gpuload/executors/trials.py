@@ -121,7 +121,9 @@ def load_verdict(decoder: str, card: str) -> Verdict | None:
     """Return the verdict on a decoder on a card, with the driver and the versions of now; None if
     there is none."""
     content = _read(decoder=decoder, card=card)
-    return Verdict(**content[0]) if content else None
+    if not content:
+        return None
+    return Verdict(**content[0])
 
 
 def is_off() -> bool:

@@ -177,11 +177,11 @@ class ImageStage(FieldStage):
         """Return a file or an image after the ops; ``draws`` are of its row alone."""
         image = np.asarray(x)
         if self.decoding is not None:
-            image = _run_single(self.decoding, image, draws[: len(self.decoding.ops)])
+            image = _run_stage(self.decoding, image, draws[: len(self.decoding.ops)])
             if (row := self._step_through(image, draws)) is not None:
                 return row
         for step, part in self._step_ops:
-            image = _run_single(step, image, draws[part])
+            image = _run_stage(step, image, draws[part])
         return image
 
     def _step_through(self, image: Array, draws: Sequence[Draw]) -> Array | None:
@@ -206,7 +206,7 @@ class ImageStage(FieldStage):
         return height, width, channels
 
 
-def _run_single(stage: FieldStage, image: Array, draws: Sequence[Draw]) -> Array:
+def _run_stage(stage: FieldStage, image: Array, draws: Sequence[Draw]) -> Array:
     """Return an image after a stage, without the images beside it."""
     stats.watch().enter(stage.label)
     result: Array = stage.run(image[None], stage.plan(draws, 1), EVERY_ROW, None, np.empty)[0]

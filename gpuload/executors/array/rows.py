@@ -20,7 +20,7 @@ import numpy as np
 from gpuload import core
 from gpuload.core.face import Maker
 from gpuload.errors import RowError
-from gpuload.executors.array.runs import FieldRun, make_runs
+from gpuload.executors.array.runs import StageRun, make_runs
 from gpuload.executors.array.stage import rows_of
 from gpuload.executors.base import Fields, Values
 from gpuload.graph.graph import Graph
@@ -100,11 +100,11 @@ class ArrayRowExecutor:
     @cached_property
     def has_makers(self) -> bool:
         """True if each field goes through one stage, that can read."""
-        return all(isinstance(run, FieldRun) and run.has_maker for run in self._runs)
+        return all(isinstance(run, StageRun) and run.has_maker for run in self._runs)
 
     def makers(self, draws: Sequence[Draw], count: int) -> dict[str, Maker]:
         """Return for each field the form that makes its result of bytes; see ``RowExecutor``."""
-        runs = [run for run in self._runs if isinstance(run, FieldRun)]
+        runs = [run for run in self._runs if isinstance(run, StageRun)]
         return {run.name: run.maker(draws, count) for run in runs}
 
     def describe(self) -> dict[str, str]:
@@ -123,12 +123,14 @@ class ArrayRowExecutor:
         """``"core"`` or ``"Python"``, which calls the codec; "" where no op decodes images."""
         if not self._decoding:
             return ""
-        return "core" if native.codec() is not None and all(self._decoding) else "Python"
+        if native.codec() is not None and all(self._decoding):
+            return "core"
+        return "Python"
 
     @cached_property
     def _decoding(self) -> list[bool]:
         """Whether the core takes the files, for each stage that decodes."""
-        stages = [stage for run in self._runs if isinstance(run, FieldRun) for stage in run.stages]
+        stages = [stage for run in self._runs if isinstance(run, StageRun) for stage in run.stages]
         return [stage.calls_codec for stage in stages if any(op.codec for op in stage.ops)]
 
     def close(self) -> None:

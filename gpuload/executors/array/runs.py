@@ -33,16 +33,16 @@ DECODED_ROWS = 8  # files that the core decodes in one call to images of sizes o
 TILE_BYTES = 1 << 19  # of the largest result on the way; measured: half of the second-level cache
 
 
-def make_runs(graph: Graph) -> list[FieldRun | JointRun]:
+def make_runs(graph: Graph) -> list[StageRun | JointRun]:
     """Return the runs in their order; see ``field_runs``."""
     last = last_outputs(graph)
-    runs: list[FieldRun | JointRun] = []
+    runs: list[StageRun | JointRun] = []
     for run in field_runs(graph):
         if isinstance(run, int):
             runs.append(JointRun(graph, run, last[run]))
         else:
             name, places, is_last = run
-            runs.append(FieldRun(graph, name, places, is_last=is_last))
+            runs.append(StageRun(graph, name, places, is_last=is_last))
     return runs
 
 
@@ -98,7 +98,7 @@ class JointRun:
         return f"{', '.join(self._graph.outputs[self._place])}: together by {type(op).__name__}"
 
 
-class FieldRun:
+class StageRun:
     """The stages of one field between two ops that make several fields.
 
     The rows are taken in tiles, and each tile goes through all stages before the next one is begun.
@@ -195,7 +195,10 @@ class FieldRun:
         joins_rows = self._joins_rows or isinstance(x, np.ndarray)
         for begin in range(0, len(x), size):
             rows = slice(begin, begin + size)
-            yield begin, rows, x[rows] if joins_rows else np.asarray(x[begin])[None]
+            if joins_rows:
+                yield begin, rows, x[rows]
+            else:
+                yield begin, rows, np.asarray(x[begin])[None]
 
     def _tile_rows(self, x: Values) -> int:
         """Return how many rows are a tile, at least 1: about ``TILE_BYTES`` of values.
@@ -272,8 +275,9 @@ def _take_ragged(stages: Sequence[FieldStage]) -> bool:
     """Return True if all stages of a ragged field can be made over many values at once."""
     stages = [stage for stage in stages if stage.before.ragged]
     ops = [op for stage in stages for op in stage.ops]
-    takes_rows = all(op.elementwise or op.takes_ragged for op in ops)
-    return takes_rows and not any(stage.writes for stage in stages)
+    if any(stage.writes for stage in stages):
+        return False
+    return all(op.elementwise or op.takes_ragged for op in ops)
 
 
 def _row_bytes(stages: Sequence[FieldStage]) -> int:

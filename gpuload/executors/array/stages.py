@@ -208,12 +208,16 @@ class ArrayStage(FieldStage):
     def _walk(self, begin: Walk | None, draw: Draw) -> Walk | None:
         """Return the walk that the op is by itself, with a fill for each channel;
         None if it is not."""
-        return None if begin is None else self.ops[0].fold(begin.with_(colours=()), draw)
+        if begin is None:
+            return None
+        return self.ops[0].fold(begin.with_(colours=()), draw)
 
     @cached_property
     def label(self) -> str:
         """The name of its time among the stages of `stats`."""
-        return "python_ops" if self.ops[0].calls_python else super().label
+        if self.ops[0].calls_python:
+            return "python_ops"
+        return super().label
 
     def run(self, x: Any, plan: Any, rows: slice, out: Array | None, memory: Memory) -> Any:
         """Return a tile after the op, which may be a view of ``x``; ``out`` is not written to."""

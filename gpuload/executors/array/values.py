@@ -44,8 +44,11 @@ def _join_on_device(xp: Any, x: Any, dtype: np.dtype[Any], shape: tuple[int, ...
         )
     values = list(x)
     devices.settle()
-    payload = xp.concatenate(values) if values else xp.empty((0, *shape), dtype)
-    return Ragged(payload, offsets_of(np.array([len(value) for value in values], np.int64)))
+    if not values:
+        return Ragged(xp.empty((0, *shape), dtype), offsets_of(np.empty(0, np.int64)))
+    return Ragged(
+        xp.concatenate(values), offsets_of(np.array([len(value) for value in values], np.int64))
+    )
 
 
 def run_joint(

@@ -52,15 +52,16 @@ class Feed:
     def __init__(self, graph: Graph, names: Sequence[str], *, device: str, batch_size: int) -> None:
         dali = load(device)
         self.names, self.batch_size = tuple(names), batch_size
-        self._program = Program(
-            dali, graph, None if device == "cpu" else int(device.partition(":")[2])
-        )
+        device_id = None if device == "cpu" else int(device.partition(":")[2])
+        self._program = Program(dali, graph, device_id)
         if self._program.checks_on_the_way:
             op, name = self._program.checks_on_the_way[0]
             raise SpecError(
                 f"{op} on field {name!r}, in a pipeline that runs outside of gpuload",
-                cause="it checks values that another op has made, and there is no error for that there",
-                remedy=f"put {type(op).__name__} before the ops that change {name!r}, or do not use the plugin",
+                cause="it checks values that another op has made, and there is no error for that "
+                "there",
+                remedy=f"put {type(op).__name__} before the ops that change {name!r}, or do not "
+                "use the plugin",
             )
         passthrough = [name for name in dict.fromkeys(names) if name not in graph.results]
         self._passthrough = {
@@ -183,13 +184,10 @@ class Feed:
         results = self._program.nodes(nodes)
         outputs: list[Any] = []
         for place, name in enumerate(self.names):
-            if name in results:
-                node = results[name]
-            else:
-                node = nodes[name]
-            outputs.append(
-                dali.fn.copy(node) if name in self.names[:place] else node
-            )  # DALI puts out a node once
+            node = results[name] if name in results else nodes[name]
+            if name in self.names[:place]:  # DALI puts out a node once
+                node = dali.fn.copy(node)
+            outputs.append(node)
         if on_gpu:
             return [node.gpu() for node in outputs]
         return outputs

@@ -295,10 +295,9 @@ class Program:
         )
         outputs: list[Any] = []
         for node in [*(nodes[name] for name in self.names), *check_nodes]:
-            is_twice = any(node is output for output in outputs)
-            outputs.append(
-                self.dali.fn.copy(node) if is_twice else node
-            )  # DALI puts out a node once
+            if any(node is output for output in outputs):  # DALI puts out a node once
+                node = self.dali.fn.copy(node)
+            outputs.append(node)
         if self.device_id is None:
             return outputs
         return [node.gpu() for node in outputs]
@@ -313,7 +312,8 @@ class Program:
                 remedy='executor="array" has no such limit',
             )
         on_gpu = self.device_id is not None and not field.encoded
-        return Input(field.name, field.dtype, field.shape, field.axes, "gpu" if on_gpu else "cpu")
+        device = "gpu" if on_gpu else "cpu"
+        return Input(field.name, field.dtype, field.shape, field.axes, device)
 
     def _draw_inputs(self, place: int, draw: Draw) -> dict[str, Input]:
         """Return the inputs of the pipeline for the draw of an op; of a mirror that a crop does,
@@ -418,7 +418,9 @@ def _check_formats(files: Any, heads: NDArray[np.int32] | None) -> None:
         files: of a batch.
         heads: from `head.read_heads`, by which JPEGs are known; None where they were not read.
     """
-    rows = range(len(files)) if heads is None else np.flatnonzero(~head.are_jpegs(heads)).tolist()
+    rows: Sequence[int] = range(len(files))
+    if heads is not None:
+        rows = np.flatnonzero(~head.are_jpegs(heads)).tolist()
     for row in rows:
         if title := head.foreign_to_dali(files[row], may_be_jpeg=heads is None):
             raise RowError(
@@ -510,14 +512,13 @@ def refusal(subject: str, error: Exception, *, only: bool = False) -> GpuloadErr
     if isinstance(error, MemoryError) or "CUDA" in message:
         remedy = "a smaller batch_size, if memory ran out; else nvidia-smi says how the GPU is"
         return DeviceError(subject, cause=message, remedy=remedy)
-    dali_remedy = (
-        "look at the arguments of gl.ops.Dali, and at the dtype and shape of the field before it"
-    )
-    return SpecError(
-        subject,
-        cause=message,
-        remedy=dali_remedy if only else 'executor="array" runs the same ops without DALI',
-    )
+    remedy = 'executor="array" runs the same ops without DALI'
+    if only:
+        remedy = (
+            "look at the arguments of gl.ops.Dali, and at the dtype and shape of the field "
+            "before it"
+        )
+    return SpecError(subject, cause=message, remedy=remedy)
 
 
 def reason(error: Exception) -> str:
