@@ -4,7 +4,7 @@ No compiler      If there is no C++ compiler, or it fails, gpuload is installed 
                  works by NumPy. The build says so in one line, which pip shows with -v. The wheel
                  has the name py3-none-any then.
 GPULOAD_CORE=1   In the environment, this makes it an error that the core cannot be built: for CI
-and for wheels.
+                 and for wheels.
 In place         setuptools builds the core in place for an editable install, so that a checkout
                  works as it lies there, also by PYTHONPATH.
 """

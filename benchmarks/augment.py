@@ -3,7 +3,7 @@ op?
 
 Work        one op with random parameters for each image; uint8 in, uint8 out
 Limit       a copy of the same bytes by all cores torchvision v2 on uint8 tensors, an image at a
-time: in a DataLoader of two workers, and in one process by torch's own
+            time: in a DataLoader of two workers, and in one process by torch's own
             threads; the meaning of gpuload's ops
 Pillow      a thread pool, an image a task; the ops that policies use
 Albument.   Albumentations (OpenCV), a thread pool, an image a task; its formulas differ a little

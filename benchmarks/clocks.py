@@ -2,11 +2,11 @@
 `python -m benchmarks.clocks [--pairs 30] [--seconds 0.02]`.
 
     work       what a loop over batches does; tiny rows are the worst case: nothing is there but
-    what each batch costs
+               what each batch costs
     calls      how often the loop and the threads of the loader call each part of the measurement,
-    for a batch
+               for a batch
     counted    these calls times what one of them takes here, as a share of the processor time of a
-    batch
+               batch
     A/B        how much more processor time a batch takes with the measurement than without it: a
                loader, and one alike whose counters do nothing, which exists in this program alone,
                are asked in turns for the batches of so many seconds. Each such pair is one ratio,

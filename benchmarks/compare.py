@@ -6,9 +6,9 @@ Turns    each work and each of its loops (`loops`) runs in a process with today'
          after it in one with REV's; in every second round REV's comes first. A ratio is taken
          within a round
 Code     today's `benchmarks` on both sides; a work that REV's gpuload cannot do fails there: leave
-it out by --only
+         it out by --only
 Ratio    how many times as fast today's tree is, also where seconds are measured: less than 1 is
-slower
+         slower
 Places   `build/compare/COMMIT`, for the next call: `tree` has the files of REV; `tree/.venv` is
          made by REV's own `make setup` if it asks for other packages than today's (minutes; EXTRA
          in the environment as for make); `site` is made by pip if the packages are the same and

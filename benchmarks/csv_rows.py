@@ -4,7 +4,7 @@ of 1,024)?
 Passes   who reads the whole file reads it in each pass, for it is larger than memory in the case
          that counts; `columns` is the form of data that fits into memory, read once
 First    `gpuload_first` has no table when a pass begins: it opens the source, converts the file,
-and reads one pass
+         and reads one pass
 Shuffle  all records in a new whole order each pass; tf.data has a buffer of 10,000 lines
 Limit    PyArrow's parse of the file by all cores; nothing is handed over
 """

@@ -6,7 +6,7 @@ Works   CIFAR-10 records, cropped, flipped, normalised, in batches of 256; and J
 Ways    as the loader is, and with ``loader.cache(device=True)``: its first epoch, which streams
         while the card's memory is filled, and the epochs behind it
 Right   batches of an epoch with the cache, beside those of the CPU without one: equal to the last
-bit
+        bit
 Beside  280,000 records/s: what a peer says of its loader whose data lies on the card, and which
         knows no exact resume
 """

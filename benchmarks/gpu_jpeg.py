@@ -11,7 +11,7 @@ Limit    a pipeline of DALI as NVIDIA's examples write it, with its best setting
          reported to end the process at a region on some cards. With a step, the loop over data that
          lies on the GPU already
 Floor    a thread pool over simplejpeg and OpenCV on the host (`jpeg_training.threads`), then
-`cupy.asarray`
+         `cupy.asarray`
 Ways     of gpuload: `gpuload` decodes by DALI on the GPU, `gpuload_host` by the core on the host,
          with all that is behind the flip in CuPy, `gpuload_dali_host` by the core with DALI behind
          it. `dali_host` is DALI's own decoder on the host, of boxes alone

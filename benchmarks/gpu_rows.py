@@ -11,7 +11,7 @@ Limit     the link: as many bytes from pinned memory; with a step, the loop over
           the GPU already, so that a share of 1 says: whatever the loader did was hidden behind the
           steps
 Floor     one thread: `take` from a memory map, in `fixed` with `fixed_images.augment`; then
-`cupy.asarray`
+          `cupy.asarray`
 Peers     torch and tf.data take raw records to the GPU and augment there, as gpuload does
 Shuffle   each peer visits every record once a pass in a new whole order
 """

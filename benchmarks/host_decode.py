@@ -5,7 +5,7 @@ Work    JPEGs of about 500 x 375, decoded, cropped at random, resized to 224 x 2
         what each row adds, in batches of 64, shuffled; or decoded alone, at sizes of their own
 CPU     ``device="cpu"``: all ops on the host
 GPU     ``device="gpu", executor="array"``: the core decodes up to the flip, bytes are uploaded,
-CuPy does the rest
+        CuPy does the rest
 Device  the real CuPy on the emulated GPU (`tests/emulated_gpu`), which copies nothing and runs no
         kernel here: what is measured is the time of the host. No card was there; what a card does
         is on the page of `make gpu-test`

@@ -6,7 +6,7 @@ Work     read the file, decode, cut a random box (area 0.08 to 1 of the image, p
 Limit    libjpeg-turbo's decode of the same images alone by all cores, one process each, bytes in
          memory; two packages of it are measured, the faster one is the limit
 Floor    a thread pool over simplejpeg and OpenCV, hand-written for this work: batches ahead, a task
-an image
+         an image
 Pixels   gpuload: accurate decode, crop, resize with antialias as DALI (its default), and without
          where it says so DALI: the same with its own readers and draws; it decodes the box only, as
          it can tf.data: the fast inverse DCT (its default), decodes the box only, no antialias

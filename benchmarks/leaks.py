@@ -2,7 +2,7 @@
 
     lane       what a batch goes through: an executor, and a bridge
     deed       what is done a thousand times: a loader is made, used and dropped; an epoch; a batch
-    is kept for a while
+               is kept for a while
     look       memory, threads, descriptors and maps of the process, after a collection, twenty
                times on the way
 

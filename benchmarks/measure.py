@@ -10,7 +10,7 @@ Cold cache    a few batches instead of the warm-up pass, then the files' pages a
               (posix_fadvise), and building a new loader and one pass are timed together: what is
               read when a source is opened counts.
 Large         the same with a file larger than memory; a pass ends after LARGE_SECONDS if it is not
-done by then.
+              done by then.
 Smoke         little data, one pass; one process does all the work of the same packages.
 """
 

@@ -4,7 +4,7 @@ label, batches of 64)?
 Variants  stored, as numpy.savez writes them; deflated, as numpy.savez_compressed does (the images
           have 16 levels, and shrink to about half)
 Limit     open, read and close each file into one reused buffer, one process a core; nothing is
-inflated or summed
+          inflated or summed
 Floor     one thread, np.load of each file
 Shuffle   each peer opens every file once a pass in a new whole order
 Sums      all verify the CRC-32 of each array: zipfile does by itself, gpuload too

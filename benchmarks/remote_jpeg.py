@@ -2,7 +2,7 @@
 64)?
 
 Work      as `jpeg_training.py`: read, decode, random box to 224 x 224, flip, normalise; each image
-is an object
+          is an object
 Variants  shuffled: a server beside the client; shuffled-20ms: each answer comes 20 ms later
 Limit     all objects by obstore in threads, nothing decoded
 Floor     obstore alone in threads, two batches ahead; OpenCV in a thread a core

@@ -3,15 +3,15 @@
 
 Variants  shuffled: a server beside the client; shuffled-20ms: each answer comes 20 ms later
 Rows      a pass takes the same 4,096 rows, drawn once: neighbours are as rare as in a large data
-set
+          set
 Limit     the bytes of 4,096 neighbours in pieces of 4 MiB by 8 threads, once a pass: no request for
-a row
+          a row
 Floor     obstore alone in threads, a request a row, two batches ahead: nothing is checked
 Shuffle   each peer visits each of these rows once a pass in a new whole order, but
           `gpuload_blocks`, which takes 4,096 neighbours, and mixes 4 blocks of 256 at a time;
           `gpuload_cache` has a cache on disk, which its first pass, that does not count, fills
 Checks    gpuload compares length, size, time and ETag of each answer, and the checksums of its
-cache; others do not
+          cache; others do not
 Absent    tf.data: TensorFlow's own files know s3:// and http:// only by tensorflow-io, which has no
           build for today's
 """

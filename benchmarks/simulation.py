@@ -16,9 +16,9 @@ Reading    a rank reads whole windows of `gl.Blocks`, one window ahead in each l
            and has none of them after a restart; ranks that share a lane both read all of it. So
            this is the most that loaders ask for
 
-Checks, each of which ends the program if it fails: seams    the committed steps of an epoch are
-  intervals of its order; each begins where the one before ended, from
-           position 0 to the end: no position twice, none left out
+Checks, each of which ends the program if it fails:
+  seams    the committed steps of an epoch are intervals of its order; each begins where the one
+           before ended, from position 0 to the end: no position twice, none left out
   ranks    of each number of ranks, all ranks together have the positions of a step, each once; of a
            step in the middle of an epoch, and of the last, shorter one
   records  of each epoch some records, drawn at random, and those at both ends of each interval: the

@@ -3,7 +3,7 @@ floats; 4 shards)?
 
 Limit    a copy of the shards' bytes by all cores into buffers that stay in the cache
 Checks   gpuload and tf.data verify the checksum of each record; DALI has no such check, and Grain's
-reader neither
+         reader neither
 Shuffle  gpuload visits all records in a new whole order each pass; tf.data takes the shards side by
          side through a buffer of 10,000 records, DALI through one of 10,000: what they have for
          such files

@@ -5,7 +5,7 @@ Start    a new process whose packages are imported and whose files are in the pa
          until the batches 1, 10 and 100 (gpuload's own import counts), and which share of its
          steady rate a peer delivers in the first 2 s
 Step     a loop with a step of 2 ms, which sleeps, or keeps a core busy: milliseconds a batch that
-next() takes
+         next() takes
 Memory   most that a peer adds while it makes whole passes
 Peers    those of the questions, each as there, in turns; each figure is of a process of its own
          (`loops`, `measure`)

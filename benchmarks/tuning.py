@@ -3,7 +3,7 @@
 
     work       what the batches are made of, and what holds them up
     threads    a loop of `--seconds` over a loader with `num_threads=` of each of these, behind its
-    first second
+               first second
     best       the one of them with the most records a second
     left out   a loop of `--tuned` seconds without `num_threads=` and `prefetch=`: the records a
                second of its last third, and of all of it, from the first batch on; what it chose in

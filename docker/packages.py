@@ -2,11 +2,14 @@
 and pip alone.
 
     packages.py requirements EXTRA ...       what extras of pyproject.toml ask for, a line each;
-    EXTRA may be "build" packages.py record FRAMEWORK FILE        notes what is installed; refused
-    where FRAMEWORK is not packages.py constraints FILE             what was noted, and what it
-    needs beside it, as constraints for pip packages.py missing FILE                 what gpuload
-    needs and is not there, for the CUDA of CUDA_VERSION packages.py unchanged
-    FILE               refused where anything that was noted is not what it was
+                                             EXTRA may be "build"
+    packages.py record FRAMEWORK FILE        notes what is installed; refused where FRAMEWORK is not
+    packages.py constraints FILE             what was noted, and what it needs beside it, as
+                                             constraints for pip
+    packages.py missing FILE                 what gpuload needs and is not there, for the CUDA of
+                                             CUDA_VERSION
+    packages.py unchanged FILE               refused where anything that was noted is not what it
+                                             was
 
 Changed  is a package that is gone, that has another version, that another copy stands in front of,
          or that has a file which is gone or has another size or time. So a package of another name

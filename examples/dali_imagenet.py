@@ -1,8 +1,7 @@
 """The usual training with DALI and PyTorch, moved to gpuload's reader: five lines of
 dali_imagenet_before.py changed.
 
-python examples/dali_imagenet.py [folder of class folders] [steps]      run it again: it goes on
-where it stopped
+python examples/dali_imagenet.py [folder of class folders] [steps]      run it again: it goes on where it stopped
 """
 
 import sys

@@ -1,8 +1,7 @@
 """The usual training with DALI and PyTorch: file reader, mixed decoder, random-resized crop, flip,
 normalise.
 
-python examples/dali_imagenet_before.py [folder of class folders]     dali_imagenet.py is the same
-with gpuload's reader
+python examples/dali_imagenet_before.py [folder of class folders]     dali_imagenet.py is the same with gpuload's reader
 """
 
 import sys

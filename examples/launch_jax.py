@@ -2,8 +2,9 @@
 are there go on.
 
 python examples/launch_jax.py folder localhost:9876 2 0     and in a second shell the same with 1 at
-the end srun python examples/launch_jax.py folder                   Slurm, Open MPI and Cloud TPUs
-say the rest themselves
+                                                            the end
+srun python examples/launch_jax.py folder                   Slurm, Open MPI and Cloud TPUs say the
+                                                            rest themselves
 
 The checkpoint holds the weights, the state of the loader, and here also how often each record was
 trained on.

@@ -2,8 +2,9 @@
 the checkpoint.
 
 export TF_CONFIG='{"cluster": {"worker": ["host:2222", "host:2223"]}, "task": {"type": "worker",
-"index": 0}}' python examples/launch_mwms.py folder                       and on the other worker
-the same with index 1
+"index": 0}}'
+python examples/launch_mwms.py folder                       and on the other worker the same with
+                                                            index 1
 
 Every worker makes the loader of all records; ``gltf.distribute`` gives each replica its part of a
 step. The state of the loader is saved with the model. Here the checkpoint also counts how often

@@ -2,7 +2,9 @@
 checkpoint.
 
 export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1                 or ranks that torchrun starts again may
-not meet torchrun --standalone --nproc-per-node 2 --max-restarts 3 examples/launch_torch.py folder
+                                                            not meet torchrun --standalone
+                                                            --nproc-per-node 2 --max-restarts 3
+                                                            examples/launch_torch.py folder
 
 srun python examples/launch_torch.py folder                 by examples/launch_slurm.sh
 a JobSet of Kubernetes                                      by examples/launch_jobset.yaml

@@ -1,7 +1,7 @@
 """Batch: the fields of a step as the user gets them, and their order by ``output=``.
 
     images, labels = batch        iterating gives the parts of ``output=``, in its order, as of a
-    tuple
+                                  tuple
     batch[0], len(batch)          the first part, and how many there are
     batch["image"]                a field by its name, wherever it is in ``output=``
     batch.output                  the nest of ``output=`` itself, with arrays in place of names

@@ -14,7 +14,8 @@ GpuloadError
 │   └── ChangedFileError     a file that changed or disappeared after it was opened
 ├── RecordIndexError   IndexError         a record number outside the source
 ├── UnknownFieldError  KeyError           a field that is not there
-├── UnknownAttributeError AttributeError  an attribute that is not there, with the form that does the same
+├── UnknownAttributeError AttributeError  an attribute that is not there, with the form that does
+                                          the same
 ├── CallError          TypeError          a call with arguments that there are not, or without some that are needed
 ├── ClosedError        ValueError         use after close
 ├── StateError         ValueError         a saved state of other data, ops or seed

@@ -80,9 +80,9 @@ class Submodule(ModuleType):
         package, _, name = self.__name__.rpartition(".")
         owner, namespace = package.replace("gpuload", "gl", 1), vars(sys.modules[package])
         names = namespace.get("_lazy_names", {})
-        likely = [word for word, module in names.items() if module == name] or synonyms.near_names(
-            name, names
-        )
+        likely = [
+            word for word, module in names.items() if module.partition(".")[0] == name
+        ] or synonyms.near_names(name, names)
         raise UnknownAttributeError(
             f"{owner}.{name}(...)",
             cause=f"{owner}.{name} is a module",
@@ -128,4 +128,5 @@ def function(module: str, name: str) -> Callable[..., Any]:
         return getattr(signalsafe.import_package(module), name)(*args, **arguments)
 
     call.__name__ = call.__qualname__ = name
+    call.__module__ = module
     return call

@@ -3,13 +3,13 @@
     gpuload: reading headers: 412,000 of 1,300,000 files, 98,100/s, 0:09 left [######--------------]
 
 When      From AFTER_S on, at most every EVERY_S. Each text is written over the one before it, the
-last one is wiped.
+          last one is wiped.
 Where     On the terminal of ``sys.stderr``, and in a notebook below its cell. Nothing is written to
           a pipe or a file, nothing by a job in the background of its shell, and nothing under
           ``GPULOAD_PROGRESS=0``.
 Rate      and remaining time are those of the mean rate since the first ``show``.
 Log       Has a line after AFTER_S that names the work, and at the end one with its duration, for
-any ``sys.stderr``.
+          any ``sys.stderr``.
 Threads   All may show the same progress. If another thread writes now, this one does not; no lock
           is waited for, so that no signal handler hangs, nor a child that was forked meanwhile.
 Cost      A look at the clock for each ``show``, below a microsecond.
@@ -31,9 +31,8 @@ from gpuload.redaction import printable
 AFTER_S, EVERY_S = 1.0, 0.2
 SWITCH = "GPULOAD_PROGRESS"
 COLUMNS = 80  # of a terminal that does not say how many it has
-HTML = str.maketrans(
-    {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
-)  # the module html takes 2 ms, at each import of gpuload
+# the module html takes 2 ms, at each import of gpuload
+HTML = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 SHORTEST_BAR, LONGEST_BAR = 8, 20  # columns
 LEAST_TEXT = 20  # columns that the name of the work has before rate and remaining time
 
@@ -212,15 +211,11 @@ def _terminal() -> int | None:
         terminal = sys.stderr.fileno()
         if not (sys.stderr.isatty() and os.isatty(terminal)):
             return None
-    except (
-        AttributeError,
-        OSError,
-        ValueError,
-    ):  # there is no stderr, it is no file, or it was closed
+    except (AttributeError, OSError, ValueError):
+        # there is no stderr, it is no file, or it was closed
         return None
-    with contextlib.suppress(
-        AttributeError, OSError
-    ):  # Windows has no jobs; a terminal may be of another session
+    # Windows has no jobs; a terminal may be of another session
+    with contextlib.suppress(AttributeError, OSError):
         if os.tcgetpgrp(terminal) != os.getpgrp():
             return None
     return terminal

@@ -1,8 +1,8 @@
 """The Python in Markdown pages, and how it is run: what a page shows is what happens.
 
     <!-- test: rows -->       the block is run, and the blocks of one name share what they define
-    <!-- file: table.py -->   the block is written to that file, which later blocks import; pytest
-    runs ``test_*.py``
+    <!-- file: table.py -->   the block is written to that file, which later blocks import;
+                              pytest runs ``test_*.py``
 
 Such a comment stands above the block. A block of ``text`` that directly follows one of Python is
 what that prints.

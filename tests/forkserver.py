@@ -2,7 +2,7 @@
 imported gpuload.
 
     done = forkserver.run(code, *arguments)     as subprocess.run([sys.executable, "-c", code,
-    *arguments], ...)
+                                                *arguments], ...)
 
 To start Python and to import gpuload takes ten times as long as to fork. The program runs as
 ``__main__`` in a process of one thread, and ends as each Python ends. A program about what is done

@@ -4,7 +4,7 @@
 of the page.
 
 Photos    four with free licences from `tests/golden`, see `docs/images/ops/ORIGIN.md`, brought to
-one size.
+          one size.
 Picture   the photo as it is stored, and behind the op in epochs 0, 1 and 2 (once if nothing is
           random). Where the op moves pixels, boxes, points and mask go with the photo; the mask is
           below it, and epoch 2 is left out.

@@ -43,23 +43,19 @@ ENTRY = {"__main__": "cli"}  # a module that is another room's door
 # The files that may import each package; * stands for any characters.
 OWNERS = {
     "numpy": ("*",),
-    "PIL": (
-        "images/decode.py",
-        "images/recompress.py",
-        "cli/bench_peers.py",
-        "cli/demo*",
-        "cli/parity*",
-    ),
+    "PIL": ("images/decode.py", "images/recompress.py", "cli/parity*"),
     "click": ("cli/*",),
-    "cupy": ("device.py",),
-    "cv2": ("cli/parity*",),
-    "cupy_backends": ("device.py",),
-    "cupyx": ("device.py",),
+    "cupy": ("device/library.py",),
+    "cv2": ("cli/parity_images.py",),
+    "gpuload_demo": ("cli/__init__.py",),
+    "gpuload_peers": ("cli/bench.py", "cli/parity*"),
+    "cupy_backends": ("device/library.py",),
+    "cupyx": ("device/library.py",),
     "h5py": ("formats/hdf5/*",),
     "hdf5plugin": ("formats/hdf5/*",),
     "isal": ("storage/inflate.py",),
     "jax": ("bridges/jax.py",),
-    "keras": ("bridges/keras.py", "bridges/tensorflow/*", "cli/demo*"),
+    "keras": ("bridges/keras.py", "bridges/tensorflow/*"),
     "ml_dtypes": ("ops/value/cast.py", "formats/npy/source.py"),
     "pyarrow": (
         "formats/csv/parse.py",
@@ -79,12 +75,9 @@ OWNERS = {
     ),
     "ray": ("bridges/ray.py",),
     "rich": ("cli/*",),
-    "sklearn": ("cli/demo*",),
-    "tensorflow": ("bridges/tensorflow/*", "cli/bench_peers.py", "cli/demo*"),
+    "tensorflow": ("bridges/tensorflow/*",),
     "tifffile": ("images/tiffs.py",),
-    "timm": ("cli/parity*",),
-    "torch": ("bridges/torch.py", "cli/bench_peers.py", "cli/parity*"),
-    "torchvision": ("cli/parity*",),
+    "torch": ("bridges/torch.py",),
     "zarr": ("formats/zarr/*",),
 }
 
@@ -211,7 +204,7 @@ PUBLIC = {
         "NOT_DONE",
         "any_refused",
     },  # states, as in C++
-    "device.py": {"done"},  # of CuPy's events, too
+    "device/tracks.py": {"done"},  # of CuPy's events, too
     "errors.py": {"what"},
     "loader.py": {"drawn", "saved"},
     "ops/crop/crop.py": {"pad_if_needed"},
@@ -219,6 +212,7 @@ PUBLIC = {
     "pipeline/tray.py": {"put"},  # the verb, as of queues
     "spec.py": {"encoded", "stored"},
     "sources/base.py": {"where", "Renamed", "Marked", "Sampled"},
+    "sources/reading.py": {"where"},
     "sources/compose.py": {"Zipped"},
     "sources/mix.py": {"Mixed"},
     "testing/ops.py": {"refused"},
@@ -676,4 +670,11 @@ def public_names(init: Module) -> tuple[list[str], set[str]]:
     return listed, {name for name in bound if not name.startswith("_")} - {
         "annotations",
         "TYPE_CHECKING",
+        "*",
     }
+
+
+if __name__ == "__main__":
+    from tests import figures
+
+    figures.main(sys.argv[1:])

@@ -2,11 +2,14 @@
 environment of each.
 
     python -m tests.matrix                               each Python from 3.10 to 3.13 that is here,
-    NumPy 1.26 and 2 python -m tests.matrix --python 3.12 --numpy 1.26    one of them python -m
-    tests.matrix --extras images csv jax       and each of these extras in an environment of its own
+                                                         NumPy 1.26 and 2
+    python -m tests.matrix --python 3.12 --numpy 1.26    one of them
+    python -m tests.matrix --extras images csv jax       and each of these extras in an environment
+                                                         of its own
     python -m tests.matrix --builds cuda12 emulated      and builds for CUDA beside one another,
-    without a GPU python -m tests.matrix --tests tests/ops -x          and tests of the checkout, by
-    pytest with these arguments
+                                                         without a GPU
+    python -m tests.matrix --tests tests/ops -x          and tests of the checkout, by pytest with
+                                                         these arguments
 
 In each cell the smoke test runs with the compiled core and without it, and mypy and pyright check a
 user's program against the wheel. Packages come from the index of pip, as wheels alone; a cell whose
@@ -65,6 +68,7 @@ BUILD_FILES = (
     "README.md",
     "LICENSE",
 )
+PACKAGES_BESIDE = ("examples/gpuload_demo", "benchmarks/gpuload_peers")
 PLUGIN = "nvidia-dali-tf-plugin-cuda120==2.4.*"  # DALI's for TensorFlow, which is compiled for the one that is there
 TREE_LEFT_OUT = ("_native*", "__pycache__", "build", ".*", "*.egg-info")
 # On the emulated GPU, with warnings as errors (pyproject.toml): the lane, and streams that other
@@ -148,6 +152,8 @@ def build_wheel(python: str, version: str) -> Path:
         )
         for name in BUILD_FILES:
             shutil.copy(ROOT / name, source)
+        for name in PACKAGES_BESIDE:
+            shutil.copytree(ROOT / name, source / name)
         call(
             python, "-m", "pip", "wheel", "-q", "--no-deps", "-w", folder, source, GPULOAD_CORE="1"
         )

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 import gpuload as gl
-from tests import codeblocks, opexamples
+from tests import codeblocks, figures, opexamples
 
 README = codeblocks.ROOT / "README.md"
+TRAINING = codeblocks.ROOT / "docs" / "training.md"
 PAGES = [
     README,
     *(codeblocks.ROOT / "docs" / name for name in ("sources.md", "ops.md", "training.md")),
@@ -45,10 +46,10 @@ def cifar(folder):
 
 
 def keras(folder):
-    """What the README leaves behind: a loader and a model."""
+    """What the blocks above leave behind: a loader and a model."""
     names = cifar(folder)
-    page = codeblocks.blocks_of(README)
-    return codeblocks.run(README, [block for block in page if block.name == "cifar"], names, folder)
+    blocks = [block for block in codeblocks.blocks_of(TRAINING) if block.name == "cifar"]
+    return codeblocks.run(TRAINING, blocks, names, folder)
 
 
 def photos(folder):
@@ -155,6 +156,7 @@ def volumes(folder):
 
 
 PREPARE = {
+    "first": volumes,
     "cifar": cifar, "keras": keras, "photos": photos, "frameworks": frameworks, "rows": rows, "labels": labels,
     "names": names, "masks": masks, "formats": formats, "volumes": volumes,
 }  # fmt: skip
@@ -211,11 +213,16 @@ def test_the_table_of_ops_is_what_their_docstrings_say():
 
 
 def test_the_pages_name_every_source():
-    text = "".join(page.read_text() for page in PAGES)
+    pages = [README, *(codeblocks.ROOT / "docs").rglob("*.md")]
+    text = "".join(page.read_text() for page in pages if "api" not in page.parts)
     for name in set(gl.__all__) - {"GpuloadError", "ops"}:
-        assert re.search(rf"gl\.{name}\b", text), (
-            f"neither the README nor the pages of its parts mention gl.{name}"
-        )
+        assert re.search(rf"gl\.{name}\b", text), f"no page mentions gl.{name}"
+
+
+def test_the_first_screen_installs_loads_and_prints():
+    line, words = figures.readme()
+    assert line <= 25
+    assert words <= 700
 
 
 def test_the_figures_are_those_of_the_results():

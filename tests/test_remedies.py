@@ -108,16 +108,17 @@ def test_what_a_remedy_says_works_when_it_is_typed(tmp_path, wrong, named, right
 
 
 def test_a_module_of_ops_is_no_op_and_says_so():
-    from gpuload.ops.geometry import flip
+    from gpuload.ops import mix
 
-    with pytest.raises(GpuloadError, match=r"gl\.ops\.flip is a module") as error:
-        flip()
+    with pytest.raises(GpuloadError, match=r"gl\.ops\.mix is a module") as error:
+        mix()
 
-    assert error.value.remedy == "write gl.ops.RandomFlip(...)"
-    assert flip.RandomFlip is gl.ops.RandomFlip
+    assert (
+        error.value.remedy == "write gl.ops.CutMix(...) or gl.ops.MixUp(...) or gl.ops.Mosaic(...)"
+    )
     with pytest.raises(GpuloadError) as error:
-        gl.Loader(gl.arrays(image=np.zeros((2, 4, 4, 3), np.uint8)), 2, ops=[flip], device="cpu")
-    assert "gl.ops.RandomFlip(...)" in error.value.remedy
+        gl.Loader(gl.arrays(image=np.zeros((2, 4, 4, 3), np.uint8)), 2, ops=[mix], device="cpu")
+    assert "gl.ops.MixUp(...)" in error.value.remedy
 
 
 def test_the_plugin_is_built_for_the_dali_that_is_here():

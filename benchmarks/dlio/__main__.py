@@ -8,9 +8,9 @@ Demand   one rank with a step that is k times as short asks for as many records 
          accelerators do. So k is found to a tenth (`search.py`), also where a core feeds less than
          one accelerator
 Loaders  gpuload, DLIO's own, and DLIO's synthetic one, which reads nothing: what DLIO and this
-machine can do at all
+         machine can do at all
 Turns    the loaders of a workload take turns in each round, beginning with another one; ratios are
-within a round
+         within a round
 Results  of each workload, beside those of earlier runs for the others
 Cache    the files are in the page cache: what is measured is what a loader costs the cores, not the
          storage

@@ -6,12 +6,12 @@
       data_loader_sampler: none
 
 Files    those that DLIO generated and lists: NPZ (the array ``x``), JPEG (RGB pixels), TFRecord
-(the bytes ``image``)
+         (the bytes ``image``)
 Order    the records of ``file_list_train`` or ``file_list_eval``; shuffled as a whole where the
          configuration shuffles files or samples, anew in each epoch by DLIO's seed; the same in
          each where ``seed_change_epoch`` is off
 Batches  whole ones alone, as DLIO counts them; at each step the ranks together take the next
-records of one order
+         records of one order
 Values   NumPy arrays with the decoded records themselves: one array where all have one size, else a
          list or a ``Ragged`` of one. DLIO's own readers decode as much, and then hand out one and
          the same random image. DLIO's JPEGs are gray: Pillow, by which DLIO reads them, leaves them

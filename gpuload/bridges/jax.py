@@ -7,7 +7,7 @@ A `Batch` is no pytree: its parts are (``*batch``, or ``batch.output`` as a whol
 
 Position ``tensors`` takes the loader along, batch by batch.
 Memory   is shared: JAX holds each array until the last of its arrays on it is gone, so stored
-arrays do not change.
+         arrays do not change.
 Copies   are made of arrays that are empty, not contiguous or writable, or do not begin at a
          multiple of 64 bytes. JAX 0.10 makes them by itself and does not say so; ``loader.stats()``
          counts them as ``tensors_copied``, the others as ``tensors_shared``.

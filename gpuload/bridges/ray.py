@@ -1,9 +1,9 @@
 """Ray: records of a source for Ray Data, conversions by the workers of a cluster, and the rank in
 Ray Train.
 
-    data = ray.data.read_datasource(glray.datasource(source)) glray.convert(source,
-    "/shared/out/train-{shard:05d}.npy", records_per_shard=100_000) loader = gl.Loader(source, 512
-    // ranks, shuffle=True, seed=7, **gl.shard("ray"))          in a worker of Ray Train
+    data = ray.data.read_datasource(glray.datasource(source))
+    glray.convert(source, "/shared/out/train-{shard:05d}.npy", records_per_shard=100_000)
+    loader = gl.Loader(source, 512 // ranks, shuffle=True, seed=7, **gl.shard("ray"))          in a worker of Ray Train
 
 Pickles  A source goes to a worker as the call that opened it (`sources/filesource.py`), and is
          opened again there. So paths mean the same on every node, or an error names the node. A
@@ -14,7 +14,7 @@ Again    Ray calls a task again if its worker or its node dies. Both kinds of ta
          for it, IN_USE_S at most, and an unfinished file never gets the name of a finished one
          (`journal.py`).
 Order    Of a dataset of Ray the order is Ray's. What promises an order, and an exact resume, is a
-loader.
+         loader.
 Source   https://docs.ray.io/en/latest/data/api/doc/ray.data.Datasource.html, and Ray 2.60.
 """
 
@@ -117,7 +117,7 @@ def _check_links(source: Source) -> None:
     Raises:
         SpecError: there is such a link.
     """
-    for path in source.file_paths():
+    for path in source.files.paths:
         check_shareable(path, "tasks of Ray that read")
 
 

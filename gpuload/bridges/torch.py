@@ -1,10 +1,10 @@
 """Batches as torch.Tensors: by DLPack for loops of one's own, as an ``IterableDataset`` for
 DataLoader and trainers.
 
-    for images, labels in tensors(loader):                       from the loader's position to the
-        end of the epoch train_step(images, labels)
-    for images, labels in DataLoader(dataset(loader), batch_size=None):                 the batches
-        are the loader's train_step(images, labels)
+    for images, labels in tensors(loader):                       from the loader's position to the end of the epoch
+        train_step(images, labels)
+    for images, labels in DataLoader(dataset(loader), batch_size=None):                 the batches are the loader's
+        train_step(images, labels)
 
 Position ``tensors`` takes the loader along, batch by batch. Each iterator of a dataset begins at
          the loader's position, and that moves to the next epoch when the last batch of this one was
@@ -95,12 +95,9 @@ def dataset(loader: Loader, *, shard: common.Shard = None) -> LoaderDataset:
     An element is the nest of ``output=`` with tensors in it, a dict of all fields without it. The
     length is the steps of an epoch::
 
-        DataLoader(dataset(loader), batch_size=None)             batch_size=1 would add an axis of
-        length 1
-        StatefulDataLoader(dataset(loader), batch_size=None)     its state_dict is exact, also with
-        workers
-        Trainer().fit(model, dataset(loader))                    Lightning takes it, and keeps its
-                                                                 state in checkpoints
+        DataLoader(dataset(loader), batch_size=None)             batch_size=1 would add an axis of length 1
+        StatefulDataLoader(dataset(loader), batch_size=None)     its state_dict is exact, also with workers
+        Trainer().fit(model, dataset(loader))                    Lightning takes it, and keeps its state in checkpoints
 
     Lightning: give it the dataset itself, or a StatefulDataLoader; of a plain DataLoader it keeps
     no state. For several ranks make it in ``train_dataloader()``, with

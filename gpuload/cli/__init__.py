@@ -76,7 +76,11 @@ class Verbs(click.Group):
             return None
         # Only the verb that is called is imported: some need a second for their packages, and each
         # completion in a shell starts this program anew.
-        command: click.Command = importlib.import_module(f"gpuload.cli.{cmd_name}").command
+        if cmd_name == "demo":  # an example
+            module = importlib.import_module("gpuload_demo.command")
+        else:
+            module = importlib.import_module(f"gpuload.cli.{cmd_name}")
+        command: click.Command = module.command
         command.name, command.short_help = cmd_name, VERBS[cmd_name]
         return command
 
@@ -241,7 +245,7 @@ def _in_python(remedy: str, words: list[str]) -> str:
     if any(call in remedy for call in UNLISTED):
         return ""
     # Formats without `call` open no manifest: the advice would not help there.
-    forms = {form.name: form for form in FORMATS if form.call is not None}
+    forms = {form.name: form for form in FORMATS}
     # With its arguments: gl.npz(..., record="file"); a name alone is one of several calls to choose
     # from. A call with a path of its own opens other files than those of the verb.
     whole_path = r"""\(['"](?:/|\w+://)"""

@@ -12,7 +12,7 @@ results.
 People    read lines, on stdout; `Output.draw` takes parts of Rich: tables, styled text. Rich is
           imported there, so that verbs which only print lines start without it.
 Programs  read one JSON document on stdout, and nothing else is there: remarks and messages are on
-stderr.
+          stderr.
 Errors    are raised; `gpuload.cli.main` makes messages and exit statuses of them.
 """
 

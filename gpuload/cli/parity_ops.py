@@ -3,7 +3,7 @@ record by record.
 
 Meaning  the op's array form in NumPy. Executors run the same draws on the same values, by a loader.
 Images   are of bytes, half of them noise and half smooth: rounding differs at exact halves, of
-which noise has few.
+         which noise has few.
 Others   are boxes, labels and rows of varying number, for the ops that act on these.
 """
 

@@ -5,7 +5,7 @@ Host    The core decodes in the workers, up to the op that gives images one size
         uploaded: 0.75 to 0.95 ms of one core for a JPEG of 500 x 375 pixels, with the pixels of a
         CPU.
 Device  DALI decodes on the GPU, whole images: 3.7 ms of its threads for one on an H100, with pixels
-of its own.
+        of its own.
 Rule    The ops, the formats of the files, the packages, the cores for each GPU, and what
         `gpuload doctor` found decide; no measurement does, so that a program has the same pixels
         when it is started again.

@@ -13,7 +13,7 @@ Use      ``executor="auto"`` does not choose an executor that failed on the CPU 
 
 Verdicts on the decoders of GPUs, a file each, of the same form:
 File     One for each machine, set of versions, driver, card and decoder. A decoder without one is
-not known.
+         not known.
 Use      The first batches of a place whose decoder is not known are audited whole, which gives its
          verdict. Where it is bad, a loader with that decoder is refused.
 """
@@ -134,7 +134,10 @@ def _write(place: tuple[str, dict[str, str]], content: list[dict[str, Any]]) -> 
     path, origin = place
     privatefiles.make_folder(os.path.dirname(path))
     # Several ranks of a machine may write the same file at once: the last whole one stays.
-    with derivedfiles.whole(path, is_alone=False) as part, keptfile.Writer(part, origin) as writer:
+    with (
+        derivedfiles.whole(path, is_alone=False) as part,
+        keptfile.KeptWriter(part, origin) as writer,
+    ):
         writer.write(json.dumps(content).encode("ascii"))
         writer.end()
 

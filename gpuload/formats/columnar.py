@@ -1,13 +1,16 @@
 """Columnar: columns of Apache Arrow as fields of records, for every format that PyArrow reads.
 
-    numbers, booleans             arrays: int8 to uint64, float16 to float64, bool dates, times,
-    durations       datetime64 and timedelta64 of the unit of the column; with a time zone in UTC
+    numbers, booleans             arrays: int8 to uint64, float16 to float64, bool
+    dates, times, durations       datetime64 and timedelta64 of the unit of the column; with a time
+                                  zone in UTC
     strings                       text of any length; lists of them, too
     binary                        uint8 of varying length; encoded images where the first record is
-    one fixed size binary, lists      arrays ``[size]``; lists of lists of fixed size, and tensors,
-    have more axes
+                                  one
+    fixed size binary, lists      arrays ``[size]``; lists of lists of fixed size, and tensors, have
+                                  more axes
     lists                         `Ragged`, of numbers or of arrays of one shape; with ``shapes=``
-    arrays of that shape dictionaries, run ends        the values that they stand for
+                                  arrays of that shape
+    dictionaries, run ends        the values that they stand for
     structs                       a field for each member, ``"outer.inner"``; of Hugging Face's
                                   images the bytes
 
@@ -70,7 +73,8 @@ from gpuload.sources.leaf import UINT8, Indices, gather_pieces
 from gpuload.sources.partitions import check_partitions
 from gpuload.sources.zones import check_zones
 from gpuload.spec import Field, dtype_of, is_whole, list_of_names
-from gpuload.storage.files import Files, open_error
+from gpuload.storage.fileerrors import open_error
+from gpuload.storage.files import Files
 from gpuload.storage.inflate import limit_bytes, too_large
 
 Array = NDArray[Any]
@@ -148,7 +152,7 @@ class UnpackLimit:
 
 
 @dataclass(frozen=True)
-class Description:
+class DatasetFeatures:
     """What the metadata of the library `datasets` say of columns.
 
     Attributes:
@@ -407,7 +411,7 @@ def _with_dtype(column: Column, dtype: np.dtype[Any] | None) -> Column:
     return replace(column, field=column.field.with_(dtype=dtype), dtype=file_dtype, default=default)
 
 
-def describe_features(metadata: Mapping[bytes, bytes] | None) -> Description:
+def describe_features(metadata: Mapping[bytes, bytes] | None) -> DatasetFeatures:
     """Return what the metadata of a schema say in the form of `datasets`; nothing if they have
     another form."""
     try:
@@ -418,7 +422,7 @@ def describe_features(metadata: Mapping[bytes, bytes] | None) -> Description:
         return describe_types({})
 
 
-def describe_types(features: Mapping[str, Any]) -> Description:
+def describe_types(features: Mapping[str, Any]) -> DatasetFeatures:
     """Return what the features of a dataset say, in the form of ``Features.to_dict()``."""
     kinds = {name: feature for name, feature in features.items() if isinstance(feature, dict)}
     shapes = {
@@ -439,7 +443,7 @@ def describe_types(features: Mapping[str, Any]) -> Description:
         for column, texts in names.items()
         if isinstance(texts, list) and all(isinstance(text, str) for text in texts)
     }
-    return Description(shapes, images, classes)
+    return DatasetFeatures(shapes, images, classes)
 
 
 def classes_of(tables: Sequence[Any], columns: Sequence[Column]) -> tuple[str, ...]:

@@ -1,12 +1,12 @@
 """Advice: what a loader logs, once, of ops that are allowed and rarely meant.
 
 Left behind   an op moves an image, and what belongs to its pixels (`ops.beside`) stays, or rows of
-its boxes do.
+              its boxes do.
 Views         an op moves a copy of the image, and what belongs to the image stays, which is not
-handed out itself. By a function a function, or an operator of DALI, moves an image, and what
-belongs to it stays.
+              handed out itself. By a function a function, or an operator of DALI, moves an image,
+              and what belongs to it stays.
 Turned over   the axes of an image are reordered so that height and width are exchanged; what
-belongs to it stays.
+              belongs to it stays.
 Left unmixed  an op mixes the images of several records, and numbers beside them stay those of one,
               or the text that may be their label.
 Masks         an op blends numbers that look like those of a mask, or changes them as colours.
@@ -14,7 +14,8 @@ Equal views   an op has one draw for several copies of an image, so that they st
 Wrong levels  an op takes floating-point numbers for 0 to 1, and a cast made them of whole numbers.
 Slices        an op moves an array of three axes as an image whose channels are many.
 Wrong order   an op for an image from black to white, or a cast to whole numbers, stands behind one
-that normalises. By an op      what ``Op.advice`` says of a field that the op acts on.
+              that normalises.
+By an op      what ``Op.advice`` says of a field that the op acts on.
 """
 
 from __future__ import annotations

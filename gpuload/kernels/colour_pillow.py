@@ -2,15 +2,15 @@
 of policies.
 
 Images   uint8 of 1 or 3 channels, ``[H, W, C]``, or ``[N, H, W, C]`` with a factor for each; as in
-`kernels.colour`.
+         `kernels.colour`.
 Formula  ``base + factor * (x - base)`` in float32, each step rounded, bounded, then cut off. The
          base is 0 for brightness, the mean of the gray for contrast, the gray for saturation
          (``Color``), the smooth image for sharpness.
 Gray     ``(19595 red + 38470 green + 7471 blue + 32768) >> 16``; its mean is rounded, halves up.
 Others   ``ImageOps.equalize``, ``invert``, ``posterize`` and ``solarize`` are the functions of
-`kernels.colour`.
+         `kernels.colour`.
 Source   Read in Pillow 13 (MIT-CMU), src/libImaging/Blend.c, Convert.c, Filter.c and ImageOps.py,
-and written anew.
+         and written anew.
 Equals   Pillow's results on x86-64, every value (`tests/ops/test_colour_pillow.py`).
 """
 

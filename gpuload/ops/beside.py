@@ -6,7 +6,7 @@ all ops that move the pixels of images, mix records, or blend pixels:
 
     image    another image: an encoded file; numbers of the image's height and width
     mask     whole numbers of the image's height and width in one channel; what ``Decode("LABELS")``
-    makes
+             makes
     masks    numbers ``[number, height, width]``, one mask for each object, or more than four maps
     scaled   numbers along the image's height and width, divided or multiplied by 2, 3, 4, 8 or 16
     xyxy     four numbers, or rows of four: boxes

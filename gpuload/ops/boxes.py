@@ -2,7 +2,7 @@
 pixels, and back.
 
 Plane   The upper left corner of an image is (0, 0), the lower right one (width, height): COCO's and
-torchvision's.
+        torchvision's.
 Forms   ``xyxy`` left, top, right, bottom; ``xywh`` left, top, width, height; ``cxcywh`` centre,
         width, height; ``xy`` of points. In pixels, or ``normalized`` in parts of the image's width
         and height.

@@ -3,7 +3,7 @@ the same draw.
 
 Mask    A mask becomes a field that the op acts on itself (``Op.including``), on whatever executor.
 Masks   of objects, ``[number, height, width]``, are moved by ``MoveMasks`` as one mask of so many
-channels; see below.
+        channels; see below.
 Boxes   and points are moved by ``MoveAnnotations``, an op of its own that the graph puts before the
         op that moves the image. It draws nothing: it gets the draw of that op, and the size of the
         image before it. It runs on the host, where both are, so that nothing waits for a GPU.

@@ -5,7 +5,7 @@ Choice   A record is audited if the number that is drawn for (seed, epoch, recor
          no op has, is less than the share. So batch size, shards, threads and resuming change
          nothing. Rows that are not valid are not.
 Oracle   makes the record anew from the source, by the array forms of the ops
-(`executors.differences`).
+         (`executors.differences`).
 Flow     `Audits` stands between the threads that make batches and the caller. Its thread takes
          finished batches in their order, one group of steps ahead of the caller, and puts each on a
          tray of its own when the records in it are compared. So no record that differs is handed
@@ -62,6 +62,7 @@ from gpuload.pipeline.stretch import draw
 from gpuload.pipeline.tray import Tray
 from gpuload.pipeline.workers import Workers
 from gpuload.ragged import Ragged
+from gpuload.sources.reading import read_groups
 from gpuload.stats import Counters
 
 SHARE = 1e-3  # of the records, where only "count" is said
@@ -553,7 +554,7 @@ class Auditor:
         partners: NDArray[np.int32] | None,
     ) -> dict[str, Any]:
         """Return the fields of some records, read and run again."""
-        fields = recipe.source.read_groups(records, self._inputs)
+        fields = read_groups(recipe.source, records, self._inputs)
         draws = draw(graph, recipe, epoch, records, fields, partners)
         return self._oracle.run(fields, draws)
 

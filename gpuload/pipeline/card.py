@@ -1,9 +1,9 @@
 """Card: the rows of a step that lie in the GPU's memory already, and those that are uploaded and
 then stay there.
 
-    places = find_rows(routes, shares, count, streams)    a worker: which rows it has to read fields
-    = places.fields(uploads, lane)                 the thread of batches: where all rows of the step
-    lie
+    places = find_rows(routes, shares, count, streams)    a worker: which rows it has to read
+    fields = places.fields(uploads, lane)                 the thread of batches: where all rows of
+                                                          the step lie
     places.keep(shares, lane)                             and the uploaded ones are copied to where
                                                           they stay
 

@@ -5,13 +5,15 @@ A loop over batches is measured in windows. A `Chooser` answers each window with
 next one. Where training hardly waits, no setting can gain anything. Else the reason of the waiting
 names another setting to try:
 
-    reading waits for storage                twice as many threads: they wait side by side other
-    stages wait, for Python's lock     a quarter of the threads a Python reader
-    waits                    twice as many threads, as for storage; if they are no faster, a quarter
+    reading waits for storage                twice as many threads: they wait side by side
+    other stages wait, for Python's lock     a quarter of the threads
+    a Python reader waits                    twice as many threads, as for storage; if they are no
+                                             faster, a quarter
     threads are without work                 twice as many steps ahead: batches do not all take the
-    same time threads wait for nothing                 one thread for each core, where there are
-    more (the files are in memory by
-                                             now), or fewer (less of the work is Python's)
+                                             same time
+    threads wait for nothing                 one thread for each core, where there are more (the
+                                             files are in memory by now), or fewer (less of the work
+                                             is Python's)
 
 Trial   of another setting, for one window. If batches come clearly faster, a control follows: a
         window with the setting before, and one more with the other. It stays if batches came

@@ -11,9 +11,9 @@ Pixels   of uint8 are shown as they are, and behind Normalize as they would be w
          labels of masks are colours. Small images are enlarged by a whole factor; of large ones
          each pixel is the mean of a square.
 Boxes    and points that are marked (``source.mark``) are drawn into their image, a box with its
-label.
+         label.
 Pairs    MixUp and CutMix mix a record with its partner in the loader's order, and the page names
-that.
+         that.
 Formats  PNG (`preview.pictures`) and HTML with PNGs in it; nothing is loaded from elsewhere.
 """
 
@@ -41,6 +41,7 @@ from gpuload.ops import Copy, Decode, Normalize
 from gpuload.order import check_count
 from gpuload.preview.pictures import empty, grid, image_pixels, text_pixels, wrap
 from gpuload.progress import Progress
+from gpuload.sources.reading import record_numbers
 from gpuload.spec import INSTANCES, NUMBERS, is_whole
 
 MAX_TEXT = 200  # characters of a value beside a picture
@@ -191,7 +192,8 @@ def preview(
             remedy="write gl.preview(gl.Loader(source, batch_size=1, ops=[...]))",
         )
     numbers = _numbers(records, "records", len(loader.source))
-    loader.source.check_indices(numbers)
+    loader.source.check_open()
+    record_numbers(loader.source, numbers)
     is_random = any(op.is_random for op in loader.ops)
     epoch_numbers = _numbers(epochs, "epochs", None)
     epoch_numbers = epoch_numbers if is_random else [0]

@@ -1,8 +1,7 @@
 """Blocks: records that can only be decoded together, as those of a row group of Parquet or of a
 chunk of Zarr.
 
-    leaf = BlockLeaf(field, starts, decode, cache, "row groups by PyArrow")     decode(3): the
-    values of block 3
+    leaf = BlockLeaf(field, starts, decode, cache, "row groups by PyArrow")     decode(3): the values of block 3
 
 Access  A block is decoded as a whole, for however few of its records. So records in the order of
         their blocks cost each block once, and records in any order up to a block each:
@@ -11,7 +10,7 @@ Cache   The blocks that were used last stay decoded, up to a number of bytes for
         together. A block larger than that stays until the next one comes. Threads that want the
         same block wait for the one that decodes it.
 Errors  A block that is damaged stays so: its error is stored in its place, and raised for each of
-its records.
+        its records.
 Fork    A child begins with an empty cache, since a thread that is not there any more may hold one
         of its locks.
 """
@@ -61,7 +60,7 @@ def check_cache_bytes(call: str, value: Any) -> int:
     return int(value)
 
 
-class BlockCache:
+class BlockMemory:
     """The blocks that were used last, decoded; safe in several threads.
 
     Args:
@@ -100,9 +99,8 @@ class BlockCache:
                 try:
                     entry.block = decode()
                 except DamagedBlockError as error:
-                    entry.error = copy.copy(
-                        error
-                    )  # without its traceback, which would keep memory of the caller
+                    # without its traceback, which would keep memory of the caller
+                    entry.error = copy.copy(error)
                     raise
                 self._make_room(key, entry, entry.block.nbytes)
             return entry.block
@@ -153,7 +151,7 @@ class BlockLeaf(Leaf):
         fields: Field | Layout,
         starts: Indices,
         decode: Decode,
-        cache: BlockCache,
+        cache: BlockMemory,
         key: int,
         how: str,
         place: Callable[[int], tuple[str, int] | None] = lambda block: None,
@@ -192,9 +190,8 @@ class BlockLeaf(Leaf):
     def _read(self, numbers: Indices, out: Bytes, begins: Indices) -> None:
         if self.layout is None or not self.layout.record_bytes:
             return
-        check_places(
-            numbers, self.layout.record_bytes, out.size, begins
-        )  # of all, before the first block is decoded
+        # of all, before the first block is decoded
+        check_places(numbers, self.layout.record_bytes, out.size, begins)
         for block, rows in self._parts(numbers):
             raw = _raw(self._values(block)).reshape(-1, self.layout.record_bytes)
             gather_rows(raw, numbers[rows] - self._starts[block], out, begins[rows])

@@ -2,7 +2,7 @@
 
     class_names(["ant", "bee"])    the names that ``classes=`` states, that of number 0 first
     in_order({"10", "2"})          without it, the order of the names that the records have: 2
-    before 10
+                                   before 10
     numbers_of(names, classes)     int64 ``[n]``, the number of each name, or an error that says
                                    what the name is
 
@@ -29,7 +29,7 @@ import numpy as np
 
 from gpuload.errors import FormatError, SpecError
 from gpuload.sources.leaf import Indices
-from gpuload.storage.files import read_bytes
+from gpuload.storage.handles import read_bytes
 from gpuload.storage.stores import is_remote
 
 WHOLE = re.compile(r"-?\d{1,18}", re.ASCII)  # that an int64 holds

@@ -1,9 +1,9 @@
 """Gaps: records that cannot be read, in the place of files that cannot be opened.
 
-    check_on_error(on_error) files, headers = look_at(paths, HEAD_BYTES, tolerant(read_header,
-    on_error, "gl.npy")) bad = bad_files(files, headers, "gl.npy")                  which of the
-    headers are errors leaf = bad.gaps(leaf, records, numbers)                    records of the
-    leaf that are these files
+    check_on_error(on_error)
+    files, headers = look_at(paths, HEAD_BYTES, tolerant(read_header, on_error, "gl.npy"))
+    bad = bad_files(files, headers, "gl.npy")                  which of the headers are errors
+    leaf = bad.gaps(leaf, records, numbers)                    records of the leaf that are these files
 
 Records  A file that is empty, cut short or of another format is one record, in its place among the
          others; no length that it states is believed. So the numbers of records depend on the files

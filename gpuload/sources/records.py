@@ -42,8 +42,8 @@ def records(
 ) -> RecordsSource:
     """Return the records that a function of yours reads.
 
-        def read(indices):                                          # int64, in any order; a number
-            may come twice return {"x": table[indices], "text": [lines[i] for i in indices]}
+        def read(indices):                                          # int64, in any order; a number may come twice
+            return {"x": table[indices], "text": [lines[i] for i in indices]}
 
         source = gl.records(len(table), read, version="2024-05")
 

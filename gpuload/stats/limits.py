@@ -1,9 +1,9 @@
 """Limits of a machine with the user's files, and how near the stages of a loader come to them.
 
 Storage         serves all threads together: beside its limit stands what the whole loop reads in a
-second.
+                second.
 Memory, codec   are used by each thread by itself: beside their limits stands the rate of one
-thread.
+                thread.
 Link            copies to the GPU while threads do other work: beside its limit stands the rate on
                 the GPU's clock.
 """

@@ -2,9 +2,9 @@
 (https://ui.perfetto.dev) shows.
 
 Format  Trace Event Format of Chrome, complete events ("ph": "X"), microseconds on the clock of
-``time.perf_counter``.
+        ``time.perf_counter``.
 File    written when an epoch ends and when the loader is closed, under another name first: it is
-whole, or not there.
+        whole, or not there.
 Size    MOST_EVENTS events at most, about 30 MB; events behind these are counted, and the file says
         how many they are.
 """

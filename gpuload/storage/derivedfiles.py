@@ -1,9 +1,8 @@
 """Derived files: indexes, unpacked copies and others that are made once of the user's files, and
 stored.
 
-    key = key_of(files, number, "unpacked", 1)                        of the file as it is now, and
-    of these words copy = load_or_make([cache_path(f"{key}-train.bin")], load, make) the first
-    process makes it, all others find it
+    key = key_of(files, number, "unpacked", 1)                        of the file as it is now, and of these words
+    copy = load_or_make([cache_path(f"{key}-train.bin")], load, make) the first process makes it, all others find it
 
 Where    Small ones stand beside the file, if its folder can be written; others in the cache folder:
          ``GPULOAD_CACHE``, ``XDG_CACHE_HOME/gpuload``, or the user's usual one. The log names each
@@ -13,11 +12,11 @@ Name     In the cache folder it begins with a digest of path, size, time and beg
          and of all that the derived file depends on besides: of a changed file another one is made,
          and an old one is never believed.
 Whole    It is written under another name, flushed to the disk, and renamed: no reader sees half of
-one.
+         one.
 Once     One process makes it while the others wait, where the system has locks of files; elsewhere
-the last one stays.
+         the last one stays.
 Killed   The unfinished file of a process that was killed is removed by the next process that makes
-the same file.
+         the same file.
 Trust    `keptfile.py` is the form of these files: checked before anything in them is used. Nothing
          in them is ever run.
 """
@@ -38,7 +37,9 @@ from typing import TypeVar
 from gpuload import signalsafe
 from gpuload.errors import FileError
 from gpuload.progress import Progress
-from gpuload.storage.files import REMEDIES, Files, read_bytes
+from gpuload.storage.fileerrors import REMEDIES
+from gpuload.storage.files import Files
+from gpuload.storage.handles import read_bytes
 from gpuload.storage.privatefiles import (
     NO_LINKS,
     STALE_S,
@@ -125,9 +126,8 @@ def key_of(files: Files, number: int, *details: object) -> str:
     path = path_of(path)  # two links to one object, of two days, are one file
     # Behind the reading: the head belongs to the file whose stamp goes into the digest.
     files.check(number)
-    size, mtime_ns, _ = files.stamp(
-        number
-    )  # not the inode: a copy of the folder keeps its derived files
+    # not the inode: a copy of the folder keeps its derived files
+    size, mtime_ns, _ = files.stamp(number)
     text = hashlib.sha256(repr((path, size, mtime_ns, details)).encode("utf-8", "surrogateescape"))
     text.update(head)
     return text.hexdigest()[:32]
@@ -295,9 +295,8 @@ def whole(place: str, *, is_alone: bool) -> Iterator[str]:
         yield part
         descriptor = os.open(part, os.O_RDWR | NO_LINKS)
         try:
-            os.fsync(
-                descriptor
-            )  # before the rename: after a crash the name means a whole file or none
+            # before the rename: after a crash the name means a whole file or none
+            os.fsync(descriptor)
             num_bytes = os.fstat(descriptor).st_size
         finally:
             os.close(descriptor)

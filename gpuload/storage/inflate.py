@@ -1,15 +1,13 @@
 """Inflate: unpacks compressed bytes, a bounded piece at a time, with all checks of their format.
 
-    for end, piece in inflate_file(files, number, "gzip")    the streams of a file, one after the
-    other for piece in inflate_member(chunks)                      one stream of raw deflate: a
-    member of an archive
-    inflate_block(data, most_bytes)                          one stream of zlib in memory: a chunk
-                                                             of HDF5
+    for end, piece in inflate_file(files, number, "gzip")    the streams of a file, one after the other
+    for piece in inflate_member(chunks)                      one stream of raw deflate: a member of an archive
+    inflate_block(data, most_bytes)                          one stream of zlib in memory: a chunk of HDF5
 
 Formats  gzip (RFC 1952) and zlib (RFC 1950), of which a file has one stream or many; raw deflate
-(RFC 1951).
+         (RFC 1951).
 Padding  Zeros between and behind the streams of a file are passed over, as by Python's gzip;
-anything else is refused.
+         anything else is refused.
 Checks   Each stream must end, and have the check sum and the length that it states.
 ISA-L    Intel's library (package isal) inflates members and blocks where it is installed, in half
          of zlib's time and with the same result. They are inflated each time that they are read,
@@ -82,9 +80,8 @@ def inflate_file(files: Files, number: int, kind: str) -> Iterator[tuple[int, by
 
         while True:
             begin, stream, step = at, zlib.decompressobj(BITS[kind]), FIRST_BYTES
-            while (
-                not stream.eof
-            ):  # short steps first: the bytes behind a short stream are read again
+            # short steps first: the bytes behind a short stream are read again
+            while not stream.eof:
                 chunk = read(step)
                 if not chunk:
                     raise _cut_short(path, size, begin)
@@ -151,9 +148,8 @@ def inflate_block(data: memoryview, most_bytes: int) -> bytes:
     try:
         content: bytes = stream.decompress(data, most_bytes)
     except library.error as error:
-        zlib.decompressobj().decompress(
-            data, most_bytes
-        )  # raises the same error in the words that people know
+        # raises the same error in the words that people know
+        zlib.decompressobj().decompress(data, most_bytes)
         raise zlib.error(*error.args) from None
     if not stream.eof:
         is_long = len(content) == most_bytes

@@ -5,9 +5,9 @@ Maps    made when a file is first read in parts; files that are read as a whole,
         and the lifetime of maps, `core/cpp/guard.hpp` the treatment of files that shrink.
 Bound   there are only so many maps; the least recently used ones are undone where files are many.
 Fork    a child has the maps, the guard and no lock to wait for, so it may go on with the same
-object.
+        object.
 Checks  every copy is followed by a look at size, time of modification and inode of each file that
-was touched.
+        was touched.
 Needs   the core and Linux; `pread.py` is the form without.
 """
 
@@ -64,7 +64,7 @@ class MappedStorage:
             piece_bytes = 0
         paths = PackedPaths.of(files.paths)
         self._maps = core.native.Maps(
-            *paths.arrays, np.ascontiguousarray(files.stamps), piece_bytes, most_maps
+            paths.arrays, np.ascontiguousarray(files.stamps), piece_bytes, most_maps
         )
 
     def read(self, extents: Extents, out: Bytes, begins: Int64s) -> None:

@@ -5,8 +5,9 @@ it and keeps the low bits; a GPU takes the nearest number that 32 or 64 bits hol
 in ``kernel.h``).
 
     (unsigned char)(x * 255.999f)      becomes  emulated::to<unsigned char>((x * 255.999f))
-    static_cast<int>(x)                becomes  emulated::to<int>(x) _raw_out0[_ind.get()] =
-    out0       becomes  emulated::assign(_raw_out0[_ind.get()], out0), in kernels of CuPy
+    static_cast<int>(x)                becomes  emulated::to<int>(x)
+    _raw_out0[_ind.get()] = out0       becomes  emulated::assign(_raw_out0[_ind.get()], out0), in
+                                       kernels of CuPy
 
 Conversions that no cast is written for are left as they are; `EMULATED_GPU_SANITIZE` finds those
 that are undefined.

@@ -27,8 +27,8 @@ def source(loader: Loader, *, draws: Mapping[str, Op | Numbers] | None = None) -
     """Return a source for ``fn.external_source``: a function of ``BatchInfo``, for processes and
     DALI's checkpoints.
 
-        batches = source(loader)                                          outside of the pipeline's
-        definition jpegs, labels = fn.external_source(batches, **batches.arguments, parallel=True)
+        batches = source(loader)                                          outside of the pipeline's definition
+        jpegs, labels = fn.external_source(batches, **batches.arguments, parallel=True)
 
     Epoch 0, iteration 0 of DALI is the position that the loader has now; the loader itself stays
     where it is, and ``loader.state_dict(epoch, step)`` is the state of any step. Batches are made

@@ -5,7 +5,7 @@ of the three can be told how much it may have, but only before it starts, and ea
 
 TensorFlow  ``set_logical_device_configuration(memory_limit=)``: never more than this.
 CuPy        the limit of its memory pool: never more than this. gpuload's own batches on a GPU are
-in this pool.
+            in this pool.
 DALI        ``PreallocateDeviceMemory``: this much is taken at once. DALI 2.4 has no limit; it asks
             for more if it must.
 """
@@ -33,8 +33,7 @@ def share_memory(
 ) -> dict[str, int]:
     """Divide the memory of a GPU among TensorFlow, DALI and CuPy, before the three start.
 
-        share_memory(tensorflow=0.6, dali=0.2, cupy=0.1)            # first of all, before a loader
-                                                                    or a model is made
+        share_memory(tensorflow=0.6, dali=0.2, cupy=0.1)            # first of all, before a loader or a model is made
 
     Args:
         tensorflow: a share of the card's memory, above 0 and below 1; or bytes, from 1 MiB on. None

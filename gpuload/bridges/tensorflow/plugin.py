@@ -12,7 +12,7 @@ Traps     of the plugin (2.4), and their remedies here. Garbage from operators t
           number of rows. An end of the process for ragged inputs, refused dtypes: refused by name
           before.
 Errors    come as TensorFlow's, with ours in their text, and up to two batches early, because the
-plugin reads ahead.
+          plugin reads ahead.
 GPU       Other datasets of TensorFlow cannot follow one on a GPU, so there it is handed out as it
           is: ``prefetch``, ``map`` and ``repeat`` are for the CPU. The batches taken are those fed
           less those in the queue; an iterator that is left one step before the end of an epoch

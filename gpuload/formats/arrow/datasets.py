@@ -4,9 +4,9 @@ Access  of the table's chunks, which `datasets` has mapped from its files: numbe
         are copied from there, and nothing is loaded before. Booleans, dictionaries and nested texts
         are decoded a chunk at a time.
 Order   that of the dataset: what ``select``, ``shuffle`` or ``filter`` made of the table is its
-indices mapping.
+        indices mapping.
 Fields  `formats/columnar.py`; the dataset's features say which are images, classes and arrays of a
-shape.
+        shape.
 Limits  A file of the dataset that is cut short while it is read ends the process, as it does in
         `datasets`. Transforms (``set_transform``) are not called, and formats (``set_format``)
         change nothing.
@@ -28,7 +28,7 @@ from gpuload.formats import columnar
 from gpuload.formats.columnar import Column
 from gpuload.ragged import Ragged
 from gpuload.sources.base import LeafSource, Source
-from gpuload.sources.blocks import CACHE_BYTES, BlockCache, BlockLeaf
+from gpuload.sources.blocks import CACHE_BYTES, BlockLeaf, BlockMemory
 from gpuload.sources.leaf import Array, Group, starts_of
 
 CALL = "gl.datasets"
@@ -105,7 +105,9 @@ class DatasetSource(LeafSource):
         )
         batches = [batch for batch in table.to_batches() if batch.num_rows]
         starts = starts_of([batch.num_rows for batch in batches])
-        cache = BlockCache(arguments["cache_bytes"], 0)  # most of its blocks are views of the table
+        cache = BlockMemory(
+            arguments["cache_bytes"], 0
+        )  # most of its blocks are views of the table
         self._leaves = tuple(
             BlockLeaf(
                 column.field,

@@ -1,7 +1,7 @@
 """Numbers as tables of other countries write them: 1.234.567,5 or 1 234 567,5 or 12,34,567.5.
 
 Decimal    PyArrow reads another mark than a point by itself. Here only single texts are made plain,
-for errors.
+           for errors.
 Thousands  marks between groups of digits are taken out of the text of a block before numbers are
            read; columns of text are read from the text as it is. Groups have three digits, or as in
            India two and the last one three. Digits in other groups, "1,2" say, are no number: the

@@ -1,7 +1,7 @@
-"""Messages: what the header of an HDF5 dataset says of its chunks that h5py does not tell.
+"""Messages: the parts of the header of an HDF5 dataset that tell of its chunks more than h5py does.
 
     index     how chunks are found: a B-tree of version 1 or 2, an array that grows along one axis,
-    ...
+              ...
     is_whole  whether chunks at the edges, which reach beyond the dataset, went through the filters,
               too
 
@@ -9,7 +9,7 @@ Layout  A header is a row of messages in one or more blocks. Of version 1 each m
         8 bytes; of version 2 blocks begin with "OHDR" and "OCHK" and end with a checksum, and each
         message has a head of 4 or 6 bytes.
 Limits  Of a header that is not as expected here None is returned: HDF5 itself decodes such a
-dataset then.
+        dataset then.
 Source  HDF5 File Format Specification 3.0, IV.A "Data Object Headers", IV.A.2.i "Data Layout
         Message"
 """

@@ -7,7 +7,7 @@ Stems   a name without a file stands for the file that has it before its suffix:
         ``cat/1.jpg``; then for the image in any folder with this stem. A stem of two images is
         refused.
 Exact   every image has one label and every label an image; nothing is left out, and the order is
-that of the images.
+        that of the images.
 CSV     a header with the names of the columns, then a line for each image; quotes as in RFC 4180,
         UTF-8, with or without a byte order mark. A file has two columns, file and label, or
         `Labels` names those that are meant. Labels are whole numbers if all are, else numbers if
@@ -43,7 +43,9 @@ from gpuload.sources.classnames import (
 )
 from gpuload.sources.leaf import Array
 from gpuload.sources.names import misnumbered
-from gpuload.storage.files import Path, open_error, open_regular
+from gpuload.storage.fileerrors import open_error
+from gpuload.storage.handles import open_regular
+from gpuload.storage.wildcards import Path
 
 MOST_COLUMNS = 12  # in an error
 LARGEST_DIGITS = 19  # of int64
@@ -95,7 +97,7 @@ class Labels:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "classes", class_names(self.classes, "gl.Labels"))
-        names = (self.label,) if isinstance(self.label, str) else self.label
+        names: Any = (self.label,) if isinstance(self.label, str) else self.label
         if (
             not isinstance(names, (list, tuple))
             or not names

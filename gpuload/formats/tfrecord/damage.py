@@ -2,7 +2,7 @@
 can be found.
 
 Order   one record after the other, in one thread. Behind a damaged length the place of the next
-record is unknown.
+        record is unknown.
 Memory  a piece of the file.
 """
 
@@ -22,7 +22,7 @@ from gpuload.formats.tfrecord.framing import (
     HEADER_BYTES,
     PIECE_BYTES,
 )
-from gpuload.storage.files import open_error
+from gpuload.storage.fileerrors import open_error
 
 
 def walk_records(path: str) -> Iterator[Salvage]:

@@ -1,8 +1,9 @@
 """Arrays: members that are NPY files, of one shape or of several.
 
     each of one header                        an array ``[n, *shape]``; headers are compared as
-    bytes of several lengths, of one dtype          `Ragged` of other axes that vary, of one
-    dtype     a list of arrays
+                                              bytes
+    of several lengths, of one dtype          `Ragged`
+    of other axes that vary, of one dtype     a list of arrays
 
 What varies is found by the walk through an archive, which sees each header, and is stored with the
 places of members.
@@ -24,7 +25,7 @@ from gpuload.formats.npy.npyheader import (
     LARGEST_HEADER_BYTES,
     Header,
 )
-from gpuload.formats.webdataset.tar import Member, Read
+from gpuload.formats.webdataset.tar import Read, TarMember
 from gpuload.ragged import Ragged
 from gpuload.sources.leaf import Array, Values
 from gpuload.spec import Field, Shape
@@ -67,7 +68,7 @@ def peek(name: str, length: int, read: Read) -> bytes:
     return read(min(length, end, LARGEST_HEADER_BYTES))
 
 
-def kinds_of(members: Iterable[tuple[str, Member]]) -> dict[str, ArrayKind]:
+def kinds_of(members: Iterable[tuple[str, TarMember]]) -> dict[str, ArrayKind]:
     """Return the kind of the arrays of each field, from the fields and heads of members; damaged
     ones are left out."""
     kinds, heads_of = dict[str, ArrayKind](), dict[str, set[bytes]]()
@@ -189,7 +190,7 @@ def unpack_alike(field: Field, header: Header, head: bytes, raw: Ragged) -> list
 
 
 def unpack_arrays(field: Field, raw: Ragged) -> list[Values]:
-    """Return the arrays of NPY files of one dtype, whose shapes are those of the field."""
+    """Return the arrays of NPY files of one dtype, in shapes of the field."""
     values = [_array_of(row, field, value) for row, value in enumerate(raw)]
     if field.uniform:
         return [np.stack(values) if values else np.empty((0, *field.fixed_shape), field.dtype)]

@@ -5,7 +5,7 @@ Index   A shard begins or ends with a table: offset and length of each of its ch
         hold nothing else. Chunks that lie outside of the array are never counted.
 Nested  A chunk of a shard may be a shard itself: its index lies inside of it.
 Damage  A shard that is too short for its index counts as a whole one: the error comes when it is
-decoded.
+        decoded.
 Source  https://zarr-specs.readthedocs.io, "sharding-indexed" 1.0
 """
 
@@ -41,7 +41,7 @@ class Level:
     """The shards of an array, or shards in shards.
 
     Attributes:
-        axes: the order in which the axes of what is around it are taken.
+        axes: the order in which the axes of the codec around it are taken.
         shard, chunk: the shapes of a shard, and of its chunks.
         leaf: the shape of the innermost chunks.
         is_first: True if the index is the first part of a shard, and not the last one.

@@ -5,9 +5,9 @@ Formula  A window of ``kernel`` pixels. Its weights are ``exp(-x**2 / (2 sigma**
          the edge itself not repeated. The sums down the columns come first, then those along the
          rows, float32 in the order of the pixels. Integers are rounded to nearest, halves to even.
 Source   torchvision 0.28, `transforms.v2.functional.gaussian_blur`: the same window, weights and
-border.
+         border.
 Equals   Its results but for one level on at most 0.1 % of 8-bit values: it sums the window at once,
-in another order.
+         in another order.
 Others   Pillow's GaussianBlur, which SimCLR's and DINO's code has, is three box filters, and its
          radius is sigma. OpenCV, Albumentations and DALI choose a window by sigma if none is given,
          and round fixed-point weights.

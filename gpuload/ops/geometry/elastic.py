@@ -5,7 +5,7 @@ Formula  A displacement for each pixel and axis: uniform numbers from -1 to 1, b
          ``alpha`` over the image's width or height. A pixel is taken where it lies plus half of the
          width or height times its displacement; from there on it is `ops.geometry.warp`.
 Noise    of `ops.colour.noise`: word ``i`` is for pixel ``i`` along x, the words behind are for y;
-24 bits of each.
+         24 bits of each.
 Source   torchvision 0.28, `ElasticTransform` and `transforms.v2.functional.elastic`. Simard,
          Steinkraus and Platt, "Best Practices for Convolutional Neural Networks Applied to Visual
          Document Analysis", 2003.

@@ -2,9 +2,9 @@
 ops.
 
 Affine        Six numbers, a row each for x and y, map pixels of the result to the image; both count
-from their centres.
+              from their centres.
 Perspective   Eight numbers a to h: x = (a x' + b y' + c) / (g x' + h y' + 1), y likewise by d, e,
-f; from the corner.
+              f; from the corner.
 Arithmetic    float32, as torchvision computes it: of each place ``x' a`` is rounded, ``y' b`` is
               added in one rounding, then ``c``; it is divided by half the image's size, and scaled
               back to pixels in one rounding.

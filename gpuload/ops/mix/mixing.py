@@ -8,9 +8,9 @@ Partner  of the record at position p of the epoch's order is the one at p xor 1:
          record is read and transformed besides: two at most.
 Draw     is that of the pair, for its first record: both have one weight, and one box.
 Damaged  A record that stands in the place of a damaged one is mixed like any other, with
-``on_error="skip"`` too.
+         ``on_error="skip"`` too.
 Weight   Beta(alpha, alpha), by its inverse distribution function from one uniform number, which is
-tabulated.
+         tabulated.
 Others   torchvision 0.28 (``v2.MixUp``, ``v2.CutMix``) and timm in its mode "batch" draw one weight
          for a whole batch, and mix record i of it with i - 1, or with n - 1 - i; timm's mode "pair"
          draws for each pair, as here. Their formulas are these. Both mix behind the normalisation.

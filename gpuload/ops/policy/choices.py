@@ -4,7 +4,7 @@ drawn for each record.
 Draws    An op in a list like these has numbers of its own beside those of the others, in the stream
          of the whole. It is drawn for the records that it is applied to, and for no others.
 Fields   ``on=`` of the whole holds for all ops in it. All ways must lead to the same dtype and
-shape.
+         shape.
 Devices  The array form is that of the ops; on a GPU each is run once for all records that it is
          applied to. DALI has no such choice for each record, so they run behind DALI.
 Boxes    and masks that are marked beside an image move with it, as they do for the ops by

@@ -1,7 +1,7 @@
 """Dali: any operator of NVIDIA DALI in the list of ops.
 
-    gl.ops.Dali("gaussian_blur", sigma=1.5) gl.ops.Dali(lambda x: fn.gaussian_blur(x,
-    sigma=1.5))          with ``from nvidia.dali import fn``
+    gl.ops.Dali("gaussian_blur", sigma=1.5)
+    gl.ops.Dali(lambda x: fn.gaussian_blur(x, sigma=1.5))          with ``from nvidia.dali import fn``
 
     gl.ops.Dali("rotate", angle=gl.draw.uniform(-10, 10), keep_size=True)
 

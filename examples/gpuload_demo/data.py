@@ -4,7 +4,7 @@ reads here.
 Below one folder:
 
     npy/       1,797 digits as float32 rows in NPY shards, no two of which have the same header, and
-    their labels
+               their labels
     fixed/     the same digits as fixed-length records: one byte of label, 64 bytes of image
     digits/    the same digits as JPEG files, 32 x 32 pixels, one folder a class
     whole/     the two photographs as they are, 640 x 427

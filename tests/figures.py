@@ -1,0 +1,271 @@
+"""Figures of the house: how wide it is, printed by ``python -m tests.house --figures``.
+
+Source   Modules are parsed, never imported, but for two figures that a program of its own measures:
+         functions that a batch crosses, and the way of ``source`` through ``Loader(...)``.
+Code     Lines that are neither blank, nor a comment alone, nor part of a docstring.
+Goals    Each figure stands beside the goal that it is held to; ``tests/house.py`` refuses four of
+         them in any module.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+import re
+import subprocess
+import sys
+import tokenize
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from tests import house
+
+ROOT = Path(__file__).parents[1]
+MOST_LINE = 100
+MOST_PATHS = 20
+INTERFACES = {
+    "Op": ("ops/base.py", 14),
+    "Loader": ("loader.py", 15),
+    "Source": ("sources/base.py", 20),
+}
+# Words with which a sentence begins at its end.
+TURNED = re.compile(r"\b(who|whose|whom|whoever|nobody|what|whatever)\b", re.IGNORECASE)
+BRANCHES = (
+    ast.If,
+    ast.IfExp,
+    ast.For,
+    ast.AsyncFor,
+    ast.While,
+    ast.ExceptHandler,
+    ast.Assert,
+    ast.comprehension,
+    ast.match_case,
+)
+
+
+@dataclass
+class Width:
+    """The width of some modules, as counts.
+
+    Attributes:
+        lines: all of them.
+        code: lines of code.
+        wide: lines of code of more than 100 characters.
+        conditionals: conditional expressions.
+        turned: words of comments and docstrings that `TURNED` finds.
+    """
+
+    lines: int = 0
+    code: int = 0
+    wide: int = 0
+    conditionals: int = 0
+    turned: int = 0
+
+    def __add__(self, width: Width) -> Width:
+        """Return the sum of each count."""
+        names = [field.name for field in fields(self)]
+        return Width(*(getattr(self, name) + getattr(width, name) for name in names))
+
+    @property
+    def shares(self) -> tuple[float, float, float]:
+        """Conditional expressions per 1,000 lines of code, wide lines in percent, words per 1,000 lines."""
+        code, lines = max(self.code, 1), max(self.lines, 1)
+        return 1000 * self.conditionals / code, 100 * self.wide / code, 1000 * self.turned / lines
+
+
+def width_of(module: house.Module) -> Width:
+    """Return the width of one module."""
+    lines = module.text.split("\n")[:-1]
+    documentation = _docstring_lines(module)
+    comments = _comments(module)
+    prose = [lines[number - 1] for number in documentation] + list(comments.values())
+    code = [
+        line
+        for number, line in enumerate(lines, 1)
+        if line.strip() and number not in documentation and not line.lstrip().startswith("#")
+    ]
+    return Width(
+        lines=len(lines),
+        code=len(code),
+        wide=sum(len(line) > MOST_LINE for line in code),
+        conditionals=sum(isinstance(node, ast.IfExp) for node in module.nodes),
+        turned=sum(len(TURNED.findall(text)) for text in prose),
+    )
+
+
+def _docstring_lines(module: house.Module) -> set[int]:
+    """Return the numbers of the lines of all docstrings, also of those behind attributes."""
+    numbers: set[int] = set()
+    for node in module.nodes:
+        value = getattr(node, "value", None)
+        if isinstance(node, ast.Expr) and isinstance(getattr(value, "value", None), str):
+            numbers.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    return numbers
+
+
+def _comments(module: house.Module) -> dict[int, str]:
+    """Return the comment of each line that has one."""
+    tokens = tokenize.generate_tokens(io.StringIO(module.text).readline)
+    return {token.start[0]: token.string for token in tokens if token.type == tokenize.COMMENT}
+
+
+def complexity(function: ast.AST) -> int:
+    """Return the number of paths through a function, with those of functions inside it (McCabe)."""
+    count = 1
+    for node in ast.walk(function):
+        if isinstance(node, BRANCHES):
+            count += 1
+        if isinstance(node, ast.comprehension):
+            count += len(node.ifs)
+        if isinstance(node, ast.BoolOp):
+            count += len(node.values) - 1
+        if isinstance(node, ast.For | ast.While | ast.Try) and node.orelse:
+            count += 1
+    return count
+
+
+def members(module: house.Module, name: str) -> list[str]:
+    """Return the public names that the body of a class binds, sorted."""
+    bodies = [n.body for n in module.tree.body if isinstance(n, ast.ClassDef) and n.name == name]
+    names = {member for body in bodies for node in body for member in _names_bound(node)}
+    return sorted(member for member in names if not member.startswith("_"))
+
+
+def _names_bound(node: ast.stmt) -> Iterator[str]:
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        yield node.name
+    elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+        yield node.target.id
+    elif isinstance(node, ast.Assign):
+        yield from (target.id for target in node.targets if isinstance(target, ast.Name))
+
+
+def wide_interfaces(modules: list[house.Module]) -> Iterator[str]:
+    """Base classes of more than 20 public members: of one that another class of the package names."""
+    bases = {
+        part.rpartition(".")[2]
+        for module in modules
+        for node in module.nodes
+        if isinstance(node, ast.ClassDef)
+        for part in map(ast.unparse, node.bases)
+    }
+    for module in modules:
+        for node in module.tree.body:
+            if isinstance(node, ast.ClassDef) and node.name in bases:
+                count = len(members(module, node.name))
+                if count > MOST_PATHS:
+                    yield f"{module.path}:{node.lineno}: {node.name} has {count} public members"
+
+
+def class_names(modules: list[house.Module]) -> Iterator[str]:
+    """Class names that two modules define."""
+    places = defaultdict(set)
+    for module in modules:
+        for node in module.nodes:
+            if isinstance(node, ast.ClassDef):
+                places[node.name].add(module.path)
+    for name, paths in sorted(places.items()):
+        if len(paths) > 1:
+            yield f"{min(paths)}: the class {name} is also in {', '.join(sorted(paths)[1:])}"
+
+
+def complex_functions(modules: list[house.Module]) -> Iterator[str]:
+    """Functions with more than 20 paths."""
+    for module in modules:
+        for node in module.nodes:
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                count = complexity(node)
+                if count > MOST_PATHS:
+                    yield f"{module.path}:{node.lineno}: {node.name} has {count} paths"
+
+
+def wide_conditionals(modules: list[house.Module]) -> Iterator[str]:
+    """Conditional expressions in lines of more than 100 characters, or over several lines."""
+    for module in modules:
+        lines = module.text.split("\n")
+        for node in module.nodes:
+            if isinstance(node, ast.IfExp) and len(lines[node.lineno - 1]) > MOST_LINE:
+                yield f"{module.path}:{node.lineno}: a conditional expression in a wide line"
+
+
+def readme() -> tuple[int, int]:
+    """Return the line of the README's first Python, and the number of its words outside of code."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    lines = text.split("\n")
+    first = next(n for n, line in enumerate(lines, 1) if line.startswith("```python"))
+    prose = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    prose = re.sub(r"\]\([^)]*\)|<[^>]*>", "]", prose)
+    return first, len(re.findall(r"[A-Za-z0-9][\w.,'-]*", prose))
+
+
+def crossings() -> dict[str, int]:
+    """Return how many functions of the package the second epoch crosses, by work; and the way of ``source``."""
+    command = [sys.executable, "-m", "tests.crossings"]
+    answer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    return json.loads(answer.stdout.splitlines()[-1])
+
+
+def files_naming(word: str) -> list[str]:
+    """Return the tracked files that name a word, without pages that are written and results."""
+    command = ["git", "grep", "-ilw", word, "--", ".", ":!CHANGELOG.md", ":!benchmarks/results"]
+    answer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return answer.stdout.split()
+
+
+def report(modules: list[house.Module]) -> Iterator[str]:
+    """Yield the table: each figure beside its goal."""
+    paths = {module.path: module for module in modules}
+    total = sum((width_of(module) for module in modules), Width())
+    conditionals, wide, turned = total.shares
+    yield f"{'figure':58} {'now':>9} {'goal':>6}"
+    for name, (path, goal) in INTERFACES.items():
+        yield _row(f"public members of {name}", len(members(paths[path], name)), goal)
+    yield _row("class names that mean two things", len(list(class_names(modules))), 0)
+    yield _row("conditional expressions per 1,000 lines of code", conditionals, 8)
+    yield _row("lines of code over 100 characters, percent", wide, 4)
+    yield _row("functions over complexity 20", len(list(complex_functions(modules))), 0)
+    for name, (count, goal) in crossings().items():
+        yield _row(name, count, goal)
+    yield _row("who, whose, what per 1,000 lines", turned, 2)
+    line, words = readme()
+    yield _row("line of the README's first Python", line, 25)
+    yield _row("words of the README", words, 700)
+    yield _row("lines of gpuload/, Python and C++", _all_lines(), 76000)
+
+
+def _row(name: str, value: float, goal: float) -> str:
+    number = f"{value:,}" if isinstance(value, int) else f"{value:.1f}"
+    return f"{name:58} {number:>9} {goal:>6,}{'' if value <= goal else '  over'}"
+
+
+def _all_lines() -> int:
+    files = [p for p in (ROOT / "gpuload").rglob("*") if p.suffix in (".py", ".cpp", ".hpp", ".cu")]
+    return sum(path.read_bytes().count(b"\n") for path in files)
+
+
+def by_room(modules: list[house.Module]) -> Iterator[str]:
+    """Yield the width of each room."""
+    rooms: dict[str, Width] = defaultdict(Width)
+    for module in modules:
+        rooms[module.path.partition("/")[0]] += width_of(module)
+    for room, width in sorted(rooms.items()):
+        conditionals, wide, turned = width.shares
+        yield (
+            f"{room:20} lines {width.lines:6} conditionals {conditionals:5.1f} "
+            f"wide {wide:4.1f} % who, what {turned:5.1f}"
+        )
+
+
+def main(arguments: list[str]) -> None:
+    """Print the figures; with ``--rooms`` by room, with ``--places`` where the house is too wide."""
+    modules = house.read(ROOT / "gpuload")
+    if "--rooms" in arguments:
+        print("\n".join(by_room(modules)))
+    elif "--places" in arguments:
+        for check in (class_names, complex_functions, wide_interfaces, wide_conditionals):
+            print("\n".join(check(modules)))
+    else:
+        print("\n".join(report(modules)))
