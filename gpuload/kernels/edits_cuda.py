@@ -256,10 +256,10 @@ class _EditBatch:
         rows = turn.codes == edits.CLAHE
         sizes = [turn.images[name][rows].astype(np.int64) for name in ("height", "width")]
         tiles = clahe_cuda.count_tiles(np.stack(sizes, axis=1), turn.grids[rows])
-        most = int(tiles.prod(axis=1).max())
+        num_tiles = int(tiles.prod(axis=1).max())
         if self._channels == RGB:
-            return most
-        return self._channels * most
+            return num_tiles
+        return self._channels * num_tiles
 
     def _kernel(self, file: str, name: str) -> Any:
         return device.kernel(source(file, self._channels), name)

@@ -21,15 +21,15 @@ INCLUDE = re.compile(r'^#include "(.+)"\n', re.MULTILINE)
 
 def expand(text: str) -> str:
     """Return a text with the files that it includes; names in it are those of `cu/`."""
-    seen: set[Path] = set()
+    files: set[Path] = set()  # that stand in the text
 
     def paste(text: str, folder: Path) -> str:
         return INCLUDE.sub(lambda match: paste_file((folder / match[1]).resolve()), text)
 
     def paste_file(path: Path) -> str:
-        if path in seen:
+        if path in files:
             return ""
-        seen.add(path)
+        files.add(path)
         return paste(_read(path), path.parent)
 
     return paste(text, FOLDER)
