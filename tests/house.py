@@ -103,7 +103,7 @@ PURE = (
     "ops/*",
     "pipeline/settings.py",
 )
-READS_ITSELF = ("kernels/sources.py",)  # the text of kernels, from files of the package
+OWN_FILES = "kernels/sources.py"  # reads files of the package, the texts of kernels, and no others
 EFFECTS = {
     *(
         "builtins.open",
@@ -552,7 +552,7 @@ def pure_modules_have_no_effects(modules: list[Module]) -> Iterator[str]:
     """The pure modules open no file and read no clock, environment or global generator."""
     for module in modules:
         is_pure = any(fnmatchcase(module.path, pure) for pure in PURE)
-        if is_pure and module.path not in READS_ITSELF:
+        if is_pure and module.path != OWN_FILES:
             yield from _forbidden(module, EFFECTS, f"{module.path} is pure")
 
 

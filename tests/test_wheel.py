@@ -96,6 +96,9 @@ def test_the_wheel_holds_the_core_and_texts_of_kernels_and_the_sdist_what_it_is_
     beside = {path for folder in PACKAGES_BESIDE for path in (ROOT / folder).rglob("*.py")}
     moved = {path.relative_to(path.parents[1]).as_posix() for path in beside}
     native = files("gpuload/core/cpp/*.?pp")
+    beside = {path for folder in PACKAGES_BESIDE for path in (ROOT / folder).rglob("*.py")}
+    moved = {path.relative_to(path.parents[1]).as_posix() for path in beside}
+    sources = {path.relative_to(ROOT).as_posix() for path in beside}
     (compiled,) = {name for name in in_wheel if name.endswith(".so")}
     assert re.fullmatch(r"gpuload/core/_native\.(abi3|cpython-\w+-[\w-]+)\.so", compiled)
     assert {name for name in in_wheel if ".dist-info/" not in name} == {

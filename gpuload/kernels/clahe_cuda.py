@@ -2,7 +2,7 @@
 
 Images of 8 bits are edits: `kernels.edits_cuda` counts levels, makes a table of each tile, and
 blends them. Images of 16 bits have tables of 65536 levels, which a block of threads makes in the
-memory of their counts. What both share is in tiles.cuh.
+memory of their counts. Both share the functions of tiles.cuh.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ COUNT, BLEND = (f'{CONSTANTS}{case}#include "clahe16.cuh"\n' for case in ("#defi
 def equalize(
     xp: ModuleType, x: Any, apply: NDArray[np.int32], limit: NDArray[np.float32], grid: tuple[int, int]
 ) -> Any:  # fmt: skip
-    """Return images of 16 bits whose tiles have even histograms, each channel by itself, where
-    ``apply`` is 1.
+    """Return images of 16 bits; the tiles of those where ``apply`` is 1 get even histograms, each
+    channel by itself.
 
     Three launches, and three more where the tables of all images take more than ``MOST_BYTES``.
 

@@ -1,6 +1,7 @@
 """CUDA: the kernels that ops launch on a GPU; `device.kernel` compiles them.
 
-Texts are in `cu/` (`kernels.sources`); an op's few lines about one pixel stand beside its array form.
+Their texts are in `cu/` (`kernels.sources`); the few lines of an op about one pixel stand beside
+its array form.
 
 Bits     A kernel makes the numbers of the array form, bit for bit: float32 products and sums in the
          same order, none of them fused (``--fmad=false``).
@@ -8,7 +9,7 @@ Bounds   Kernels check nothing. Their callers have checked sizes and draws; pixe
          image are never read, by no draw.
 Threads  Each thread makes one number of a result, of walks 16 bytes. The blocks of one image follow
          those of the one before in x, of which a card takes 2147483647; within an image 32 bits
-         count. ``blocks`` refuses what is beyond.
+         count. ``blocks`` refuses larger ones.
 """
 
 from __future__ import annotations
@@ -61,7 +62,8 @@ def blocks(size: int, count: int) -> int:
     if result * count > MOST_BLOCKS:
         raise SpecError(
             f"{count} images of up to {size} numbers on a GPU",
-            cause=f"as many blocks of {THREADS} threads an image are more than the {MOST_BLOCKS} of a launch",
+            cause=f"as many blocks of {THREADS} threads an image are more than the {MOST_BLOCKS} "
+            "of a launch",
             remedy=f"take a batch_size of at most {MOST_BLOCKS // result}",
         )
     return result
@@ -119,8 +121,9 @@ def num_strips(out: Any) -> int:
     GPU."""
     num_bytes = int(out.nbytes) // len(out)
     are_aligned = num_bytes % STRIP_BYTES == 0 and out.data.ptr % STRIP_BYTES == 0
-    num_ends = 0 if are_aligned else 2  # one begins before the image, and one ends behind it
-    return num_bytes // STRIP_BYTES + num_ends
+    if are_aligned:
+        return num_bytes // STRIP_BYTES
+    return num_bytes // STRIP_BYTES + 2  # one begins before the image, and one ends behind it
 
 
 @cache

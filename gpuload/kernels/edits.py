@@ -5,9 +5,9 @@ image while it lies in the cache. The result equals that of the array forms of t
 
 Numbers  An edit is its code, the number of its arguments, and these. Those of N images are float64
          ``[N, L]``: the edits of an image fill its row, one after the other. `SKIP` does nothing,
-         whatever its arguments are: with it, images may have different numbers of edits.
+         and takes any arguments: with it, images may have different numbers of edits.
 Codes    ``edits.BRIGHTNESS`` and all others are those of `core/cpp/shared/edits.hpp`, the one table
-         of them, which is read when the first is asked for. It says what their arguments are.
+         of them, which also names their arguments. It is read when a code is first needed.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
 """Edits on a GPU: `kernels.edits` as the core does them, bit for bit, for images of any sizes.
 
 All images go through their first edit together, then through their second, and so on: each time at
-most three launches, whatever the edits are. The first counts levels, the second makes tables of
-them, the third makes the pixels. The host knows which of the three are needed. Chains of edits that
-are mixed go through theirs before.
+most three launches, for any edits. The first counts levels, the second makes tables of them, the
+third makes the pixels. The host knows which of the three are needed. Chains of edits that are mixed
+go through theirs before.
 
 Upload    One for a batch: the edits as they are, and for each turn where each image lies, where its
           result goes, and where its edit begins. The results of turns lie in memory that is there
           before, so that all this is known.
-Counting  A block counts a part of an image, or a tile of it, in shared memory, and then adds what
-          it counted to the image's counts: 4 sums of the device's memory for each 8 pixels at most,
-          in place of one for each value.
+Counting  A block counts a part of an image, or a tile of it, in shared memory, and then adds these
+          counts to those of the image: 4 sums of the device's memory for each 8 pixels at most, in
+          place of one for each value.
 Registers The kernel of pixels has all edits in it. Some loops are not unrolled, so that a thread
           takes no more than 56 registers: the more it takes, the fewer are at work at a time.
 """
@@ -71,7 +71,8 @@ def edit(xp: ModuleType, x: Any, numbers: Edits, places: Places | None = None) -
         numbers: of each image.
         places: where the images lie, if it is known.
     """
-    places = Places.of(x) if places is None else places
+    if places is None:
+        places = Places.of(x)
     run = _EditBatch(xp, numbers, places.channels)
     bounds = np.arange(len(numbers) + 1, dtype=np.int64) * numbers.shape[1]
     out = run.add(places, bounds[:-1], bounds[1:])
@@ -100,7 +101,7 @@ class _Turn(NamedTuple):
 
 
 class _EditBatch:
-    """The turns of a batch: what is to be launched, and then the launches.
+    """The turns of a batch, which are collected first and then launched.
 
     Args:
         xp: CuPy.
@@ -134,7 +135,7 @@ class _EditBatch:
         """Add turns by the codes of edits and where they begin, ``[turns, N]``."""
         num_pixels, images = int(places.lengths.max()), places.table(EDITED)
         memory = [self._xp.empty(places.num_pixels * self._channels, np.uint8) for _ in codes[:2]]
-        # Memory for two results is enough: one turn reads what the turn before wrote to the other.
+        # Memory for two results is enough: one turn reads the result of the turn before.
         out = memory[0]
         for turn, (turn_codes, begin) in enumerate(zip(codes, starts, strict=True)):
             if turn:
@@ -210,7 +211,7 @@ class _EditBatch:
         return all_codes, all_starts
 
     def launch(self) -> None:
-        """Upload the edits and what the turns say, and queue the kernels."""
+        """Upload the edits and the descriptions of the turns, and queue the kernels."""
         parts = [self._numbers, *(turn.images for turn in self._turns)]
         # One copy to the GPU for all: each costs some microseconds, however few its bytes are.
         upload = device.parameters(np.concatenate([part.view(np.uint8) for part in parts]))
@@ -255,7 +256,10 @@ class _EditBatch:
         rows = turn.codes == edits.CLAHE
         sizes = [turn.images[name][rows].astype(np.int64) for name in ("height", "width")]
         tiles = clahe_cuda.count_tiles(np.stack(sizes, axis=1), turn.grids[rows])
-        return (1 if self._channels == RGB else self._channels) * int(tiles.prod(axis=1).max())
+        num_tiles = int(tiles.prod(axis=1).max())
+        if self._channels == RGB:
+            return num_tiles
+        return self._channels * num_tiles
 
     def _kernel(self, file: str, name: str) -> Any:
         return device.kernel(source(file, self._channels), name)

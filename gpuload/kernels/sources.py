@@ -1,9 +1,10 @@
-"""Sources: the text of kernels of a GPU, from the files of `cu/` and the headers they share with the
-core, `core/cpp/shared/`.
+"""Sources: the text of kernels of a GPU, from the files of `cu/` and the headers that they share
+with the core, `core/cpp/shared/`.
 
-NVRTC gets a kernel as one text, in which each file stands at the first line that includes it. Thus
-no compiler looks for files, and what CuPy keeps of a kernel belongs to just this text. A file is
-read when a kernel that needs it is made, once a process. Includes stand outside of conditions.
+NVRTC gets a kernel as one text, in which each file stands at the first line that includes it. So
+no compiler looks for files, and CuPy, which keeps a compiled kernel by its text, never takes one of
+older files. A file is read when a kernel that needs it is made, once a process. Lines that include
+a file stand outside of conditions.
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ INCLUDE = re.compile(r'^#include "(.+)"\n', re.MULTILINE)
 
 def expand(text: str) -> str:
     """Return a text with the files that it includes; names in it are those of `cu/`."""
-    paths: set[Path] = set()
+    files: set[Path] = set()  # that stand in the text
 
     def paste(text: str, folder: Path) -> str:
         return INCLUDE.sub(lambda match: paste_file((folder / match[1]).resolve()), text)
 
     def paste_file(path: Path) -> str:
-        if path in paths:
+        if path in files:
             return ""
-        paths.add(path)
+        files.add(path)
         return paste(_read(path), path.parent)
 
     return paste(text, FOLDER)

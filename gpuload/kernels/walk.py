@@ -25,10 +25,10 @@ from gpuload.spec import Field
 
 Array = NDArray[Any]
 Memory = Callable[[tuple[int, ...], np.dtype[Any]], Array]  # gives memory for an array, in C order
-# The batches whose records have shapes of their own; others are one array.
+# Batches of records with shapes of their own; others are one array.
 VARYING = (list, Ragged, device.Views)
 DTYPES = (np.uint8, np.float32)  # that the core reads
-UNKNOWN_PIXELS = 1 << 14  # stands for the sides of images whose size varies
+UNKNOWN_PIXELS = 1 << 14  # stands for the sides of images of varying size
 
 
 class Walk(NamedTuple):
@@ -230,7 +230,7 @@ def walk_on_device(xp: ModuleType, walk: Walk, x: Any) -> Any:
             ``RowAddresses``.
     """
     count, planes = len(walk.start), walk.out_axes == "CHW"
-    cuda.blocks(prod(walk.out_shape), count)  # refuses what is too large
+    cuda.blocks(prod(walk.out_shape), count)  # refuses too large ones
     out = xp.empty((count, *walk.out_shape), walk.dtype)
     if not out.size:
         return out
@@ -284,10 +284,11 @@ def walk_on_device(xp: ModuleType, walk: Walk, x: Any) -> Any:
     else:
         lengths = (walk.channels, walk.window[1])
     divisors = [number for length in (*lengths, blocks) for number in cuda.divisor(length)]
-    place = np.int64 if span >> 31 else np.int32
+    is_wide = bool(span >> 31)
+    place = np.int64 if is_wide else np.int32
     text = cuda.walk(
         walk.in_dtype.name, walk.dtype.name, walk.channels, planes=planes, normalizes=len(ends) == 3,
-        words=num_words, wide=place is np.int64,
+        words=num_words, wide=is_wide,
     )  # fmt: skip
     device.kernel(text, "walk")(
         (blocks * count,), (cuda.THREADS,),

@@ -1,7 +1,7 @@
 // Covers: the pixels of `ops.colour.erasing`. `words` has the numbers of the cover; behind them a
 // colour, eight bytes a channel, or with NOISE the deviation and a mean for each channel.
 //
-//   BOXES      how many boxes there are: top, left, height and width; 0: a grid: the side of a unit,
+//   BOXES      the number of boxes: top, left, height and width; 0: a grid: the side of a unit,
 //              how much of it stays, and where a unit begins (top, left)
 //   NOISE      1: boxes of noise, whose quantiles `stats` has
 //   OF_PIXELS  1: each pixel has noise of its own, else each box
