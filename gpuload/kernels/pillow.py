@@ -258,7 +258,8 @@ def resize_batch(xp: ModuleType, x: Any, boxes: Boxes, new: Boxes, interpolation
     # first pixel of each step, then its weights. ``words`` say for each image where they begin and
     # how many weights a step has, down and across; 0 weights: this axis keeps its length. Images of
     # the same lengths share a table.
-    text, kind = RESIZE_FLOATS, np.dtype(np.float64)
+    kind: np.dtype[Any] = np.dtype(np.float64)
+    text = RESIZE_FLOATS
     if is_bytes:
         text, kind = RESIZE, np.dtype(np.int32)
     tables: list[NDArray[Any]] = [np.zeros(1, kind)]
@@ -371,6 +372,8 @@ def _resize_axis(xp: ModuleType, x: Any, axis: int, axis_steps: Steps) -> Any:
     first, _, weights, fixed = axis_steps
     is_bytes = x.dtype == np.uint8
     total: Any
+    kind: Any
+    numbers: NDArray[Any]
     if is_bytes:
         kind, numbers = xp.int32, fixed
         total = kind(1 << (BITS - 1))
