@@ -232,7 +232,7 @@ def test_an_error_shows_of_our_frames_the_call_and_the_place_that_raised_it_alon
     own_frames = [
         entry for entry in caught.traceback if str(entry.path).startswith(str(ROOT / "gpuload"))
     ]
-    assert [entry.path.name for entry in own_frames] == ["tracebacks.py", "files.py"]
+    assert [entry.path.name for entry in own_frames] == ["tracebacks.py", "wildcards.py"]
 
 
 def test_functions_are_pickled_by_their_public_names():

@@ -20,7 +20,7 @@ from gpuload.errors import FileError, FormatError, RecordError, SpecError
 from gpuload.sources.base import Source
 from gpuload.sources.leaf import Fields
 from gpuload.spec import Spec
-from gpuload.storage.files import Paths
+from gpuload.storage.wildcards import Paths
 
 if TYPE_CHECKING:
     from gpuload.formats.writing import FolderWriter, Writer

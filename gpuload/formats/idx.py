@@ -27,11 +27,13 @@ from gpuload.sources.base import Source
 from gpuload.sources.compose import Zipped, check_files
 from gpuload.sources.filesource import Entries, Opening
 from gpuload.sources.layouts import layout_of
-from gpuload.sources.rows import FileTable, Form, RecordFiles
+from gpuload.sources.rows import FileTable, RecordFiles, RecordForm
+from gpuload.sources.sourcefiles import SourceFiles
 from gpuload.spec import check_name
 from gpuload.storage import keptfile, manifest
-from gpuload.storage.files import Files, Paths, expand
+from gpuload.storage.files import Files
 from gpuload.storage.unpack import unpack_files, with_names
+from gpuload.storage.wildcards import Paths, expand
 
 TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 MOST_AXES = 255
@@ -128,9 +130,10 @@ class IdxSource(RecordFiles):
             return self.originals[0]
         return f"{len(self.originals)} files"
 
-    def file_counts(self) -> tuple[Sequence[str], Sequence[int]] | None:
-        """Return the files, and how many records each has."""
-        return self.originals, self._table.counts
+    @property
+    def files(self) -> SourceFiles:
+        """The files, and how many records each has."""
+        return SourceFiles(self._files.paths, self._table.counts, originals=self.originals)
 
 
 class IdxFields(Zipped):
@@ -172,7 +175,7 @@ def _field(name: str, paths: Paths) -> IdxSource:
         files,
         counts=[header.shape[0] for header in headers],
         offsets=[header.offset_bytes for header in headers],
-        forms=(Form(layout),),
+        forms=(RecordForm(layout),),
         form_of=np.zeros(len(headers), np.int64),
     )
     argument: Any = tuple(originals)

@@ -28,14 +28,14 @@ from gpuload.formats.packing import MOST_BITS, Packing
 from gpuload.formats.pixels import are_of_pixels, warn_of_images
 from gpuload.images.head import kind_of
 from gpuload.ragged import Ragged
-from gpuload.sources.blocks import BlockCache, BlockLeaf, check_cache_bytes
+from gpuload.sources.blocks import BlockLeaf, BlockMemory, check_cache_bytes
 from gpuload.sources.classnames import common_classes
 from gpuload.sources.columns import ColumnSource, differing_files
 from gpuload.sources.dtypes import joining
 from gpuload.sources.filesource import Entries, Opening
 from gpuload.sources.layouts import compact_layout, layout_of, native
 from gpuload.sources.leaf import Array, Indices, Leaf, starts_of
-from gpuload.sources.rows import Form, RowLeaf
+from gpuload.sources.rows import RecordForm, RowLeaf
 from gpuload.spec import NUMBERS, Field, Layout, Spec, check_name, is_name, list_of_names
 from gpuload.storage.extents import Storage
 from gpuload.storage.files import Files
@@ -223,7 +223,7 @@ def source_of(
         _check_lengths(path, table)
         _check_fields(table, tables[0], call)
     num_bytes = sum(member.num_bytes for table in tables for member in table)
-    cache = BlockCache(arguments["cache_bytes"], num_bytes)
+    cache = BlockMemory(arguments["cache_bytes"], num_bytes)
     columns = list(zip(*tables, strict=True))
     leaves = [_leaf(members, storage, cache, key) for key, members in enumerate(columns)]
     counts = [table[0].length for table in tables]
@@ -432,7 +432,7 @@ def _check_lengths(path: str, table: Sequence[Member]) -> None:
     )
 
 
-def _leaf(members: Sequence[Member], storage: Storage, cache: BlockCache, key: int) -> Leaf:
+def _leaf(members: Sequence[Member], storage: Storage, cache: BlockMemory, key: int) -> Leaf:
     """Return the leaf of a member of each file.
 
     It has rows where they lie if all files have them so, else blocks.
@@ -451,7 +451,7 @@ def _leaf(members: Sequence[Member], storage: Storage, cache: BlockCache, key: i
             np.concatenate([getattr(place, name) for place in places])
             for name in ("files", "counts", "offsets")
         )
-        return RowLeaf(Form(first), storage, files, counts, offsets)
+        return RowLeaf(RecordForm(first), storage, files, counts, offsets)
     if are_same:
         return _block_leaf(members, first, None, cache, key)
     if len(first.parts) > 1:
@@ -468,7 +468,7 @@ def _block_leaf(
     members: Sequence[Member],
     fields: Layout | Field,
     dtype: np.dtype[Any] | None,
-    cache: BlockCache,
+    cache: BlockMemory,
     key: int,
 ) -> BlockLeaf:
     """Return the leaf of blocks of a member of each file, which become of a dtype if one is given."""

@@ -28,12 +28,14 @@ from gpuload.sources import spanindex
 from gpuload.sources.filesource import Entries, FileSource, Opening
 from gpuload.sources.leaf import Group, Indices, Values, gather_pieces
 from gpuload.sources.memory import step_room
+from gpuload.sources.sourcefiles import SourceFiles
 from gpuload.sources.spans import Show, SpanLeaf, bounds_of, manifest_arrays, manifest_bounds
 from gpuload.spec import Field, Spec, is_whole
 from gpuload.storage import keptfile, manifest, open_storage
 from gpuload.storage.extents import Storage
-from gpuload.storage.files import Files, Paths, expand
+from gpuload.storage.files import Files
 from gpuload.storage.unpack import unpack_files, with_names
+from gpuload.storage.wildcards import Paths, expand
 
 LF, CR = 10, 13
 MAX_LINE_BYTES = 1 << 24
@@ -134,9 +136,12 @@ class TextSource(FileSource):
         file = int(np.searchsorted(self._starts, number, side="right")) - 1
         return f"{self._files.names[file]}, line {number - int(self._starts[file]) + 1}"
 
-    def file_counts(self) -> tuple[Sequence[str], Sequence[int]] | None:
-        """Return the files, and how many records each has."""
-        return self._originals, np.diff(self._starts).tolist()
+    @property
+    def files(self) -> SourceFiles:
+        """The files, and how many records each has."""
+        return SourceFiles(
+            self._files.paths, np.diff(self._starts).tolist(), originals=self._originals
+        )
 
     def _entries(self) -> Entries:
         return Entries(arrays=manifest_arrays(self._bounds, self._starts))

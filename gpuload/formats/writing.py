@@ -19,6 +19,7 @@ from gpuload.ragged import Ragged
 from gpuload.sources import filtering
 from gpuload.sources.base import Source
 from gpuload.sources.leaf import Fields, Values
+from gpuload.sources.reading import read_groups
 from gpuload.spec import Field, Spec
 
 Refusal = tuple[str, str]  # cause and remedy
@@ -74,7 +75,7 @@ class Records:
         for numbers in filtering.chunks(self.source, selection, self.begin, self.end):
             self.tick(0)
             try:
-                batch = self.source.read_groups(numbers, selection)
+                batch = read_groups(self.source, numbers, selection)
             except OSError as error:
                 # An OSError that leaves here would be taken for one of writing the new file.
                 raise error if isinstance(error, GpuloadError) else SourceReadError(error) from None

@@ -27,7 +27,7 @@ from gpuload.formats.zarr import source as zarr_source
 from gpuload.images import decode, head
 from gpuload.pipeline.damage import Damage
 from gpuload.pipeline.epoch import Epoch
-from gpuload.storage import files, keptfile
+from gpuload.storage import keptfile, wildcards
 from tests.attack import (
     archives,
     arrowtypes,
@@ -211,7 +211,7 @@ FAULTS = {
         lambda real: lambda *arguments: real(*arguments)[::-1, ::-1],
     ),
     "a state that begins anew": (states, states_module, "_count", lambda real: lambda *_: 0),
-    "a wildcard that leaves out a file": (paths, files, "_wildcard", _with_one_less),
+    "a wildcard that leaves out a file": (paths, wildcards, "_wildcard", _with_one_less),
     "a record said to be one byte too late": (
         tfrecord,
         TFRecordLeaf,

@@ -24,7 +24,7 @@ import numpy as np
 
 from gpuload.errors import FormatError
 from gpuload.spec import Field, Spec, is_whole
-from gpuload.storage.files import read_bytes
+from gpuload.storage.handles import read_bytes
 
 SUFFIX = ".json"
 FORMAT, VERSION = "gpuload fixed-length records", 1

@@ -11,7 +11,8 @@ from gpuload.errors import SpecError
 from gpuload.formats.base import Beginning, Format, Match
 from gpuload.formats.fixed import description
 from gpuload.sources.base import Source
-from gpuload.storage.files import look_at, read_bytes
+from gpuload.storage.files import look_at
+from gpuload.storage.handles import read_bytes
 
 fixed = lazy.function("gpuload.formats.fixed.source", "fixed")
 

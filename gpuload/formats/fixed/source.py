@@ -19,11 +19,14 @@ from gpuload.errors import FormatError, SpecError
 from gpuload.sources.filesource import Entries, Opening
 from gpuload.sources.gaps import BadFiles, bad_files, check_on_error, tolerant
 from gpuload.sources.layouts import layout_of
-from gpuload.sources.rows import FileTable, Form, RecordFiles
+from gpuload.sources.rows import FileTable, RecordFiles, RecordForm
 from gpuload.spec import check_name, dtype_of, is_whole
 from gpuload.storage import manifest
-from gpuload.storage.files import GZIP, Files, Paths, expand, gzip_error, look_at, read_bytes
+from gpuload.storage.fileerrors import GZIP, gzip_error
+from gpuload.storage.files import Files, look_at
+from gpuload.storage.handles import read_bytes
 from gpuload.storage.stores import path_of
+from gpuload.storage.wildcards import Paths, expand
 
 
 class FixedSource(RecordFiles):
@@ -90,7 +93,7 @@ def fixed(
         files,
         counts=counts,
         offsets=np.full(len(files), int(header_bytes)),
-        forms=(Form(layout),),
+        forms=(RecordForm(layout),),
         form_of=np.zeros(len(files), np.int64),
         bad=bad,
     )

@@ -26,7 +26,9 @@ from gpuload.errors import (
     missing_package,
 )
 from gpuload.formats.hdf5 import FIRST_PLACE, MAGIC, heaps, matlab
-from gpuload.storage.files import Files, Handle, open_error
+from gpuload.storage.fileerrors import open_error
+from gpuload.storage.files import Files
+from gpuload.storage.handles import Handle
 
 CALL = "gl.hdf5"
 NO_SIGNATURE = "file signature not found"  # in the words of HDF5

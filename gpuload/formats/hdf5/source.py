@@ -51,7 +51,9 @@ from gpuload.sources.filesource import Entries, Opening
 from gpuload.sources.furtherfields import log_further_fields
 from gpuload.storage import manifest, open_storage
 from gpuload.storage.extents import Storage
-from gpuload.storage.files import Files, Paths, by_chunks, expand, look_at
+from gpuload.storage.files import Files, look_at
+from gpuload.storage.handles import by_chunks
+from gpuload.storage.wildcards import Paths, expand
 
 
 def hdf5(

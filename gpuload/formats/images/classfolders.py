@@ -27,12 +27,12 @@ import numpy as np
 from gpuload.errors import FormatError, SpecError
 from gpuload.sources.classnames import MOST_NAMES, in_order, log_order, numbers_of, shorten
 from gpuload.sources.leaf import Indices
-from gpuload.storage.files import is_folder
 from gpuload.storage.folders import SPLITS
 from gpuload.storage.hidden import SYSTEM_FOLDERS
 from gpuload.storage.manifest import Manifest
 from gpuload.storage.paths import PackedPaths
 from gpuload.storage.stores import is_remote, path_of
+from gpuload.storage.wildcards import is_folder
 
 SPLIT = re.compile(  # the name of a part of a data set, also as train_set, val2017 and test-images
     rf"({'|'.join(SPLITS)})"

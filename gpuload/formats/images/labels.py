@@ -43,7 +43,9 @@ from gpuload.sources.classnames import (
 )
 from gpuload.sources.leaf import Array
 from gpuload.sources.names import misnumbered
-from gpuload.storage.files import Path, open_error, open_regular
+from gpuload.storage.fileerrors import open_error
+from gpuload.storage.handles import open_regular
+from gpuload.storage.wildcards import Path
 
 MOST_COLUMNS = 12  # in an error
 LARGEST_DIGITS = 19  # of int64

@@ -48,23 +48,13 @@ from gpuload.sources.leaf import Array, Group, Leaf
 from gpuload.spec import Field, Spec
 from gpuload.storage import manifest, objects, open_storage
 from gpuload.storage.extents import Storage
-from gpuload.storage.files import (
-    Files,
-    Paths,
-    any_is_remote,
-    as_folder,
-    by_chunks,
-    expand,
-    gzip_error,
-    is_folder,
-    leads_above,
-    look_at,
-    open_error,
-    read_bytes,
-)
+from gpuload.storage.fileerrors import gzip_error, open_error
+from gpuload.storage.files import Files, any_is_remote, look_at
+from gpuload.storage.handles import by_chunks, read_bytes
 from gpuload.storage.hidden import is_hidden_name
 from gpuload.storage.paths import PackedPaths
 from gpuload.storage.stores import is_remote, like, path_of
+from gpuload.storage.wildcards import Paths, as_folder, expand, is_folder, leads_above
 
 # Suffixes of images in formats that are not decoded. The user most likely wanted these files, so
 # the log warns of them.

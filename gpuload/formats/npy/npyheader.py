@@ -32,7 +32,9 @@ from gpuload.errors import FormatError
 from gpuload.spec import LARGEST_NDIM
 from gpuload.storage import archive
 from gpuload.storage.archive import first_name, unpacking
-from gpuload.storage.files import Paths, gzip_error, read_bytes
+from gpuload.storage.fileerrors import gzip_error
+from gpuload.storage.handles import read_bytes
+from gpuload.storage.wildcards import Paths
 
 MAGIC = b"\x93NUMPY"
 VERSIONS = {1: ("<H", "latin1"), 2: ("<I", "latin1"), 3: ("<I", "utf-8")}

@@ -34,7 +34,7 @@ import io
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -46,8 +46,10 @@ from gpuload.progress import Progress
 from gpuload.ragged import Ragged
 from gpuload.sources.base import LeafSource
 from gpuload.sources.leaf import Array, Bytes, Group, Indices, Leaf, Values, starts_of
+from gpuload.sources.sourcefiles import SourceFiles
 from gpuload.spec import Field, Spec
-from gpuload.storage.files import Files, Paths, expand, look_at
+from gpuload.storage.files import Files, look_at
+from gpuload.storage.wildcards import Paths, expand
 
 NUMBERS = "biuf"  # kinds of dtypes that one field may mix
 CACHED_BYTES = 1 << 28
@@ -112,9 +114,10 @@ class PickledSource(LeafSource):
     def _digest(self) -> str:
         return self._objects.digest
 
-    def file_paths(self) -> Sequence[str]:
-        """Return the absolute paths of the files that are read."""
-        return self._objects.files.paths
+    @property
+    def files(self) -> SourceFiles:
+        """The files that are unpickled."""
+        return SourceFiles(self._objects.files.paths)
 
 
 class ObjectFiles:

@@ -30,11 +30,12 @@ from gpuload.sources.filesource import Entries, FileSource, Opening, WholeFiles
 from gpuload.sources.gaps import BadFiles, bad_files, check_on_error, tolerant
 from gpuload.sources.layouts import describe_layout, layout_of
 from gpuload.sources.leaf import Group, Indices, Values
-from gpuload.sources.rows import FileTable, Form, RecordFiles
+from gpuload.sources.rows import FileTable, RecordFiles, RecordForm
 from gpuload.spec import Layout, Shape, Spec, check_name, dtype_of
 from gpuload.storage import manifest, open_storage
 from gpuload.storage.extents import Storage
-from gpuload.storage.files import Files, Paths, expand, look_at
+from gpuload.storage.files import Files, look_at
+from gpuload.storage.wildcards import Paths, expand
 
 # In files of numpy.save: dtypes unknown to it.
 UNTYPED = {"void8": "float8_e4m3fn", "void16": "bfloat16"}
@@ -355,14 +356,14 @@ def _layout(path: str, headers: Headers, number: int, record: str, field: str) -
         raise error.within(path) from None
 
 
-def _form(head: Header, layout: Layout, record: str) -> Form:
+def _form(head: Header, layout: Layout, record: str) -> RecordForm:
     has_strides = (
         record == "row" and head.fortran and layout.record_bytes > 0
     )  # a whole file lies in one piece
     item_bytes = 0
     if has_strides:
         item_bytes = head.dtype.itemsize
-    return Form(layout, item_bytes)
+    return RecordForm(layout, item_bytes)
 
 
 class RaggedNpySource(FileSource):

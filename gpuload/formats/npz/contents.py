@@ -22,7 +22,7 @@ from gpuload.errors import FormatError, RecordError
 from gpuload.formats.npy import npyheader
 from gpuload.formats.npy.npyheader import Header
 from gpuload.sources.leaf import Bytes, Indices
-from gpuload.storage.archive import STORE, Member, Pieces, begin_of, verify_pieces
+from gpuload.storage.archive import STORE, ArchiveMember, Pieces, begin_of, verify_pieces
 from gpuload.storage.crc32 import crc32
 from gpuload.storage.extents import Extents, Storage
 from gpuload.storage.inflate import RAW_BITS, reason_of
@@ -41,7 +41,7 @@ class Array(NamedTuple):
         header_crc: CRC-32 of the member up to the elements.
     """
 
-    member: Member
+    member: ArchiveMember
     begin: int
     header: Header
     header_crc: int
@@ -62,7 +62,7 @@ class Array(NamedTuple):
         return self.begin + self.header.offset_bytes
 
 
-def array_of(pieces: Pieces, member: Member) -> Array:
+def array_of(pieces: Pieces, member: ArchiveMember) -> Array:
     """Return the place of a member's array in its archive, with the array's header.
 
     Raises:
@@ -95,7 +95,7 @@ def array_of(pieces: Pieces, member: Member) -> Array:
     return array
 
 
-def _beginning(pieces: Pieces, member: Member, begin: int, num_bytes: int) -> bytes:
+def _beginning(pieces: Pieces, member: ArchiveMember, begin: int, num_bytes: int) -> bytes:
     """Return the first bytes of a member, unpacked; fewer where it ends.
 
     Raises:

@@ -29,8 +29,8 @@ from gpuload.sources.leaf import Indices
 from gpuload.storage.derivedfiles import FOLDER, folder, key_of
 from gpuload.storage.extents import Storage
 from gpuload.storage.files import Files
-from gpuload.storage.keptfile import Writer, look_at
-from gpuload.storage.unpack import FREE_PART, Copy, keep, stem
+from gpuload.storage.keptfile import KeptWriter, look_at
+from gpuload.storage.unpack import FREE_PART, FileCopy, keep, stem
 
 ALIGN_BYTES = 64
 GROUP_BYTES = 1 << 28
@@ -57,7 +57,7 @@ def unpack_arrays(
         FormatError: a member is damaged.
         FileError: a file changed or cannot be read, or there is no place or no space for copies.
     """
-    copies, locations, keys = list[Copy](), list[tuple[Indices, Indices]](), dict[int, str]()
+    copies, locations, keys = list[FileCopy](), list[tuple[Indices, Indices]](), dict[int, str]()
     for name, arrays in fields:
         places = np.arange(len(files), dtype=np.int64)
         offsets = np.array([array.offset_bytes for array in arrays], np.int64)
@@ -78,7 +78,7 @@ def unpack_arrays(
             places[numbers], offsets[numbers] = len(files) + len(copies), begins
             write = partial(_write, contents, files.paths[numbers[0]], numbers, num_bytes)
             copies.append(
-                Copy(digest.hexdigest()[:32], stem(files.paths[numbers[0]]), num_bytes, write)
+                FileCopy(digest.hexdigest()[:32], stem(files.paths[numbers[0]]), num_bytes, write)
             )
         locations.append((places, offsets))
     if not copies:
@@ -126,7 +126,7 @@ def _write(
     path: str,
     numbers: Sequence[int],
     num_bytes: int,
-    to: Writer,
+    to: KeptWriter,
     show: Callable[[int], None],
 ) -> None:
     """Write the elements of deflated arrays one after the other into a copy, each at a multiple of

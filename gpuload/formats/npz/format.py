@@ -7,7 +7,7 @@ from gpuload import lazy, signalsafe
 from gpuload.errors import FormatError
 from gpuload.formats.base import Beginning, Format, Match, salvage_array_file
 from gpuload.storage.archive import MAGIC, files_in, unpacking
-from gpuload.storage.files import open_binary
+from gpuload.storage.handles import open_binary
 
 npz = lazy.function("gpuload.formats.npz.source", "npz")
 writer = lazy.function("gpuload.formats.npz.writer", "writer")

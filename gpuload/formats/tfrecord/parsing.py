@@ -83,22 +83,14 @@ def _compiled(
     """Return the values of each column by the core, and MISSING; or no values, and the first row
     that is damaged."""
     keys = list(dict.fromkeys((column.section, column.key) for column in columns))
-    key_begins = np.cumsum([0, *(len(key) for _, key in keys)], dtype=np.int64)
-    key_bytes = np.frombuffer(b"".join(key for _, key in keys), np.uint8)
-    sections = np.array([section for section, _ in keys], np.int64)
     # Two fields may be made of one feature (a value, and its length, say): it is looked for once.
-    key_numbers = np.array(
-        [keys.index((column.section, column.key)) for column in columns], np.int64
-    )
+    key_numbers = [keys.index((column.section, column.key)) for column in columns]
     # 0 of a feature list: the core only finds its entry; steps and their values are counted below.
-    kinds = np.array(
-        [0 if column.section == LISTS else column.kind for column in columns], np.int64
-    )
+    kinds = [0 if column.section == LISTS else column.kind for column in columns]
+    query = native.FeatureQuery(keys=keys, features=list(zip(key_numbers, kinds, strict=True)))
     spans = np.empty((len(keys), begins.size, 2), np.int64)
     counts = np.empty((len(columns), begins.size), np.int64)
-    bad = native.read_features(
-        raw, begins, ends, key_bytes, key_begins, sections, key_numbers, kinds, spans, counts
-    )
+    bad = query.find(raw, begins, ends, spans, counts)
     if bad != MISSING:
         return [], bad
     results: list[ValueLists] = []

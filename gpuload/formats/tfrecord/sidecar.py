@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from gpuload.errors import FormatError
 from gpuload.formats.tfrecord.framing import FRAME_BYTES
-from gpuload.storage.files import Files, read_bytes
+from gpuload.storage.files import Files
+from gpuload.storage.handles import read_bytes
 
 LONGEST_LINE_BYTES = 42  # two numbers of at most 20 digits, a space, a line's end
 

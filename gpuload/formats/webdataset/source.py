@@ -49,8 +49,9 @@ from gpuload.sources.names import RecordNames
 from gpuload.spec import Field, Spec
 from gpuload.storage import keptfile, manifest, open_storage
 from gpuload.storage.extents import Extents, Storage
-from gpuload.storage.files import Files, Path, Paths, expand
+from gpuload.storage.files import Files
 from gpuload.storage.unpack import unpack_files, with_names
+from gpuload.storage.wildcards import Path, Paths, expand
 
 BRACES = re.compile(r"\{(\d+)\.\.(\d+)\}")
 MOST_NAMES = 1 << 20  # that braces stand for

@@ -22,7 +22,8 @@ from functools import partial
 from typing import NamedTuple
 
 from gpuload.errors import FormatError
-from gpuload.storage.files import Files, Handle
+from gpuload.storage.files import Files
+from gpuload.storage.handles import Handle
 
 BLOCK_BYTES = 512
 PIECE_BYTES = 1 << 22

@@ -41,7 +41,8 @@ from gpuload.ragged import Ragged
 from gpuload.sources.leaf import Array, Indices
 from gpuload.spec import Field, Layout
 from gpuload.storage.extents import Storage
-from gpuload.storage.files import Files, join
+from gpuload.storage.files import Files
+from gpuload.storage.wildcards import join
 
 CALL = "gl.zarr"
 MAJOR = 3  # version of the library

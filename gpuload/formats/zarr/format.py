@@ -7,7 +7,8 @@ from gpuload.errors import MissingFileError
 from gpuload.formats.base import Folder, Format
 from gpuload.formats.zarr import METADATA
 from gpuload.sources.base import Source
-from gpuload.storage.files import exists, join
+from gpuload.storage.handles import exists
+from gpuload.storage.wildcards import join
 
 zarr = lazy.function("gpuload.formats.zarr.source", "zarr")
 

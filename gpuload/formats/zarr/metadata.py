@@ -21,7 +21,7 @@ from typing import Any
 
 from gpuload import signalsafe
 from gpuload.errors import FormatError, SpecError, short_repr
-from gpuload.storage.files import join
+from gpuload.storage.wildcards import join
 
 V3, V2_ARRAY, V2_GROUP, V2_ATTRIBUTES, V2_CONSOLIDATED = (
     "zarr.json",

@@ -63,17 +63,17 @@ from gpuload.sources.filesource import Entries, Opening
 from gpuload.sources.furtherfields import log_further_fields
 from gpuload.storage import manifest, objects, open_storage
 from gpuload.storage.extents import Storage
-from gpuload.storage.files import (
+from gpuload.storage.files import look_at
+from gpuload.storage.handles import exists
+from gpuload.storage.stores import WEB, ObjectURL, is_remote, place_of, remote_of
+from gpuload.storage.wildcards import (
     Paths,
-    exists,
     expand_folders,
     files_below,
     join,
-    look_at,
     names_in,
     warn_of_missing_shards,
 )
-from gpuload.storage.stores import WEB, ObjectURL, is_remote, place_of, remote_of
 from gpuload.threads import parallel_map
 
 if TYPE_CHECKING:
