@@ -137,7 +137,7 @@ def _open_manifest(path: str, name: str, options: Mapping[str, Any]) -> Source:
         FormatError: it does not say how its files are opened.
         SpecError: an argument of that source has to be passed again.
     """
-    calls_by_name = {form.name: form.call for form in FORMATS if form.call is not None}
+    calls_by_name = {form.name: form.call for form in FORMATS}
     paths, rest = options.get("paths"), options.get("rest")
     try:
         is_sound = (

@@ -58,7 +58,7 @@ def text(
             wildcard is sorted. Files of gzip are found by their content. Or a manifest of such
             files (``Source.index``).
         encoding: ``"utf-8"``: lines become str, and one that is no UTF-8 is an error when it is
-            read. None: lines become bytes, whatever they hold.
+            read. None: lines become bytes, of any content.
         max_line_bytes: the longest line that may be in the files, its end included.
 
     Raises:
@@ -256,4 +256,9 @@ def _check_lengths(name: str, bounds: Indices, max_bytes: int) -> None:
 
 
 # Any text may be lines, so `gl.open` never takes it for that.
-TEXT = Format("text", text, compressions=("gzip",), call=text)
+TEXT = Format(
+    "text",
+    text,
+    records={"gl.text(paths)": "a line of text, of any length; gz"},
+    compressions=("gzip",),
+)

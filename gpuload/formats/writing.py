@@ -201,7 +201,7 @@ def no_utf8(record: str, error: UnicodeEncodeError) -> RecordError:
 
 
 def uniform_only(field: Field, form: str) -> Refusal | None:
-    """Return why a format of records of one size cannot hold a field whose shape varies."""
+    """Return why a format of records of one size cannot hold a field of varying shape."""
     if field.text:
         return (
             f"it is text of any length, and every record of {form} has one size",
@@ -294,5 +294,5 @@ def _equal_arrays(actual: Any, expected: Any) -> bool:
 
 
 def has_padding(dtype: np.dtype[Any]) -> bool:
-    """Return True for long doubles, of whose 16 bytes x86 uses 10; the others hold anything."""
+    """Return True for long doubles: of their 16 bytes x86 uses 10; the others hold anything."""
     return bool(dtype.itemsize > {"g": 8, "G": 16}.get(dtype.char, dtype.itemsize))

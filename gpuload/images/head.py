@@ -134,7 +134,7 @@ FORMS = {  # of `Head`, in words
 
 
 def _contents(beginning: bytes) -> str:
-    """Return what a file that is no image is, by its first bytes."""
+    """Return a text about a file that is no image, by its first bytes."""
     text = beginning.removeprefix(b"\xef\xbb\xbf").lstrip().lower()
     name = next((name for start, name in FILES_IN_PLACE if text.startswith(start)), "")
     if name:
@@ -162,12 +162,12 @@ def other_form(kind: str) -> str:
 
 
 def row_error(row: int, error: ValueError) -> RowError:
-    """Return the error of a row whose file is not decoded: damaged, or of a kind that is not
+    """Return the error of a row with a file that is not decoded: damaged, or of a kind that is not
     supported.
 
     Args:
         row: its place in the batch.
-        error: `HeadError`, or what `images.decode` raises.
+        error: `HeadError`, or an error of `images.decode`.
     """
     if not isinstance(error, UnsupportedError):
         return RowError(row, str(error))

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload import core
-from gpuload.core.face import Copies, Plan, Queue
+from gpuload.core.face import Copies, CopyPlan, Queue
 from gpuload.errors import RowError
 from gpuload.graph.graph import Graph, image_sizes
 from gpuload.ops.base import Draw
@@ -91,11 +91,11 @@ class Stretch:
         except RowError as error:
             raise record_error(recipe.source, int(self.records[error.row]), error) from None
 
-    def _copy_plan(self, recipe: Recipe) -> Plan | None:
+    def _copy_plan(self, recipe: Recipe) -> CopyPlan | None:
         """Return where the records lie, for threads of the core; None if these cannot read them."""
         if core.native is None or not recipe.is_copied:
             return None
-        plan, count = core.native.Plan(np.array(self.starts[1:], np.int64)), self.records.size
+        plan, count = core.native.CopyPlan(np.array(self.starts[1:], np.int64)), self.records.size
         if recipe.executor is not None:
             makers = recipe.executor.makers(self._draws or (), count)
         else:

@@ -18,7 +18,7 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from gpuload import core
-from gpuload.core.face import Plan, PlanPart
+from gpuload.core.face import CopyPlan, PlanPart
 from gpuload.errors import RecordIndexError, SpecError
 from gpuload.order import MAX_LENGTH
 from gpuload.ragged import Ragged, offsets_of
@@ -109,7 +109,7 @@ class Leaf(ABC):
         return False
 
     def add_to(
-        self, plan: Plan, numbers: Indices, rows: Indices | None, parts: Sequence[PlanPart]
+        self, plan: CopyPlan, numbers: Indices, rows: Indices | None, parts: Sequence[PlanPart]
     ) -> bool:
         """Add the copies of ``read`` to a plan of the core; returns False if the leaf is not
         mapped, or no more.

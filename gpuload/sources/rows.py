@@ -17,7 +17,8 @@ from functools import cached_property
 
 import numpy as np
 
-from gpuload.core.face import Plan, PlanPart
+from gpuload import core
+from gpuload.core.face import CopyPlan, PlanPart
 from gpuload.sources.filesource import FileSource, Opening
 from gpuload.sources.gaps import BadFiles
 from gpuload.sources.layouts import compact_layout, describe_layout
@@ -146,14 +147,20 @@ class RowLeaf(FormLeaf):
         return self._storage.maps() is not None
 
     def add_to(
-        self, plan: Plan, numbers: Indices, rows: Indices | None, parts: Sequence[PlanPart]
+        self, plan: CopyPlan, numbers: Indices, rows: Indices | None, parts: Sequence[PlanPart]
     ) -> bool:
         """Add the copies of ``read`` to a plan of the core; see ``Leaf.add_to``."""
         maps = self._storage.maps()
-        if maps is None:
+        if maps is None or core.native is None:
             return False
-        size = self.layout.record_bytes
-        plan.add(maps, self._starts, self._files, self._offsets, size, plain(numbers), rows, parts)
+        records = core.native.FileRecords(
+            maps=maps,
+            starts=self._starts,
+            files=self._files,
+            offsets=self._offsets,
+            record_bytes=self.layout.record_bytes,
+        )
+        plan.add(records, plain(numbers), rows, parts)
         return True
 
     def places(self, numbers: Indices) -> tuple[Files, Extents] | None:

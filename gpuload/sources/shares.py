@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from gpuload import rawdecode, stats, strings
-from gpuload.core.face import Plan, PlanPart
+from gpuload.core.face import CopyPlan, PlanPart
 from gpuload.errors import RecordIndexError, RowError, SpecError, TooLargeError
 from gpuload.ragged import Ragged, offsets_of
 from gpuload.sources.dtypes import holds
@@ -84,7 +84,7 @@ def fill(shares: Sequence[Share], group: int, layout: Layout, out: Bytes) -> Non
 
 
 def add_to(
-    plan: Plan,
+    plan: CopyPlan,
     shares: Sequence[Share],
     group: int,
     layout: Layout,

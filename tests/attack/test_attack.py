@@ -186,7 +186,7 @@ def _repeating(real):
 
 Header = importlib.import_module(
     "gpuload.formats.idx"
-).Header  # the package has a function of that name
+).IdxHeader  # the package has a function of that name
 
 # What is put in the place of what, for which part; each must be found in three seconds.
 FAULTS = {
@@ -274,7 +274,7 @@ FAULTS = {
     ),
     "chunks of Zarr whose rows are turned around": (
         zarr,
-        zarr_arrays.Place,
+        zarr_arrays.ChunkedPlace,
         "decode",
         lambda real: lambda *arguments: _turned(real(*arguments)),
     ),
@@ -404,7 +404,7 @@ def test_pixels_that_differ_between_executors_are_found(monkeypatch, findings_fo
         (parsers._check_npy, npyheader, "_parse"),
         (parsers._check_head, head, "kind_of"),
         (parsers._check_message, wire, "_field"),
-        (parsers._check_idx, importlib.import_module("gpuload.formats.idx"), "Header"),
+        (parsers._check_idx, importlib.import_module("gpuload.formats.idx"), "IdxHeader"),
     ],
 )
 def test_what_no_parser_may_raise_reaches_atheris(monkeypatch, check, place, name):

@@ -26,7 +26,7 @@ from gpuload.errors import (
 )
 from gpuload.formats.columnar import as_damage
 from gpuload.formats.parquet.pages import parse_pages
-from gpuload.formats.parquet.table import Table
+from gpuload.formats.parquet.table import ParquetTable
 from gpuload.sources import blocks
 from gpuload.testing.sources import SourceContract
 
@@ -944,13 +944,13 @@ def test_texts_that_are_stored_once_are_decoded_by_places_or_few_rows_at_a_time(
         **options,
     )
     assert path.stat().st_size < 2000
-    calls, batches = [], Table.batches
+    calls, batches = [], ParquetTable.batches
 
     def count(table, path, groups, **options):
         calls.append((options["rows"] < 60, options["as_dictionary"]))
         return batches(table, path, groups, **options)
 
-    monkeypatch.setattr(Table, "batches", count)
+    monkeypatch.setattr(ParquetTable, "batches", count)
 
     values = gl.parquet(path).read(range(len(column)))["x"]
 

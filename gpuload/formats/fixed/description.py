@@ -41,7 +41,7 @@ class Description:
         dtype: structured, a field of a record each.
         header_bytes, footer_bytes: the number of bytes before and behind the records.
         num_records: the number of records.
-        axes: (field, axes) of each field whose axes are known.
+        axes: (field, axes) of each field with known axes.
     """
 
     dtype: np.dtype[Any]

@@ -3,7 +3,7 @@
 Layout  header_bytes of header, record i at header_bytes + i * record_bytes, footer_bytes of footer,
         in each file.
 Access  any record by index; a record is never split.
-Limits  a file whose body is no whole number of records is refused when it is opened.
+Limits  a file with a part of a record in its body is refused when it is opened.
 Source  CIFAR-10 binary version, https://www.cs.toronto.edu/~kriz/cifar.html
         (record_bytes = 1 + 3 * 32 * 32 = 3073); tf.data.FixedLengthRecordDataset
 """

@@ -119,7 +119,7 @@ def read_file(
         files: the files.
         number: which of them.
         function: gets the file; nothing of it is used behind this call.
-        to_error: returns the error for what h5py raises in the function.
+        to_error: returns our error for an exception of h5py in the function.
 
     Raises:
         FormatError: h5py does not take the file.
@@ -145,7 +145,7 @@ def read_file(
                 lambda: import_h5py().File(source, "r"), to_refusal, ERRORS
             ) as file:
                 result = function(file)
-            # Behind h5py: what it read of a file that changed meanwhile is not used.
+            # Behind h5py: bytes of a file that changed meanwhile are not used.
             files.check_descriptor(number, handle)
         return result
 

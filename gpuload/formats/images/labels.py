@@ -97,7 +97,7 @@ class Labels:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "classes", class_names(self.classes, "gl.Labels"))
-        names = (self.label,) if isinstance(self.label, str) else self.label
+        names: Any = (self.label,) if isinstance(self.label, str) else self.label
         if (
             not isinstance(names, (list, tuple))
             or not names

@@ -178,7 +178,7 @@ def naming_conversion(paths: Paths) -> Iterator[None]:
 
 
 def header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
-    """Return the header of a file whose elements follow in C order.
+    """Return the header of a file with elements in C order.
 
     It has the lowest version that can hold it, and ends in spaces and a line end, so that the
     elements begin at a multiple of 64 bytes.
@@ -427,7 +427,9 @@ class _Literal:
             if commas or not items:
                 return tuple(items)
             return items[0]
-        return dict(items) if opening == "{" else items
+        if opening == "{":
+            return dict(items)
+        return items
 
     def _pair(self, depth: int) -> tuple[str, Any]:
         key = self._value(depth)

@@ -163,7 +163,7 @@ def npy(
 
 
 def check_record(record: Any) -> Literal["row", "file"]:
-    """Return what a record is, for None a row.
+    """Return the kind of records: that of the argument, for None rows.
 
     Raises:
         SpecError: it is neither a row nor a file.
@@ -256,7 +256,7 @@ def _element(argument: DTypeLike) -> np.dtype[Any]:
 
 
 def _with_dtype(path: str, header: Header, dtype: np.dtype[Any]) -> Header:
-    """Return a header whose elements have a type that the file does not say."""
+    """Return a header with the type of elements that the file does not say."""
     if not _is_stored_as(dtype, header.dtype):
         raise SpecError(
             f"{path} holds {header.dtype}, not {dtype}",

@@ -28,7 +28,7 @@ from gpuload.storage.extents import Extents, Storage
 from gpuload.storage.inflate import RAW_BITS, reason_of
 
 PACKED_BYTES = 1 << 20  # read at a time
-LARGEST_SKIP_BYTES = 1 << 28  # of a deflated array, that are unpacked to look at what follows
+LARGEST_SKIP_BYTES = 1 << 28  # of a deflated array, that are unpacked to look at the rest
 
 
 class Array(NamedTuple):
@@ -284,7 +284,7 @@ def _numbers(values: Iterable[int]) -> Indices:
 
 
 def _stretches(lengths: Indices) -> Iterator[tuple[int, int]]:
-    """Yield first and after-last of members whose packed bytes are read together: at most
+    """Yield first and after-last of members that are read together, packed: at most
     PACKED_BYTES, or one."""
     first, total_bytes = 0, 0
     for number, length in enumerate(lengths.tolist()):

@@ -1,4 +1,4 @@
-"""Copies of deflated arrays whose rows are wanted: inflated once, one after the other, in files of
+"""Copies of deflated arrays that are read by rows: inflated once, one after the other, in files of
 the cache folder.
 
 Why      A row of a deflated array has no place in the archive: all before it would be inflated for
@@ -96,7 +96,7 @@ def unpack_arrays(
 
 
 def _groups(arrays: Sequence[Array]) -> Iterator[list[int]]:
-    """Yield the numbers of the archives whose deflated arrays share a copy."""
+    """Yield the numbers of the archives with deflated arrays in one copy."""
     group, total_bytes = list[int](), 0
     for number, array in enumerate(arrays):
         if array.is_stored:
@@ -135,7 +135,7 @@ def _write(
     Args:
         contents: inflates the arrays.
         path: the first archive, for errors.
-        numbers: the archives whose arrays are in the copy.
+        numbers: the archives with arrays in the copy.
         num_bytes: the size of the copy.
         to: the copy.
         show: is told how many bytes are written.

@@ -54,8 +54,11 @@ NPZ = Format(
     "npz",
     npz,
     _sniff,
+    records={
+        'gl.npz(paths, record="row")': "a row of the arrays of one of many NPZ files, whose names are "
+        "the fields; or a whole file"
+    },
     salvage=salvage_array_file(npz, MAGIC),
-    call=npz,
     suffixes=(".npz",),
     writer=writer,
 )

@@ -1,4 +1,4 @@
-"""NPZ files: archives of arrays, whose names are the fields of a record.
+"""NPZ files: archives of arrays; the names of these are the fields of a record.
 
 Rows    record i is row i of each array, archive after archive, as in `npy.py`. Rows of stored
         arrays (numpy.savez) are read where they lie, of deflated ones (numpy.savez_compressed) from
@@ -214,7 +214,7 @@ class NpzSource(Zipped):
             )
             for number in range(
                 len(files)
-            ):  # what was read now must be of the files that were opened
+            ):  # the bytes that were read now must be of the files that were opened
                 if differ(self._files.stamp(number), files.stamp(number)):
                     self._files.check(number)
             entries = Entries(
@@ -396,7 +396,7 @@ def _list_names(names: Any) -> str:
 
 
 def _check_alike(files: Files, archives: Sequence[Arrays], names: list[str]) -> None:
-    """Refuse archives whose arrays have other names or dtypes than those of the first."""
+    """Refuse archives with arrays of other names or dtypes than those of the first."""
     first, first_path = archives[0], files.paths[0]
     for path, arrays in zip(files.paths, archives, strict=True):
         if arrays.keys() != first.keys():

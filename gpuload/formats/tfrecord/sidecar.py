@@ -65,7 +65,9 @@ def of_dali(files: Files, number: int, name: str, path: str) -> Int64s:
             f"{int(ends[record] - sizes[record])}",
             remedy=remedy,
         )
-    end = int(ends[-1]) if sizes.size else 0
+    end = 0
+    if sizes.size:
+        end = int(ends[-1])
     if end != size:
         raise FormatError(
             f"{path} is the index of another file than {name}",

@@ -111,7 +111,7 @@ def tfrecord(
     else:
         columns = columns_of({} if features is None else _with_placeholders(features), sequence)
     listing = manifest.load(paths, "tfrecord")
-    originals = expand(paths) if listing is None else listing.files.paths
+    originals: Sequence[str] = expand(paths) if listing is None else listing.files.paths
     if index is None:
         indexes = None
     else:
@@ -133,7 +133,9 @@ def tfrecord(
         )
     else:
         files, (bounds, starts) = listing.files, manifest_bounds(listing)
-    argument = tuple(originals) if listing is None else listing.path
+    argument: Any = tuple(originals)
+    if listing is not None:
+        argument = listing.path
     arguments = {
         "paths": argument,
         "index": indexes,
