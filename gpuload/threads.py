@@ -70,7 +70,8 @@ RANKS_OF_BINDERS = (
 
 SHORT_S, LOOK_AGAIN_S = 0.001, 0.5
 MOST_NAMES = 8  # of threads, in a message
-END_S = 30.0  # the longest wait at Python's end; a thread looks at least every 2 s whether it was stopped
+# The longest wait at Python's end; a thread looks at least every 2 s whether it was stopped
+END_S = 30.0
 
 # Where threads stand that import something, or wait to (CPython 3.10 to 3.14).
 IMPORTLIB, FIND_AND_LOAD = "<frozen importlib._bootstrap>", "_find_and_load"
@@ -331,7 +332,8 @@ def _is_import_deadlock() -> bool:
                 frame = frame.f_back
         return True
     finally:
-        frames.clear()  # it holds this very frame: the cycle would keep the objects of all threads alive
+        # It holds this very frame: the cycle would keep the objects of all threads alive
+        frames.clear()
 
 
 def _is_lock_of_imports(frame: FrameType) -> bool:
@@ -403,7 +405,9 @@ def parallel_map(
         try:
             raise first
         finally:
-            del first  # or the error and this call would keep each other alive, with all objects that the error holds
+            # Or the error and this call would keep each other alive, with all objects that the
+            # error holds
+            del first
     return results
 
 
@@ -413,7 +417,8 @@ async def aside(function: Callable[..., R], *arguments: Any) -> R:
 
     For libraries that ask by coroutines, in event loops of their own; gpuload has none.
     """
-    import asyncio  # the loop that runs this has imported it, and no signal handler runs in its thread
+    # The loop that runs this has imported it, and no signal handler runs in its thread
+    import asyncio
 
     return await asyncio.to_thread(function, *arguments)
 
