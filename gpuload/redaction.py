@@ -33,7 +33,8 @@ LOGIN = r"(?i)((?<![a-z0-9+.-])[a-z0-9+.-]+://|https?:(?:\\?/){1,3})([^/\s?#'\"<
 # colon are a port.
 RAGGED_LOGIN = r"(://)([^/@\s:'\"<>]{0,999}:(?!\d+(?:[/?#]|$))[^\s'\"<>]{0,999})@"
 ENCODED_LOGIN = r"(?i)(%3a%2f%2f)[^\s/'\"<>]{1,999}?(%40)"
-PROXY_LOGIN = r"(?<![\w/.@:-])[^\s:/@'\"<>=]+:[^\s:/@'\"<>]+@(?=[\w.-]+:\d{2,5}(?!\w))"  # user:password@proxy:3128
+# Of user:password@proxy:3128.
+PROXY_LOGIN = r"(?<![\w/.@:-])[^\s:/@'\"<>=]+:[^\s:/@'\"<>]+@(?=[\w.-]+:\d{2,5}(?!\w))"
 EXAMPLE = "user:password"  # in remedies
 QUERY = r"(?i)(https?://[^\s?'\"<>]{0,4999})\?([^\s'\"<>]+)"
 PARAMETER = r"([^=&;]*)(=?)([^&;]*)"

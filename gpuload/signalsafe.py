@@ -83,7 +83,8 @@ def call(function: Callable[[], R]) -> R:
         return function()
     threads.join(helpers)
     if errors:
-        raise errors.pop()  # it stays nowhere else: the error and this call would keep each other alive
+        # It stays nowhere else: the error and this call would keep each other alive
+        raise errors.pop()
     # a child of a fork in a signal handler has not the thread
     if not results:
         return function()

@@ -31,7 +31,8 @@ FIRST = 16  # records that show whether a column may hold names
 SPREAD = (
     256  # records, from all of the source, that show whether names stand in the order of the files
 )
-SHARE = 0.9  # of the values of a column of names that are names of files: some files may have other names
+# Of the values of a column of names that are names of files: some files may have other names
+SHARE = 0.9
 LONGEST = 4096  # characters of a path
 
 

@@ -222,7 +222,8 @@ def _locked(place: str, waits: Callable[[], None]) -> Iterator[bool]:
         try:
             is_alone = _waited_for(descriptor, place, waits)
             if is_alone and not _is_there(descriptor, path):
-                continue  # another process removed this file when it was done: the lock of a new file counts
+                # Another process removed this file when it was done: the lock of a new file counts
+                continue
             try:
                 yield is_alone
             finally:

@@ -49,7 +49,8 @@ FULL_SPEED = 64  # requests at a time, from which on a store counts as busy no m
 BUSY = (429, 503)
 # in the errors of obstore, which have no number of their own
 STATUS = re.compile(r"status code: (\d+)")
-METADATA = "169.254.169.254"  # asked for credentials where the environment has none, as machines in a cloud answer
+# Asked for credentials where the environment has none, as machines in a cloud answer
+METADATA = "169.254.169.254"
 NO_BUCKET = re.compile("NoSuchBucket|ContainerNotFound|The specified bucket does not exist")
 WRONG_REGION = re.compile(
     "incorrectly configured "
