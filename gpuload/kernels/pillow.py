@@ -259,10 +259,10 @@ def resize_batch(xp: ModuleType, x: Any, boxes: Boxes, new: Boxes, interpolation
     # first pixel of each step, then its weights. ``words`` say for each image where they begin and
     # how many weights a step has, down and across; 0 weights: this axis keeps its length. Images of
     # the same lengths share a table.
-    text, kind = RESIZE_FLOATS, np.dtype(np.float64)
+    text = RESIZE_FLOATS
+    tables: list[NDArray[Any]] = [np.zeros(1, np.float64)]
     if is_bytes:
-        text, kind = RESIZE, np.dtype(np.int32)
-    tables: list[NDArray[Any]] = [np.zeros(1, kind)]
+        text, tables = RESIZE, [np.zeros(1, np.int32)]
     words, places, end = np.zeros((len(x), 4), np.int32), {}, 1
     for row, lengths in enumerate(np.concatenate([boxes[:, 2:], new], axis=1).tolist()):
         for axis in (0, 1):
@@ -377,6 +377,7 @@ def _resize_axis(xp: ModuleType, x: Any, axis: int, axis_steps: Steps) -> Any:
     first, _, weights, fixed = axis_steps
     is_bytes = x.dtype == np.uint8
     total: Any
+    numbers: NDArray[Any]
     if is_bytes:
         kind, numbers = xp.int32, fixed
         total = kind(1 << (BITS - 1))
