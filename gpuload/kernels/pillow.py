@@ -261,8 +261,7 @@ def resize_batch(xp: ModuleType, x: Any, boxes: Boxes, new: Boxes, interpolation
     kind: np.dtype[Any] = np.dtype(np.float64)
     text = RESIZE_FLOATS
     if is_bytes:
-        text, kind = RESIZE, np.dtype(np.int32)
-    tables: list[NDArray[Any]] = [np.zeros(1, kind)]
+        text, tables = RESIZE, [np.zeros(1, np.int32)]
     words, places, end = np.zeros((len(x), 4), np.int32), {}, 1
     for row, lengths in enumerate(np.concatenate([boxes[:, 2:], new], axis=1).tolist()):
         for axis in (0, 1):

@@ -11,6 +11,7 @@
 
 #include "clones.hpp"
 #include "rounding.hpp"
+#include "shared/numbers.hpp"
 
 namespace core {
 namespace {

@@ -1,7 +1,7 @@
 // Change: one thread for each pixel of a result, with all of its channels, which `pixel` makes.
 //
-// The result is new memory: what describes an image is read once, and not again behind each number
-// that is stored. `blocks` is divided by as in division.cuh.
+// The result is new memory: the description of an image is read once, and not again behind each
+// number that is stored. `blocks` is divided by as in division.cuh.
 extern "C" __global__ void change(const Image* __restrict__ images, const int* __restrict__ words,
     int num_words, const Stats* stats, Long step, const float* table, Out* __restrict__ out,
     unsigned blocks_factor, int blocks_shift, int blocks)

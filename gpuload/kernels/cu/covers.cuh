@@ -3,7 +3,7 @@
 //
 //   BOXES      the number of boxes: top, left, height and width; 0: a grid: the side of a unit,
 //              how much of it stays, and where a unit begins (top, left)
-//   NOISE      1: boxes of noise, whose quantiles `stats` has
+//   NOISE      1: boxes of noise; `stats` has its quantiles
 //   OF_PIXELS  1: each pixel has noise of its own, else each box
 #if NOISE
 typedef unsigned short Stats;

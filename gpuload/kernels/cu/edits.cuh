@@ -1,4 +1,5 @@
-// Edits: what the kernels of `edits_cuda` share. COUNTING and LOOK_UPS have a bit for each code.
+// Edits: the functions that the kernels of `edits_cuda` share. COUNTING and LOOK_UPS have a bit for
+// each code.
 #include "head.cuh"
 #include "../../core/cpp/shared/edits.hpp"
 #include "../../core/cpp/shared/lab.hpp"

@@ -1,4 +1,4 @@
-// Head: what all kernels have: the arithmetic that the core has, too, and how a number is stored.
+// Head, of all kernels: arithmetic that the core has, too, and how a number is stored.
 #include <cuda_fp16.h>
 
 #include "../../core/cpp/shared/numbers.hpp"

@@ -1,4 +1,4 @@
-// Pixel: what kernels over images of any sizes have; `kernels.pixels` launches them.
+// Pixel, of kernels over images of any sizes, which `kernels.pixels` launches.
 //
 //   In, Out               a number of an image, and of a result
 //   CHANNELS, OUT_CHANNELS

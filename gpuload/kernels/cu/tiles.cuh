@@ -14,7 +14,8 @@ __device__ inline Tiling tiling(const Image& image, int rows, int columns) {
 }
 __device__ inline int num_pixels(const Tiling& tiles) { return tiles.height * tiles.width; }
 
-// What a level becomes: `up_to` values are at most it where each level has no more than the limit.
+// The new value of a level: `up_to` values are at most the level where each level has no more than
+// the limit.
 __device__ inline float curve_at(const Tiling& tiles, int level, int up_to, int excess,
     int levels)
 {

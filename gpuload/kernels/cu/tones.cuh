@@ -1,5 +1,5 @@
 // Tones: ops on each value by itself, one of those below. `words` begins with 1 where an image is
-// changed; what is behind it, `changed` reads.
+// changed; `changed` reads the words behind it.
 #include "colour.cuh"
 
 #ifdef EQUALIZE
