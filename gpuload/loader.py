@@ -38,7 +38,7 @@ from gpuload.executors.base import BatchExecutor, RowExecutor
 from gpuload.executors.decoding import DEVICE, HOST
 from gpuload.graph.advice import advice
 from gpuload.graph.graph import Graph, check_mixes, compile_ops
-from gpuload.ops.base import Op, labels, streams
+from gpuload.ops.base import Op, calls_python, is_random, labels, streams
 from gpuload.order import MAX_LENGTH, Blocks, Buckets, Plan, Position, check_count, check_flag
 from gpuload.pipeline.card import card_line, check_card, no_card
 from gpuload.pipeline.damage import ON_ERROR, BadRecord, Damage
@@ -300,7 +300,7 @@ class Loader:
         )
         auditor = None
         if self._audit is not None or (
-            self.device != "cpu" and any(op.codec for op in recipe.rest.ops)
+            self.device != "cpu" and any(op.traits.coded for op in recipe.rest.ops)
         ):
             words: dict[str, Any] = {"executor": choice.executor, "num_threads": self.num_threads}
             auditor = make_auditor(
@@ -333,7 +333,7 @@ class Loader:
     def _choice_request(self, executor: str, decode: str) -> choose.ExecutorRequest:
         """Return what is asked for; of the machine and the files only what the choice may depend
         on."""
-        decodes = any(op.codec for op in self._whole_graph.ops)
+        decodes = any(op.traits.coded for op in self._whole_graph.ops)
         if self.device == "cpu" or not decodes or (executor, decode) != ("auto", "auto"):
             return choose.ExecutorRequest(executor, decode)
         num_cores = threads.num_cores_for_gpu(devices.num_gpus())
@@ -585,7 +585,7 @@ class Loader:
     def _label_mixers(self) -> list[int]:
         """Return the places of the ops that mix labels, and did not mix them in earlier
         versions."""
-        if not any(op.mixes for op in self.ops):
+        if not any(op.traits.mixes for op in self.ops):
             return []
         graph = compile_ops(self.source.spec, self.ops, before=self.source.ops)
         return graph.label_mixers(self.ops, before=self.source.ops)
@@ -691,7 +691,7 @@ class Loader:
     def _place_for_states(self) -> str:
         """Return where images are decoded, as states say it; "" where none are."""
         if not self._choice.decode:  # a cache has the results of ops, which ran on the host
-            if any(op.codec for op in self.source.ops):
+            if any(op.traits.coded for op in self.source.ops):
                 return HOST
             return ""
         if self.device == "cpu":
@@ -844,7 +844,7 @@ class Loader:
         if self.device == "cpu" or self._choice.decode != HOST:
             return
         _, behind = choose.split_ops(self._graph, self._choice._replace(decode=DEVICE), self.device)
-        if any(self._graph.ops[place].codec for place in behind):
+        if any(self._graph.ops[place].traits.coded for place in behind):
             log.warning(
                 "the state does not say where its run had images decoded, as states of earlier versions; here they are "
                 "decoded on the host; remedy: write decode='device' if that run was on a GPU, where DALI decoded all "
@@ -948,7 +948,7 @@ class Loader:
             SpecError: an op is random and no epoch is named; the loader is one of several shards.
             DeviceError: the ops run on a GPU or in DALI here.
         """
-        random_op = next((op for op in self.ops if op.is_random), None)
+        random_op = next((op for op in self.ops if is_random(op)), None)
         if epoch is None and random_op is not None:
             raise SpecError(
                 f"the records behind {random_op}",
@@ -1017,7 +1017,11 @@ class Loader:
             FileError: the folder holds a cache of other data or ops, or cannot be written.
             RecordError: a record is damaged, with any ``on_error``.
         """
-        ops = list(itertools.takewhile(lambda op: not op.is_random and not op.needs_dali, self.ops))
+        ops = list(
+            itertools.takewhile(
+                lambda op: not is_random(op) and not op.traits.execution.needs_dali, self.ops
+            )
+        )
         if check_flag("device", device):
             if self.device == "cpu":
                 raise no_card(self._device_reason)
@@ -1060,7 +1064,7 @@ class Loader:
             if set(places) <= set(on_host):
                 count = place
                 continue
-            if codec_op := next((graph.ops[n] for n in places if graph.ops[n].codec), None):
+            if codec_op := next((graph.ops[n] for n in places if graph.ops[n].traits.coded), None):
                 raise DeviceError(
                     f"cache(device=True) of what DALI makes of {codec_op}",
                     cause="the images that stay on the GPU are decoded on the host, and their pixels may differ",
@@ -1121,7 +1125,7 @@ class Loader:
             batch_size=self.batch_size,
             own_file_bytes=_own_file_bytes(source),
             reads_in_python=any(share.leaf.calls_python for share in shares),
-            python_ops=tuple(type(op).__name__ for op in self._graph.ops if op.calls_python),
+            python_ops=tuple(type(op).__name__ for op in self._graph.ops if calls_python(op)),
             output_pixels=max(
                 (prod(shape) // min(shape) for shape in shapes if len(shape) == 3), default=0
             ),
@@ -1146,7 +1150,7 @@ class Loader:
             return (
                 "faster storage, or shuffle=gl.Blocks(...), or source.cache(...) if the records fit"
             )
-        in_python = [str(op) for op in self._graph.ops if op.needs_numpy]
+        in_python = [str(op) for op in self._graph.ops if op.traits.execution.needs_numpy]
         if in_python:
             return (
                 f"{in_python[0]} is a Python function, and Python runs one thread at a time, however many cores there "

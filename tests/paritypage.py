@@ -13,9 +13,9 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 
-import gpuload as gl
 from gpuload.cli import parity, parity_bounds, parity_peers
 from gpuload.cli.parity_rows import Comparison
+from tests import opexamples
 from tests.codeblocks import ROOT
 
 PAGE = ROOT / "docs" / "parity.md"
@@ -93,9 +93,9 @@ def file_rows(comparisons: list[Comparison]) -> Iterator[str]:
 def bound_rows() -> Iterator[str]:
     """Give the rows of the table of tolerances."""
     subjects: dict[tuple[str, parity_bounds.Bound], list[str]] = {}
-    for name in gl.ops.__all__:
-        bounds = getattr(getattr(gl.ops, name), "bounds", {})
-        for party, bound in () if isinstance(bounds, property) else bounds.items():
+    for name in opexamples.NAMES:
+        traits = opexamples.example(name).traits
+        for party, bound in () if traits.ways else traits.bounds.items():
             subjects.setdefault((party, bound), []).append(f"`{name}`")
     for subject, party, bound in parity_bounds.TABLE:
         subjects.setdefault((party, bound), []).append(f"`{subject}`")

@@ -206,7 +206,7 @@ def to_parts(field: Field) -> str:
 
 
 def _to_floats(op: Any, field: Field) -> str:
-    if not op.takes_parts or field.dtype.kind not in "ui":
+    if not op.traits.arithmetic.takes_parts or field.dtype.kind not in "ui":
         return f"put gl.ops.Cast('float32', on={field.name!r}) before it"
     return f"put {to_parts(field)} before it, with your least value and range: it takes float32 from 0 to 1"
 

@@ -23,7 +23,7 @@ from gpuload.errors import RowError
 from gpuload.executors import choose
 from gpuload.executors.base import RowExecutor
 from gpuload.graph.graph import Graph, compile_ops, image_sizes, no_partners
-from gpuload.ops.base import Op
+from gpuload.ops.base import Op, is_random
 from gpuload.ragged import Ragged
 from gpuload.sources.base import SameRecords, Source
 from gpuload.sources.leaf import Bytes, Group, Indices, Leaf, Share, Values
@@ -53,7 +53,7 @@ class OpsSource(SameRecords):
     ) -> None:
         graph = with_checks(compile_ops(source.spec, list(ops), before=source.ops))
         for op in graph.ops:
-            if op.mixes:
+            if op.traits.mixes:
                 raise no_partners(op)
         self._source, self._names, self._seed, self._epoch = source, tuple(names), seed, epoch
         self._op_list = tuple(ops)
@@ -63,7 +63,7 @@ class OpsSource(SameRecords):
         )
         super().__init__(tuple(Group(leaf.spec, None) for leaf in self._leaves), source)
         self._has_card = False  # what ops make of rows on a GPU is made on the host
-        self._is_random, self._marks = any(op.is_random for op in ops), graph.marks
+        self._is_random, self._marks = any(is_random(op) for op in ops), graph.marks
         if not self._is_random:  # else the records are those of one epoch, and no loader's
             self.ops = (*source.ops, *ops)
 

@@ -13,6 +13,7 @@ from gpuload import cli
 from gpuload.cli import parity, parity_images, parity_ops, parity_peers, parity_torch
 from gpuload.errors import DeviceError
 from gpuload.ops import bounds
+from gpuload.ops.forms import Forms
 from tests import opexamples
 
 
@@ -98,14 +99,8 @@ class Wrong(gl.ops.Brightness):
     def array_batch(self, xp, x, draw):
         return super().array_batch(xp, x, draw) ^ 1
 
-    def fold(self, walk, draw):
-        return None
-
-    def row_form(self, field):
-        return None
-
-    def edit_form(self, draw, size, channels):
-        return None
+    def forms(self, field):
+        return Forms()
 
 
 def test_an_executor_that_makes_something_else_is_broken(capsys, monkeypatch):

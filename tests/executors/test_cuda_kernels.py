@@ -164,10 +164,24 @@ def test_labels_of_no_class_are_found_in_arrays_and_lists_of_them(dtype):
     cupy, op = devices.cupy(), ops.OneHot(10)
     on_gpu = cupy.asarray(labels)
 
-    assert op.check(cupy, on_gpu).tolist() == [False, False, True, False, True, False]
-    assert op.check(cupy, list(on_gpu)).tolist() == [False, False, True, False, True, False]
-    assert op.check(cupy, on_gpu[:, 1]).tolist() == [False, False, True, False, False, False]
-    assert op.check(cupy, [row[:0] for row in on_gpu]).tolist() == [False] * 6
+    assert op.traits.checked.rows(cupy, on_gpu).tolist() == [False, False, True, False, True, False]
+    assert op.traits.checked.rows(cupy, list(on_gpu)).tolist() == [
+        False,
+        False,
+        True,
+        False,
+        True,
+        False,
+    ]
+    assert op.traits.checked.rows(cupy, on_gpu[:, 1]).tolist() == [
+        False,
+        False,
+        True,
+        False,
+        False,
+        False,
+    ]
+    assert op.traits.checked.rows(cupy, [row[:0] for row in on_gpu]).tolist() == [False] * 6
 
 
 def test_the_first_row_that_is_wrong_is_named_of_all_that_is_asked():

@@ -35,7 +35,7 @@ from gpuload.executors.base import Fields, Values
 from gpuload.graph.graph import Graph
 from gpuload.images import native
 from gpuload.kernels.walk import Memory
-from gpuload.ops.base import Draw, RowError
+from gpuload.ops.base import Draw, RowError, calls_python, original
 from gpuload.ragged import Ragged, concatenate
 from gpuload.spec import Field
 from gpuload.stats import Watch
@@ -143,7 +143,7 @@ class ArrayRowExecutor:
     def _decoding(self) -> list[bool]:
         """Whether the core takes the files, for each stage that decodes."""
         stages = [stage for run in self._runs if isinstance(run, _FieldRun) for stage in run.stages]
-        return [stage.calls_codec for stage in stages if any(op.codec for op in stage.ops)]
+        return [stage.calls_codec for stage in stages if any(op.traits.coded for op in stage.ops)]
 
     def close(self) -> None:
         """Give back memory: that of a thread ends with the thread."""
@@ -173,7 +173,7 @@ class _JointRun:
 
     def __init__(self, graph: Graph, place: int, last: Collection[str]) -> None:
         self._graph, self._place, self._last = graph, place, last
-        if graph.ops[place].calls_python:
+        if calls_python(graph.ops[place]):
             self._label = "python_ops"
         else:
             self._label = "ops"
@@ -183,7 +183,9 @@ class _JointRun:
             for name in names
         }
         self._private_names = {
-            name for name in graph.targets[place] if name in before and not before[name].joint
+            name
+            for name in graph.targets[place]
+            if name in before and before[name].traits.joint is None
         }
 
     def run(
@@ -231,7 +233,8 @@ class _FieldRun:
         self._uniform = self.before.uniform and all(stage.after.uniform for stage in self.stages)
         ragged = [stage for stage in self.stages if stage.before.ragged]
         whole = all(
-            not stage.writes and (op.elementwise or op.takes_ragged)
+            not stage.writes
+            and (op.traits.arithmetic.elementwise or op.traits.arithmetic.takes_ragged)
             for stage in ragged
             for op in stage.ops
         )
@@ -392,7 +395,7 @@ def _copies_images(graph: Graph) -> bool:
     copies = [
         (place, on)
         for place, (op, on, names) in steps
-        if any(op.original(name, on) != name for name in names)
+        if any(original(op, name, on) != name for name in names)
     ]
     return any(not graph.before(place)[name].uniform for place, on in copies for name in on)
 

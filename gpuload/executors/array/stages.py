@@ -10,8 +10,8 @@
     array     one op in its array form, equal bit for bit to the others: all of them where there is
               no core
 
-The forms that an op has decide (``Op.makes_bytes``, ``Op.resample``, ``Op.fold``, ``Op.edit_form``,
-``Op.row_form``, ``Op.array``); no code here asks for its class.
+The forms that an op has decide (`ops.forms`), and whether the core decodes as it does
+(``Coded.makes_bytes``); no code here asks for its class.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ from gpuload.images.head import read_heads, without_orientation
 from gpuload.kernels import resampling, walk
 from gpuload.kernels.edits import Edits
 from gpuload.kernels.walk import Memory, Walk, Walker
-from gpuload.ops.base import HEADS, VARYING, Draw, Op, RowForm, Sizes
-from gpuload.ops.images import turns_upright
+from gpuload.ops.base import HEADS, VARYING, Draw, Op, RowForm, Sizes, calls_python
+from gpuload.ops.forms import Forms
 from gpuload.ragged import Ragged, offsets_of
 from gpuload.spec import Field
 from gpuload.stats import Watch
@@ -60,6 +60,7 @@ class Stage(ABC):
         ops: the ops.
         places: their places in the graph, for their draws.
         before, after: the field before the first op and after the last.
+        forms: the compiled forms of the ops.
     """
 
     word: ClassVar[str]
@@ -78,11 +79,12 @@ class Stage(ABC):
     places: tuple[int, ...]
     before: Field
     after: Field
+    forms: tuple[Forms, ...]
 
     @cached_property
     def label(self) -> str:
         """The name of its time among the stages of `stats`."""
-        if any(op.codec for op in self.ops):
+        if any(op.traits.coded for op in self.ops):
             return "decode_images"
         return "ops"
 
@@ -97,7 +99,7 @@ class Stage(ABC):
         Args:
             empty_draws: of all ops of the graph.
         """
-        resamples = self.ops[0].resample(empty_draws[self.places[0]], NO_PLACES) is not None
+        resamples = self.forms[0].resample(empty_draws[self.places[0]], NO_PLACES) is not None
         return resamples and _are_bytes(self.before)
 
     def add_step(self, visit: Visit, draws: Sequence[Draw], size: Sizes) -> Sizes:
@@ -108,7 +110,7 @@ class Stage(ABC):
             draws: of the ops.
             size: int32 ``[N, 2]``, height and width of each image before the ops.
         """
-        resample = self.ops[0].resample(draws[0], size)
+        resample = self.forms[0].resample(draws[0], size)
         if resample is None:
             raise RuntimeError(f"{self} resizes without records and does not with them")
         sizes, kind = np.ascontiguousarray(resample.sizes), resample.interpolation
@@ -161,7 +163,7 @@ class WalkStage(Stage):
             visit,
             self.before,
             size,
-            lambda begin, rows: _fold_ops(begin, self.ops, _rows(draws, rows)),
+            lambda begin, rows: _fold_ops(begin, self.forms, _rows(draws, rows)),
         )
         if path.mean is not None and path.scale is not None:
             visit.finish(path.mean, path.scale, path.out_axes == "CHW")
@@ -178,12 +180,12 @@ class WalkStage(Stage):
 
     def maker(self, draws: Sequence[Draw], count: int) -> Maker:
         """See ``Stage``."""
-        return Walker(_fold_ops(walk.begin(self.before, count), self.ops, draws)).maker()
+        return Walker(_fold_ops(walk.begin(self.before, count), self.forms, draws)).maker()
 
     def plan(self, draws: Sequence[Draw], count: int) -> Any:
         """See ``Stage``: the walk over all images if they have one size, else the draws."""
         if self.before.uniform:
-            return Walker(_fold_ops(walk.begin(self.before, count), self.ops, draws))
+            return Walker(_fold_ops(walk.begin(self.before, count), self.forms, draws))
         return draws
 
     def run(self, x: Any, plan: Any, rows: slice, memory: Memory) -> Any:
@@ -193,7 +195,9 @@ class WalkStage(Stage):
             plan(x, out, rows, _walk_memory)
             return out
         # Images of sizes of their own come one at a time, and each has a walk of its own.
-        path = _fold_ops(walk.begin(self.before, len(x), x.shape[1:]), self.ops, _rows(plan, rows))
+        path = _fold_ops(
+            walk.begin(self.before, len(x), x.shape[1:]), self.forms, _rows(plan, rows)
+        )
         out = memory((len(x), *path.out_shape), path.dtype)
         Walker(path)(x, out, memory=_walk_memory)
         return out
@@ -227,7 +231,7 @@ class ImageStage(Stage):
     @property
     def calls_codec(self) -> bool:  # type: ignore[override]  # a constant of other stages
         """See ``Stage``."""
-        return self.decoding is not None and self.decoding.ops[0].makes_bytes
+        return self.decoding is not None and _makes_bytes(self.decoding.ops[0])
 
     def run(self, x: Any, plan: Any, rows: slice, memory: Memory) -> Any:
         """See ``Stage``; images of sizes of their own are a list, ``memory`` is asked for that of
@@ -450,7 +454,7 @@ class EditStage(Stage):
     def _edits(self, draws: Sequence[Draw], size: Sizes) -> Edits:
         channels = (self.before.shape or (0, 0, 0))[2] or 0
         parts = [
-            op.edit_form(draw, size, channels) for op, draw in zip(self.ops, draws, strict=True)
+            form.edits(draw, size, channels) for form, draw in zip(self.forms, draws, strict=True)
         ]
         return np.concatenate([part for part in parts if part is not None], axis=1)
 
@@ -480,7 +484,7 @@ class ArrayStage(Stage):
 
     def add_step(self, visit: Visit, draws: Sequence[Draw], size: Sizes) -> Sizes:
         """See ``Stage``."""
-        if self.ops[0].resample(draws[0], size) is not None:
+        if self.forms[0].resample(draws[0], size) is not None:
             return super().add_step(visit, draws, size)
         _, windows = _add_walk(
             visit, self.before, size, lambda begin, rows: self._walk(begin, _rows(draws, rows)[0])
@@ -491,19 +495,24 @@ class ArrayStage(Stage):
         """Return the walk that the op is by itself, whose channels may have fills of their own."""
         if begin is None:
             return None
-        return self.ops[0].fold(begin.with_(colours=()), draw)
+        return self.forms[0].fold(begin.with_(colours=()), draw)
 
     @cached_property
     def label(self) -> str:
         """See ``Stage``."""
-        if self.ops[0].calls_python:
+        if calls_python(self.ops[0]):
             return "python_ops"
         return super().label
+
+    @cached_property
+    def checks(self) -> bool:
+        """True if there are values that the op cannot take."""
+        return self.ops[0].traits.checked is not None
 
     def run(self, x: Any, plan: Any, rows: slice, memory: Memory) -> Any:
         """See ``Stage``."""
         (op,), (draw,) = self.ops, _rows(plan, rows)
-        if op.checks:
+        if self.checks:
             checks = Checks(np)
             checks.ask(op, x)
             checks.answer()
@@ -534,6 +543,7 @@ class Piece:
         ops: the ops.
         places: their places in the graph.
         before, after: the field before the first op and after the last.
+        forms: the compiled forms of the ops.
         is_walk: True if the ops make one walk; else it is a single op.
     """
 
@@ -541,6 +551,7 @@ class Piece:
     places: tuple[int, ...]
     before: Field
     after: Field
+    forms: tuple[Forms, ...]
     is_walk: bool
 
     def walk_batch(self, xp: ModuleType, x: Any, draws: Sequence[Draw]) -> Any:
@@ -550,7 +561,7 @@ class Piece:
         else:
             shape = x[0].shape
         images = walk.walk_on_device(
-            xp, _fold_ops(walk.begin(self.before, len(x), shape), self.ops, draws), x
+            xp, _fold_ops(walk.begin(self.before, len(x), shape), self.forms, draws), x
         )
         return images.reshape(len(x), *self.after.fixed_shape)
 
@@ -568,7 +579,10 @@ def make_stages(graph: Graph, name: str, places: Sequence[int] | None = None) ->
         run = list(group)
         if is_edit:
             ops, op_places = (piece.ops[0] for piece in run), (piece.places[0] for piece in run)
-            stages.append(EditStage(tuple(ops), tuple(op_places), run[0].before, run[-1].after))
+            forms = tuple(piece.forms[0] for piece in run)
+            stages.append(
+                EditStage(tuple(ops), tuple(op_places), run[0].before, run[-1].after, forms)
+            )
         else:
             stages += map(_stage, run)
     return _with_images(stages, graph.empty_draws)
@@ -582,15 +596,13 @@ def _is_edit(piece: Piece, empty_draws: Sequence[Draw]) -> bool:
         return False
     if len(shape) != 3 or shape[2] is None:
         return False
-    return piece.ops[0].edit_form(empty_draws[piece.places[0]], NO_PLACES, shape[2]) is not None
+    return piece.forms[0].edits(empty_draws[piece.places[0]], NO_PLACES, shape[2]) is not None
 
 
 def _stage(piece: Piece) -> Stage:
     """Return the stage of a piece by itself."""
-    arguments, form = (
-        (piece.ops, piece.places, piece.before, piece.after),
-        piece.ops[0].row_form(piece.before),
-    )
+    arguments = piece.ops, piece.places, piece.before, piece.after, piece.forms
+    form = piece.forms[0].row
     if piece.is_walk:
         return WalkStage(*arguments)
     if form is None:
@@ -632,7 +644,7 @@ def field_runs(graph: Graph) -> list[int | tuple[str, list[int], bool]]:
         name: [] for name in graph.spec_in.names if name in graph.touched
     }
     for place, op in enumerate(graph.ops):
-        if not op.joint:
+        if not op.traits.joint:
             for name in graph.targets[place]:
                 waiting.setdefault(name, []).append(place)
             continue
@@ -659,15 +671,21 @@ def pieces(
         [graph.op_on(place, name) for place in places],
         [graph.empty_draws[place] for place in places],
     )
+    forms = [op.forms(before) for op, before in zip(ops, fields, strict=False)]
     begin = 0
     while begin < len(ops):
         if folds(*fields[begin : begin + 2]):
-            folding = _num_folding(ops[begin:], draws[begin:], fields[begin])
+            folding = _num_folding(forms[begin:], draws[begin:], fields[begin])
         else:
             folding = 0
         end = begin + max(folding, 1)
         yield Piece(
-            tuple(ops[begin:end]), tuple(places[begin:end]), fields[begin], fields[end], folding > 0
+            tuple(ops[begin:end]),
+            tuple(places[begin:end]),
+            fields[begin],
+            fields[end],
+            tuple(forms[begin:end]),
+            folding > 0,
         )
         begin = end
 
@@ -726,7 +744,10 @@ def run_joint(
     """Return the fields that a joint op makes of some records, as the spec after it says."""
     op, after = graph.ops[place], graph.specs[place].only(graph.outputs[place])
     on = {name: fields[name] for name in graph.targets[place]}
-    results = op.array_fields(xp, on, draw, after)
+    joint = op.traits.joint
+    if joint is None:
+        raise RuntimeError(f"{op} does not make several fields together")
+    results = joint.array_fields(xp, on, draw, after)
     return {name: as_values(xp, after[name], values) for name, values in results.items()}
 
 
@@ -778,7 +799,7 @@ def _num_joining(stages: Sequence[Stage], empty_draws: Sequence[Draw]) -> int:
 
 def _decodes(stage: Stage) -> bool:
     """Return True if a stage decodes files."""
-    return stage.before.ragged and stage.ops[0].codec
+    return stage.before.ragged and stage.ops[0].traits.coded is not None
 
 
 def _image_stage(stages: Sequence[Stage]) -> ImageStage | None:
@@ -789,14 +810,19 @@ def _image_stage(stages: Sequence[Stage]) -> ImageStage | None:
     steps = tuple(stages if decoding is None else stages[1:])
     is_one_pass = isinstance(first, WalkStage | EditStage)
     if decoding is not None:
-        is_one_pass = not first.ops[0].makes_bytes
+        is_one_pass = not _makes_bytes(first.ops[0])
     if len(stages) == 1 and is_one_pass:
         return None
-    ops, places = (
-        sum((stage.ops for stage in stages), ()),
-        sum((stage.places for stage in stages), ()),
-    )
-    return ImageStage(ops, places, first.before, last.after, decoding, steps)
+    ops: tuple[Op, ...] = sum((stage.ops for stage in stages), ())
+    places: tuple[int, ...] = sum((stage.places for stage in stages), ())
+    forms: tuple[Forms, ...] = sum((stage.forms for stage in stages), ())
+    return ImageStage(ops, places, first.before, last.after, forms, decoding, steps)
+
+
+def _makes_bytes(op: Op) -> bool:
+    """Return True if an op decodes as the core can."""
+    coded = op.traits.coded
+    return coded is not None and coded.makes_bytes
 
 
 def _are_bytes(field: Field) -> bool:
@@ -880,32 +906,30 @@ def _have_values(*fields: Field) -> bool:
     return all(field.uniform and 0 not in field.fixed_shape for field in fields)
 
 
-def _num_folding(ops: Sequence[Op], draws: Sequence[Draw], field: Field) -> int:
+def _num_folding(forms: Sequence[Forms], draws: Sequence[Draw], field: Field) -> int:
     """Return how many of the ops, from the first on, fold into one walk over the images of a
     field."""
     now, count = walk.begin(field, 0), 0
-    while now is not None and count < len(ops):
-        now = _fold(now, ops[count], draws[count])
+    while now is not None and count < len(forms):
+        now = _fold(now, forms[count], draws[count])
         count += now is not None
     return count
 
 
-def _fold_ops(now: Walk | None, ops: Sequence[Op], draws: Sequence[Draw]) -> Walk:
-    """Return the walk of ops of which ``_num_folding`` said that they fold."""
-    for op, draw in zip(ops, draws, strict=True):
+def _fold_ops(now: Walk | None, forms: Sequence[Forms], draws: Sequence[Draw]) -> Walk:
+    """Return the walk of ops, by their forms, of which ``_num_folding`` said that they fold."""
+    for form, draw in zip(forms, draws, strict=True):
         if now is not None:
-            now = _fold(now, op, draw)
-        else:
-            now = None
+            now = _fold(now, form, draw)
     if now is None:
         # A fault of an op: whether it folds must not depend on what is drawn, because stages are
         # made once.
-        raise RuntimeError(f"{list(ops)} folded without records and do not with them")
+        raise RuntimeError(f"{list(forms)} folded without records and do not with them")
     return now
 
 
-def _fold(now: Walk, op: Op, draw: Draw) -> Walk | None:
-    longer = op.fold(now, draw)
+def _fold(now: Walk, forms: Forms, draw: Draw) -> Walk | None:
+    longer = forms.fold(now, draw)
     # A walk over bytes fills with a byte, and any other number has to be refused, or cut, as the op
     # itself does it.
     if longer is not None and now.in_dtype == np.uint8 and longer.fill not in range(256):
@@ -921,11 +945,12 @@ def _files(op: Op, files: Ragged, draw: Draw) -> tuple[tuple[Any, ...], Sizes]:
         heads = draw[HEADS]
     else:
         heads = read_heads(files)
-        if turns_upright(op):
-            heads = heads
-        else:
+        coded = op.traits.coded
+        if coded is None:
+            raise RuntimeError(f"{op} does not decode")
+        if not coded.is_upright:
             heads = without_orientation(heads)
-        op.check_heads(heads[:, :3])
+        coded.check_heads(heads[:, :3])
     regions, size = NO_REGIONS, heads[:, :2]
     if "start" in draw:
         regions, size = np.concatenate([draw["start"], draw["shape"]], axis=1), draw["shape"]

@@ -18,6 +18,8 @@ from gpuload.ops import arguments, images
 from gpuload.ops.base import Draw, RowForm, Sizes
 from gpuload.ops.colour.adjust import RGB_OR_GRAY, ColourOp
 from gpuload.ops.colour.tones import Chance
+from gpuload.ops.forms import Forms
+from gpuload.ops.traits import Traits, once
 from gpuload.spec import Field
 
 SPACES = ("BGR", "GRAY", "YCBCR", "HSV")
@@ -58,9 +60,14 @@ class Grayscale(Chance):
             arguments.keep(self, channels=channels)
 
     @property
-    def takes_parts(self) -> bool:
-        """See ``Op``: values are moved or added up."""
-        return False
+    @once
+    def traits(self) -> Traits:
+        """It adds values up, whatever black and white are."""
+        return super().traits.with_arithmetic(takes_parts=False)
+
+    def forms(self, field: Field) -> Forms:
+        """It is an edit where the channels stay, and else has a form in the core."""
+        return Forms(edits=self._edits, row=self._row_form(field))
 
     @property
     def known_channels(self) -> tuple[int, ...]:
@@ -89,13 +96,13 @@ class Grayscale(Chance):
         """See ``ColourOp``."""
         return Pixels(xp, x, draw["apply"]).change(colour_cuda.GRAYSCALE, channels=self.channels)
 
-    def edit_form(self, draw: Draw, size: Sizes, channels: int) -> Edits | None:
+    def _edits(self, draw: Draw, size: Sizes, channels: int) -> Edits | None:
         """See ``Op``: where the channels stay."""
         if self.channels not in (None, channels):
             return None
         return edits.keep_rows(edits.of(len(size), edits.GRAY), draw["apply"])
 
-    def row_form(self, field: Field) -> RowForm | None:
+    def _row_form(self, field: Field) -> RowForm | None:
         """In the core, for uint8 images of one size; those whose channels stay are edited."""
         is_compiled = core.native is not None and field.dtype == np.uint8 and field.uniform
         if is_compiled and self.channels not in (None, images.image(self, field)[2]):
@@ -118,9 +125,10 @@ class ChannelShuffle(ColourOp):
     num_uniforms: ClassVar[int] = MOST_CHANNELS
 
     @property
-    def takes_parts(self) -> bool:
-        """See ``Op``: values are moved or added up."""
-        return False
+    @once
+    def traits(self) -> Traits:
+        """It moves values or adds them up, whatever black and white are."""
+        return super().traits.with_arithmetic(takes_parts=False)
 
     @property
     def known_channels(self) -> tuple[int, ...]:
@@ -172,9 +180,10 @@ class ColorSpace(ColourOp):
         arguments.keep(self, space=arguments.choice(self, "space", self.space, SPACES))
 
     @property
-    def takes_parts(self) -> bool:
-        """See ``Op``: values are moved or added up."""
-        return False
+    @once
+    def traits(self) -> Traits:
+        """It moves values or adds them up, whatever black and white are."""
+        return super().traits.with_arithmetic(takes_parts=False)
 
     @property
     def known_channels(self) -> tuple[int, ...]:

@@ -20,6 +20,8 @@ from gpuload.kernels.edits import Edits
 from gpuload.ops import arguments
 from gpuload.ops.base import Draw, Sizes
 from gpuload.ops.colour.adjust import ColourOp, uniform
+from gpuload.ops.forms import Forms
+from gpuload.spec import Field
 
 Range = float | tuple[float, float]
 STEPS = {
@@ -78,6 +80,10 @@ class ColorJitter(ColourOp):
                 remedy="write gl.ops.ColorJitter(brightness=0.4), say, or leave the op out",
             )
 
+    def forms(self, field: Field) -> Forms:
+        """It is four edits."""
+        return Forms(edits=self._edits)
+
     def _range(self, name: str, value: Any) -> Range:
         """Return the numbers between which a step's number is drawn, 0 where there is no step."""
         neutral, (least, limit) = NEUTRAL[name], LIMITS[name]
@@ -117,7 +123,7 @@ class ColorJitter(ColourOp):
                 x = functions[number](xp, x, draw["amount"][number])
         return x
 
-    def edit_form(self, draw: Draw, size: Sizes, channels: int) -> Edits | None:
+    def _edits(self, draw: Draw, size: Sizes, channels: int) -> Edits | None:
         """See ``Op``: four edits, each with a number and, for those of a factor, its weight."""
         order = draw["order"]
         codes = np.array(

@@ -25,6 +25,7 @@ from gpuload import device, rng
 from gpuload.kernels import cuda, pixels
 from gpuload.ops import arguments, images
 from gpuload.ops.base import Draw, Op, Sizes
+from gpuload.ops.traits import Arithmetic, Traits, once
 from gpuload.spec import Field
 
 KEY_WORDS = 4  # of 32 bits
@@ -74,13 +75,13 @@ __device__ inline void pixel(const Image& image, int y, int x, const int* words,
 class _Noise(Op):
     """An op that draws ``key``, int32 ``[N, 4]``, and makes noise of it for each element."""
 
-    any_size: ClassVar[bool] = True
     num_uniforms: ClassVar[int] = KEY_WORDS + 1
 
     @property
-    def takes_parts(self) -> bool:
-        """See ``Op``."""
-        return True
+    @once
+    def traits(self) -> Traits:
+        """It takes 0 for black and 1 for white of floating-point numbers."""
+        return Traits(arithmetic=Arithmetic(any_size=True, takes_parts=True))
 
     def field_after(self, field: Field) -> Field:
         """Shape and dtype stay."""
@@ -142,6 +143,12 @@ class GaussianNoise(_Noise):
             clip=arguments.flag(self, "clip", self.clip),
         )
 
+    @property
+    @once
+    def traits(self) -> Traits:
+        """Without ``clip`` it takes any numbers."""
+        return super().traits.with_arithmetic(takes_parts=self.clip)
+
     def field_after(self, field: Field) -> Field:
         """Shape and dtype stay."""
         if isinstance(self.sigma, tuple):
@@ -155,11 +162,6 @@ class GaussianNoise(_Noise):
                     self, name, getattr(self, name), demand, f"write {name}=25 / 255, say"
                 )
         return super().field_after(field)
-
-    @property
-    def takes_parts(self) -> bool:
-        """See ``Op``: unless ``clip`` is False."""
-        return self.clip
 
     def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:
         """Return ``sigma``, float32 ``[N]``, and ``key``."""

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import Any, ClassVar, NamedTuple
 
@@ -40,6 +40,7 @@ from gpuload.ops.crop import window
 from gpuload.ops.crop.cleanboxes import are_large, check_length, check_rows
 from gpuload.ops.follow import BEFORE, Follower
 from gpuload.ops.geometry.warp import Color, Fill
+from gpuload.ops.traits import Geometric, Joint, Marked, Mixes, Traits, once
 from gpuload.spec import INSTANCES, Field, Spec
 
 GROUP = 4
@@ -92,10 +93,6 @@ class Mosaic(Op):
     min_size: float = field(default=1.0, kw_only=True)
     min_area: float = field(default=1.0, kw_only=True)
 
-    moves_pixels: ClassVar[bool] = True
-    drops_rows: ClassVar[bool] = True
-    mixes: ClassVar[bool] = True
-    group: ClassVar[int] = GROUP
     per_field: ClassVar[tuple[str, ...]] = ("fill",)
     num_uniforms: ClassVar[int] = 3
 
@@ -125,9 +122,15 @@ class Mosaic(Op):
         )
 
     @property
-    def joint(self) -> bool:
-        """See ``Op``."""
-        return True
+    @once
+    def traits(self) -> Traits:
+        """It makes one record of several, and an op of its own joins the marked fields."""
+        return Traits(
+            geometric=Geometric(mover=self._mover),
+            joint=Joint(self._join_fields),
+            mixes=Mixes(GROUP),
+            marked=Marked(drops_rows=True),
+        )
 
     @property
     def canvas(self) -> tuple[int, int]:
@@ -163,7 +166,7 @@ class Mosaic(Op):
         places = arguments.between(self.center, u[:, :2]) * self.canvas
         return {"point": places.astype(np.int32), "apply": (u[:, 2] < self.p).astype(np.int32)}
 
-    def mover(
+    def _mover(
         self, image: str, annotations: Sequence[Field], spec: Spec, changed: Collection[str]
     ) -> Op:
         """See ``Op``."""
@@ -211,7 +214,7 @@ class Mosaic(Op):
         return rows, np.where(is_mosaic[..., None], begins, middle)
 
     @device.waits
-    def array_fields(
+    def _join_fields(
         self, xp: ModuleType, fields: dict[str, Any], draw: Draw, after: Spec
     ) -> dict[str, Any]:
         """Return the mosaics; see ``Op``."""
@@ -294,8 +297,11 @@ class JoinObjects(Follower):
 
     is_first: tuple[str, ...] = ()
 
-    mixes: ClassVar[bool] = True
-    group: ClassVar[int] = GROUP
+    @property
+    @once
+    def traits(self) -> Traits:
+        """It joins the rows of several records."""
+        return replace(super().traits, joint=Joint(self._join_fields), mixes=Mixes(GROUP))
 
     @property
     def mosaic(self) -> Mosaic:
@@ -303,11 +309,6 @@ class JoinObjects(Follower):
         if not isinstance(self.op, Mosaic):
             raise TypeError(f"{self.op} is no Mosaic")
         return self.op
-
-    @property
-    def joint(self) -> bool:
-        """See ``Op``."""
-        return True
 
     def spec_after(self, spec: Spec) -> Spec:
         """Masks of objects get the size of the result; narrow integers of places become wider; the
@@ -327,7 +328,7 @@ class JoinObjects(Follower):
                 changes.append(field.with_(dtype=boxes.moved_dtype(field.dtype)))
         return spec.replacing(*changes)
 
-    def array_fields(
+    def _join_fields(
         self, xp: ModuleType, fields: dict[str, Any], draw: Draw, after: Spec
     ) -> dict[str, Any]:
         """Return the rows of each mosaic; see ``Op``."""
