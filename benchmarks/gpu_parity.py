@@ -6,7 +6,7 @@ dali      the same cases by DALI on the GPU
 decoders  JPEGs decoded by DALI on the GPU, for each share of the hardware decoder, beside
           libjpeg-turbo: the largest and the mean difference, and whether pixels depend on the batch
           size. gpuload decodes with a share of 0 or 1: there pixels that depend on the batch, or a
-          mean above ``gpuload.cli.demo_parity.MEAN_ON_GPU``, are a failure
+          mean above ``gpuload_demo.parity.MEAN_ON_GPU``, are a failure
 regions   a region of a JPEG decoded alone on the GPU, beside the same cut of the whole image.
           gpuload does not do that (``gpuload.ops.value.decode.REGIONS_ON_GPU``): here it is tried,
           in a process of its own
@@ -178,7 +178,7 @@ def dali(num_jpegs: int) -> Result:
 
 def decoders(num_jpegs: int) -> Result:
     """Compare DALI's decoders on the GPU with libjpeg-turbo."""
-    from gpuload.cli.demo_parity import MEAN_ON_GPU
+    from gpuload_demo.parity import MEAN_ON_GPU
 
     files = [jpeg(number) for number in range(num_jpegs)]
     expected, rows, problems = decode(files, "cpu", 0.0, BATCH_SIZES[0]), [], []

@@ -70,8 +70,10 @@ build_wheel() {
     packages requirements build >"$work/requirements"
     pip_install --constraint "$(beside constraints.txt)" --requirement "$work/requirements"
     mkdir "$work/source"  # setuptools writes beside the sources, which may be read-only
-    for name in gpuload gpuload_command.py pyproject.toml setup.py MANIFEST.in README.md LICENSE; do
-        cp -R "$here/../$name" "$work/source"
+    mkdir "$work/source/examples" "$work/source/benchmarks"
+    for name in gpuload gpuload_command.py examples/gpuload_demo benchmarks/gpuload_peers \
+        pyproject.toml setup.py MANIFEST.in README.md LICENSE; do
+        cp -R "$here/../$name" "$work/source/$name"
     done
     rm -f "$work"/source/gpuload/core/_native*  # of the machine that builds
     GPULOAD_CORE=1 "$python" -m pip wheel --no-deps --no-build-isolation --wheel-dir "$folder" "$work/source"

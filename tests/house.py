@@ -43,23 +43,19 @@ ENTRY = {"__main__": "cli"}  # a module that is another room's door
 # The files that may import each package; * stands for any characters.
 OWNERS = {
     "numpy": ("*",),
-    "PIL": (
-        "images/decode.py",
-        "images/recompress.py",
-        "cli/bench_peers.py",
-        "cli/demo*",
-        "cli/parity*",
-    ),
+    "PIL": ("images/decode.py", "images/recompress.py", "cli/parity*"),
     "click": ("cli/*",),
     "cupy": ("device.py",),
-    "cv2": ("cli/parity*",),
+    "cv2": ("cli/parity_images.py",),
+    "gpuload_demo": ("cli/__init__.py",),
+    "gpuload_peers": ("cli/bench.py", "cli/parity*"),
     "cupy_backends": ("device.py",),
     "cupyx": ("device.py",),
     "h5py": ("formats/hdf5/*",),
     "hdf5plugin": ("formats/hdf5/*",),
     "isal": ("storage/inflate.py",),
     "jax": ("bridges/jax.py",),
-    "keras": ("bridges/keras.py", "bridges/tensorflow/*", "cli/demo*"),
+    "keras": ("bridges/keras.py", "bridges/tensorflow/*"),
     "ml_dtypes": ("ops/value/cast.py", "formats/npy/source.py"),
     "pyarrow": (
         "formats/csv/parse.py",
@@ -79,12 +75,9 @@ OWNERS = {
     ),
     "ray": ("bridges/ray.py",),
     "rich": ("cli/*",),
-    "sklearn": ("cli/demo*",),
-    "tensorflow": ("bridges/tensorflow/*", "cli/bench_peers.py", "cli/demo*"),
+    "tensorflow": ("bridges/tensorflow/*",),
     "tifffile": ("images/tiffs.py",),
-    "timm": ("cli/parity*",),
-    "torch": ("bridges/torch.py", "cli/bench_peers.py", "cli/parity*"),
-    "torchvision": ("cli/parity*",),
+    "torch": ("bridges/torch.py",),
     "zarr": ("formats/zarr/*",),
 }
 

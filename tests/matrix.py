@@ -68,6 +68,7 @@ BUILD_FILES = (
     "README.md",
     "LICENSE",
 )
+PACKAGES_BESIDE = ("examples/gpuload_demo", "benchmarks/gpuload_peers")
 PLUGIN = "nvidia-dali-tf-plugin-cuda120==2.4.*"  # DALI's for TensorFlow, which is compiled for the one that is there
 TREE_LEFT_OUT = ("_native*", "__pycache__", "build", ".*", "*.egg-info")
 # On the emulated GPU, with warnings as errors (pyproject.toml): the lane, and streams that other
@@ -150,6 +151,8 @@ def build_wheel(python: str, version: str) -> Path:
         )
         for name in BUILD_FILES:
             shutil.copy(ROOT / name, source)
+        for name in PACKAGES_BESIDE:
+            shutil.copytree(ROOT / name, source / name)
         call(
             python, "-m", "pip", "wheel", "-q", "--no-deps", "-w", folder, source, GPULOAD_CORE="1"
         )

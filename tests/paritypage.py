@@ -13,7 +13,9 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 
-from gpuload.cli import parity, parity_bounds, parity_peers
+from gpuload_peers import libraries
+
+from gpuload.cli import parity, parity_bounds
 from gpuload.cli.parity_rows import Comparison
 from tests import opexamples
 from tests.codeblocks import ROOT
@@ -65,9 +67,7 @@ def op_rows(comparisons: list[Comparison]) -> Iterator[str]:
         peers = [c for c in rows if c.party == "array form" and c not in by_torch]
         name = subject.partition("(")[0]
         beside = (
-            peers[0].against.partition(" ")[0]
-            if peers
-            else f"({parity_peers.NO_PEER.get(name, '')})"
+            peers[0].against.partition(" ")[0] if peers else f"({libraries.NO_PEER.get(name, '')})"
         )
         cells = [cell(c for c in rows if c.party == party) for party in parties]
         yield f"| `{subject}` | {' | '.join(cells)} | {beside} | {cell(peers)} | {cell(by_torch)} |"

@@ -16,7 +16,7 @@ import pytest
 
 import gpuload as gl
 from tests.environments import BUILDERS, COMMAND, NUMPY, ROOT, Environment, builder, environment
-from tests.matrix import BUILD_FILES
+from tests.matrix import BUILD_FILES, PACKAGES_BESIDE
 
 SMOKE = ROOT / "tests" / "smoke.py"
 LEFT_OUT = "gpuload is built without its compiled core and will work by NumPy, many times slower: "
@@ -43,6 +43,8 @@ def source_tree(folder: Path) -> Path:
     )
     for name in BUILD_FILES:
         shutil.copy(ROOT / name, folder)
+    for name in PACKAGES_BESIDE:
+        shutil.copytree(ROOT / name, folder / name)
     return folder
 
 
@@ -84,11 +86,14 @@ def test_the_wheel_holds_the_core_and_the_sdist_what_it_is_built_from(gpuload_wh
 
     modules = {path.relative_to(ROOT).as_posix() for path in (ROOT / "gpuload").rglob("*.py")}
     modules |= {"gpuload/py.typed", "gpuload_command.py"}
+    beside = {path for folder in PACKAGES_BESIDE for path in (ROOT / folder).rglob("*.py")}
+    moved = {path.relative_to(path.parents[1]).as_posix() for path in beside}
     native = {path.relative_to(ROOT).as_posix() for path in (ROOT / "gpuload/core/cpp").iterdir()}
     (compiled,) = {name for name in in_wheel if name.endswith(".so")}
     assert re.fullmatch(r"gpuload/core/_native\.(abi3|cpython-\w+-[\w-]+)\.so", compiled)
-    assert {name for name in in_wheel if ".dist-info/" not in name} == {*modules, compiled}
-    assert {*modules, *native, *BUILD_FILES} - in_sdist == set()
+    assert {name for name in in_wheel if ".dist-info/" not in name} == {*modules, *moved, compiled}
+    sources = {path.relative_to(ROOT).as_posix() for path in beside}
+    assert {*modules, *native, *sources, *BUILD_FILES} - in_sdist == set()
     assert not any(name.endswith(".so") or name.startswith("tests/") for name in in_sdist)
 
 

@@ -76,7 +76,11 @@ class Verbs(click.Group):
             return None
         # Only the verb that is called is imported: some need a second for their packages, and each
         # completion in a shell starts this program anew.
-        command: click.Command = importlib.import_module(f"gpuload.cli.{cmd_name}").command
+        if cmd_name == "demo":  # an example
+            module = importlib.import_module("gpuload_demo.command")
+        else:
+            module = importlib.import_module(f"gpuload.cli.{cmd_name}")
+        command: click.Command = module.command
         command.name, command.short_help = cmd_name, VERBS[cmd_name]
         return command
 

@@ -27,12 +27,12 @@ from functools import partial
 from typing import Any
 
 import click
+from gpuload_peers.loaders import PEERS, measure_peer
 
 import gpuload as gl
 from gpuload import device as devices
 from gpuload.cli.base import COLUMNS, COMMAND, PATH, Number, Output, WholeNumber, verb
 from gpuload.cli.bench_limits import measure_limits
-from gpuload.cli.bench_peers import PEERS, measure_peer
 from gpuload.cli.bench_ways import MEANINGS, WayTable, compare_ways
 from gpuload.cli.userops import find_ops, words_of
 from gpuload.errors import WITHOUT_RECORD, RecordError, SpecError

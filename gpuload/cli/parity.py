@@ -23,11 +23,12 @@ from collections.abc import Iterator, Sequence
 
 import click
 import numpy as np
+from gpuload_peers import libraries
 
 import gpuload as gl
 from gpuload import core, signalsafe
 from gpuload import device as devices
-from gpuload.cli import parity_images, parity_ops, parity_peers
+from gpuload.cli import parity_images, parity_ops
 from gpuload.cli.base import PATH, Output, verb
 from gpuload.cli.parity_rows import Comparison
 from gpuload.progress import Progress
@@ -59,7 +60,7 @@ def command(output: Output, files: tuple[str, ...], device: str) -> int:
     num_broken = sum(not comparison.holds for comparison in comparisons)
     about = machine(device)
     output.say(about)
-    for line in parity_peers.missing_libraries():
+    for line in libraries.missing_libraries():
         output.say(line)
     output.say(f"{len(comparisons)} comparisons, {num_broken or 'none'} broken")
     output.result(
@@ -89,7 +90,7 @@ def compare(files: Sequence[str] = (), device: str = "cpu") -> Iterator[Comparis
         for number, call in enumerate(calls):
             progress.show(number, total, "ops and files")
             yield from parity_ops.compare_executors(call, executors)
-            yield from parity_peers.compare_peer(call)
+            yield from libraries.compare_peer(call)
         for number, (title, source) in enumerate(parity_images.sources(files), len(calls)):
             progress.show(number, total, "ops and files")
             yield from parity_images.compare_source(title, source, executors)
@@ -100,8 +101,8 @@ def machine(device: str = "cpu") -> str:
     parties = [f"gpuload {gl.__version__} (core: {core.how()})", f"NumPy {np.__version__}"]
     parties += [
         f"{name} {version}"
-        for name in parity_peers.LIBRARIES
-        if (version := parity_peers.version_of(name))
+        for name in libraries.LIBRARIES
+        if (version := libraries.version_of(name))
     ]
     if signalsafe.is_installed("nvidia.dali"):
         parties.append(f"DALI {signalsafe.import_package('nvidia.dali').__version__}")

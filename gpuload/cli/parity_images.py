@@ -17,12 +17,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from gpuload_peers.libraries import version_of
 from numpy.typing import NDArray
 
 import gpuload as gl
 from gpuload.cli.parity_bounds import bound_of
 from gpuload.cli.parity_ops import EPOCH, SEED, to_host
-from gpuload.cli.parity_peers import version_of
 from gpuload.cli.parity_rows import Comparison, failure, measure
 from gpuload.errors import RecordError
 from gpuload.sources.base import Source

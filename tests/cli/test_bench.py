@@ -6,10 +6,10 @@ import json
 
 import numpy as np
 import pytest
+from gpuload_peers import loaders as bench_peers
 
 import gpuload as gl
 from gpuload import cli
-from gpuload.cli import bench_peers
 from gpuload.cli.bench import limit_lines, measure_loop
 from gpuload.cli.bench_limits import measure_limits
 from gpuload.stats import Limits, StageLimit

@@ -22,18 +22,15 @@ from gpuload import cli
 for package in ("sklearn", "PIL", "rich"):
     pytest.importorskip(package)
 
+from gpuload_demo import command as demo  # noqa: E402
+from gpuload_demo import data as demo_data  # noqa: E402
+from gpuload_demo import parity as demo_parity  # noqa: E402
+from gpuload_demo import rates as demo_rates  # noqa: E402
+from gpuload_demo import report as demo_report  # noqa: E402
+from gpuload_demo import resume as demo_resume  # noqa: E402
+from gpuload_demo import sheet as demo_sheet  # noqa: E402
+from gpuload_demo import train as demo_train  # noqa: E402
 from rich.console import Console  # noqa: E402
-
-from gpuload.cli import (  # noqa: E402
-    demo,
-    demo_data,
-    demo_parity,
-    demo_rates,
-    demo_report,
-    demo_resume,
-    demo_sheet,
-    demo_train,
-)
 
 
 @pytest.fixture(scope="module")

@@ -7,10 +7,12 @@ import json
 
 import numpy as np
 import pytest
+from gpuload_peers import libraries as parity_peers
+from gpuload_peers import torch_libraries as parity_torch
 
 import gpuload as gl
 from gpuload import cli
-from gpuload.cli import parity, parity_images, parity_ops, parity_peers, parity_torch
+from gpuload.cli import parity, parity_images, parity_ops
 from gpuload.errors import DeviceError
 from gpuload.ops import bounds
 from gpuload.ops.forms import Forms

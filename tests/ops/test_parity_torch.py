@@ -4,8 +4,10 @@ bound."""
 from __future__ import annotations
 
 import pytest
+from gpuload_peers import libraries as parity_peers
+from gpuload_peers import torch_libraries as parity_torch
 
-from gpuload.cli import parity_ops, parity_peers, parity_torch
+from gpuload.cli import parity_ops
 from tests.oracle_torchvision import torchvision
 
 pytest.importorskip("timm", reason="needs timm: make test-torch")

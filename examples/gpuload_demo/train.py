@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import gpuload as gl
-from gpuload.cli import demo_data
 from gpuload.sources.base import Source
+from gpuload_demo import data as demo_data
 
 MEAN, STD = (77.8,), (95.9,)  # of the digits' pixels
 TARGET = 0.95

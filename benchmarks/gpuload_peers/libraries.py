@@ -1,7 +1,7 @@
 """Results of independent libraries for the same images and draws, each where it is installed.
 
 Pillow and OpenCV are called here, torchvision and timm, whose meaning most ops have, in
-`parity_torch`.
+`torch_libraries`.
 
 Each function returns its library's result for one image and one row of an op's draw. The libraries
 are called as their users call them, with the numbers that were drawn; no pixel comes from our own
@@ -17,9 +17,9 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+from gpuload_peers import torch_libraries
 from numpy.typing import NDArray
 
-from gpuload.cli import parity_torch
 from gpuload.cli.parity_bounds import bound_of
 from gpuload.cli.parity_ops import array_form, draw_for, op_of, source_for
 from gpuload.cli.parity_rows import Comparison, failure, measure
@@ -401,7 +401,7 @@ def compare_peer(call: str) -> Iterator[Comparison]:
     """Give the comparisons of an op's array form with independent libraries, with those that there
     are for it."""
     name = type(op_of(call)).__name__
-    for library, peer in filter(None, (PEERS.get(name), parity_torch.PEERS.get(name))):
+    for library, peer in filter(None, (PEERS.get(name), torch_libraries.PEERS.get(name))):
         if version_of(library):
             yield _compare(call, library, peer)
 

@@ -24,8 +24,8 @@ from gpuload.errors import DirectoryError, MissingFileError, missing_package
 from gpuload.signalsafe import is_installed
 
 if TYPE_CHECKING:
-    from gpuload.cli.demo_report import Report
-    from gpuload.cli.demo_train import Worth
+    from gpuload_demo.report import Report
+    from gpuload_demo.train import Worth
 
 PACKAGES = {
     "sklearn": "demo", "PIL": "demo",
@@ -100,7 +100,7 @@ def command(
         )
     from rich.console import Console
 
-    from gpuload.cli.demo_report import Report
+    from gpuload_demo.report import Report
 
     os.environ.setdefault("GPULOAD_PROGRESS", "0")  # the report has a status of its own
     report, start_s = Report(Console(highlight=False, quiet=output.is_json)), time.perf_counter()
@@ -136,7 +136,7 @@ def _all_parts(
 
 
 def _write(report: Report, folder: Path) -> None:
-    from gpuload.cli import demo_data
+    from gpuload_demo import data as demo_data
 
     with report.part("1  Real records, in the formats that data comes in"):
         demo_data.write(folder, demo_data.load_digits())
@@ -152,7 +152,7 @@ def _write(report: Report, folder: Path) -> None:
 
 
 def _train(report: Report, folder: Path, device: str, seed: int, epochs: int) -> None:
-    from gpuload.cli import demo_train
+    from gpuload_demo import train as demo_train
 
     with report.part("2  A network, trained through gpuload") as say:
         say("starting TensorFlow")
@@ -176,7 +176,8 @@ def _train(report: Report, folder: Path, device: str, seed: int, epochs: int) ->
 
 
 def _augment(report: Report, folder: Path, device: str, seed: int, sheet: Path) -> None:
-    from gpuload.cli import demo_sheet, demo_train
+    from gpuload_demo import sheet as demo_sheet
+    from gpuload_demo import train as demo_train
 
     with report.part("3  What augmentation does") as say:
         say("drawing the contact sheet")
@@ -198,7 +199,7 @@ def _of(wrong: int, worth: Worth) -> str:
 
 
 def _resume(report: Report, folder: Path, device: str) -> None:
-    from gpuload.cli import demo_resume
+    from gpuload_demo import resume as demo_resume
 
     with report.part("4  Stopped in mid-epoch, resumed in a new process") as say:
         say("a new process resumes")
@@ -220,7 +221,7 @@ def _resume(report: Report, folder: Path, device: str) -> None:
 
 
 def _compare(report: Report, folder: Path, device: str, seed: int) -> None:
-    from gpuload.cli import demo_parity
+    from gpuload_demo import parity as demo_parity
 
     with report.part("5  The same pixels from DALI as from arrays") as say:
         say("decoding and augmenting twice")
@@ -232,7 +233,7 @@ def _compare(report: Report, folder: Path, device: str, seed: int) -> None:
 
 
 def _measure(report: Report, folder: Path, device: str, seconds: float) -> None:
-    from gpuload.cli import demo_rates
+    from gpuload_demo import rates as demo_rates
 
     with report.part("6  Records per second, beside tf.data on the same work") as say:
         rates = demo_rates.measure(folder, device=device, seconds=seconds, say=say)

@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import gpuload as gl
-from gpuload.cli import demo_data, demo_train
+from gpuload_demo import data as demo_data
+from gpuload_demo import train as demo_train
 
 NUM_EPOCHS, NUM_COLUMNS = 8, 4
 VIEW, GAP, MARGIN, TITLE, CAPTION, CELL = 208, 8, 24, 36, 20, 112  # pixels

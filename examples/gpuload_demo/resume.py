@@ -1,7 +1,7 @@
 """Resume in the demo: a loader stops in mid-epoch, another process goes on; both print hashes of
 their batches.
 
-``python -m gpuload.cli.demo_resume FOLDER DEVICE`` is that other process: it goes on from
+``python -m gpuload_demo.resume FOLDER DEVICE`` is that other process: it goes on from
 ``FOLDER/state.json``, and prints a line for each batch.
 """
 
@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 
 import gpuload as gl
-from gpuload.cli import demo_data, demo_train
+from gpuload_demo import data as demo_data
+from gpuload_demo import train as demo_train
 
 SEED, STOP_AFTER = 11, 10
 
@@ -77,7 +78,7 @@ def _in_a_new_process(folder: Path, device: str) -> list[str]:
     # The same gpuload as this one, also where it is run from a checkout and not installed.
     package = str(Path(gl.__file__).parents[1])
     path = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
-    command = [sys.executable, "-m", "gpuload.cli.demo_resume", str(folder), device]
+    command = [sys.executable, "-m", "gpuload_demo.resume", str(folder), device]
     process = subprocess.run(
         command,
         env={**os.environ, "PYTHONPATH": path},

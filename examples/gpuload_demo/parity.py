@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import gpuload as gl
-from gpuload.cli import demo_data
+from gpuload_demo import data as demo_data
 
 PIXELS = 224
 MEAN_ON_GPU = 1.0  # levels of 255

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 
 import gpuload as gl
-from gpuload.cli import demo_data
-from gpuload.cli.demo_report import Rate
 from gpuload.sources.base import Source
 from gpuload.threads import num_cores
+from gpuload_demo import data as demo_data
+from gpuload_demo.report import Rate
 
 ROUNDS = 3
 SIDE, PAD, CIFAR_MEAN, CIFAR_STD = 32, 4, (125.3, 123.0, 113.9), (63.0, 62.1, 66.7)

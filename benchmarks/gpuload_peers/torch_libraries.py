@@ -1,5 +1,5 @@
 """Results of torchvision and timm for the same images and draws, where they are installed: see
-`parity_peers`.
+`libraries`.
 
 torchvision  its functions on tensors of uint8, ``transforms.v2.functional``, and on images of
              Pillow for its policies.

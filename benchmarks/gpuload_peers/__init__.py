@@ -1,0 +1,2 @@
+"""Peers: other loaders and libraries on the same files and draws, for ``gpuload bench --against`` and
+``gpuload parity``."""
