@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -250,9 +250,35 @@ class Op:
         tables = self.array_batch(np, np.broadcast_to(levels, (len(size), *levels.shape)), draw)
         return edits.of_tables(np.reshape(tables, (len(size), 256)))
 
+    def __init_subclass__(cls) -> None:
+        """Keep the inherited text: ``dataclass`` makes one with all arguments where there is none."""
+        super().__init_subclass__()
+        cls.__repr__ = cls.__repr__  # type: ignore[method-assign]
+
+    def __repr__(self) -> str:
+        """Return the call that makes the op, with the arguments that differ from their defaults.
+
+        Those that must be given, and height and width, stand first and without their names.
+        """
+        texts: list[str] = []
+        by_place = True
+        for argument in sorted(fields(self), key=lambda argument: argument.kw_only is True):
+            value = getattr(self, argument.name)
+            is_default = argument.default is not MISSING and _are_equal(value, argument.default)
+            is_first = argument.default is MISSING or argument.name in ("height", "width")
+            by_place = by_place and is_first and not is_default and not argument.kw_only
+            if not is_default:
+                texts.append(repr(value) if by_place else f"{argument.name}={value!r}")
+        return f"{type(self).__name__}({', '.join(texts)})"
+
     def __getstate__(self) -> dict[str, Any]:
         """Return the arguments: what is made of them once, see `traits.once`, is made anew."""
         return {name: value for name, value in vars(self).items() if "." not in name}
+
+
+def _are_equal(value: Any, default: Any) -> bool:
+    """Return True if two arguments are the same, arrays too."""
+    return value is default or bool(np.all(value == default))
 
 
 def is_random(op: Op) -> bool:
