@@ -300,7 +300,7 @@ class Loader:
         )
         auditor = None
         if self._audit is not None or (
-            self.device != "cpu" and any(op.traits.coded for op in recipe.rest.ops)
+            self.device != "cpu" and any(op.traits.codec for op in recipe.rest.ops)
         ):
             words: dict[str, Any] = {"executor": choice.executor, "num_threads": self.num_threads}
             auditor = make_auditor(
@@ -333,7 +333,7 @@ class Loader:
     def _choice_request(self, executor: str, decode: str) -> choose.ExecutorRequest:
         """Return what is asked for; of the machine and the files only what the choice may depend
         on."""
-        decodes = any(op.traits.coded for op in self._whole_graph.ops)
+        decodes = any(op.traits.codec for op in self._whole_graph.ops)
         if self.device == "cpu" or not decodes or (executor, decode) != ("auto", "auto"):
             return choose.ExecutorRequest(executor, decode)
         num_cores = threads.num_cores_for_gpu(devices.num_gpus())
@@ -691,7 +691,7 @@ class Loader:
     def _place_for_states(self) -> str:
         """Return where images are decoded, as states say it; "" where none are."""
         if not self._choice.decode:  # a cache has the results of ops, which ran on the host
-            if any(op.traits.coded for op in self.source.ops):
+            if any(op.traits.codec for op in self.source.ops):
                 return HOST
             return ""
         if self.device == "cpu":
@@ -844,7 +844,7 @@ class Loader:
         if self.device == "cpu" or self._choice.decode != HOST:
             return
         _, behind = choose.split_ops(self._graph, self._choice._replace(decode=DEVICE), self.device)
-        if any(self._graph.ops[place].traits.coded for place in behind):
+        if any(self._graph.ops[place].traits.codec for place in behind):
             log.warning(
                 "the state does not say where its run had images decoded, as states of earlier versions; here they are "
                 "decoded on the host; remedy: write decode='device' if that run was on a GPU, where DALI decoded all "
@@ -1064,7 +1064,7 @@ class Loader:
             if set(places) <= set(on_host):
                 count = place
                 continue
-            if codec_op := next((graph.ops[n] for n in places if graph.ops[n].traits.coded), None):
+            if codec_op := next((graph.ops[n] for n in places if graph.ops[n].traits.codec), None):
                 raise DeviceError(
                     f"cache(device=True) of what DALI makes of {codec_op}",
                     cause="the images that stay on the GPU are decoded on the host, and their pixels may differ",

@@ -279,7 +279,7 @@ def golden_loaders(folder):
     )
     for name in set(opexamples.NAMES) - group:  # an op that came later has a state of its example
         op = EARLIER_EXAMPLES.get(name) or opexamples.example(name)
-        source = opexamples.beside_boxes(images) if op.traits.marked.are_read else images
+        source = opexamples.beside_boxes(images) if op.traits.marks.are_read else images
         loaders[f"op_{name}"] = functools.partial(
             gl.Loader, source, batch_size=5, shuffle=True, ops=[op], device="cpu"
         )

@@ -153,7 +153,7 @@ def _place_to_decode(
     graph: Graph, device: str, request: ExecutorRequest, before_numpy: Sequence[int]
 ) -> tuple[str, str]:
     """Return where images are decoded, and why; "" and "" where no op decodes any."""
-    decoding = [place for place, op in enumerate(graph.ops) if op.traits.coded]
+    decoding = [place for place, op in enumerate(graph.ops) if op.traits.codec]
     if not decoding:
         return "", ""
     if request.decode == DEVICE:
@@ -162,7 +162,7 @@ def _place_to_decode(
         if request.decode == HOST:
             return HOST, "asked for"
         ops = [graph.ops[place] for place in graph.for_numpy]
-        behind = next((type(op).__name__ for op in ops if not op.traits.coded), None)
+        behind = next((type(op).__name__ for op in ops if not op.traits.codec), None)
         if behind is None:
             return HOST, "the core alone decodes in this mode"
         return HOST, f"{behind} runs on NumPy, on the host"
@@ -241,7 +241,7 @@ def _check_on_device(
         )
     # One that decodes labels, say, runs on NumPy itself, beside images that DALI decodes.
     place = next(
-        (p for p in before_numpy if graph.ops[p].traits.coded and p not in graph.for_numpy), None
+        (p for p in before_numpy if graph.ops[p].traits.codec and p not in graph.for_numpy), None
     )
     if place is not None:
         behind = next(graph.ops[later] for later in graph.for_numpy if later > place)
@@ -386,7 +386,7 @@ def _image_names(graph: Graph) -> set[str]:
     """Return the fields of images that ops of a graph decode, and of their copies."""
     names: set[str] = set()
     for op, on, outputs in zip(graph.ops, graph.targets, graph.outputs, strict=True):
-        names.update(name for name in outputs if op.traits.coded or original(op, name, on) in names)
+        names.update(name for name in outputs if op.traits.codec or original(op, name, on) in names)
     return names
 
 
@@ -415,7 +415,7 @@ def in_dali(graph: Graph, device: str) -> tuple[int, ...]:
         if has_dali_form(op) and before is None:
             places.append(place)
             continue
-        if op.traits.coded or op.traits.execution.needs_dali:
+        if op.traits.codec or op.traits.execution.needs_dali:
             raise SpecError(
                 f"{op} behind an op without a form in DALI",
                 cause=f"{before}; that one runs in its array form, behind all that DALI runs",
@@ -440,7 +440,7 @@ def _without_dali(graph: Graph) -> set[str]:
     dali_fields = {
         name
         for op, on in zip(graph.ops, graph.outputs, strict=True)
-        if op.traits.coded or op.traits.execution.needs_dali
+        if op.traits.codec or op.traits.execution.needs_dali
         for name in on
     }
     # To a fixed point: an image and its mask share a crop, the mask and a map share another op, and
@@ -476,7 +476,7 @@ def _check_host(graph: Graph, on_host: Sequence[int], device: str) -> None:
                 "on_device=True), where the function takes arrays of CuPy; or device='cpu', where the first runs "
                 "behind DALI",
             )
-    if any(op.traits.coded for op in ops) and codec() is None:
+    if any(op.traits.codec for op in ops) and codec() is None:
         raise _no_codec()
 
 

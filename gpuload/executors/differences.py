@@ -90,7 +90,7 @@ class Oracle:
                 continue
             for name in graph.targets[place]:
                 op_on_field = graph.op_on(place, name)
-                if op.traits.checked:
+                if op.traits.check:
                     checks = Checks(np)
                     checks.ask(op_on_field, self._column(place, name, now[name]))
                     checks.answer()
@@ -137,7 +137,7 @@ def bounds_of(
             else:
                 now[name] = _carried(graph, place, name, before[name])
             bound = stated_bound(op.traits.bounds, party_of(place))
-            if op.traits.coded and graph.specs[place][name].dtype == np.uint16:
+            if op.traits.codec and graph.specs[place][name].dtype == np.uint16:
                 bound = scale_bound(bound, WIDE)
             now[name] = join_bounds(now[name], _of_record(bound, graph.specs[place][name]))
     return {name: now[name] for name in names}

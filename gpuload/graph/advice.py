@@ -600,7 +600,7 @@ def _left_rows(graph: Graph, names: Sequence[str]) -> str | None:
         names: the fields of a batch that no op acts on.
     """
     boxes = next((field.name for field in graph.spec_in if field.holds_boxes), None)
-    op = next((op for op in graph.ops if op.traits.marked.drops_rows and op.on is None), None)
+    op = next((op for op in graph.ops if op.traits.marks.drops_rows and op.on is None), None)
     fields = [field for field in graph.spec_in if field.ragged and field.name in names]
     rows = [field.name for field in fields if not field.is_marked and not field.encoded]
     if boxes is None or op is None or not rows:

@@ -44,7 +44,7 @@ from gpuload.ops.base import (
     streams,
     takes_any_size,
 )
-from gpuload.ops.traits import Coded, Follows
+from gpuload.ops.traits import FileCodec, Follows
 from gpuload.spec import INSTANCES, MASK, Field, Spec
 
 ELSEWHERE = -1  # in place of an op's place: it is in another part of the graph
@@ -253,7 +253,7 @@ class Graph:
         An op on the way to one size that needs a device, an operator of DALI say, ends it: then, as
         where no op gives one size, decoding alone is among them.
         """
-        decoding = [place for place, op in enumerate(self.ops) if op.traits.coded]
+        decoding = [place for place, op in enumerate(self.ops) if op.traits.codec]
         places = self.with_ops_before(self._places_to_size())
         if any(_needs_device(self.ops[place]) for place in places):
             return self.with_ops_before(decoding)
@@ -268,7 +268,7 @@ class Graph:
         moves = _Moves()
         for place, (op, names) in enumerate(zip(self.ops, self.outputs, strict=True)):
             sources = {original(op, name, self.targets[place]) for name in names}.union(names)
-            if not op.traits.coded and sources.isdisjoint(waiting):
+            if not op.traits.codec and sources.isdisjoint(waiting):
                 places.update(moves.add(place, self._moved_bytes(place)))
                 continue
             chain = list(
@@ -276,7 +276,7 @@ class Graph:
                     [*(earlier for name in sources for earlier in waiting.get(name, ())), place]
                 )
             )
-            if op.traits.coded:
+            if op.traits.codec:
                 places.add(place)
             for name in names:
                 field = self.specs[place][name]
@@ -430,8 +430,8 @@ class Graph:
         for place, (op, on) in enumerate(zip(self.ops, self.targets, strict=True)):
             traits, spec = op.traits, self.before(place)
             leader: Op = op if traits.follows is None else traits.follows.leader
-            marked, files = leader.traits.marked, self._files[place]
-            boxes = () if marked.boxes is None else marked.boxes(spec)
+            marks, files = leader.traits.marks, self._files[place]
+            boxes = () if marks.boxes is None else marks.boxes(spec)
             drawing = _Drawing(
                 op=op,
                 leader=leader,
@@ -442,9 +442,9 @@ class Graph:
                 group=0 if traits.mixes is None else traits.mixes.group,
                 any_size=takes_any_size(op),
                 size_field=_size_field(op, spec),
-                head_field=files.get(on[0]) if traits.coded and len(on) == 1 else None,
+                head_field=files.get(on[0]) if traits.codec and len(on) == 1 else None,
                 boxes=tuple(spec[name] for name in boxes),
-                draw_beside=marked.draw,
+                draw_beside=marks.draw,
                 sizes_after=tuple(
                     (name, _known_size(self.specs[place][name]), original(op, name, on))
                     for name in self.outputs[place]
@@ -461,17 +461,17 @@ class Graph:
     def _check_heads(self, sizes: Mapping[str, Sizes]) -> None:
         """Let ops refuse images by their heads, before they are decoded: every executor draws here
         first."""
-        for coded, name in self._decoded_files:
-            coded.check_heads(sizes[name][:, :3])
+        for codec, name in self._decoded_files:
+            codec.check_heads(sizes[name][:, :3])
 
     @cached_property
-    def _decoded_files(self) -> list[tuple[Coded, str]]:
+    def _decoded_files(self) -> list[tuple[FileCodec, str]]:
         """The fields of files that ops decode, each with what its op has to do with files."""
         ops = zip(self.ops, self.targets, self._files, strict=True)
         return [
-            (coded, files.get(name, name))
+            (codec, files.get(name, name))
             for op, on, files in ops
-            if (coded := op.traits.coded) is not None
+            if (codec := op.traits.codec) is not None
             for name in on
         ]
 
@@ -489,8 +489,8 @@ class Graph:
     def _stored_files(self) -> tuple[str, ...]:
         """The fields of files that ops decode as they are stored."""
         by_file: dict[str, set[bool]] = {}
-        for coded, name in self._decoded_files:
-            by_file.setdefault(name, set()).add(coded.is_upright)
+        for codec, name in self._decoded_files:
+            by_file.setdefault(name, set()).add(codec.is_upright)
         mixed_name = next((name for name, ways in by_file.items() if len(ways) > 1), None)
         if mixed_name is not None:
             raise SpecError(
@@ -584,9 +584,9 @@ class Graph:
                 raise RuntimeError(f"{self.ops[crop]} uses whole images")
             region = regional.part(draws[crop], before[crop])
             for place in makers:
-                coded = self.ops[place].traits.coded
-                if coded is not None and coded.covering is not None:
-                    region = coded.covering(region, before[crop])
+                codec = self.ops[place].traits.codec
+                if codec is not None and codec.covering is not None:
+                    region = codec.covering(region, before[crop])
             draws[crop] = regional.within(draws[crop], region)
             for place in makers:
                 draws[place] = draws[place] | region
@@ -817,7 +817,7 @@ def compile_ops(spec: Spec, ops: Sequence[Op], before: Sequence[Op] = ()) -> Gra
         by_mark.update(
             name
             for name in on
-            if previous[name].is_marked and (op is not user_op or op.traits.marked.are_read)
+            if previous[name].is_marked and (op is not user_op or op.traits.marks.are_read)
         )
     if entries:
         all_ops, all_targets, specs, all_streams = zip(*entries, strict=True)
@@ -871,7 +871,7 @@ def _check_draw_order(
         spec: the fields before it.
         entries: the ops before it, each with the fields that it acts on.
     """
-    boxes = op.traits.marked.boxes
+    boxes = op.traits.marks.boxes
     names = () if boxes is None else boxes(spec)
     for earlier, on, _, _ in entries:
         if earlier.traits.joint and not set(names).isdisjoint(on):
@@ -1095,11 +1095,11 @@ def _known_size(field: Field) -> Sizes | None:
 
 def _size_field(op: Op, before: Spec) -> str | None:
     """Return the field with the sizes that an op draws for; None for the fields that it acts on."""
-    image = op.traits.marked.image
+    image = op.traits.marks.image
     return None if image is None else image(before)
 
 
 def _takes_region(op: Op) -> bool:
     """Return True if an op can make a region of its images alone."""
-    coded = op.traits.coded
-    return coded is not None and coded.covering is not None
+    codec = op.traits.codec
+    return codec is not None and codec.covering is not None

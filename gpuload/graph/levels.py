@@ -30,7 +30,7 @@ from gpuload.graph.graph import Graph
 from gpuload.kernels import pixels
 from gpuload.kernels.pixels import Pixels
 from gpuload.ops.base import VARYING, Draw, Op, calls_python, has_dali_form, original, streams
-from gpuload.ops.traits import Arithmetic, Checked, Execution, Traits, once
+from gpuload.ops.traits import Arithmetic, Execution, Traits, ValueCheck, once
 from gpuload.spec import Field, Spec
 
 TOLERANCE = 1e-3  # more than a step of float16 beside 1
@@ -66,7 +66,7 @@ class CheckLevels(Op):
         return Traits(
             arithmetic=Arithmetic(elementwise=True, any_size=True),
             execution=Execution(has_dali_form=has_dali_form(self.op)),
-            checked=Checked(self._find_beyond, self._error),
+            check=ValueCheck(self._find_beyond, self._error),
         )
 
     def __str__(self) -> str:

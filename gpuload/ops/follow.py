@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from gpuload.errors import RowError, SpecError
 from gpuload.ops import beside, boxes
 from gpuload.ops.base import VARYING, Boxes, Draw, Op, Sizes
-from gpuload.ops.traits import Arithmetic, Execution, Follows, Geometric, Marked, Move, Traits, once
+from gpuload.ops.traits import Arithmetic, Execution, Follows, Geometric, Marks, Move, Traits, once
 from gpuload.ragged import Ragged
 from gpuload.spec import INSTANCES, MASK, NORMALIZED, Field, Spec
 
@@ -235,7 +235,7 @@ class Follower(Op):
         return Traits(
             arithmetic=Arithmetic(any_size=True),
             execution=Execution(needs_numpy=True),
-            marked=Marked(image=lambda before: self.image),
+            marks=Marks(image=lambda before: self.image),
             follows=Follows(self.op, self._complete),
         )
 

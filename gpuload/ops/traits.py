@@ -149,7 +149,7 @@ class Mixes:
 
 
 @dataclass(frozen=True)
-class Checked:
+class ValueCheck:
     """There are values that the op cannot take. Executors ask before they run the op.
 
     DALI has no error for values: ``OneHot`` of a label that is no class would be all zeros.
@@ -182,7 +182,7 @@ class Regional:
 
 
 @dataclass(frozen=True)
-class Coded:
+class FileCodec:
     """The op decodes image files: NumPy has a codec for that, DALI has its own, CuPy has none.
 
     Attributes:
@@ -203,7 +203,7 @@ class Coded:
 
 
 @dataclass(frozen=True)
-class Marked:
+class Marks:
     """What the op has to do with marks, and with the image that marked fields belong to.
 
     Attributes:
@@ -308,10 +308,10 @@ class Traits:
         geometric: it moves the pixels of images.
         joint: it makes several fields together.
         mixes: it makes a record of several.
-        checked: there are values that it cannot take.
+        check: there are values that it cannot take.
         regional: it uses a region of its images.
-        coded: it decodes files.
-        marked: what it has to do with marks.
+        codec: it decodes files.
+        marks: what it has to do with marks.
         follows: it moves what belongs to an image.
         ways: the ops that it is made of, in lists of which a record gets one.
         bounds: how far results of other executors than the array one on a CPU may be from
@@ -331,10 +331,10 @@ class Traits:
     geometric: Geometric | None = None
     joint: Joint | None = None
     mixes: Mixes | None = None
-    checked: Checked | None = None
+    check: ValueCheck | None = None
     regional: Regional | None = None
-    coded: Coded | None = None
-    marked: Marked = field(default=Marked())
+    codec: FileCodec | None = None
+    marks: Marks = field(default=Marks())
     follows: Follows | None = None
     ways: tuple[tuple[AnyOp, ...], ...] = ()
     bounds: Mapping[str, Bound] = field(default_factory=dict)

@@ -214,7 +214,7 @@ def _trial_of(recipe: Recipe, setting: AuditSetting | None) -> DecoderTrial | No
     good."""
     if (
         recipe.device == "cpu"
-        or not any(op.traits.coded for op in recipe.rest.ops)
+        or not any(op.traits.codec for op in recipe.rest.ops)
         or trials.is_off()
     ):
         return None
@@ -426,7 +426,7 @@ class Auditor:
             for row, result in pairs
             if result.field
             and not result.is_refusal
-            and any(op.traits.coded for op in self._ops_of(result.field))
+            and any(op.traits.codec for op in self._ops_of(result.field))
         ]
         trial.note(len(rows), next(iter(problems), ""))
         if self._setting.share:
@@ -616,7 +616,7 @@ class Auditor:
             alternative = ""
         else:
             alternative = '; device="cpu" makes other batches right'
-        if any(op.traits.coded for op in recipe.rest.ops) and any(op.traits.coded for op in ops):
+        if any(op.traits.codec for op in recipe.rest.ops) and any(op.traits.codec for op in ops):
             if recipe.device != "cpu":
                 word = 'decode="host"'
             else:

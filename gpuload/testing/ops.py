@@ -268,7 +268,7 @@ class OpContract:
     def test_cupy_equals_numpy(self) -> None:
         for op, field in self.cases:
             graph, values, draws = self._batch(op, field)
-            if op.traits.coded or op.traits.execution.needs_numpy:
+            if op.traits.codec or op.traits.execution.needs_numpy:
                 continue
 
             result = [value.get() for value in batch_form(graph, _upload(values), draws, "gpu:0")]

@@ -60,7 +60,7 @@ def runs_on_a_gpu(op: Op) -> bool:
     """Return True if an op has an array form that a GPU runs, of which something is to be
     counted."""
     return (
-        not (op.traits.coded or op.traits.execution.needs_numpy or op.traits.execution.needs_dali)
+        not (op.traits.codec or op.traits.execution.needs_numpy or op.traits.execution.needs_dali)
         and type(op).__name__ not in LEFT_OUT
     )
 
@@ -143,7 +143,7 @@ def _bundled(form: Callable[..., Any], run: Callable[[], Any]) -> None:
 
 def _run(op: Op, xp: Any, values: Any, draw: Any) -> Any:
     checks = Checks(xp)
-    if op.traits.checked:
+    if op.traits.check:
         checks.ask(op, values)
     result = op.array_batch(xp, values, draw)
     checks.send()

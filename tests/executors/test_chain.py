@@ -20,7 +20,7 @@ from gpuload.executors.array import ArrayRowExecutor
 from gpuload.executors.choose import ExecutorRequest
 from gpuload.graph.graph import compile_ops, image_sizes
 from gpuload.ops.base import Draw, Op, RowError
-from gpuload.ops.traits import Checked, Regional, Traits
+from gpuload.ops.traits import Regional, Traits, ValueCheck
 from gpuload.ragged import Ragged
 from gpuload.spec import Field, Spec
 from gpuload.testing.ops import assert_identical
@@ -40,7 +40,7 @@ class Invert(Op):
 
     @property
     def traits(self) -> Traits:
-        return Traits(checked=Checked(self._find_black, self._error))
+        return Traits(check=ValueCheck(self._find_black, self._error))
 
     def field_after(self, field: Field) -> Field:
         return field

@@ -164,8 +164,8 @@ def test_labels_of_no_class_are_found_in_arrays_and_lists_of_them(dtype):
     cupy, op = devices.cupy(), ops.OneHot(10)
     on_gpu = cupy.asarray(labels)
 
-    assert op.traits.checked.rows(cupy, on_gpu).tolist() == [False, False, True, False, True, False]
-    assert op.traits.checked.rows(cupy, list(on_gpu)).tolist() == [
+    assert op.traits.check.rows(cupy, on_gpu).tolist() == [False, False, True, False, True, False]
+    assert op.traits.check.rows(cupy, list(on_gpu)).tolist() == [
         False,
         False,
         True,
@@ -173,7 +173,7 @@ def test_labels_of_no_class_are_found_in_arrays_and_lists_of_them(dtype):
         True,
         False,
     ]
-    assert op.traits.checked.rows(cupy, on_gpu[:, 1]).tolist() == [
+    assert op.traits.check.rows(cupy, on_gpu[:, 1]).tolist() == [
         False,
         False,
         True,
@@ -181,7 +181,7 @@ def test_labels_of_no_class_are_found_in_arrays_and_lists_of_them(dtype):
         False,
         False,
     ]
-    assert op.traits.checked.rows(cupy, [row[:0] for row in on_gpu]).tolist() == [False] * 6
+    assert op.traits.check.rows(cupy, [row[:0] for row in on_gpu]).tolist() == [False] * 6
 
 
 def test_the_first_row_that_is_wrong_is_named_of_all_that_is_asked():

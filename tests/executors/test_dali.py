@@ -34,7 +34,7 @@ from gpuload.graph.graph import Graph, compile_ops
 from gpuload.ops.base import Draw, Op, RowError, Sizes
 from gpuload.ops.crop.resize import RandomResizedCrop
 from gpuload.ops.geometry.flip import RandomFlip
-from gpuload.ops.traits import Checked, Traits
+from gpuload.ops.traits import Traits, ValueCheck
 from gpuload.ops.value.decode import Decode
 from gpuload.ops.value.normalize import Normalize
 from gpuload.ragged import Ragged
@@ -97,7 +97,7 @@ class Same(Op):
 
     @property
     def traits(self) -> Traits:
-        return Traits(checked=Checked(self._find_negative, self._error))
+        return Traits(check=ValueCheck(self._find_negative, self._error))
 
     def field_after(self, field: Field) -> Field:
         return field

@@ -71,7 +71,7 @@ def error_of(kind, settings):
     records."""
     try:
         op = kind(**settings)
-        spec = FILES if kind is gl.ops.Decode else BOXES if op.traits.marked.are_read else IMAGES
+        spec = FILES if kind is gl.ops.Decode else BOXES if op.traits.marks.are_read else IMAGES
         compile_ops(
             spec.only("image") if op.traits.mixes else spec, [op]
         )  # a class number beside it needs OneHot before

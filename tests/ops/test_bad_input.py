@@ -188,7 +188,7 @@ def test_a_large_argument_is_refused_or_drawn_with(name, argument):
         def draw(value: Any = value) -> None:
             op = getattr(gl.ops, name)(**{**example_arguments(name), argument: value})
             graph = compile_ops(
-                FILES if name == "Decode" else BOXES if op.traits.marked.are_read else IMAGES, [op]
+                FILES if name == "Decode" else BOXES if op.traits.marks.are_read else IMAGES, [op]
             )
             sizes = {field: np.full((3, 2), SIDE, np.int32) for field in graph.touched}
             boxes = {field: [GOOD] * 3 for field in graph.fields_to_draw}

@@ -91,7 +91,7 @@ def why_not(
             cause="the plugin runs the ops in DALI",
             remedy=f"{_in_place_of_array(loader)}, or write via='generator'",
         )
-    if loader.on_error != "raise" and any(op.traits.coded for op in graph.ops):
+    if loader.on_error != "raise" and any(op.traits.codec for op in graph.ops):
         return _no_form(
             f"a loader that decodes images, with on_error={loader.on_error!r},",
             "damage that only the decoder finds would be an error inside TensorFlow, where no other record can be put",
@@ -106,7 +106,7 @@ def why_not(
 
 
 def _in_place_of_array(loader: Loader) -> str:
-    decodes = any(op.traits.coded for op in loader.graph.ops)
+    decodes = any(op.traits.codec for op in loader.graph.ops)
     if decodes:
         return "write decode='host' in place of executor='array'"
     return "leave executor= out"

@@ -44,7 +44,7 @@ class ArrayBatchExecutor:
 
     def __init__(self, graph: Graph, *, device: str) -> None:
         self.graph, self.device = graph, devices.choose(device)[0]
-        if self.device != "cpu" and any(op.traits.coded for op in graph.ops):
+        if self.device != "cpu" and any(op.traits.codec for op in graph.ops):
             raise DeviceError(
                 f'executor="array" on {self.device}',
                 cause="CuPy does not decode images",
@@ -110,9 +110,9 @@ class ArrayBatchExecutor:
             return piece.walk_batch(self._xp, x, draws)
         x = _in_place(self._xp, x)
         for op, draw in zip(piece.ops, draws, strict=True):
-            checked = op.traits.checked
-            if checked is not None:
-                if not devices.begin(checked.rows):
+            check = op.traits.check
+            if check is not None:
+                if not devices.begin(check.rows):
                     x = devices.as_list(x)
                 checks.ask(op, x)
             if not devices.begin(op.array_batch):

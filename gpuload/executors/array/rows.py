@@ -143,7 +143,7 @@ class ArrayRowExecutor:
     def _decoding(self) -> list[bool]:
         """Whether the core takes the files, for each stage that decodes."""
         stages = [stage for run in self._runs if isinstance(run, _FieldRun) for stage in run.stages]
-        return [stage.calls_codec for stage in stages if any(op.traits.coded for op in stage.ops)]
+        return [stage.calls_codec for stage in stages if any(op.traits.codec for op in stage.ops)]
 
     def close(self) -> None:
         """Give back memory: that of a thread ends with the thread."""

@@ -11,7 +11,7 @@
               no core
 
 The forms that an op has decide (`ops.forms`), and whether the core decodes as it does
-(``Coded.makes_bytes``); no code here asks for its class.
+(``FileCodec.makes_bytes``); no code here asks for its class.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Stage(ABC):
     @cached_property
     def label(self) -> str:
         """The name of its time among the stages of `stats`."""
-        if any(op.traits.coded for op in self.ops):
+        if any(op.traits.codec for op in self.ops):
             return "decode_images"
         return "ops"
 
@@ -507,7 +507,7 @@ class ArrayStage(Stage):
     @cached_property
     def checks(self) -> bool:
         """True if there are values that the op cannot take."""
-        return self.ops[0].traits.checked is not None
+        return self.ops[0].traits.check is not None
 
     def run(self, x: Any, plan: Any, rows: slice, memory: Memory) -> Any:
         """See ``Stage``."""
@@ -799,7 +799,7 @@ def _num_joining(stages: Sequence[Stage], empty_draws: Sequence[Draw]) -> int:
 
 def _decodes(stage: Stage) -> bool:
     """Return True if a stage decodes files."""
-    return stage.before.ragged and stage.ops[0].traits.coded is not None
+    return stage.before.ragged and stage.ops[0].traits.codec is not None
 
 
 def _image_stage(stages: Sequence[Stage]) -> ImageStage | None:
@@ -821,8 +821,8 @@ def _image_stage(stages: Sequence[Stage]) -> ImageStage | None:
 
 def _makes_bytes(op: Op) -> bool:
     """Return True if an op decodes as the core can."""
-    coded = op.traits.coded
-    return coded is not None and coded.makes_bytes
+    codec = op.traits.codec
+    return codec is not None and codec.makes_bytes
 
 
 def _are_bytes(field: Field) -> bool:
@@ -945,12 +945,12 @@ def _files(op: Op, files: Ragged, draw: Draw) -> tuple[tuple[Any, ...], Sizes]:
         heads = draw[HEADS]
     else:
         heads = read_heads(files)
-        coded = op.traits.coded
-        if coded is None:
+        codec = op.traits.codec
+        if codec is None:
             raise RuntimeError(f"{op} does not decode")
-        if not coded.is_upright:
+        if not codec.is_upright:
             heads = without_orientation(heads)
-        coded.check_heads(heads[:, :3])
+        codec.check_heads(heads[:, :3])
     regions, size = NO_REGIONS, heads[:, :2]
     if "start" in draw:
         regions, size = np.concatenate([draw["start"], draw["shape"]], axis=1), draw["shape"]

@@ -64,7 +64,7 @@ class Program:
         checks = [
             (place, name)
             for place, op in enumerate(graph.ops)
-            if op.traits.checked
+            if op.traits.check
             for name in graph.targets[place]
         ]
         self._checked_inputs = [
@@ -389,7 +389,7 @@ class Input:
         return _contiguous(values)
 
     def _check(self, values: Any, shape: Shape) -> None:
-        # Checked here: DALI takes a wrong byte order without a word, and one wrong input ends the
+        # ValueCheck here: DALI takes a wrong byte order without a word, and one wrong input ends the
         # pipeline.
         fits = len(shape) == len(self.shape) and all(
             want in (None, have) for want, have in zip(self.shape, shape, strict=True)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from gpuload.errors import RowError, SpecError
 from gpuload.ops import arguments, boxes, follow
 from gpuload.ops.base import Boxes, Draw, Op, Sizes
-from gpuload.ops.traits import Arithmetic, Execution, Joint, Marked, Traits, once
+from gpuload.ops.traits import Arithmetic, Execution, Joint, Marks, Traits, once
 from gpuload.spec import NORMALIZED, Field, Spec
 
 log = logging.getLogger("gpuload")
@@ -68,7 +68,7 @@ class CleanBoxes(Op):
             arithmetic=Arithmetic(any_size=True),
             execution=Execution(needs_numpy=True),
             joint=Joint(self._drop_boxes),
-            marked=Marked(are_read=True, drops_rows=True, image=self._image_name),
+            marks=Marks(are_read=True, drops_rows=True, image=self._image_name),
         )
 
     def targets(self, spec: Spec) -> tuple[str, ...]:

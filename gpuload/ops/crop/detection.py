@@ -24,7 +24,7 @@ from gpuload.ops.crop import window
 from gpuload.ops.crop.randomresize import SizeJitter
 from gpuload.ops.crop.resize import Interpolation
 from gpuload.ops.crop.window import Color, Fill
-from gpuload.ops.traits import Geometric, Marked, Regional, Traits, move_corners, once
+from gpuload.ops.traits import Geometric, Marks, Regional, Traits, move_corners, once
 from gpuload.spec import Field, Spec
 
 OPTIONS = (
@@ -109,7 +109,7 @@ class RandomZoomOut(Region):
     dtype.
 
     With probability ``p`` a factor r is drawn from ``side_range``; the canvas has
-    ``int(r * height)`` x ``int(r * width)`` pixels. It is torchvision's ``RandomZoomOut``. Marked
+    ``int(r * height)`` x ``int(r * width)`` pixels. It is torchvision's ``RandomZoomOut``. Marks
     boxes, points and masks go with the image. DALI's paste takes a ratio and a place that are drawn
     elsewhere; Keras' RandomZoom keeps the size of the image, and so does Albumentations' Affine;
     timm has none.
@@ -222,7 +222,7 @@ class RandomIoUCrop(Region):
             super().traits,
             geometric=Geometric(self._move_points, boxes=self._move_boxes),
             regional=Regional(self._region, self._within),
-            marked=Marked(are_read=True, boxes=self._boxes_to_draw, draw=self.draw_beside),
+            marks=Marks(are_read=True, boxes=self._boxes_to_draw, draw=self.draw_beside),
         )
 
     def _boxes_to_draw(self, before: Spec) -> tuple[str, ...]:
@@ -327,7 +327,7 @@ class ScaleJitter(SizeJitter):
 
     The factor is drawn from ``scale``, and the sides are rounded down: large-scale jitter,
     torchvision's ``ScaleJitter`` (whose ``target_size`` is width, height).
-    ``gl.ops.RandomCrop(1024, pad_if_needed=True)`` behind it makes images of one size. Marked
+    ``gl.ops.RandomCrop(1024, pad_if_needed=True)`` behind it makes images of one size. Marks
     boxes, points and masks go with the image. Albumentations' RandomScale is relative to the
     image's own size, Keras' RandomZoom keeps its size; DALI's resize takes sizes that are drawn
     elsewhere; timm has none.

@@ -81,7 +81,7 @@ class RandomResize(SizeJitter):
     longer side is rounded down. torchvision's ``v2.RandomResize(260, 1040)``, which leaves the last
     one out, is ``RandomResize(260, 1039)``, and
     ``v2.RandomShortestSize([480, 512, ..., 800], max_size=1333)`` is
-    ``RandomResize(480, 800, step=32, longer=1333)``. Marked boxes, points and masks go with the
+    ``RandomResize(480, 800, step=32, longer=1333)``. Marks boxes, points and masks go with the
     image. Albumentations' SmallestMaxSize draws from a list, with OpenCV's resize; DALI's
     resize_shorter takes a length that is drawn elsewhere; Keras and timm have no such op.
 

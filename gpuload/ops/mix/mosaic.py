@@ -40,7 +40,7 @@ from gpuload.ops.crop import window
 from gpuload.ops.crop.cleanboxes import are_large, check_length, check_rows
 from gpuload.ops.follow import BEFORE, Follower
 from gpuload.ops.geometry.warp import Color, Fill
-from gpuload.ops.traits import Geometric, Joint, Marked, Mixes, Traits, once
+from gpuload.ops.traits import Geometric, Joint, Marks, Mixes, Traits, once
 from gpuload.spec import INSTANCES, Field, Spec
 
 GROUP = 4
@@ -64,7 +64,7 @@ class Mosaic(Op):
     """Put four images of the epoch's order about a random point of one image of ``height`` x
     ``width`` pixels.
 
-    HWC, any dtype. Marked masks, boxes and points of all four go along: see `ops.mix.mosaic`, also
+    HWC, any dtype. Marks masks, boxes and points of all four go along: see `ops.mix.mosaic`, also
     for batches that are no multiple of four. Albumentations' ``Mosaic`` crops and resizes each
     image to its cell; its other images are handed over by the user. torchvision, timm, Keras and
     DALI have no such op.
@@ -129,7 +129,7 @@ class Mosaic(Op):
             geometric=Geometric(mover=self._mover),
             joint=Joint(self._join_fields),
             mixes=Mixes(GROUP),
-            marked=Marked(drops_rows=True),
+            marks=Marks(drops_rows=True),
         )
 
     @property

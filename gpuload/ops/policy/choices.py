@@ -206,8 +206,8 @@ class _Nest(Op):
             group = op.traits.mixes.group if op.traits.mixes else 1
             joins_records = group > 2
             if (
-                op.traits.coded
-                or op.traits.checked
+                op.traits.codec
+                or op.traits.check
                 or op.traits.execution.needs_dali
                 or joins_records
             ):

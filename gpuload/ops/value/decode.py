@@ -46,7 +46,7 @@ from gpuload.images import decode, head, scans
 from gpuload.ops import arguments
 from gpuload.ops.base import HEADS, Draw, Op, RowError, Sizes
 from gpuload.ops.bounds import NVJPEG
-from gpuload.ops.traits import Coded, Execution, Traits, once
+from gpuload.ops.traits import Execution, FileCodec, Traits, once
 from gpuload.spec import Field
 
 LABELS, RGBA, FILE_NUMBERS = "LABELS", "RGBA", "ANY"
@@ -162,7 +162,7 @@ class Decode(Op):
         makes_bytes = self.mode in ("RGB", "GRAY", RGBA) and self.dtype == "uint8"
         return Traits(
             execution=Execution(needs_numpy=self.mode in (LABELS, RGBA, FILE_NUMBERS)),
-            coded=Coded(
+            codec=FileCodec(
                 self._check_heads,
                 covering=self._covering if self.size is None else None,
                 makes_bytes=makes_bytes,

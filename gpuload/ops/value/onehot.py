@@ -15,7 +15,7 @@ from gpuload.kernels import pixels
 from gpuload.kernels.pixels import Pixels
 from gpuload.ops import arguments
 from gpuload.ops.base import VARYING, Draw, Op, RowError
-from gpuload.ops.traits import Arithmetic, Checked, Execution, Traits, once
+from gpuload.ops.traits import Arithmetic, Execution, Traits, ValueCheck, once
 from gpuload.ops.value.cast import DALI_TYPES
 from gpuload.spec import NUMBERS, Field, Spec
 
@@ -88,7 +88,7 @@ class OneHot(Op):
         return Traits(
             arithmetic=Arithmetic(elementwise=True),
             execution=Execution(has_dali_form=self._is_as_dali),
-            checked=Checked(self._find_outside, self._error),
+            check=ValueCheck(self._find_outside, self._error),
         )
 
     @property

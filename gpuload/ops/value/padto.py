@@ -13,7 +13,7 @@ from gpuload.errors import SpecError
 from gpuload.kernels import pixels
 from gpuload.ops import arguments, images
 from gpuload.ops.base import Draw, Op, RowError
-from gpuload.ops.traits import Arithmetic, Checked, Traits, once
+from gpuload.ops.traits import Arithmetic, Traits, ValueCheck, once
 from gpuload.ragged import Ragged, dense, holds
 from gpuload.spec import Field
 
@@ -58,7 +58,7 @@ class PadTo(Op):
     def traits(self) -> Traits:
         """It checks lengths."""
         return Traits(
-            arithmetic=Arithmetic(takes_ragged=True), checked=Checked(self._find_long, self._error)
+            arithmetic=Arithmetic(takes_ragged=True), check=ValueCheck(self._find_long, self._error)
         )
 
     def field_after(self, field: Field) -> Field:
