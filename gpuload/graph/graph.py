@@ -649,13 +649,13 @@ class _Drawing:
             return sizes.get(self.size_field, unknown)
         name = self.targets[0]
         first = sizes[name]
-        for other in () if self.any_size else self.targets[1:]:
-            if not np.array_equal(sizes[other], first):
-                row = int((sizes[other] != first).any(axis=1).argmax())
+        for second in () if self.any_size else self.targets[1:]:
+            if not np.array_equal(sizes[second], first):
+                row = int((sizes[second] != first).any(axis=1).argmax())
                 raise RowError(
                     row,
                     f"{self.op}: {name!r} is {first[row].tolist()} pixels and "
-                    f"{other!r} is {sizes[other][row].tolist()}",
+                    f"{second!r} is {sizes[second][row].tolist()}",
                     cause=follow.SAME_SIZE,
                     remedy=follow.SIZE_REMEDY,
                 )

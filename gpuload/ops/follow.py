@@ -243,7 +243,7 @@ class Follower(Op):
         return f"{self.op} of {self.on!r}"
 
     def _complete(self, draw: Draw, size: Sizes) -> Draw:
-        """See ``Op``."""
+        """Return the draw of the leader with the sizes of the images before and behind it."""
         return {**draw, BEFORE: size, AFTER: self.op.size_after(size, draw)}
 
 
@@ -396,7 +396,7 @@ def check_boxes(
     *,
     first_row: int = 0,
 ) -> None:
-    """Raise ``RowError`` for the first box that is none, or of which nothing lies in its image.
+    """Raise ``RowError`` for the first box that is not one, or lies outside of its image.
 
     Args:
         name: of the field.

@@ -283,7 +283,7 @@ class Execution:
             `base.has_dali_form`.
         mirror: the name of the draw that says which images are mirrored left to right, where the op
             does nothing else.
-        lower_mirrored: the same as ``lower`` of images that are mirrored left to right before, in
+        lower_mirror: the same as ``lower`` of images that are mirrored left to right before, in
             one pass over them; a DataNode, int32, 1 for an image that is mirrored, is its argument
             behind ``x``. An op that has this form does the work of an op with ``mirror`` that
             stands directly before it.
@@ -295,7 +295,7 @@ class Execution:
     calls_python: bool = False
     has_dali_form: bool = True
     mirror: str | None = None
-    lower_mirrored: Callable[..., Any] | None = None
+    lower_mirror: Callable[..., Any] | None = None
 
 
 @dataclass(frozen=True)

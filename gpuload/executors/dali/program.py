@@ -239,10 +239,10 @@ class Program:
                 if (place, name) in self._mirrors.values():
                     continue  # the next op on the field does it
                 op, field = self.graph.op_on(place, name), self.graph.before(place)[name]
-                lower_mirrored = op.traits.execution.lower_mirrored
-                if (place, name) in self._mirrors and lower_mirrored is not None:
+                lower_mirror = op.traits.execution.lower_mirror
+                if (place, name) in self._mirrors and lower_mirror is not None:
                     mirror = inputs[self._mirror_input(self._mirrors[place, name][0]).name]
-                    nodes[name] = lower_mirrored(
+                    nodes[name] = lower_mirror(
                         self.dali, nodes[name], mirror, draw, field=field, device=device
                     )
                 else:
@@ -284,7 +284,7 @@ class Program:
         checked before it."""
         if place is None or (place, name) in self._checked_outputs:
             return False
-        has_form = self.graph.op_on(place, name).traits.execution.lower_mirrored is not None
+        has_form = self.graph.op_on(place, name).traits.execution.lower_mirror is not None
         return has_form and not self.graph.before(place)[name].is_volume
 
     def _mirror_input(self, place: int) -> Input:

@@ -145,15 +145,15 @@ class Brightness(_Factor):
         return Forms(edits=self._edits)
 
     def change(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """See ``ColourOp``."""
+        """Return one image, or a batch of one size, with the draws of all its images."""
         return colour.brightness(xp, x, draw["factor"])
 
     def change_on_device(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """See ``ColourOp``."""
+        """Return images on a GPU, made by kernels."""
         return colour_cuda.take_step(xp, x, colour_cuda.BRIGHTNESS, draw["factor"])
 
     def _edits(self, draw: Draw, size: Sizes, channels: int) -> Edits | None:
-        """See ``Op``."""
+        """Return the edits of the images, one row for each."""
         return edits.of(len(size), edits.BRIGHTNESS, draw["factor"])
 
     def lower(
@@ -216,13 +216,13 @@ class Contrast(_Factor):
         return Forms(edits=self._edits)
 
     def change(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """See ``ColourOp``."""
+        """Return one image, or a batch of one size, with the draws of all its images."""
         if self.center is None:
             return colour.contrast(xp, x, draw["factor"])
         return colour.contrast_about(xp, x, draw["factor"], self.center)
 
     def change_on_device(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """See ``ColourOp``."""
+        """Return images on a GPU, made by kernels."""
         factor = draw["factor"]
         if self.center is None:
             return colour_cuda.take_step(xp, x, colour_cuda.CONTRAST, factor)
@@ -230,7 +230,7 @@ class Contrast(_Factor):
         return colour_cuda.tone(xp, x, colour_cuda.CONTRAST_ABOUT, np.ones(len(x)), factor, center)
 
     def _edits(self, draw: Draw, size: Sizes, channels: int) -> Edits | None:
-        """See ``Op``."""
+        """Return the edits of the images, one row for each."""
         return edits.of(len(size), edits.CONTRAST, draw["factor"], colour.weight(draw["factor"]))
 
     def lower(
@@ -271,15 +271,15 @@ class Saturation(_Factor):
         return Forms(edits=self._edits)
 
     def change(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """See ``ColourOp``."""
+        """Return one image, or a batch of one size, with the draws of all its images."""
         return colour.saturation(xp, x, draw["factor"])
 
     def change_on_device(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """See ``ColourOp``."""
+        """Return images on a GPU, made by kernels."""
         return colour_cuda.take_step(xp, x, colour_cuda.SATURATION, draw["factor"])
 
     def _edits(self, draw: Draw, size: Sizes, channels: int) -> Edits | None:
-        """See ``Op``."""
+        """Return the edits of the images, one row for each."""
         return edits.of(len(size), edits.SATURATION, draw["factor"], colour.weight(draw["factor"]))
 
 
@@ -321,15 +321,15 @@ class Hue(ColourOp):
         return {"shift": uniform(u[:, 0], self.low, self.high)}
 
     def change(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """See ``ColourOp``."""
+        """Return one image, or a batch of one size, with the draws of all its images."""
         return colour.hue(xp, x, draw["shift"])
 
     def change_on_device(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """See ``ColourOp``."""
+        """Return images on a GPU, made by kernels."""
         return colour_cuda.take_step(xp, x, colour_cuda.HUE, draw["shift"])
 
     def _edits(self, draw: Draw, size: Sizes, channels: int) -> Edits | None:
-        """See ``Op``."""
+        """Return the edits of the images, one row for each."""
         return edits.of(len(size), edits.HUE, draw["shift"])
 
 
@@ -367,11 +367,11 @@ class Gamma(_Factor):
         return super().traits.with_arithmetic(pointwise=True)
 
     def change(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """See ``ColourOp``."""
+        """Return one image, or a batch of one size, with the draws of all its images."""
         return colour.gamma(xp, x, draw["factor"], self.gain)
 
     def change_on_device(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """See ``ColourOp``."""
+        """Return images on a GPU, made by kernels."""
         return colour_cuda.gamma(xp, x, draw["factor"], self.gain)
 
 
@@ -415,15 +415,15 @@ class Sharpness(_Factor):
         return {"factor": np.where(u[:, 1] < self.p, draw["factor"], np.float32(1))}
 
     def change(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """See ``ColourOp``."""
+        """Return one image, or a batch of one size, with the draws of all its images."""
         return colour.sharpness(xp, x, draw["factor"])
 
     def change_on_device(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """See ``ColourOp``."""
+        """Return images on a GPU, made by kernels."""
         return colour_cuda.sharpness(xp, x, draw["factor"])
 
     def _edits(self, draw: Draw, size: Sizes, channels: int) -> Edits | None:
-        """See ``Op``."""
+        """Return the edits of the images, one row for each."""
         factor = draw["factor"]
         return edits.keep_rows(
             edits.of(len(size), edits.SHARPNESS, colour.weight(factor)), factor != 1

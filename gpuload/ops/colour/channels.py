@@ -71,7 +71,7 @@ class Grayscale(Chance):
 
     @property
     def known_channels(self) -> tuple[int, ...]:
-        """See ``ColourOp``."""
+        """How many channels an image may have; empty for any number."""
         return RGB_OR_GRAY
 
     def field_after(self, field: Field) -> Field:
@@ -89,15 +89,15 @@ class Grayscale(Chance):
         return after.with_(shape=(height, width, self.channels))
 
     def change(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """See ``ColourOp``."""
+        """Return one image, or a batch of one size, with the draws of all its images."""
         return colour.grayscale(xp, x, self.channels or x.shape[-1])
 
     def change_on_device(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """See ``ColourOp``."""
+        """Return images on a GPU, made by kernels."""
         return Pixels(xp, x, draw["apply"]).change(colour_cuda.GRAYSCALE, channels=self.channels)
 
     def _edits(self, draw: Draw, size: Sizes, channels: int) -> Edits | None:
-        """See ``Op``: where the channels stay."""
+        """Return the edits of the images where the channels stay; else None."""
         if self.channels not in (None, channels):
             return None
         return edits.keep_rows(edits.of(len(size), edits.GRAY), draw["apply"])
@@ -144,14 +144,14 @@ class ChannelShuffle(ColourOp):
         return x[..., xp.asarray(_orders(draw["keys"], x.shape[-1]))]
 
     def change_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """See ``ColourOp``: the values taken by index."""
+        """Return the values taken by index."""
         count, height, width, channels = x.shape
         order = xp.asarray(_orders(draw["keys"], channels))[:, None, None]
         rows, columns = xp.arange(height)[:, None, None], xp.arange(width)[:, None]
         return x[xp.arange(count)[:, None, None, None], rows, columns, order]
 
     def change_on_device(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """See ``ColourOp``."""
+        """Return images on a GPU, made by kernels."""
         return Pixels(xp, x, _orders(draw["keys"], x[0].shape[2]), raw=True).change(
             colour_cuda.REORDER
         )
@@ -187,7 +187,7 @@ class ColorSpace(ColourOp):
 
     @property
     def known_channels(self) -> tuple[int, ...]:
-        """See ``ColourOp``."""
+        """How many channels an image may have; empty for any number."""
         return (3,)
 
     def field_after(self, field: Field) -> Field:
@@ -204,7 +204,7 @@ class ColorSpace(ColourOp):
         return after.with_(shape=(*images.image(self, after)[:2], 1))
 
     def change(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """See ``ColourOp``."""
+        """Return one image, or a batch of one size, with the draws of all its images."""
         if self.space == "BGR":
             return xp.ascontiguousarray(x[..., ::-1])
         if self.space == "GRAY":
@@ -212,7 +212,7 @@ class ColorSpace(ColourOp):
         return (colour_pillow.ycbcr if self.space == "YCBCR" else colour_pillow.hsv)(xp, x)
 
     def change_on_device(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """See ``ColourOp``."""
+        """Return images on a GPU, made by kernels."""
         if self.space in PILLOW:
             return Pixels(xp, x).change(PILLOW[self.space])
         if self.space == "GRAY":

@@ -124,7 +124,7 @@ class CLAHE(Chance):
         }
 
     def change(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """See ``ColourOp``."""
+        """Return one image, or a batch of one size, with the draws of all its images."""
         batch = x if x.ndim == 4 else x[None]
         count, height, width, channels = batch.shape
         limits = np.broadcast_to(draw["clip_limit"], count)
@@ -140,7 +140,7 @@ class CLAHE(Chance):
         return result.reshape(x.shape)
 
     def change_on_device(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """See ``ColourOp``."""
+        """Return images on a GPU, made by kernels."""
         if x[0].dtype == np.uint16:
             return clahe_cuda.equalize(xp, x, draw["apply"], draw["clip_limit"], self._tiles)
         return edits_cuda.edit(
@@ -148,7 +148,7 @@ class CLAHE(Chance):
         )
 
     def _edits(self, draw: Draw, size: Sizes, channels: int) -> Edits:
-        """See ``Op``."""
+        """Return the edits of the images, one row for each."""
         return edits.keep_rows(
             edits.of(len(size), edits.CLAHE, draw["clip_limit"], *self._tiles), draw["apply"]
         )

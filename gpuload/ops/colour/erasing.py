@@ -303,7 +303,7 @@ class Cutout(_Cover):
         return result
 
     def cover_on_device(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """See ``_Cover``."""
+        """Return images on a GPU with their boxes covered, by kernels."""
         return Pixels(xp, x, draw["boxes"], self._colors(x), raw=True).change(
             cover_cuda.boxes(self.count)
         )
@@ -384,5 +384,5 @@ class GridMask(_Cover):
         return xp.where((rows[:, None] & columns)[..., None], xp.asarray(self._color, x.dtype), x)
 
     def cover_on_device(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """See ``_Cover``."""
+        """Return images on a GPU with their boxes covered, by kernels."""
         return Pixels(xp, x, draw["grid"], self._colors(x), raw=True).change(cover_cuda.GRID)

@@ -124,7 +124,7 @@ class ColorJitter(ColourOp):
         return x
 
     def _edits(self, draw: Draw, size: Sizes, channels: int) -> Edits | None:
-        """See ``Op``: four edits, each with a number and, for those of a factor, its weight."""
+        """Return four edits, each with a number and, for those of a factor, its weight."""
         order = draw["order"]
         codes = np.array(
             [code if number in self._steps else edits.SKIP for number, code in enumerate(CODES)]
@@ -136,7 +136,7 @@ class ColorJitter(ColourOp):
         return numbers.reshape(len(order), 4 * len(CODES))
 
     def change_on_device(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """See ``ColourOp``."""
+        """Return images on a GPU, made by kernels."""
         numbers = np.where(np.isin(draw["order"], self._steps), draw["order"], colour_cuda.NO_STEP)
         return colour_cuda.take_steps(
             xp, x, numbers, np.take_along_axis(draw["amount"], draw["order"], axis=1)

@@ -168,7 +168,7 @@ class GaussianNoise(_Noise):
         return {"sigma": arguments.between(self.sigma, u[:, 0]).astype(f32), "key": keys(u[:, 1:])}
 
     def with_noise(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """See ``Op``."""
+        """Return an image with noise."""
         white = f32(WHITE[x.dtype.name])
         with np.errstate(over="ignore"):  # a number beyond float32 is infinite, and bounded below
             scale = xp.asarray(draw["sigma"] * white)[:, None]
@@ -185,7 +185,7 @@ class GaussianNoise(_Noise):
         return (x.astype(xp.int32) + whole).clip(0, int(white)).astype(x.dtype)
 
     def noise_on_device(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """See ``_Noise``."""
+        """Return images on a GPU with noise, by kernels."""
         white = f32(WHITE[x[0].dtype.name])
         numbers = np.stack(
             [draw["sigma"] * white, np.full(len(x), f32(self.mean) * white, f32)], axis=1
@@ -234,7 +234,7 @@ class SaltAndPepper(_Noise):
         }
 
     def with_noise(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """See ``Op``."""
+        """Return an image with noise."""
         num_pixels = x.shape[1] * x.shape[2]
         number = words(xp, draw["key"], -(-num_pixels // 2)).view(xp.uint32)[:, :num_pixels]
         changes = draw["amount"].astype(np.float64) * 2.0**32
@@ -247,7 +247,7 @@ class SaltAndPepper(_Noise):
         return xp.where(is_changed, xp.where(is_white, white, black), x)
 
     def noise_on_device(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """See ``_Noise``."""
+        """Return images on a GPU with noise, by kernels."""
         changes = draw["amount"].astype(np.float64) * 2.0**32
         last = np.stack([changes, changes * self.salt], axis=1).astype(np.int64)
         images = pixels.Pixels(xp, x, last, pixels.constants(len(x), WHITE[x[0].dtype.name], 0))

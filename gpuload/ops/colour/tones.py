@@ -61,7 +61,7 @@ class Chance(ColourOp):
         return x
 
     def change_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """See ``ColourOp``."""
+        """Return a batch of one size."""
         apply = draw["apply"].astype(np.bool_)
         if not apply.any():
             return x
@@ -93,11 +93,11 @@ class Invert(Chance):
         return super().traits.with_arithmetic(pointwise=True)
 
     def change(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """See ``ColourOp``."""
+        """Return one image, or a batch of one size, with the draws of all its images."""
         return colour.invert(xp, x)
 
     def change_on_device(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """See ``ColourOp``."""
+        """Return images on a GPU, made by kernels."""
         return colour_cuda.tone(xp, x, colour_cuda.INVERT, draw["apply"])
 
 
@@ -135,11 +135,11 @@ class Posterize(Chance):
         return super().traits.with_arithmetic(pointwise=True)
 
     def change(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """See ``ColourOp``."""
+        """Return one image, or a batch of one size, with the draws of all its images."""
         return colour.posterize(xp, x, self.bits)
 
     def change_on_device(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """See ``ColourOp``."""
+        """Return images on a GPU, made by kernels."""
         levels = 1 << self.bits
         # 1 / levels is a power of two, hence exact: the kernel multiplies by it, and gets what a
         # division would give.
@@ -200,11 +200,11 @@ class Solarize(Chance):
         )
 
     def change(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """See ``ColourOp``."""
+        """Return one image, or a batch of one size, with the draws of all its images."""
         return colour.solarize(xp, x, self.threshold)
 
     def change_on_device(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """See ``ColourOp``."""
+        """Return images on a GPU, made by kernels."""
         threshold = pixels.constants(len(x), self.threshold)
         return colour_cuda.tone(xp, x, colour_cuda.SOLARIZE, draw["apply"], threshold)
 
@@ -232,15 +232,15 @@ class AutoContrast(Chance):
         return Forms(edits=self._edits)
 
     def change(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """See ``ColourOp``."""
+        """Return one image, or a batch of one size, with the draws of all its images."""
         return colour.autocontrast(xp, x)
 
     def change_on_device(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """See ``ColourOp``."""
+        """Return images on a GPU, made by kernels."""
         return colour_cuda.autocontrast(xp, x, draw["apply"])
 
     def _edits(self, draw: Draw, size: Sizes, channels: int) -> Edits | None:
-        """See ``Op``."""
+        """Return the edits of the images, one row for each."""
         return edits.keep_rows(edits.of(len(size), edits.AUTOCONTRAST), draw["apply"])
 
 
@@ -266,13 +266,13 @@ class Equalize(Chance):
         return Forms(edits=self._edits)
 
     def change(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """See ``ColourOp``."""
+        """Return one image, or a batch of one size, with the draws of all its images."""
         return colour.equalize(xp, x)
 
     def change_on_device(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """See ``ColourOp``."""
+        """Return images on a GPU, made by kernels."""
         return colour_cuda.equalize(xp, x, draw["apply"])
 
     def _edits(self, draw: Draw, size: Sizes, channels: int) -> Edits | None:
-        """See ``Op``."""
+        """Return the edits of the images, one row for each."""
         return edits.keep_rows(edits.of(len(size), edits.EQUALIZE), draw["apply"])

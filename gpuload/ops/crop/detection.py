@@ -297,7 +297,7 @@ class RandomIoUCrop(Region):
         return np.concatenate([begin, begin + sides], axis=2), fits
 
     def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:
-        """See ``draw_beside``: without boxes the images stay as they are."""
+        """Return a draw without boxes: the images stay as they are."""
         return self.draw_beside(u, size, [np.empty((0, 4))] * len(u))
 
     def _region(self, draw: Draw, size: Sizes) -> Draw:

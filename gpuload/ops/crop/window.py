@@ -148,8 +148,13 @@ class Window(Op):
 
 
 def fixed(window: tuple[int, int], depth: int | None, size: Sizes) -> Sizes:
-    """Return a window's size for each image, for each volume with so many slices, or with all of
-    its own."""
+    """Return the size of a window for each image or volume.
+
+    Args:
+        window: height and width, pixels.
+        depth: slices of a window of a volume; None for all slices of each volume.
+        size: int32 ``[N, 2 or 3]``, of the images or volumes.
+    """
     lengths = np.array(window, np.int32)
     if size.shape[-1] == len(window):
         return np.broadcast_to(lengths, size.shape)

@@ -50,7 +50,7 @@ PIECE = np.dtype([  # a piece, for the kernel: where pixel (0, 0) of the result 
 ])  # fmt: skip
 
 
-class Piece(NamedTuple):
+class MosaicPiece(NamedTuple):
     """An image of a mosaic: which row of the batch, and where its upper left corner lies in the
     result, pixels."""
 
@@ -169,7 +169,7 @@ class Mosaic(Op):
     def _mover(
         self, image: str, annotations: Sequence[Field], spec: Spec, changed: Collection[str]
     ) -> Op:
-        """See ``Op``."""
+        """Return the op that joins the marked fields beside the images."""
         names = [field.name for field in annotations]
         box_names = [field.name for field in annotations if field.holds_boxes]
         names += [
@@ -178,12 +178,12 @@ class Mosaic(Op):
         is_first = tuple(name for name in box_names if name not in changed)
         return JoinObjects(self, image, is_first, on=tuple(names))
 
-    def pieces(self, draw: Draw, sizes: NDArray[np.integer[Any]]) -> Iterator[list[Piece]]:
+    def pieces(self, draw: Draw, sizes: NDArray[np.integer[Any]]) -> Iterator[list[MosaicPiece]]:
         """Give the images of each mosaic of a batch, see `tabulate`."""
         for is_mosaic, rows, begins in zip(draw["apply"], *self.tabulate(draw, sizes), strict=True):
             count = GROUP if is_mosaic else 1
             yield [
-                Piece(row, *begin)
+                MosaicPiece(row, *begin)
                 for row, begin in zip(rows[:count].tolist(), begins.tolist(), strict=False)
             ]
 
@@ -273,7 +273,7 @@ class Mosaic(Op):
 
 
 def _overlap(
-    piece: Piece, size: Any, canvas: tuple[int, int]
+    piece: MosaicPiece, size: Any, canvas: tuple[int, int]
 ) -> tuple[tuple[slice, slice], tuple[slice, slice]]:
     """Return which rows and columns of an image lie in the result, and where they lie there."""
     inside, outside = [], []
@@ -340,7 +340,7 @@ class JoinObjects(Follower):
         return dict(result)
 
     def _piece(
-        self, piece: Piece, fields: dict[str, Any], draw: Draw, after: Spec
+        self, piece: MosaicPiece, fields: dict[str, Any], draw: Draw, after: Spec
     ) -> dict[str, NDArray[Any]]:
         """Return the rows of one image that stay in a mosaic."""
         size, canvas = draw[BEFORE][piece.row], np.array(self.mosaic.canvas, np.int32)
@@ -391,7 +391,7 @@ class JoinObjects(Follower):
         return rows | {name: rows[name][is_left] for name, is_left in stays.items()}
 
     def _masks(
-        self, piece: Piece, name: str, masks: NDArray[Any], size: NDArray[np.int32]
+        self, piece: MosaicPiece, name: str, masks: NDArray[Any], size: NDArray[np.int32]
     ) -> NDArray[Any]:
         """Return masks of objects, ``[number, height, width]``, as they lie in the result."""
         follow.check_mask_size(name, masks, size, row=piece.row)

@@ -294,7 +294,7 @@ class _Nest(Op):
         raise NotImplementedError
 
     def size_after(self, size: Sizes, draw: Draw) -> Sizes:
-        """See ``Op``."""
+        """Return the images' sizes behind the ops that are drawn for them."""
         after = size.copy()
         for numbers, rows in self._passes(draw):
             for number in numbers:
@@ -396,8 +396,8 @@ class _Nest(Op):
                 op, draw_rows = self.inner[number], self.of_op(number, draw)
                 draw_rows = {name: values[rows] for name, values in draw_rows.items()}
                 take = _indices(xp, rows)
-                taken = {name: values[take] for name, values in fields.items()}
-                parts = _joint(op).array_fields(xp, taken, draw_rows, after)
+                rows_of_fields = {name: values[take] for name, values in fields.items()}
+                parts = _joint(op).array_fields(xp, rows_of_fields, draw_rows, after)
                 fields |= {
                     name: _replace_rows(xp, fields[name], rows, part)
                     for name, part in parts.items()
@@ -501,13 +501,13 @@ class _Choice(_Nest):
         return draw
 
     def plan(self, draw: Draw) -> Sequence[int]:
-        """See ``_Nest``."""
+        """Return the numbers of the ops that are applied to one record, in order."""
         begins = list(accumulate(map(len, self.ways), initial=0))
         choice = int(draw[CHOICE])
         return range(begins[choice], begins[choice + 1])
 
     def _edits(self, draw: Draw, size: Sizes, channels: int) -> Edits | None:
-        """See ``Op``: the edits of all ways, of which an image has those of its own."""
+        """Return the edits of all ways, of which an image has those of its own."""
         parts = []
         for numbers, rows in self._passes(draw):
             for number in numbers:
@@ -594,7 +594,7 @@ class OneOf(_Choice):
         return tuple((entry,) if isinstance(entry, Op) else tuple(entry) for entry in self.ops)
 
     def with_inner(self, change: Callable[[Op], Op]) -> OneOf:
-        """See ``_Nest``."""
+        """Return this op with other ops in the places of those that it is made of."""
         ops = [
             change(entry) if isinstance(entry, Op) else tuple(map(change, entry))
             for entry in self.ops
@@ -602,7 +602,7 @@ class OneOf(_Choice):
         return replace(self, ops=tuple(ops))
 
     def choose(self, u: NDArray[np.float64]) -> NDArray[np.int32]:
-        """See ``_Choice``."""
+        """Return the number of a list for each uniform number, int32 ``[N]``."""
         weights = np.asarray(self.weights or (1.0,) * len(self.ops))
         # Without the last end: rounding could put it below a number that is nearly 1, and there
         # would be a choice too many.
@@ -642,11 +642,11 @@ class Sometimes(_Choice):
         return (), tuple(self.ops)
 
     def with_inner(self, change: Callable[[Op], Op]) -> Sometimes:
-        """See ``_Nest``."""
+        """Return this op with other ops in the places of those that it is made of."""
         return replace(self, ops=tuple(map(change, self.ops)))
 
     def choose(self, u: NDArray[np.float64]) -> NDArray[np.int32]:
-        """See ``_Choice``."""
+        """Return the number of a list for each uniform number, int32 ``[N]``."""
         return (u < self.p).astype(np.int32)
 
 
@@ -686,7 +686,7 @@ class Shuffle(_Nest):
         return len(self.ops)
 
     def with_inner(self, change: Callable[[Op], Op]) -> Shuffle:
-        """See ``_Nest``."""
+        """Return this op with other ops in the places of those that it is made of."""
         return replace(self, ops=tuple(map(change, self.ops)))
 
     def field_after(self, field: Field) -> Field:
@@ -712,7 +712,7 @@ class Shuffle(_Nest):
         return draw
 
     def plan(self, draw: Draw) -> Sequence[int]:
-        """See ``_Nest``."""
+        """Return the numbers of the ops that are applied to one record, in order."""
         return [int(number) for number in draw[ORDER]]
 
     def size_after(self, size: Sizes, draw: Draw) -> Sizes:
@@ -720,7 +720,7 @@ class Shuffle(_Nest):
         return size
 
     def _edits(self, draw: Draw, size: Sizes, channels: int) -> Edits | None:
-        """See ``Op``: the edits of all ops, in the order of each image."""
+        """Return the edits of all ops, in the order of each image."""
         parts = [
             edits_of(self.of_op(number, draw), size, channels)
             for number, edits_of in enumerate(self._edit_forms)

@@ -153,7 +153,7 @@ class _Policy(Op):
         return result
 
     def _edits(self, draw: Draw, size: Sizes, channels: int) -> Edits | None:
-        """See ``Op``: an edit for each operation."""
+        """Return an edit for each operation."""
         return self.operations_as_edits(draw, size, channels)
 
     def operations_as_edits(self, draw: Draw, size: Sizes, channels: int) -> Edits:
@@ -237,7 +237,7 @@ class _Torchvision(_Policy):
         return replace(super().traits, meaning=self._meaning())
 
     def _meaning(self) -> int:
-        """See ``Op``: 2 where a threshold of Solarize was another one before `THRESHOLD_DIGITS`."""
+        """Return 2 where a threshold of Solarize was another one before `THRESHOLD_DIGITS`."""
         levels = self._solarize_levels().astype(np.float64)
         thresholds = values_of(self.rule("Solarize"), levels, np.zeros((levels.size, 2), np.int32))
         if (thresholds == np.ceil(255.0 * levels)).all():
@@ -249,7 +249,7 @@ class _Torchvision(_Policy):
         raise NotImplementedError
 
     def rule(self, name: str) -> LevelRule:
-        """See ``_Policy``."""
+        """Return how a level becomes the number of an operation."""
         if name in ("TranslateX", "TranslateY"):
             # The matrix leads from the result to the image: an image that moves right is read
             # further left.
@@ -442,7 +442,7 @@ class _Timm(_Policy):
         return True
 
     def rule(self, name: str) -> LevelRule:
-        """See ``_Policy``."""
+        """Return how a level becomes the number of an operation."""
         if name in TIMM_RULES:
             return TIMM_RULES[name]
         if name in SIGNED and self.increases:
@@ -462,7 +462,7 @@ class _Timm(_Policy):
         return LevelRule("addend")
 
     def filter_of(self, by_cubic: int) -> str:
-        """See ``_Policy``."""
+        """Return the interpolation of an operation; ``by_cubic`` is drawn for it."""
         if by_cubic:
             return "cubic"
         if self.interpolation == "random":
@@ -636,7 +636,7 @@ class TimmAugment(_Timm):
         return {"op": number, "level": level.astype(np.float32), "cubic": self.by_cubic(cubic)}
 
     def rule(self, name: str) -> LevelRule:
-        """See ``_Policy``."""
+        """Return how a level becomes the number of an operation."""
         if self._policy and name == "GaussianBlur":
             return LevelRule("level")
         if self._policy and name == "Posterize":  # of which timm has three forms
@@ -645,7 +645,7 @@ class TimmAugment(_Timm):
 
     @property
     def increases(self) -> bool:
-        """See ``_Timm``."""
+        """Return True if the strength of an operation grows with its level."""
         return not self._policy and (
             bool(self._parts["inc"]) or self._choices is not TIMM_OPERATIONS
         )
@@ -735,7 +735,7 @@ class AugMix(_Timm):
         return colour_pillow.blend(xp, x, total.clip(0, 255).astype(xp.uint8), draw["share"])
 
     def _edits(self, draw: Draw, size: Sizes, channels: int) -> Edits | None:
-        """See ``Op``: one edit, with those of the chains in it."""
+        """Return one edit, with those of the chains in it."""
         count, chains, depth = draw["op"].shape
         steps = {
             name: draw[name].reshape(count, chains * depth) for name in ("op", "level", "cubic")

@@ -142,7 +142,7 @@ class Cast(Op):
         return Forms(fold=self._fold)
 
     def _stays_on_host(self, before: Spec) -> bool:
-        """See ``Op``: True for bfloat16, and for dates."""
+        """Return True for bfloat16, and for dates."""
         are_on_host = (
             arguments.is_bfloat16(field.dtype) or field.dtype.kind in TIMES for field in before
         )

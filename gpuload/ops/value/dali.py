@@ -141,7 +141,7 @@ class Dali(Op):
 
     @property
     def num_uniforms(self) -> int:  # type: ignore[override]  # a constant of other ops
-        """See ``Op``."""
+        """How many uniform numbers the arguments that are drawn need for one record."""
         return sum(numbers.count for numbers in self._numbers.values())
 
     def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:

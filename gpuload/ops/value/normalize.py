@@ -96,7 +96,7 @@ class Normalize(Op):
             arithmetic=Arithmetic(
                 elementwise=True, centers=bool(np.any(np.asarray(self.mean) != 0))
             ),
-            execution=Execution(lower_mirrored=self._lower_mirrored),
+            execution=Execution(lower_mirror=self._lower_mirror),
             bounds={"gpu": NORMALIZING},
             advice=self._advice,
         )
@@ -157,7 +157,7 @@ class Normalize(Op):
         """``crop_mirror_normalize`` for images, arithmetic for other fields."""
         return self._lower(dali, x, field, device)
 
-    def _lower_mirrored(
+    def _lower_mirror(
         self,
         dali: ModuleType,
         x: Any,

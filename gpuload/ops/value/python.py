@@ -133,7 +133,7 @@ class Python(Op):
 
     @property
     def _is_joint(self) -> bool:
-        """See ``Op``."""
+        """True if the function is called once with all fields."""
         return bool(arguments.outputs(self, self.out)) or (
             len(self._on) > 1 and self._num_required != 1
         )
@@ -658,7 +658,7 @@ def _array(xp: ModuleType, value: Any) -> NDArray[Any]:
 
 
 def _as_declared(result: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return a result, no texts as an array of texts: NumPy makes floats of an empty list."""
+    """Return a result in the dtype of its field; an empty list of texts is floats to NumPy."""
     if dtype.kind == "O" and not result.size:
         return result.astype(dtype)
     return result
