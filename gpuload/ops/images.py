@@ -95,12 +95,6 @@ def slices_hint(field: Field) -> str:
     return f"source.mark({field.name}='DHW')"
 
 
-def turns_upright(op: Any) -> bool:
-    """Return True if an op that decodes image files turns them upright, as their EXIF orientation
-    says."""
-    return bool(getattr(op, "orient", True))
-
-
 def check_pixels(name: str, size: NDArray[np.int32]) -> None:
     """Raise ``RowError`` for the first image of a field that has no pixels; ``size`` is int32
     ``[N, 2 or 3]``."""
