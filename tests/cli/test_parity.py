@@ -34,10 +34,10 @@ def test_the_example_of_each_op_is_compared_or_it_is_said_why_not():
     assert [name for name, op in examples.items() if op not in calls] == []
 
 
-def test_each_op_has_an_independent_library_or_it_is_said_why_not():
+def test_independent_libraries_and_reasons_against_them_are_of_ops_that_there_are():
     names = {type(parity_ops.op_of(call)).__name__ for call in parity_ops.calls()}
 
-    assert names == parity_peers.PEERS.keys() | parity_peers.NO_PEER.keys()
+    assert parity_peers.PEERS.keys() | parity_peers.NO_PEER.keys() <= names
     assert parity_peers.PEERS.keys() & parity_peers.NO_PEER.keys() == set()
 
 
