@@ -67,7 +67,9 @@ def op_rows(comparisons: list[Comparison]) -> Iterator[str]:
         peers = [c for c in rows if c.party == "array form" and c not in by_torch]
         name = subject.partition("(")[0]
         beside = (
-            peers[0].against.partition(" ")[0] if peers else f"({libraries.NO_PEER.get(name, 'none is called')})"
+            peers[0].against.partition(" ")[0]
+            if peers
+            else f"({libraries.NO_PEER.get(name, 'none is called')})"
         )
         cells = [cell(c for c in rows if c.party == party) for party in parties]
         yield f"| `{subject}` | {' | '.join(cells)} | {beside} | {cell(peers)} | {cell(by_torch)} |"
