@@ -29,7 +29,7 @@ from gpuload.batch import Batch, Output, names_in
 from gpuload.errors import RecordIndexError, SpecError
 from gpuload.graph.advice import advice
 from gpuload.graph.graph import check_mixes, compile_ops
-from gpuload.ops.base import Op, labels, streams
+from gpuload.ops.base import Op, is_random, labels, streams
 from gpuload.order import MAX_LENGTH, Blocks, Buckets, Plan, Position, check_count, check_flag
 from gpuload.pipeline.card import no_card
 from gpuload.pipeline.course import Course
@@ -457,7 +457,9 @@ class Loader:
             FileError: the folder holds a cache of other data or ops, or cannot be written.
             RecordError: a record is damaged, with any ``on_error``.
         """
-        ops = list(takewhile(lambda op: not op.is_random and not op.needs_dali, self.ops))
+        ops = list(
+            takewhile(lambda op: not is_random(op) and not op.traits.execution.needs_dali, self.ops)
+        )
         setup, choice = self._setup, self._sessions.current.choice
         if check_flag("device", device):
             if self.device == "cpu":

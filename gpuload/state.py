@@ -32,6 +32,7 @@ from typing import Any
 import numpy as np
 
 from gpuload.errors import StateError, short_repr
+from gpuload.ops.base import Op
 from gpuload.order import Plan, Position
 
 VERSION = 2
@@ -196,7 +197,7 @@ def canonical_text(value: object) -> str:
             if name not in defaults or not _is_default(arguments[name], defaults[name])
         ]
         texts = [f"{name}={canonical_text(arguments[name])}" for name in changed]
-        if (meaning := getattr(value, "meaning", 1)) > 1:
+        if (meaning := value.traits.meaning if isinstance(value, Op) else 1) > 1:
             texts.append(f"meaning={meaning}")
         return f"{type(value).__name__}({', '.join(texts)})"
     owner: Any = type(value)

@@ -29,7 +29,7 @@ from gpuload.executors.base import BatchExecutor, RowExecutor
 from gpuload.executors.decoding import DEVICE, HOST, Conditions, place_by_rule
 from gpuload.graph.graph import Graph
 from gpuload.images.decode import codec
-from gpuload.ops.base import Op
+from gpuload.ops.base import Op, calls_python, has_dali_form, original
 from gpuload.spec import Field, Spec
 
 NAMES = ("auto", "array", "dali")
@@ -118,7 +118,7 @@ def _executor(
 ) -> tuple[str, str]:
     """Return the executor of the ops behind those on the host, and why; ``decoding`` is where
     images are, and why."""
-    of_dali = next((op for op in graph.ops if op.needs_dali), None)
+    of_dali = next((op for op in graph.ops if op.traits.execution.needs_dali), None)
     if of_dali is not None:
         if request.executor == "array":
             raise DeviceError(
@@ -155,7 +155,7 @@ def _place_to_decode(
     graph: Graph, device: str, request: ExecutorRequest, before_numpy: Sequence[int]
 ) -> tuple[str, str]:
     """Return where images are decoded, and why; "" and "" where no op decodes any."""
-    decoding = [place for place, op in enumerate(graph.ops) if op.codec]
+    decoding = [place for place, op in enumerate(graph.ops) if op.traits.codec]
     if not decoding:
         return "", ""
     if request.decode == DEVICE:
@@ -164,7 +164,7 @@ def _place_to_decode(
         if request.decode == HOST:
             return HOST, "asked for"
         ops = [graph.ops[place] for place in graph.for_numpy]
-        behind = next((type(op).__name__ for op in ops if not op.codec), None)
+        behind = next((type(op).__name__ for op in ops if not op.traits.codec), None)
         if behind is None:
             return HOST, "the core alone decodes in this mode"
         return HOST, f"{behind} runs on NumPy, on the host"
@@ -205,7 +205,7 @@ def _place_on_cpu(graph: Graph, request: ExecutorRequest) -> tuple[str, str]:
         return HOST, "asked for"
     if request.executor == "dali":
         return DEVICE, "asked for"
-    if any(op.needs_dali for op in graph.ops):
+    if any(op.traits.execution.needs_dali for op in graph.ops):
         return DEVICE, "DALI runs an op behind it"
     # Only where the other one is sound: a failure of both says something about the machine, not
     # about the choice.
@@ -242,10 +242,12 @@ def _check_on_device(
             f"{call} with executor='array'", cause=cause, remedy=f"leave executor= out; or {remedy}"
         )
     # One that decodes labels, say, runs on NumPy itself, beside images that DALI decodes.
-    place = next((p for p in before_numpy if graph.ops[p].codec and p not in graph.for_numpy), None)
+    place = next(
+        (p for p in before_numpy if graph.ops[p].traits.codec and p not in graph.for_numpy), None
+    )
     if place is not None:
         behind = next(graph.ops[later] for later in graph.for_numpy if later > place)
-        if behind.calls_python:
+        if calls_python(behind):
             remedy += (
                 "; a function that takes arrays of CuPy is gl.ops.Python(function, on_device=True)"
             )
@@ -388,7 +390,7 @@ def _image_names(graph: Graph) -> set[str]:
     """Return the fields of images that ops of a graph decode, and of their copies."""
     names: set[str] = set()
     for op, on, outputs in zip(graph.ops, graph.targets, graph.outputs, strict=True):
-        names.update(name for name in outputs if op.codec or op.original(name, on) in names)
+        names.update(name for name in outputs if op.traits.codec or original(op, name, on) in names)
     return names
 
 
@@ -414,10 +416,10 @@ def in_dali(graph: Graph, device: str) -> tuple[int, ...]:
     for place, op in enumerate(graph.ops):
         names = graph.outputs[place]
         before = next((cause[name] for name in names if name in cause), None)
-        if op.has_dali_form and before is None:
+        if has_dali_form(op) and before is None:
             places.append(place)
             continue
-        if op.codec or op.needs_dali:
+        if op.traits.codec or op.traits.execution.needs_dali:
             raise SpecError(
                 f"{op} behind an op without a form in DALI",
                 cause=f"{before}; that one runs in its array form, behind all that DALI runs",
@@ -444,7 +446,7 @@ def _without_dali(graph: Graph) -> set[str]:
     dali_fields = {
         name
         for op, on in zip(graph.ops, graph.outputs, strict=True)
-        if op.codec or op.needs_dali
+        if op.traits.codec or op.traits.execution.needs_dali
         for name in on
     }
     # To a fixed point: an image and its mask share a crop, the mask and a map share another op, and
@@ -467,11 +469,11 @@ def _check_host(graph: Graph, on_host: Sequence[int], device: str) -> None:
             graph.ops[place],
             graph.ops[next(later for later in (*graph.for_numpy, place) if later >= place)],
         )
-        if not op.needs_numpy and device != "cpu":
+        if not op.traits.execution.needs_numpy and device != "cpu":
             _check_stays(
                 op, graph.before(place), graph.specs[place].only(graph.targets[place]), device
             )
-        if op.needs_dali:
+        if op.traits.execution.needs_dali:
             raise SpecError(
                 f"{behind} behind {op}",
                 cause="the first runs on NumPy, on the host, before a batch goes to DALI on "
@@ -483,7 +485,7 @@ def _check_host(graph: Graph, on_host: Sequence[int], device: str) -> None:
                 "where the first runs "
                 "behind DALI",
             )
-    if any(op.codec for op in ops) and codec() is None:
+    if any(op.traits.codec for op in ops) and codec() is None:
         raise _no_codec()
 
 

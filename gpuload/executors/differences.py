@@ -23,7 +23,7 @@ from gpuload.executors.array.values import as_values, run_joint
 from gpuload.executors.checks import Checks
 from gpuload.graph.graph import Graph
 from gpuload.kernels import walk
-from gpuload.ops.base import Draw, Op
+from gpuload.ops.base import Draw, Op, calls_python, original
 from gpuload.ops.bounds import (
     EXACT,
     MILD,
@@ -66,7 +66,7 @@ class Oracle:
     def __init__(self, graph: Graph, names: Sequence[str]) -> None:
         self.refusals: dict[str, Op] = {}
         for name in names:
-            op = next((op for op in graph.only([name]).ops if op.needs_dali), None)
+            op = next((op for op in graph.only([name]).ops if op.traits.execution.needs_dali), None)
             if op is not None:
                 self.refusals[name] = op
         self.names = tuple(name for name in names if name not in self.refusals)
@@ -84,13 +84,13 @@ class Oracle:
         """
         graph, now = self.graph, dict(fields)
         for place, (op, draw) in enumerate(zip(graph.ops, draws, strict=True)):
-            if op.joint:
+            if op.traits.joint:
                 on = {name: self._column(place, name, now[name]) for name in graph.targets[place]}
                 now |= run_joint(graph, place, np, on, draw)
                 continue
             for name in graph.targets[place]:
                 op_on_field = graph.op_on(place, name)
-                if op.checks:
+                if op.traits.check:
                     checks = Checks(np)
                     checks.ask(op_on_field, self._column(place, name, now[name]))
                     checks.answer()
@@ -128,16 +128,16 @@ def bounds_of(
     now = dict.fromkeys(graph.spec_in.names, EXACT)
     for place, op in enumerate(graph.ops):
         before, on = dict(now), graph.targets[place]
-        copies = any(op.original(name, on) != name for name in graph.outputs[place])
+        copies = any(original(op, name, on) != name for name in graph.outputs[place])
         for name in graph.outputs[place]:
             if copies:
-                now[name] = before.get(op.original(name, on), EXACT)
-            elif op.joint:
+                now[name] = before.get(original(op, name, on), EXACT)
+            elif op.traits.joint:
                 now[name] = _worst([loosen_bound(before[target], _growth(op)) for target in on])
             else:
                 now[name] = _carried(graph, place, name, before[name])
-            bound = stated_bound(op.bounds, party_of(place))
-            if op.codec and graph.specs[place][name].dtype == np.uint16:
+            bound = stated_bound(op.traits.bounds, party_of(place))
+            if op.traits.codec and graph.specs[place][name].dtype == np.uint16:
                 bound = scale_bound(bound, WIDE)
             now[name] = join_bounds(now[name], _of_record(bound, graph.specs[place][name]))
     return {name: now[name] for name in names}
@@ -174,9 +174,9 @@ def _carried(graph: Graph, place: int, name: str, bound: Bound) -> Bound:
         graph.empty_draws[place],
         walk.begin(graph.before(place)[name], 0),
     )
-    if (
-        op.resample(draw, np.empty((0, 2), np.int32)) is not None
-    ):  # means of values, which are rounded
+    forms = op.forms(graph.before(place)[name])
+    # Means of values, which are rounded.
+    if forms.resample(draw, np.empty((0, 2), np.int32)) is not None:
         if graph.specs[place][name].dtype.kind in "iu":
             rounding = 1
         else:
@@ -185,7 +185,7 @@ def _carried(graph: Graph, place: int, name: str, bound: Bound) -> Bound:
     if begin is None:
         path = None
     else:
-        path = op.fold(begin, draw)
+        path = forms.fold(begin, draw)
     if path is None:
         return loosen_bound(bound, _growth(op))
     if path.scale is None:
@@ -195,10 +195,9 @@ def _carried(graph: Graph, place: int, name: str, bound: Bound) -> Bound:
 
 def _growth(op: Op) -> Growth:
     """Return how an op may enlarge differences; of an op of the user's nothing is known."""
-    inner: Sequence[Op] = getattr(op, "inner", ())
-    is_foreign = op.calls_python or not type(op).__module__.startswith("gpuload.")
+    inner = [part for way in op.traits.ways for part in way]
     if (
-        is_foreign
+        calls_python(op)
         or type(op).__name__ in STRETCHING
         or any(_growth(part) is STRETCH for part in inner)
     ):

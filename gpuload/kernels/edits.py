@@ -1,6 +1,6 @@
 """Edits: ops on uint8 images that keep their size, written as numbers for the core.
 
-``Op.edit_form`` returns the edits of an op, and ``Native.edit`` applies those of all ops to an
+``Forms.edits`` returns the edits of an op, and ``Native.edit`` applies those of all ops to an
 image while it lies in the cache. The result equals that of the array forms of the ops bit for bit.
 
 Numbers  An edit is its code, the number of its arguments, and these. Those of N images are float64

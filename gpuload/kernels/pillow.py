@@ -258,8 +258,8 @@ def resize_batch(xp: ModuleType, x: Any, boxes: Boxes, new: Boxes, interpolation
     # first pixel of each step, then its weights. ``words`` say for each image where they begin and
     # how many weights a step has, down and across; 0 weights: this axis keeps its length. Images of
     # the same lengths share a table.
-    kind: np.dtype[Any] = np.dtype(np.float64)
     text = RESIZE_FLOATS
+    tables: list[NDArray[Any]] = [np.zeros(1, np.float64)]
     if is_bytes:
         text, tables = RESIZE, [np.zeros(1, np.int32)]
     words, places, end = np.zeros((len(x), 4), np.int32), {}, 1

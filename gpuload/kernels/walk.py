@@ -1,6 +1,6 @@
 """Walk: crop, mirror, reorder axes and normalise in one pass over each image of a batch.
 
-Ops that can be part of a walk extend it one after the other (``Op.fold``); the core makes it
+Ops that can be part of a walk extend it one after the other (``Forms.fold``); the core makes it
 (``Walker``), or a kernel on a GPU (``walk_on_device``). It equals the array forms of these ops bit
 for bit.
 """

@@ -49,7 +49,7 @@ from gpuload.errors import (
 )
 from gpuload.executors import trials
 from gpuload.executors.differences import Oracle, axes_of, bounds_of, difference
-from gpuload.ops.base import VARYING, Op
+from gpuload.ops.base import VARYING, Op, calls_python
 from gpuload.ops.bounds import EXACT
 from gpuload.ops.value.decode import decoder_on_gpu
 from gpuload.pipeline.batches import Batches
@@ -212,7 +212,11 @@ class DecoderTrial:
 def _trial_of(recipe: Recipe, setting: AuditSetting | None) -> DecoderTrial | None:
     """Return the trial of a decoder that is not known; None if there is none, or it is known to be
     good."""
-    if recipe.device == "cpu" or not any(op.codec for op in recipe.rest.ops) or trials.is_off():
+    if (
+        recipe.device == "cpu"
+        or not any(op.traits.codec for op in recipe.rest.ops)
+        or trials.is_off()
+    ):
         return None
     decoder, card = decoder_on_gpu(recipe.rest.ops), devices.card_name(recipe.device)
     verdict = trials.load_verdict(decoder, card)
@@ -424,7 +428,7 @@ class Auditor:
             for row, result in pairs
             if result.field
             and not result.is_refusal
-            and any(op.codec for op in self._ops_of(result.field))
+            and any(op.traits.codec for op in self._ops_of(result.field))
         ]
         trial.note(len(rows), next(iter(problems), ""))
         if self._setting.share:
@@ -516,7 +520,7 @@ class Auditor:
     def _changes(self, step: Step, row: _Row, name: str, expected: Any) -> bool:
         """Return True if functions of the user's make other values of the same record at another
         call."""
-        if not any(op.calls_python for op in self._ops_of(name)):
+        if not any(calls_python(op) for op in self._ops_of(name)):
             return False
         try:
             again = self._make(step, row.row)[name]
@@ -593,7 +597,7 @@ class Auditor:
         recipe, epoch = self._recipe, step.position.epoch
         ops = self._ops_of(name)
         words = " ".join(type(op).__name__ for op in ops) or "no op, as it was read"
-        python_ops = ", ".join(_function_name(op) for op in ops if op.calls_python)
+        python_ops = ", ".join(_function_name(op) for op in ops if calls_python(op))
         if (bound := self._bounds[name]) != EXACT:
             reason = f"; small differences are allowed: {bound.reason}"
         else:
@@ -614,7 +618,7 @@ class Auditor:
             alternative = ""
         else:
             alternative = '; device="cpu" makes other batches right'
-        if any(op.codec for op in recipe.rest.ops) and any(op.codec for op in ops):
+        if any(op.traits.codec for op in recipe.rest.ops) and any(op.traits.codec for op in ops):
             if recipe.device != "cpu":
                 word = 'decode="host"'
             else:

@@ -80,7 +80,7 @@ class Course:
         ops, marks, label_mixers = (*before, *self._ops), "", list[int]()
         if any(field.is_marked for field in raw.spec):
             marks = compile_ops(raw.spec, ops).marks
-        if any(op.mixes for op in self._ops):
+        if any(op.traits.mixes for op in self._ops):
             graph = compile_ops(source.spec, self._ops, before=before)
             label_mixers = graph.label_mixers(self._ops, before=before)
         changed = [len(before) + place for place in label_mixers]

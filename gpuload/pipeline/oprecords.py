@@ -24,7 +24,7 @@ from gpuload.executors import choose
 from gpuload.executors.base import RowExecutor
 from gpuload.executors.choose import Choice
 from gpuload.graph.graph import Graph, compile_ops, image_sizes, no_partners
-from gpuload.ops.base import Op
+from gpuload.ops.base import Op, is_random
 from gpuload.pipeline.setup import Setup
 from gpuload.ragged import Ragged
 from gpuload.sources.base import SameRecords, Source, ops_of
@@ -56,7 +56,7 @@ class OpsSource(SameRecords):
     ) -> None:
         graph = with_checks(compile_ops(source.spec, list(ops), before=ops_of(source)))
         for op in graph.ops:
-            if op.mixes:
+            if op.traits.mixes:
                 raise no_partners(op)
         self._source, self._names, self._seed, self._epoch = source, tuple(names), seed, epoch
         self._op_list = tuple(ops)
@@ -66,7 +66,7 @@ class OpsSource(SameRecords):
         )
         super().__init__(tuple(Group(leaf.spec, None) for leaf in self._leaves), source)
         self._has_card = False  # what ops make of rows on a GPU is made on the host
-        self._is_random, self._marks = any(op.is_random for op in ops), graph.marks
+        self._is_random, self._marks = any(is_random(op) for op in ops), graph.marks
         if not self._is_random:  # else the records are those of one epoch, and no loader's
             self.ops = (*ops_of(source), *ops)
 
@@ -211,7 +211,7 @@ def epoch_records(
 ) -> Source:
     """Return the records of a loader behind all of its ops, as a source; see `Loader.to_source`."""
     plan = setup.plan
-    random_op = next((op for op in ops if op.is_random), None)
+    random_op = next((op for op in ops if is_random(op)), None)
     if epoch is None and random_op is not None:
         raise SpecError(
             f"the records behind {random_op}",
@@ -302,7 +302,7 @@ def num_done_once(setup: Setup, choice: Choice, ops: Sequence[Op], limit: int) -
         if set(places) <= set(on_host):
             count = place
             continue
-        if codec_op := next((graph.ops[n] for n in places if graph.ops[n].codec), None):
+        if codec_op := next((graph.ops[n] for n in places if graph.ops[n].traits.codec), None):
             raise DeviceError(
                 f"cache(device=True) of what DALI makes of {codec_op}",
                 cause="the images that stay on the GPU are decoded on the host, and their pixels may differ",

@@ -262,7 +262,7 @@ class Recipe:
     @cached_property
     def decodes(self) -> bool:
         """True if the workers decode images."""
-        return any(op.codec for op in self.host.ops)
+        return any(op.traits.codec for op in self.host.ops)
 
     def divided(self, num_threads: int, num_ahead: int) -> Recipe:
         """Return the recipe for another number of threads and of steps ahead; batches are the

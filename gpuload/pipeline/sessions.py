@@ -26,6 +26,7 @@ from gpuload.executors.base import BatchExecutor, RowExecutor
 from gpuload.executors.choose import Choice
 from gpuload.executors.decoding import DEVICE, HOST
 from gpuload.graph.graph import Graph
+from gpuload.ops.base import calls_python
 from gpuload.pipeline.card import card_line, check_card
 from gpuload.pipeline.recipe import Recipe, make_recipe
 from gpuload.pipeline.session import Session
@@ -127,7 +128,7 @@ class Sessions:
         num_groups = _num_groups_ahead(recipe, setup.prefetch)
         auditor = None
         if setup.audit is not None or (
-            setup.device != "cpu" and any(op.codec for op in recipe.rest.ops)
+            setup.device != "cpu" and any(op.traits.codec for op in recipe.rest.ops)
         ):
             words: dict[str, Any] = {"executor": choice.executor, "num_threads": setup.num_threads}
             auditor = make_auditor(
@@ -235,7 +236,7 @@ class Sessions:
         """Where images are decoded, as states say it; "" where none are."""
         choice = self.current.choice
         if not choice.decode:  # a cache has the results of ops, which ran on the host
-            return HOST if any(op.codec for op in ops_of(self.setup.source)) else ""
+            return HOST if any(op.traits.codec for op in ops_of(self.setup.source)) else ""
         return HOST if self.setup.device == "cpu" else choice.decode
 
     def decode_at(self, place: str) -> None:
@@ -307,7 +308,7 @@ class Sessions:
         if device == "cpu" or choice.decode != HOST:
             return
         _, behind = choose.split_ops(graph, choice._replace(decode=DEVICE), device)
-        if any(graph.ops[place].codec for place in behind):
+        if any(graph.ops[place].traits.codec for place in behind):
             log.warning(
                 "the state does not say where its run had images decoded, as states of earlier versions; here they are "
                 "decoded on the host; remedy: write decode='device' if that run was on a GPU, where DALI decoded all "
@@ -364,7 +365,9 @@ class Sessions:
             batch_size=setup.plan.batch_size,
             own_file_bytes=own_file_bytes(source),
             reads_in_python=any(share.leaf.calls_python for share in shares),
-            python_ops=tuple(type(op).__name__ for op in self.current.graph.ops if op.calls_python),
+            python_ops=tuple(
+                type(op).__name__ for op in self.current.graph.ops if calls_python(op)
+            ),
             output_pixels=max(
                 (prod(shape) // min(shape) for shape in shapes if len(shape) == 3), default=0
             ),

@@ -108,7 +108,7 @@ def executor_request(
 ) -> ExecutorRequest:
     """Return the request of a loader: of the machine and the files only what the choice may depend
     on."""
-    decodes = any(op.codec for op in graph.ops)
+    decodes = any(op.traits.codec for op in graph.ops)
     if device == "cpu" or not decodes or (executor, decode) != ("auto", "auto"):
         return ExecutorRequest(executor, decode)
     num_cores = threads.num_cores_for_gpu(devices.num_gpus())

@@ -376,7 +376,7 @@ class Step:
         for place, (op, stream) in enumerate(
             zip(recipe.graph.ops, recipe.graph.streams, strict=True)
         ):
-            if op.leader is op:
+            if op.traits.follows is None:
                 draw_parts = [draws[place] for draws in parts]
                 names = [
                     name

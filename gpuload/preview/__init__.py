@@ -38,6 +38,7 @@ from gpuload.errors import FileError, SpecError
 from gpuload.graph.graph import Graph
 from gpuload.loader import Loader
 from gpuload.ops import Copy, Decode, Normalize
+from gpuload.ops.base import is_random
 from gpuload.order import check_count
 from gpuload.preview.pictures import empty, grid, image_pixels, text_pixels, wrap
 from gpuload.progress import Progress
@@ -194,9 +195,9 @@ def preview(
     numbers = _numbers(records, "records", len(loader.source))
     loader.source.check_open()
     record_numbers(loader.source, numbers)
-    is_random = any(op.is_random for op in loader.ops)
+    draws_numbers = any(is_random(op) for op in loader.ops)
     epoch_numbers = _numbers(epochs, "epochs", None)
-    epoch_numbers = epoch_numbers if is_random else [0]
+    epoch_numbers = epoch_numbers if draws_numbers else [0]
     if loader.source.endless and any(epoch_numbers):
         raise SpecError(
             f"gl.preview of epochs {epoch_numbers} of {loader.source!r}",
@@ -238,7 +239,7 @@ def preview(
             )
     titles = (
         "as stored",
-        *(f"epoch {epoch}" if is_random else "behind the ops" for epoch in epoch_numbers),
+        *(f"epoch {epoch}" if draws_numbers else "behind the ops" for epoch in epoch_numbers),
     )
     return Preview(
         titles, tuple(numbers), tuple(zip(*columns, strict=True)), tuple(map(str, loader.ops))

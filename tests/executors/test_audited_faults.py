@@ -77,7 +77,7 @@ def sound(way, op, image, rng):
         numbers = numbers + np.where(few, rng.integers(-50, 50, image.shape), noise).astype(
             np.int16
         )
-    elif HALVES in op.bounds.values() and way != "core":
+    elif HALVES in op.traits.bounds.values() and way != "core":
         numbers = numbers + (rng.random(image.shape) < 0.5)
     return numbers.clip(0, 255).astype(np.uint8)
 

@@ -38,6 +38,7 @@ from gpuload.batch import arranged
 from gpuload.bridges.common import Nest
 from gpuload.bridges.tensorflow.framework import alive, check_gpu, dtype_of, tf
 from gpuload.errors import DeviceError, MissingPackageError, SpecError
+from gpuload.ops.base import has_dali_form
 
 if TYPE_CHECKING:
     from gpuload.loader import Loader
@@ -79,7 +80,7 @@ def why_not(
         return _no_form(
             f"{of_numpy}", "the op has a form for NumPy alone, and the plugin runs DALI's"
         )
-    of_arrays = next((op for op in graph.ops if not op.has_dali_form), None)
+    of_arrays = next((op for op in graph.ops if not has_dali_form(op)), None)
     if of_arrays is not None:
         return _no_form(
             f"{of_arrays}", "the op has no lower(), and the plugin runs DALI's operators alone"
@@ -90,7 +91,7 @@ def why_not(
             cause="the plugin runs the ops in DALI",
             remedy=f"{_in_place_of_array(loader)}, or write via='generator'",
         )
-    if loader.on_error != "raise" and any(op.codec for op in graph.ops):
+    if loader.on_error != "raise" and any(op.traits.codec for op in graph.ops):
         return _no_form(
             f"a loader that decodes images, with on_error={loader.on_error!r},",
             "damage that only the decoder finds would be an error inside TensorFlow, where no other record can be put",
@@ -105,7 +106,7 @@ def why_not(
 
 
 def _in_place_of_array(loader: Loader) -> str:
-    decodes = any(op.codec for op in loader.port.graph.ops)
+    decodes = any(op.traits.codec for op in loader.port.graph.ops)
     if decodes:
         return "write decode='host' in place of executor='array'"
     return "leave executor= out"

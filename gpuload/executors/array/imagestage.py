@@ -25,7 +25,6 @@ from gpuload.images import native
 from gpuload.images.head import read_heads, without_orientation
 from gpuload.kernels.walk import Memory
 from gpuload.ops.base import HEADS, Draw, Op, Sizes
-from gpuload.ops.images import turns_upright
 from gpuload.ragged import Ragged
 from gpuload.stats import Watch
 
@@ -62,7 +61,7 @@ class ImageStage(FieldStage):
     @cached_property
     def calls_codec(self) -> bool:  # type: ignore[override]  # a constant of other stages
         """True if the core decodes files."""
-        return self.decoding is not None and self.decoding.ops[0].makes_bytes
+        return self.decoding is not None and makes_bytes(self.decoding.ops[0])
 
     @cached_property
     def channels(self) -> int:
@@ -221,9 +220,12 @@ def _files(native: Native, op: Op, files: Ragged, draw: Draw) -> tuple[JpegFiles
         heads = draw[HEADS]
     else:
         heads = read_heads(files)
-        if not turns_upright(op):
+        codec = op.traits.codec
+        if codec is None:
+            raise RuntimeError(f"{op} does not decode")
+        if not codec.is_upright:
             heads = without_orientation(heads)
-        op.check_heads(heads[:, :3])
+        codec.check_heads(heads[:, :3])
     regions, size = NO_REGIONS, heads[:, :2]
     if "start" in draw:
         regions, size = np.concatenate([draw["start"], draw["shape"]], axis=1), draw["shape"]
@@ -245,3 +247,9 @@ def count_images(watch: Watch, size: Any) -> None:
     watch.count("decode_images.images", len(size))
     watch.count("decode_images.pixels", num_pixels)
     watch.count("decode_images.bytes", RGB * num_pixels)
+
+
+def makes_bytes(op: Op) -> bool:
+    """Return True if an op decodes as the core can."""
+    codec = op.traits.codec
+    return codec is not None and codec.makes_bytes

@@ -26,7 +26,7 @@ from gpuload.executors.base import Fields, Values
 from gpuload.graph.graph import Graph
 from gpuload.images import native
 from gpuload.kernels.walk import Memory
-from gpuload.ops.base import Draw
+from gpuload.ops.base import Draw, original
 from gpuload.ragged import Ragged, concatenate
 
 # Where images become several views, few are in memory at a time: those of rows that have so many
@@ -131,7 +131,7 @@ class ArrayRowExecutor:
     def _decoding(self) -> list[bool]:
         """Whether the core takes the files, for each stage that decodes."""
         stages = [stage for run in self._runs if isinstance(run, StageRun) for stage in run.stages]
-        return [stage.calls_codec for stage in stages if any(op.codec for op in stage.ops)]
+        return [stage.calls_codec for stage in stages if any(op.traits.codec for op in stage.ops)]
 
     def close(self) -> None:
         """Give back memory: that of a thread ends with the thread."""
@@ -144,7 +144,7 @@ def _copies_images(graph: Graph) -> bool:
     copies = [
         (place, on)
         for place, (op, on, names) in steps
-        if any(op.original(name, on) != name for name in names)
+        if any(original(op, name, on) != name for name in names)
     ]
     return any(not graph.before(place)[name].uniform for place, on in copies for name in on)
 

@@ -24,7 +24,7 @@ from gpuload.executors.array.values import as_values, run_joint
 from gpuload.executors.base import Fields, Values
 from gpuload.graph.graph import Graph
 from gpuload.kernels.walk import Memory
-from gpuload.ops.base import Draw
+from gpuload.ops.base import Draw, calls_python
 from gpuload.ragged import Ragged, concatenate
 
 # Of an image with memory that is used again, and of these: see `_image_memory`.
@@ -57,14 +57,16 @@ class JointRun:
 
     def __init__(self, graph: Graph, place: int, last: Collection[str]) -> None:
         self._graph, self._place, self._last = graph, place, last
-        self._label = "python_ops" if graph.ops[place].calls_python else "ops"
+        self._label = "python_ops" if calls_python(graph.ops[place]) else "ops"
         before = {
             name: op
             for op, names in zip(graph.ops[:place], graph.outputs, strict=False)
             for name in names
         }
         self._private_names = {
-            name for name in graph.targets[place] if name in before and not before[name].joint
+            name
+            for name in graph.targets[place]
+            if name in before and not before[name].traits.joint
         }
 
     def run(
@@ -277,7 +279,8 @@ def _take_ragged(stages: Sequence[FieldStage]) -> bool:
     ops = [op for stage in stages for op in stage.ops]
     if any(stage.writes for stage in stages):
         return False
-    return all(op.elementwise or op.takes_ragged for op in ops)
+    numbers = [op.traits.arithmetic for op in ops]
+    return all(number.elementwise or number.takes_ragged for number in numbers)
 
 
 def _row_bytes(stages: Sequence[FieldStage]) -> int:

@@ -16,6 +16,7 @@ from gpuload.core.face import Maker, Visit
 from gpuload.kernels import resampling, walk
 from gpuload.kernels.walk import Memory, Walk
 from gpuload.ops.base import Draw, Op, Sizes
+from gpuload.ops.forms import Forms
 from gpuload.spec import Field
 
 Array = NDArray[Any]
@@ -31,6 +32,7 @@ class FieldStage(ABC):
         ops: the ops.
         places: their places in the graph, for their draws.
         before, after: the field before the first op and after the last.
+        forms: the compiled forms of the ops.
     """
 
     word: ClassVar[str]
@@ -49,11 +51,12 @@ class FieldStage(ABC):
     places: tuple[int, ...]
     before: Field
     after: Field
+    forms: tuple[Forms, ...]
 
     @cached_property
     def label(self) -> str:
         """The name of its time among the stages of `stats`."""
-        return "decode_images" if any(op.codec for op in self.ops) else "ops"
+        return "decode_images" if any(op.traits.codec for op in self.ops) else "ops"
 
     @cached_property
     def channels(self) -> int:
@@ -71,7 +74,7 @@ class FieldStage(ABC):
         Args:
             empty_draws: of all ops of the graph.
         """
-        resamples = self.ops[0].resample(empty_draws[self.places[0]], NO_SIZES) is not None
+        resamples = self.forms[0].resample(empty_draws[self.places[0]], NO_SIZES) is not None
         return resamples and are_bytes(self.before)
 
     def add_step(self, visit: Visit, draws: Sequence[Draw], size: Sizes) -> Sizes:
@@ -82,7 +85,7 @@ class FieldStage(ABC):
             draws: of the ops.
             size: int32 ``[N, 2]``, height and width of each image before the ops.
         """
-        resample = self.ops[0].resample(draws[0], size)
+        resample = self.forms[0].resample(draws[0], size)
         if resample is None:
             raise RuntimeError(f"{self} resizes without records and does not with them")
         sizes, kind = np.ascontiguousarray(resample.sizes), resample.interpolation

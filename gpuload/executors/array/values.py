@@ -57,5 +57,8 @@ def run_joint(
     """Return the fields that a joint op makes of some records, as the spec after it says."""
     op, after = graph.ops[place], graph.specs[place].only(graph.outputs[place])
     on = {name: fields[name] for name in graph.targets[place]}
-    results = op.array_fields(xp, on, draw, after)
+    joint = op.traits.joint
+    if joint is None:
+        raise RuntimeError(f"{op} does not make several fields together")
+    results = joint.array_fields(xp, on, draw, after)
     return {name: as_values(xp, after[name], values) for name, values in results.items()}

@@ -59,12 +59,12 @@ class Program:
         self.names = tuple(name for name in graph.spec_out.names if name in graph.results)
         fields = [field for field in graph.spec_in if field.name in graph.touched]
         self.decodes = any(field.encoded for field in fields)
-        self.is_only = any(op.needs_dali for op in graph.ops)
+        self.is_only = any(op.traits.execution.needs_dali for op in graph.ops)
         self.fields = {field.name: self.field_input(field) for field in fields}
         checks = [
             (place, name)
             for place, op in enumerate(graph.ops)
-            if op.checks
+            if op.traits.check
             for name in graph.targets[place]
         ]
         self._checked_inputs = [
@@ -225,12 +225,13 @@ class Program:
         nodes = {name: inputs[source.name] for name, source in self.fields.items()}
         for place, on in enumerate(self.graph.targets):
             draw = {key: inputs[source.name] for key, source in self.draws[place].items()}
-            if self.graph.ops[place].joint:
+            if self.graph.ops[place].traits.joint:
                 after = self.graph.specs[place].only(self.graph.outputs[place])
                 inputs_of_op = {name: nodes[name] for name in on}
-                nodes |= self.graph.ops[place].lower_fields(
-                    self.dali, inputs_of_op, draw, after=after
-                )
+                joint = self.graph.ops[place].traits.joint
+                if joint is None or joint.lower_fields is None:
+                    raise RuntimeError(f"{self.graph.ops[place]} has no form for DALI")
+                nodes |= joint.lower_fields(self.dali, inputs_of_op, draw, after)
                 continue
             for name in on:
                 if check_nodes is not None and (place, name) in self._checked_outputs:
@@ -238,9 +239,10 @@ class Program:
                 if (place, name) in self._mirrors.values():
                     continue  # the next op on the field does it
                 op, field = self.graph.op_on(place, name), self.graph.before(place)[name]
-                if (place, name) in self._mirrors:
+                lower_mirror = op.traits.execution.lower_mirror
+                if (place, name) in self._mirrors and lower_mirror is not None:
                     mirror = inputs[self._mirror_input(self._mirrors[place, name][0]).name]
-                    nodes[name] = op.lower_with_mirror(
+                    nodes[name] = lower_mirror(
                         self.dali, nodes[name], mirror, draw, field=field, device=device
                     )
                 else:
@@ -256,7 +258,7 @@ class Program:
         """
         mirrors: dict[tuple[int, str], tuple[int, str]] = {}
         for place, (op, on) in enumerate(zip(self.graph.ops, self.graph.targets, strict=True)):
-            if op.mirror is not None:
+            if op.traits.execution.mirror is not None:
                 following = [self._next_place(place, name) for name in on]
             else:
                 following = []
@@ -282,11 +284,11 @@ class Program:
         checked before it."""
         if place is None or (place, name) in self._checked_outputs:
             return False
-        has_form = type(self.graph.op_on(place, name)).lower_with_mirror is not Op.lower_with_mirror
+        has_form = self.graph.op_on(place, name).traits.execution.lower_mirror is not None
         return has_form and not self.graph.before(place)[name].is_volume
 
     def _mirror_input(self, place: int) -> Input:
-        return self.draws[place][str(self.graph.ops[place].mirror)]
+        return self.draws[place][str(self.graph.ops[place].traits.execution.mirror)]
 
     def _outputs(self) -> list[Any]:
         check_nodes: list[Any] = []
@@ -321,7 +323,9 @@ class Program:
         if place in (mirror_place for mirror_place, _ in self._mirrors.values()):
             # DALI leaves an input out that no operator uses, and to feed it is an error then (2.4).
             draw = {
-                key: values for key, values in draw.items() if key == self.graph.ops[place].mirror
+                key: values
+                for key, values in draw.items()
+                if key == self.graph.ops[place].traits.execution.mirror
             }
         for key, values in draw.items():
             if values.dtype.name not in DRAW_DTYPES:
@@ -385,7 +389,7 @@ class Input:
         return _contiguous(values)
 
     def _check(self, values: Any, shape: Shape) -> None:
-        # Checked here: DALI takes a wrong byte order without a word, and one wrong input ends the
+        # ValueCheck here: DALI takes a wrong byte order without a word, and one wrong input ends the
         # pipeline.
         fits = len(shape) == len(self.shape) and all(
             want in (None, have) for want, have in zip(self.shape, shape, strict=True)

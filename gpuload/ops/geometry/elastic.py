@@ -27,9 +27,10 @@ from gpuload import core, device
 from gpuload.errors import SpecError
 from gpuload.kernels import pixels
 from gpuload.ops import arguments
-from gpuload.ops.base import Draw, Points, RowError, RowForm, Sizes
+from gpuload.ops.base import Draw, Points, RowError, Sizes
 from gpuload.ops.colour import noise
 from gpuload.ops.colour.blur import blur, blur_into, taps, weights
+from gpuload.ops.forms import Forms
 from gpuload.ops.geometry.warp import Interpolation, Warp, sample, sample_into
 from gpuload.spec import Field
 
@@ -132,6 +133,10 @@ class Elastic(Warp):
             raise arguments.refuse(self, "sigma", self.sigma, "more than 0 and at most 1000")
         arguments.keep(self, alpha=alpha, sigma=sigma)
 
+    def forms(self, field: Field) -> Forms:
+        """A form for single records is in the core."""
+        return Forms(row=self._distort_into if core.native is not None else None)
+
     @property
     def _side(self) -> int:
         """Of the blur's window, pixels."""
@@ -184,16 +189,10 @@ class Elastic(Warp):
         )
         return images.change(KERNELS[interpolation], stats=smooth[0])
 
-    def row_form(self, field: Field) -> RowForm | None:
-        """In the core."""
-        if core.native is not None:
-            return self._distort_into
-        return None
-
     def _distort_into(self, x: NDArray[Any], draw: Draw, out: NDArray[Any]) -> None:
         sample_into(x, *self._places(np, draw, x.shape[:2]), *self._sampling, out)
 
-    def move_points(self, points: Points, draw: Draw, size: NDArray[np.int32]) -> Points:
+    def _move_points(self, points: Points, draw: Draw, size: NDArray[np.int32]) -> Points:
         """To the place that is taken from them, which is looked for step by step; torchvision takes
         the first step."""
         height, width = size.tolist()
