@@ -47,8 +47,9 @@ from gpuload.pipeline.oprecords import OpsSource
 from gpuload.pipeline.recipe import make_recipe
 from gpuload.pipeline.session import Session
 from gpuload.pipeline.tray import raisable
-from gpuload.sources.base import Source
+from gpuload.sources.base import Source, before_ops, ops_of
 from gpuload.sources.lengths import lengths_of
+from gpuload.sources.reading import record_origin
 from gpuload.spec import Spec, is_whole, outline
 from gpuload.stats import Counters, Facts, Stats, Trace, mark_ranges
 from gpuload.storage.direct import DirectReader
@@ -203,7 +204,7 @@ class Loader:
         self.num_threads = num_threads or threads.num_cores()
         self.batch_size, self.num_shards = self._plan.batch_size, self._plan.num_shards
         self.last_batch = last_batch
-        whole = compile_ops(source.spec, ops, before=source.ops)
+        whole = compile_ops(source.spec, ops, before=ops_of(source))
         if whole.ops:
             whole = with_checks(whole)
         names = names_in(output, whole.spec_out)
@@ -214,7 +215,7 @@ class Loader:
         self.device, self._device_reason = devices.choose(device)
         self._request = self._choice_request(executor, decode)
         choice = choose.choose(self._whole_graph, self.device, self._request)
-        all_ops = (*source.ops, *ops)
+        all_ops = (*ops_of(source), *ops)
         self._labels = None
         if check_flag("drawn", drawn):
             self._labels = dict(zip(streams(all_ops), labels(all_ops), strict=True))
@@ -574,12 +575,13 @@ class Loader:
     def _identity(self) -> dict[str, Any]:
         """The fields that a state is compared by; computed at the first use, because the
         fingerprint reads data."""
-        raw, ops = self.source.raw, (*self.source.ops, *self.ops)
+        source_ops = ops_of(self.source)
+        raw, ops = before_ops(self.source), (*source_ops, *self.ops)
         if any(field.is_marked for field in raw.spec):
             marks = compile_ops(raw.spec, ops).marks
         else:
             marks = ""
-        changed = [len(self.source.ops) + place for place in self._label_mixers()]
+        changed = [len(source_ops) + place for place in self._label_mixers()]
         return state.identity(raw.fingerprint(), ops, self._plan, marks, changed)
 
     def _label_mixers(self) -> list[int]:
@@ -587,8 +589,8 @@ class Loader:
         versions."""
         if not any(op.mixes for op in self.ops):
             return []
-        graph = compile_ops(self.source.spec, self.ops, before=self.source.ops)
-        return graph.label_mixers(self.ops, before=self.source.ops)
+        graph = compile_ops(self.source.spec, self.ops, before=ops_of(self.source))
+        return graph.label_mixers(self.ops, before=ops_of(self.source))
 
     def batch_at(self, step: int, epoch: int = 0) -> Batch:
         """Return the batch of a step of an epoch (counted from the epoch's beginning), made anew.
@@ -691,7 +693,7 @@ class Loader:
     def _place_for_states(self) -> str:
         """Return where images are decoded, as states say it; "" where none are."""
         if not self._choice.decode:  # a cache has the results of ops, which ran on the host
-            if any(op.codec for op in self.source.ops):
+            if any(op.codec for op in ops_of(self.source)):
                 return HOST
             return ""
         if self.device == "cpu":
@@ -1024,9 +1026,9 @@ class Loader:
             ops = ops[: self._num_done_once(ops)]
         source = self.source
         if ops:
-            graph = compile_ops(source.spec, self.ops, before=source.ops)
+            graph = compile_ops(source.spec, self.ops, before=ops_of(source))
             names = {name for on in graph.targets for name in on}.union(self._names)
-            fields = compile_ops(source.spec, ops, before=source.ops).spec_out
+            fields = compile_ops(source.spec, ops, before=ops_of(source)).spec_out
             source = self._behind(
                 ops, [name for name in fields.names if name in names], on_gpu=device
             )
@@ -1050,11 +1052,13 @@ class Loader:
         Raises:
             DeviceError: DALI decodes the images here.
         """
-        graph, count = compile_ops(self.source.spec, self.ops, before=self.source.ops), 0
+        graph, count = compile_ops(self.source.spec, self.ops, before=ops_of(self.source)), 0
         on_host, _ = choose.split_ops(graph, self._choice, self.device)
         num_before = 0
         for place in range(1, len(ops) + 1):
-            num_ops = len(compile_ops(self.source.spec, ops[:place], before=self.source.ops).ops)
+            num_ops = len(
+                compile_ops(self.source.spec, ops[:place], before=ops_of(self.source)).ops
+            )
             places, num_before = range(num_before, num_ops), num_ops
             is_walk = all(graph.is_walk(n) for n in places)
             if set(places) <= set(on_host):
@@ -1080,9 +1084,9 @@ class Loader:
         Raises:
             DeviceError: another executor than that of the source would run them here.
         """
-        graph = compile_ops(self.source.spec, self.ops, before=self.source.ops)
+        graph = compile_ops(self.source.spec, self.ops, before=ops_of(self.source))
         on_host, _ = choose.split_ops(graph, self._choice, self.device)
-        num_ops = len(compile_ops(self.source.spec, ops, before=self.source.ops).ops)
+        num_ops = len(compile_ops(self.source.spec, ops, before=ops_of(self.source)).ops)
         if not on_gpu and not set(range(num_ops)) <= set(on_host):
             raise DeviceError(
                 f"the records behind ops by executor {self._choice.executor!r} on {self.device}",
@@ -1320,8 +1324,8 @@ def _own_file_bytes(source: Source) -> float:
     """Return the mean size of the files of some records; 0.0 if these have no file of their own
     each."""
     numbers = _sample(source)
-    paths = [place[0] for number in numbers if (place := source.origin(number)) is not None]
-    if len(set(paths)) < max(len(numbers), 2) or len(source.file_paths()) < len(source):
+    paths = [place[0] for number in numbers if (place := record_origin(source, number)) is not None]
+    if len(set(paths)) < max(len(numbers), 2) or len(source.files.paths) < len(source):
         return 0.0
     with signalsafe.suppress(OSError):
         return sum(os.path.getsize(path) for path in paths) / len(paths)
@@ -1330,7 +1334,11 @@ def _own_file_bytes(source: Source) -> float:
 
 def _endings(source: Source) -> frozenset[str]:
     """Return how the names of the files of some records end, in lower case: ``".jpg"``."""
-    paths = [place[0] for number in _sample(source) if (place := source.origin(number)) is not None]
+    paths = [
+        place[0]
+        for number in _sample(source)
+        if (place := record_origin(source, number)) is not None
+    ]
     return frozenset(os.path.splitext(path)[1].lower() for path in paths)
 
 
@@ -1408,7 +1416,7 @@ def _no_records_of(source: Source) -> str | None:
 def _requests_of(source: Source, plan: Plan) -> str | None:
     """Return a line about the requests that a whole shuffle of remote records costs; None if no
     other way has fewer."""
-    paths = source.file_paths()
+    paths = source.files.paths
     if (
         plan.shuffle is not True
         or len(paths) >= plan.length

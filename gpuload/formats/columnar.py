@@ -73,7 +73,8 @@ from gpuload.sources.leaf import UINT8, Indices, gather_pieces
 from gpuload.sources.partitions import check_partitions
 from gpuload.sources.zones import check_zones
 from gpuload.spec import Field, dtype_of, is_whole, list_of_names
-from gpuload.storage.files import Files, open_error
+from gpuload.storage.fileerrors import open_error
+from gpuload.storage.files import Files
 from gpuload.storage.inflate import limit_bytes, too_large
 
 Array = NDArray[Any]

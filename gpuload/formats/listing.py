@@ -22,7 +22,7 @@ from gpuload.sources.leaf import Array, Indices
 from gpuload.storage.manifest import Manifest
 
 LARGEST = 1 << 60
-FILE, ANY = ("file",), ("any",)
+FILE, FREE = ("file",), ("free",)
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class ListedArray:
     Attributes:
         name: of the array.
         dtype: of its numbers.
-        per: FILE: one entry a file; ANY: any number; else arrays above it in the table: their
+        per: FILE: one entry a file; FREE: any number; else arrays above it in the table: their
             numbers, multiplied, count the entries of each file.
         columns: their names; or the name of a size that says how many there are.
         least, after: the bounds of all numbers, the second one exclusive, or the name of a size;
@@ -87,7 +87,7 @@ def read_arrays(
         counts = np.ones(len(listing.files))
         for count in set(row.per).intersection(arrays):
             counts *= arrays[count]
-        if row.per != ANY and counts.sum() != len(array):
+        if row.per != FREE and counts.sum() != len(array):
             raise listing.error(
                 f"its array {name!r} has {len(array)} entries, not {counts.sum():.0f}"
             )

@@ -44,6 +44,7 @@ from gpuload.pipeline.stretch import Stretch, draw
 from gpuload.ragged import Ragged, concatenate, offsets_of
 from gpuload.sources.leaf import Share, Values, fill, places, values
 from gpuload.sources.memory import Memory, lending
+from gpuload.sources.reading import record_error
 from gpuload.spec import Field, Layout
 from gpuload.stats import Counters, Watch
 from gpuload.storage.direct import DirectReader
@@ -388,7 +389,7 @@ class Step:
     def record_error(self, error: RowError, begin: int = 0) -> RecordError:
         """Return the error for a row that cannot be used; its rows are counted from row ``begin``
         of the step."""
-        return self.recipe.source.record_error(int(self.records[begin + error.row]), error)
+        return record_error(self.recipe.source, int(self.records[begin + error.row]), error)
 
     def _make(self, part: int, begin: int, end: int, stretch: Stretch, first: int) -> None:
         """Read, decode and run the ops on some rows of a part; row ``begin`` is row ``first`` of

@@ -21,6 +21,7 @@ import gpuload as gl
 from gpuload.errors import GpuloadError, RecordError, SpecError
 from gpuload.formats.csv import badlines, keep, rows
 from gpuload.formats.csv import source as module
+from gpuload.sources.reading import record_origin
 
 pytest.importorskip("pyarrow", reason="gl.csv needs PyArrow")
 
@@ -106,7 +107,7 @@ def test_a_wrong_line_is_an_error_when_it_is_read_and_the_others_are_what_they_a
     assert str(caught.value).startswith(f"a.csv, line 6: {message}")
     assert caught.value.cause
     assert caught.value.remedy
-    assert source.origin(3) == (str(path), path.read_bytes().index(line))
+    assert record_origin(source, 3) == (str(path), path.read_bytes().index(line))
 
 
 @pytest.mark.parametrize(
@@ -240,7 +241,7 @@ def test_packed_files_have_them_too_without_a_byte(tmp_path, place, form):
 
     assert seen_of(source) == [None if number == 8 else number for number in range(30)]
     assert source.where(8) == "b.csv, line 10"
-    assert source.origin(8) is None
+    assert record_origin(source, 8) is None
 
 
 def test_the_log_says_how_many_there_are_each_time(tmp_path, place, caplog):

@@ -28,7 +28,7 @@ from gpuload.formats.arrow.messages import (
 from gpuload.formats.arrow.table import CALL, ArrowTable
 from gpuload.formats.columnar import Column
 from gpuload.formats.listing import (
-    ANY,
+    FREE,
     ListedArray,
     listed_images,
     read_arrays,
@@ -43,8 +43,8 @@ from gpuload.storage.manifest import Manifest
 MOST_PAIRS = 1 << 24  # nodes or buffers of a record batch
 BATCH = ("begins", "metadata", "bodies", "rows")
 PREFIXES = (
-    ListedArray("prefixes", "|u1", ANY, after=None),
-    ListedArray("prefix_bounds", per=ANY),
+    ListedArray("prefixes", "|u1", FREE, after=None),
+    ListedArray("prefix_bounds", per=FREE),
 )
 BATCHES = (
     ListedArray("prefix_of", "<u4", after="prefixes"),

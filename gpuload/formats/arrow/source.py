@@ -36,15 +36,17 @@ from gpuload.formats.arrow.table import CALL, ArrowTable
 from gpuload.formats.columnar import Column
 from gpuload.formats.tablesource import TableSource, divide
 from gpuload.ragged import Ragged
-from gpuload.sources.blocks import CACHE_BYTES, BlockCache, BlockLeaf
+from gpuload.sources.blocks import CACHE_BYTES, BlockLeaf, BlockMemory
 from gpuload.sources.filesource import Entries, Opening
 from gpuload.sources.leaf import Array, Indices, Leaf, starts_of
-from gpuload.sources.rows import Form, RowLeaf
+from gpuload.sources.rows import RecordForm, RowLeaf
 from gpuload.spec import Layout, Part
 from gpuload.storage import manifest, open_storage
 from gpuload.storage.extents import Storage
-from gpuload.storage.files import Paths, by_chunks, look_at
+from gpuload.storage.files import look_at
 from gpuload.storage.folders import ARROW, expand_tables
+from gpuload.storage.handles import by_chunks
+from gpuload.storage.wildcards import Paths
 
 
 def arrow(
@@ -112,7 +114,7 @@ def arrow(
     if of_files is not None:
         firsts = [group.tables[0] for group in groups]
         columns = columnar.columns_of_files(CALL, firsts, of_files, images)
-    cache = BlockCache(arguments["cache_bytes"], int(files.sizes.sum()))
+    cache = BlockMemory(arguments["cache_bytes"], int(files.sizes.sum()))
     leaves = [
         _leaf(tables, groups, [part[key] for part in columns], cache, key)
         for key in range(len(columns[0]))
@@ -189,7 +191,7 @@ def _leaf(
     tables: Sequence[ArrowTable],
     groups: Sequence[_SchemaGroup],
     columns: Sequence[Column],
-    cache: BlockCache,
+    cache: BlockMemory,
     key: int,
 ) -> Leaf:
     """Return the leaf of a column: of rows where they lie, if all batches have them so, else of
@@ -225,7 +227,7 @@ def _leaf(
             )
     if have_rows:
         part = Part(field, field.dtype, 0)
-        return RowLeaf(Form(Layout(part.num_bytes, (part,))), storage, owners, rows, offsets)
+        return RowLeaf(RecordForm(Layout(part.num_bytes, (part,))), storage, owners, rows, offsets)
     firsts = starts_of([table.batches.rows.size for table in tables])
 
     def find(block: int) -> tuple[ArrowTable, int]:

@@ -24,7 +24,7 @@ from gpuload.formats.csv.listing import sizes_of
 from gpuload.formats.csv.rows import FileRecords, write_block
 from gpuload.formats.csv.values import Job
 from gpuload.ragged import Ragged, offsets_of
-from gpuload.sources.blocks import CACHE_BYTES, BlockCache, BlockLeaf
+from gpuload.sources.blocks import CACHE_BYTES, BlockLeaf, BlockMemory
 from gpuload.sources.leaf import starts_of
 from gpuload.storage.extents import Extents, Storage
 
@@ -109,7 +109,7 @@ def leaves_of(
     num_bytes = sum(part.count for part in parts) * row_dtype(job.columns, form).itemsize
     if any(isinstance(group, Reference) for group in groups):
         num_bytes += int(job.files.sizes.sum())
-    cache = BlockCache(CACHE_BYTES, num_bytes)
+    cache = BlockMemory(CACHE_BYTES, num_bytes)
     return tuple(_GroupLeaf(blocks, cache, number, group) for number, group in enumerate(groups))
 
 
@@ -118,7 +118,7 @@ class _GroupLeaf(BlockLeaf):
     of them."""
 
     def __init__(
-        self, blocks: _Blocks, cache: BlockCache, number: int, group: FieldRun | Reference
+        self, blocks: _Blocks, cache: BlockMemory, number: int, group: FieldRun | Reference
     ) -> None:
         rows = int(np.diff(blocks.starts).max(initial=0))
         how = f"ranges of text of up to {rows} lines, parsed by PyArrow"

@@ -23,8 +23,7 @@ from gpuload.sources.leaf import (
     put_rows,
     starts_of,
 )
-from gpuload.sources.rows import Form as RowForm
-from gpuload.sources.rows import RowLeaf
+from gpuload.sources.rows import RecordForm, RowLeaf
 from gpuload.spec import Field, Layout, Spec
 from gpuload.storage.extents import Extents, Storage
 
@@ -149,7 +148,7 @@ class TableLeaf(RowLeaf):
 
     def __init__(self, layout: Layout, storage: Storage, counts: Indices) -> None:
         tables = np.arange(counts.size, dtype=np.int64)
-        super().__init__(RowForm(layout), storage, tables, counts, np.zeros_like(counts))
+        super().__init__(RecordForm(layout), storage, tables, counts, np.zeros_like(counts))
 
     def origin(self, number: int) -> tuple[str, int] | None:
         """Return None: the file is a table, and not the user's."""

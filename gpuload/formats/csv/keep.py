@@ -178,7 +178,7 @@ def _in_tables(job: Job, progress: Progress) -> CsvRows:
         form, _ = _convert_files(
             job, lambda form: _table_maker(job, keys, form, progress), progress
         )
-        with keptfile.Writer(path, made_of) as writer:
+        with keptfile.KeptWriter(path, made_of) as writer:
             writer.write(json.dumps(table.to_json(form)).encode("ascii"))
             writer.end()
 

@@ -55,11 +55,13 @@ from gpuload.sources.arrays import ArrayLeaf
 from gpuload.sources.filesource import Entries, FileSource, Opening
 from gpuload.sources.gaps import GapLeaf, Origin
 from gpuload.sources.leaf import Group, Leaf, starts_of
+from gpuload.sources.sourcefiles import SourceFiles
 from gpuload.spec import Spec
 from gpuload.storage import keptfile, manifest, open_storage
 from gpuload.storage.extents import Storage
-from gpuload.storage.files import Paths, any_is_remote, look_at
+from gpuload.storage.files import any_is_remote, look_at
 from gpuload.storage.folders import CSV, expand_tables
+from gpuload.storage.wildcards import Paths
 
 BAD_LINES = ("raise", "keep")
 log = logging.getLogger("gpuload")
@@ -247,9 +249,10 @@ class CsvSource(FileSource):
     def _where(self, number: int) -> str:
         return self._lines.locate(number)
 
-    def file_counts(self) -> tuple[Sequence[str], Sequence[int]] | None:
-        """Return the files, and how many records each has."""
-        return self._files.paths, [part.count for part in self._lines.parts]
+    @property
+    def files(self) -> SourceFiles:
+        """The files, and how many records each has."""
+        return SourceFiles(self._files.paths, [part.count for part in self._lines.parts])
 
     def _entries(self) -> Entries:
         return entries_of(self._lines.job, self._form, self._lines.parts)

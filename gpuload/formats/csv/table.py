@@ -54,7 +54,7 @@ class TableWriter:
 
     Args:
         path: of a new file.
-        made_of: the origin of the table, as `keptfile.Writer` takes it.
+        made_of: the origin of the table, as `keptfile.KeptWriter` takes it.
         has_payload: True if rows refer to bytes.
     """
 
@@ -78,7 +78,7 @@ class TableWriter:
         """Open the file; the bytes of the payload go to one without a name until all rows are
         written."""
         with contextlib.ExitStack() as stack:
-            self._file = stack.enter_context(keptfile.Writer(self._path, self._made_of))
+            self._file = stack.enter_context(keptfile.KeptWriter(self._path, self._made_of))
             if self._has_payload:
                 # Beside the table, and not in TMPDIR, which may be small, or lie in memory.
                 home = os.path.dirname(self._path)

@@ -30,10 +30,10 @@ from gpuload.formats.hdf5.datasets import (
     TURNED,
     VALUES,
     Dataset,
-    Kind,
+    DatasetKind,
 )
 from gpuload.formats.listing import (
-    ANY,
+    FREE,
     ListedArray,
     chunk_numbers,
     read_arrays,
@@ -61,8 +61,8 @@ CHUNK = ("offset", "length")
 CHUNK_TABLE = (
     ListedArray("num_chunks"),
     ListedArray("chunks", per=("num_chunks",), columns=CHUNK, inside=CHUNK),
-    ListedArray("chunk_numbers", per=ANY),
-    ListedArray("chunk_masks", per=ANY, after=1 << 32),
+    ListedArray("chunk_numbers", per=FREE),
+    ListedArray("chunk_masks", per=FREE, after=1 << 32),
 )
 NO_CHUNKS = np.zeros(0, np.int64)
 
@@ -82,7 +82,7 @@ def to_manifest(
     kinds, arrays = list[list[Any]](), dict[str, Array]()
     for number, path in enumerate(paths):
         column = [table[number] for table in tables]
-        numbers = dict[Kind, int]()
+        numbers = dict[DatasetKind, int]()
         kind_of = [numbers.setdefault(dataset.kind, len(numbers)) for dataset in column]
         kinds.append([_to_json(path, kind) for kind in numbers])
         values: dict[str, Any] = {
@@ -121,7 +121,7 @@ def _num(dataset: Dataset) -> int:
     return 0
 
 
-def _to_json(path: str, kind: Kind) -> dict[str, Any]:
+def _to_json(path: str, kind: DatasetKind) -> dict[str, Any]:
     base, inner = kind.base
     try:
         text = npyheader.to_literal(Header(base, False, (0, *inner), 0))
@@ -201,14 +201,14 @@ def _column(listing: Manifest, path: str, prefix: str, entries: Any) -> list[Dat
     return datasets
 
 
-def _row_bytes(kind: Kind) -> int:
+def _row_bytes(kind: DatasetKind) -> int:
     fields = kind.fields("x")
     if isinstance(fields, Layout):
         return fields.record_bytes
     return 0
 
 
-def _from_json(entry: Any) -> Kind:
+def _from_json(entry: Any) -> DatasetKind:
     """Return a kind; raises ``ValueError``, or errors of Python for values of other kinds."""
     header = npyheader.from_literal(entry["array"])
     inner = header.shape[1:]
@@ -223,7 +223,7 @@ def _from_json(entry: Any) -> Kind:
     packing = entry.get("packing")  # older manifests have neither this nor an order
     if packing:
         packing = Packing.from_json(packing)
-    kind = Kind(
+    kind = DatasetKind(
         _text(entry["how"]),
         dtype,
         tuple(map(_whole, entry["shape"])),
@@ -251,7 +251,7 @@ def _from_json(entry: Any) -> Kind:
     return kind
 
 
-def _has_sound_chunks(kind: Kind) -> bool:
+def _has_sound_chunks(kind: DatasetKind) -> bool:
     """Return True if chunks of a kind can be decoded to rows."""
     codes, has_fill = {code for code, *_ in kind.filters}, len(kind.fill) == kind.dtype.itemsize
     return bool(kind.chunk) and codes <= set(FILTERS) and has_fill and _row_bytes(kind) > 0

@@ -19,7 +19,7 @@ from gpuload.formats.listing import ListedArray, read_arrays, to_arrays
 from gpuload.formats.npy.headers import Headers
 from gpuload.formats.npy.npyheader import Header
 from gpuload.formats.npz.contents import Array
-from gpuload.storage.archive import DEFLATE, STORE, Member
+from gpuload.storage.archive import DEFLATE, STORE, ArchiveMember
 from gpuload.storage.manifest import Manifest
 
 SUFFIX = ".npy"
@@ -59,7 +59,7 @@ def to_manifest(
     return {"names": list(names), "heads": heads}, arrays
 
 
-def _numbers(member: Member) -> tuple[int, ...]:
+def _numbers(member: ArchiveMember) -> tuple[int, ...]:
     return member.method, member.crc, member.packed_bytes, member.num_bytes, member.header_offset
 
 
@@ -122,7 +122,7 @@ def _column(listing: Manifest, name: str, number: int, heads: Any) -> list[Array
     arrays = []
     for file, numbers in enumerate(members.tolist()):
         method, crc, archive_bytes, size, place, begin, header_crc, suffix = numbers
-        member = Member(name + SUFFIX * suffix, 0, method, crc, archive_bytes, size, place)
+        member = ArchiveMember(name + SUFFIX * suffix, 0, method, crc, archive_bytes, size, place)
         kind = headers.heads[int(headers.head_of[file])]
         offset = int(headers.offsets[file])
         header = Header(kind.dtype, kind.fortran, headers.shape(file), offset)

@@ -34,12 +34,14 @@ from gpuload.formats.parquet.pages import DICTIONARY_ENCODINGS, PLAIN_ENCODING, 
 from gpuload.formats.parquet.table import BATCH_ROWS, CALL, ParquetTable
 from gpuload.formats.tablesource import TableSource, divide
 from gpuload.ragged import Ragged
-from gpuload.sources.blocks import CACHE_BYTES, BlockCache, BlockLeaf
+from gpuload.sources.blocks import CACHE_BYTES, BlockLeaf, BlockMemory
 from gpuload.sources.filesource import Entries, Opening
 from gpuload.sources.leaf import Array, Leaf, starts_of
 from gpuload.storage import manifest, open_storage
-from gpuload.storage.files import Paths, by_chunks, look_at
+from gpuload.storage.files import look_at
 from gpuload.storage.folders import PARQUET, expand_tables
+from gpuload.storage.handles import by_chunks
+from gpuload.storage.wildcards import Paths
 
 SMALL_BYTES = 1 << 24  # of files with columns that are decoded as dictionaries where these may grow
 LEVEL_BYTES = 4  # of a value in a list: where it stands, as PyArrow decodes it
@@ -118,7 +120,7 @@ def parquet(
         columns = columns_of_manifest(of_files)
     groups = [(table, group) for table in tables for group in range(table.rows.size)]
     starts = starts_of([num_rows for table in tables for num_rows in table.rows.tolist()])
-    cache = BlockCache(arguments["cache_bytes"], sum(table.num_bytes for table in tables))
+    cache = BlockMemory(arguments["cache_bytes"], sum(table.num_bytes for table in tables))
     leaves: list[Leaf] = [
         BlockLeaf(
             column.field,

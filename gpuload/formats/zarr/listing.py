@@ -28,11 +28,11 @@ import numpy as np
 from gpuload import lazy, signalsafe
 from gpuload.errors import SpecError, line_of
 from gpuload.formats import members
-from gpuload.formats.listing import ANY, ListedArray, chunk_numbers, read_arrays, to_arrays
+from gpuload.formats.listing import FREE, ListedArray, chunk_numbers, read_arrays, to_arrays
 from gpuload.formats.members import complete_path
 from gpuload.formats.packing import Packing
 from gpuload.formats.zarr import FIELD, METADATA, shards
-from gpuload.formats.zarr.arrays import Groups, Kind, StoredArray, array_of
+from gpuload.formats.zarr.arrays import ChunkedKind, GroupTables, StoredArray, array_of
 from gpuload.sources.leaf import Array, Indices
 from gpuload.storage.files import Files
 from gpuload.storage.manifest import Manifest
@@ -43,12 +43,12 @@ folder_store = lazy.function("gpuload.formats.zarr.store", "FolderStore")
 LARGEST_LENGTH = 1 << 60
 NO_CHUNKS = np.zeros(0, np.int64)
 GROUPS = (
-    ListedArray("kind_of", "<u4", ANY, columns="paths", after=1 << 32),
-    ListedArray("lengths", per=ANY, columns="paths"),
-    ListedArray("num_chunks", per=ANY, columns="paths"),
-    ListedArray("chunk_places", per=ANY),
+    ListedArray("kind_of", "<u4", FREE, columns="paths", after=1 << 32),
+    ListedArray("lengths", per=FREE, columns="paths"),
+    ListedArray("num_chunks", per=FREE, columns="paths"),
+    ListedArray("chunk_places", per=FREE),
     # Without it the indexes of shards are read.
-    ListedArray("num_absent", per=ANY, columns="paths", least=-1, is_optional=True),
+    ListedArray("num_absent", per=FREE, columns="paths", least=-1, is_optional=True),
 )
 
 
@@ -85,9 +85,9 @@ def to_manifest(
         "num_chunks": [[array.chunks.size for array in table] for table in tables],
         "chunk_places": np.concatenate([NO_CHUNKS, *lacking]),
     }
-    counted = [[array.num_absent for array in table] for table in tables]
-    if any(number is not None for row in counted for number in row):
-        values["num_absent"] = [[-1 if n is None else n for n in row] for row in counted]
+    num_absent = [[array.num_absent for array in table] for table in tables]
+    if any(number is not None for row in num_absent for number in row):
+        values["num_absent"] = [[-1 if n is None else n for n in row] for row in num_absent]
     about = {"paths": list(paths), "kinds": [list(map(json.loads, column)) for column in numbers]}
     return about, to_arrays(GROUPS, values)
 
@@ -97,12 +97,12 @@ def _num_chunks(array: StoredArray) -> int:
     return math.prod(array.kind.counts(array.length))
 
 
-def _text_of(path: str, kind: Kind) -> str:
+def _text_of(path: str, kind: ChunkedKind) -> str:
     """Return the JSON of a kind."""
 
     def metadata_of() -> dict[str, Any]:
         metadata = kind.to_json()
-        again = Kind(kind.path, array_of(metadata, 0, folder_store(""), kind.path))
+        again = ChunkedKind(kind.path, array_of(metadata, 0, folder_store(""), kind.path))
         if again.to_json() != metadata:
             raise ValueError("it reads them as others")
         return metadata
@@ -121,7 +121,7 @@ def _text_of(path: str, kind: Kind) -> str:
     return json.dumps(values, sort_keys=True)
 
 
-def from_manifest(listing: Manifest, fields: Mapping[str, str] | None, group: str) -> Groups:
+def from_manifest(listing: Manifest, fields: Mapping[str, str] | None, group: str) -> GroupTables:
     """Return the groups of a manifest.
 
     Raises:
@@ -152,12 +152,12 @@ def from_manifest(listing: Manifest, fields: Mapping[str, str] | None, group: st
         for row, table in zip(firsts, tables, strict=True)
     ]
     files = _files_of(listing.files, folders, firsts[:, columns], num_chunks[:, columns] + 1)
-    return Groups(
+    return GroupTables(
         files, folders, pairs, [[table[column] for column in columns] for table in tables]
     )
 
 
-def _from_json(entry: Any) -> Kind:
+def _from_json(entry: Any) -> ChunkedKind:
     """Return a kind; raises any error for values that are none."""
     path, metadata = entry["path"], entry["metadata"]
     if not isinstance(path, str) or (
@@ -173,7 +173,7 @@ def _from_json(entry: Any) -> Kind:
         packing = Packing.from_json(entry["packing"])
     else:
         packing = None
-    kind = Kind(
+    kind = ChunkedKind(
         path, array_of(metadata, 0, folder_store(""), path), entry["has_images"] is True, packing
     )
     if len(kind.steps) != 1 + len(shape) or kind.row_shape != tuple(shape):
@@ -181,7 +181,9 @@ def _from_json(entry: Any) -> Kind:
     return kind
 
 
-def _tables_of(listing: Manifest, kinds: Sequence[Sequence[Kind]]) -> list[list[StoredArray]]:
+def _tables_of(
+    listing: Manifest, kinds: Sequence[Sequence[ChunkedKind]]
+) -> list[list[StoredArray]]:
     """Return the arrays of each group, given the kinds of each path.
 
     Raises:
@@ -226,7 +228,7 @@ def _with_absent(listing: Manifest, array: StoredArray, number: int) -> StoredAr
     return replace(array, num_absent=number)
 
 
-def _folder_of(listing: Manifest, arrays: Sequence[tuple[int, Kind]]) -> str:
+def _folder_of(listing: Manifest, arrays: Sequence[tuple[int, ChunkedKind]]) -> str:
     """Return the folder of a group, above those of its arrays; of each the number of its first
     file, and the kind."""
     folders = set[str]()
