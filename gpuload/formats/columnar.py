@@ -276,7 +276,7 @@ def columns_of_files(
     """
     columns, images, index_columns = list[list[Column]](), images or {}, dict[str, None]()
     dtypes, fields = arguments.get("dtypes") or {}, arguments["fields"] or None
-    encoded = {name for name, is_image in images.items() if is_image}
+    image_names = {name for name, is_image in images.items() if is_image}
 
     def first(path: Path) -> list[Any]:
         if columns or ".".join(path) in images:
@@ -288,7 +288,7 @@ def columns_of_files(
         with as_refusal(table.title, table.files, table.number):
             description = table.description
             if not columns:
-                encoded |= description.images
+                image_names |= description.images
             if fields is None:
                 fields, index_columns = without_index(table.schema)
             file_columns = columns_of(
@@ -299,12 +299,12 @@ def columns_of_files(
                 shapes={**description.shapes, **arguments["shapes"]},
                 defaults=arguments["defaults"],
                 dtypes=dtypes,
-                images=encoded,
+                images=image_names,
                 first=first,
             )
         if not columns:
             fields = tuple(column.field.name for column in file_columns)
-            encoded = {column.field.name for column in file_columns if column.field.encoded}
+            image_names = {column.field.name for column in file_columns if column.field.encoded}
         columns.append(file_columns)
     if index_columns:
         log.warning(
@@ -507,10 +507,10 @@ def columns_of(
     names = _paths_by_name(types)
     counts = Counter(_name_of(path, images_of_structs) for path, _ in leaves)
     order = list(names)
-    wanted = order if fields is None else fields
-    check_names(place, (*wanted, *shapes, *defaults, *dtypes), order)
+    chosen_names = order if fields is None else fields
+    check_names(place, (*chosen_names, *shapes, *defaults, *dtypes), order)
     columns = []
-    for name in wanted:
+    for name in chosen_names:
         path, arrow_type = names[name], types[names[name]]
         is_image = path[:-1] in images_of_structs
         try:
@@ -520,7 +520,11 @@ def columns_of(
                 name, path, arrow_type, shapes.get(name), defaults.get(name), dtypes.get(name)
             )
         except GpuloadError as error:
-            rest = [other for other in order if other != name and counts[other] == 1]
+            rest = [
+                column_name
+                for column_name in order
+                if column_name != name and counts[column_name] == 1
+            ]
             if fields is None and rest:
                 error.remedy += f"; fields={rest} leaves it out"
             raise error.within(place) from None

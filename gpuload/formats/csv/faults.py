@@ -163,9 +163,9 @@ def _too_long(location: str, text: str, column: CsvColumn, kind: ColumnKind) -> 
 
 
 def _missing(location: str, text: str, column: CsvColumn) -> RecordError:
-    shown = f" ({text!r})" if text else ""
+    note = f" ({text!r})" if text else ""
     return RecordError(
-        f"{location}: a value is missing{shown}",
+        f"{location}: a value is missing{note}",
         cause=f"{column.dtype} has no form for a missing value, and the column has no default",
         remedy=f"pass defaults={{{_short(column.name)}: 0}}, say, or read it as a float: not-a-number stands for it "
         "then",

@@ -230,11 +230,11 @@ def _table_maker(
 def _tell_of_store(paths: tuple[str, ...], megabytes: int) -> None:
     """Log, once, that files in a store are read as a whole."""
     if any_is_remote(paths):
-        more = f" and {len(paths) - 1} more" * (len(paths) > 1)
+        suffix = f" and {len(paths) - 1} more" * (len(paths) > 1)
         log.warning(
             "%s%s: all of the %d MB are read to find the lines, once on this machine; gpuload index "
             "writes a manifest, by which only the lines that are wanted are asked for",
-            *(paths[0], more, megabytes),
+            *(paths[0], suffix, megabytes),
         )
 
 

@@ -183,9 +183,9 @@ def infer_kinds(
     ]
     values = [number for number in values if number not in text_kinds]
     text_kinds |= dict.fromkeys(_of_codes(data, dialect, num_columns, values, has_quotes), CODES)
-    found = dict(zip(numbers, kinds, strict=True))
-    found.update({number: (kind, False) for number, kind in text_kinds.items()})
-    return list(found.values())
+    column_kinds = dict(zip(numbers, kinds, strict=True))
+    column_kinds.update({number: (kind, False) for number, kind in text_kinds.items()})
+    return list(column_kinds.values())
 
 
 def are_unfit(

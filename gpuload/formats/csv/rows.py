@@ -258,7 +258,7 @@ def _parse_block(job: Job, path: str, block: TextBlock, form: Form) -> _BlockRow
     except Unreadable as error:
         if not job.keeps_bad:
             raise badlines.first_error(job, path, block, form, error) from None
-    sound, bad = badlines.separate(job, path, block, form)
+        sound, bad = badlines.separate(job, path, block, form, error)
     block_rows = _BlockRows(form, 0, [0] * len(form), [])
     if sound.data:
         block_rows = _rows_of(job, parse_block(job, sound, form), form)

@@ -168,9 +168,9 @@ def _decode(
                 break
             room.check(num_bytes)
     if num_rows != expected:
-        found = "more" if num_rows > expected else num_rows
+        count_text = "more" if num_rows > expected else num_rows
         raise DamagedBlockError(
-            f"{place}, column {column.dotted} has {found} rows",
+            f"{place}, column {column.dotted} has {count_text} rows",
             cause=f"the footer says that it has {expected}",
             remedy="copy the file again",
         )
