@@ -85,7 +85,9 @@ class StepPart:
             fields = self._read(begin, end, shares, watch)
             begin_s = time.perf_counter()
             if rows.recipe.graph.ops:
-                partners = None if stretch.partners is None else stretch.partners[first:after]
+                partners = None
+                if stretch.partners is not None:
+                    partners = stretch.partners[first:after]
                 self._run(begin, end, fields, draws, partners, watch)
             self.ops_s += time.perf_counter() - begin_s
         if watch.spans:
@@ -154,7 +156,9 @@ class StepPart:
             rawdecode.decode_into(
                 raw, route.to_slot, {name: arrays[name][begin:end] for name in names}
             )
-        return rawdecode.decode(np, raw, route.to_ops) if route.to_ops.parts else {}
+        if route.to_ops.parts:
+            return rawdecode.decode(np, raw, route.to_ops)
+        return {}
 
     def _read_varying(
         self, route: Route, shares: list[Share], begin: int, end: int
@@ -198,17 +202,10 @@ class StepPart:
         graph, host = recipe.graph, recipe.host
         if draws is None or recipe.labels is not None:
             watch.enter("draw")
-            # Their sizes vary, or draws need them.
-            names = [
-                name
-                for name in graph.touched
-                if not graph.spec_in[name].uniform or name in graph.fields_to_draw
-            ]
-            field_values = {
-                name: fields[name] if name in fields else self.varying[name] for name in names
-            }
+            field_values = self._values_to_draw({**self.varying, **fields})
             words = recipe, rows.position.epoch, rows.records[begin:end], field_values, partners
-            draws = draw(graph, *words) if draws is None else draws
+            if draws is None:
+                draws = draw(graph, *words)
             if recipe.labels is not None:
                 self.draws_of_images = draw(graph.without_regions, *words)
         if recipe.rest.ops:
@@ -223,7 +220,9 @@ class StepPart:
         result_names = (host.results - out.keys()).intersection(
             (*recipe.names, *recipe.rest.touched)
         )
-        packing = None if recipe.device == "cpu" else self.packing(end - begin)
+        packing = None
+        if recipe.device != "cpu":
+            packing = self.packing(end - begin)
         results = recipe.executor.run(fields, draws, out, result_names, packing)
         watch.count(f"{watch.stage}.bytes", sum(array.nbytes for array in out.values()))
         for name in result_names:
@@ -231,6 +230,15 @@ class StepPart:
             if packing is not None:
                 value = self._pack(value, host.spec_out[name], packing)
             self.varying[name] = value
+
+    def _values_to_draw(self, fields: dict[str, Any]) -> dict[str, Any]:
+        """Return the fields that draws depend on: their sizes vary, or draws need their values."""
+        graph = self.rows.recipe.graph
+        return {
+            name: fields[name]
+            for name in graph.touched
+            if not graph.spec_in[name].uniform or name in graph.fields_to_draw
+        }
 
     # Memory for values that vary in size
 

@@ -5,9 +5,9 @@ array of a batch is a view of its slot, and the slot lives as long as any view, 
 capsule or tensor made of them. When the last of them is gone the memory comes back by itself. So a
 batch does not change for as long as anything refers to it, and a loop that drops its batches
 allocates nothing after its first laps. The memory kept for that is bounded, and where no iterator
-is running the system may take all of it: a loader that waits for its next epoch keeps only what
-nobody else needs. Freed, it would be new memory in each epoch, which the system clears and puts
-together at its first use: in short epochs of large steps that is a good part of the time.
+is running the system may take all of it: a loader that waits for its next epoch keeps only memory
+that no other program needs. Freed, it would be new memory in each epoch, which the system clears
+and puts together at its first use: in short epochs of large steps that is a good part of the time.
 
 Threads: ``take`` is called by threads that work on steps. A slot is dropped in any thread and at
 any moment, also while that thread is inside ``take``, and a signal handler may run at any step of
@@ -107,7 +107,7 @@ class Ring:
 
     Attributes:
         values: the bytes of values of varying length that go to a GPU with their slot.
-        parameters: of what kernels read beside them.
+        parameters: of the tables that kernels read beside them.
     """
 
     def __init__(
@@ -169,7 +169,7 @@ class Ring:
                     memory for memory in slots if self._offer is not None and self._offer(memory)
                 ]
             self._num_idle_bytes = sum(size * len(slots) for size, slots in self._idle.items())
-            # What is lent yet is freed when it is dropped: no step waits for it.
+            # A loan is freed when it is dropped: no step waits for it.
             for loan in self._loans.values():
                 loan.memory = None
 
