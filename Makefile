@@ -246,10 +246,12 @@ $(EMULATED_STAMP): constraints.txt | $(STAMP)
 	$(BIN)/python -m pip --python $(EMULATED)/bin/python install --quiet --disable-pip-version-check --no-deps -c constraints.txt $(EMULATED_DIRECT)
 	@touch $@
 
-# What is made from the ops: their table, their pictures, a state with each, the page of parity beside torchvision and timm.
+# What is made from the ops: their table, their pictures, a state with each, the page of parity beside torchvision and timm;
+# and the tables of formats.
 pages: setup $(TORCH_STAMP)
 	$(BIN)/python -m tests.opexamples
 	$(BIN)/python -m tests.gallery
+	$(BIN)/python -m tests.sourcepages
 	$(BIN)/python -m tests.test_state
 	PYTHONPATH=$(CURDIR)/$(TORCH) $(BIN)/python -m tests.paritypage
 

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from benchmarks import gpu, gpu_parity
 from benchmarks.gpu_parity import Difference, Result
 from gpuload import device as devices
+from gpuload.device import copies
 from gpuload.executors.differences import axes_of, bounds_of, difference
 from gpuload.graph.graph import compile_ops
 from gpuload.ops.bounds import Bound
@@ -257,11 +258,13 @@ def filled_memory() -> Iterator[None]:
         return memory
 
     cupy.cuda.set_allocator(allocate)
-    devices.pinned = allocate_pinned
+    for module in (devices, copies):
+        module.pinned = allocate_pinned
     try:
         yield
     finally:
-        devices.pinned = pinned
+        for module in (devices, copies):
+            module.pinned = pinned
         cupy.cuda.set_allocator(pool.malloc)
 
 

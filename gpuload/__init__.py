@@ -19,6 +19,7 @@ if (
 
 from typing import TYPE_CHECKING
 
+from gpuload import formats as _formats
 from gpuload import ops, recipes
 from gpuload.batch import Batch
 from gpuload.errors import GpuloadError, PixelError
@@ -36,25 +37,14 @@ from gpuload.tracebacks import publish as _publish
 from gpuload.tracebacks import publish_methods as _publish_methods
 
 if TYPE_CHECKING:
+    # The calls of all formats, by the ``__all__`` of their room.
     from gpuload.bridges.ranks import shard
     from gpuload.check import check
     from gpuload.convert import convert
+    from gpuload.formats import *  # noqa: F403
     from gpuload.formats.arrow.datasets import datasets
-    from gpuload.formats.arrow.source import arrow
-    from gpuload.formats.csv.source import csv
-    from gpuload.formats.fixed.source import fixed
-    from gpuload.formats.hdf5.source import hdf5
-    from gpuload.formats.idx import idx
     from gpuload.formats.images.labels import Labels
-    from gpuload.formats.images.source import images
-    from gpuload.formats.npy.source import npy
-    from gpuload.formats.npz.source import npz
-    from gpuload.formats.parquet.source import parquet
-    from gpuload.formats.text import text
     from gpuload.formats.tfrecord.features import Feature, Image, Raw, Sparse, Tensor
-    from gpuload.formats.tfrecord.source import tfrecord
-    from gpuload.formats.webdataset.source import webdataset
-    from gpuload.formats.zarr.source import zarr
     from gpuload.preview import preview
     from gpuload.sources.arrays import arrays
     from gpuload.sources.compose import concat
@@ -81,33 +71,21 @@ __all__ = [
     "Spec",
     "Tensor",
     "arrays",
-    "arrow",
     "check",
     "concat",
     "convert",
-    "csv",
     "datasets",
     "draw",
-    "fixed",
-    "hdf5",
-    "idx",
-    "images",
     "mix",
-    "npy",
-    "npz",
     "open",
     "ops",
-    "parquet",
     "preview",
     "recipes",
     "records",
     "shard",
-    "text",
-    "tfrecord",
-    "webdataset",
-    "zarr",
     "zip",
 ]
+__all__ += _formats.__all__
 _attach(
     __name__,
     {
@@ -115,26 +93,17 @@ _attach(
         "check": ("check",),
         "convert": ("convert",),
         "formats.arrow.datasets": ("datasets",),
-        "formats.arrow.source": ("arrow",),
-        "formats.csv.source": ("csv",),
-        "formats.fixed.source": ("fixed",),
-        "formats.hdf5.source": ("hdf5",),
-        "formats.idx": ("idx",),
         "formats.images.labels": ("Labels",),
-        "formats.images.source": ("images",),
-        "formats.npy.source": ("npy",),
-        "formats.npz.source": ("npz",),
-        "formats.parquet.source": ("parquet",),
-        "formats.text": ("text",),
         "formats.tfrecord.features": ("Feature", "Image", "Raw", "Sparse", "Tensor"),
-        "formats.tfrecord.source": ("tfrecord",),
-        "formats.webdataset.source": ("webdataset",),
-        "formats.zarr.source": ("zarr",),
         "preview": ("preview",),
         "sources.arrays": ("arrays",),
         "sources.compose": ("concat", "zip"),
         "sources.mix": ("mix",),
         "sources.records": ("records",),
+        **{
+            form.call.__module__.removeprefix(f"{__name__}."): (form.name,)
+            for form in _formats.FORMATS
+        },
     },
     _FORMS,
 )

@@ -52,12 +52,16 @@ from gpuload.progress import Progress
 from gpuload.redaction import printable, redact
 from gpuload.sources.base import Source
 from gpuload.sources.leaf import Fields
-from gpuload.storage.files import Paths, as_folder, files_below, look_at, open_error, read_bytes
+from gpuload.sources.reading import record_origin
+from gpuload.storage.fileerrors import open_error
+from gpuload.storage.files import look_at
 from gpuload.storage.folders import find_kind, table_files
+from gpuload.storage.handles import read_bytes
 from gpuload.storage.hidden import is_hidden_name
 from gpuload.storage.manifest import call_of
 from gpuload.storage.retries import StoreError
 from gpuload.storage.stores import is_remote
+from gpuload.storage.wildcards import Paths, as_folder, files_below
 
 SLAB_RECORDS = 1 << 16  # whose places are known at a time
 CHUNK_BYTES, CHUNK_RECORDS = 1 << 22, 1 << 12  # that a thread reads at once
@@ -266,7 +270,7 @@ class Findings(Iterator[Finding]):
                     yield from self._first_reports(
                         finding for findings in results for finding in findings
                     )
-            yield from (_of_error(path, error, path) for path, error in source.verify())
+            yield from (_of_error(path, error, path) for path, error in source.files.verify())
 
     def _first_reports(self, findings: Iterable[Finding]) -> Iterator[Finding]:
         for finding in findings:
@@ -393,7 +397,7 @@ def _of_record(
 ) -> Finding:
     """Return the finding for a record; for its whole file if that is gone, changed or
     unreadable."""
-    location, origin = source.where(number), source.origin(number)
+    location, origin = source.where(number), record_origin(source, number)
     if isinstance(error, DamagedBlockError):
         return Finding(
             error.what,

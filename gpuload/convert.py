@@ -50,7 +50,8 @@ from gpuload.pipeline.epoch import Epoch
 from gpuload.progress import Progress
 from gpuload.sources.base import Source
 from gpuload.spec import Spec
-from gpuload.storage.files import URL, Paths, check_name, read_bytes
+from gpuload.storage.handles import read_bytes
+from gpuload.storage.wildcards import URL, Paths, check_name
 
 PLACEHOLDERS = ("shard", "num_shards", "field")
 FOLDER_RECORDS = 512  # of a folder of images so many are one piece of work
@@ -860,7 +861,7 @@ def _refuse_strays(path: str, files: Sequence[_File]) -> None:
 
 def _check_not_read(source: Source, paths: Sequence[str]) -> None:
     """Raise ``SpecError`` if a file to write is one that is read, also under another name."""
-    read = set(source.file_paths())
+    read = set(source.files.paths)
     present = [path for path in paths if os.path.exists(path)]
     if present and read:
         read |= {os.path.realpath(path) for path in read}

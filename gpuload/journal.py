@@ -1,9 +1,9 @@
 """Journal: which files of a conversion are finished, in a file beside them, so that a conversion
 that ended goes on.
 
-    train.tfrecord.convert.jsonl    {"conversion": 1, "source": "5a6bf0a9cdd6de1d", "records":
-                                    50000, ...} {"file": "train-00000.tfrecord", "bytes": 9664123,
-                                    "digest": "09ac..."} {"file": "train-00001.tfrecord", ...}
+    train.tfrecord.convert.jsonl    {"conversion": 1, "source": "5a6bf0a9cdd6de1d", "records": 50000, ...}
+                                    {"file": "train-00000.tfrecord", "bytes": 9664123, "digest": "09ac..."}
+                                    {"file": "train-00001.tfrecord", ...}
 
 The first line has everything on which the files depend: the source's fingerprint, format and
 arguments. A line for each file follows when the file has its name: its size, and a digest of a
@@ -33,7 +33,8 @@ from types import TracebackType
 from typing import Any
 
 from gpuload.errors import FileError
-from gpuload.storage.files import look_at, open_error
+from gpuload.storage.fileerrors import open_error
+from gpuload.storage.files import look_at
 from gpuload.storage.privatefiles import NO_LINKS
 
 try:
@@ -110,9 +111,8 @@ class Journal:
         before its first file."""
         # Before the lock is released: behind it, another call could open the file, and lose the
         # name of its journal here.
-        is_alone = (
-            os.fstat(self._descriptor).st_size == self._end
-        )  # nobody wrote to it where there are no locks
+        # nobody wrote to it where there are no locks
+        is_alone = os.fstat(self._descriptor).st_size == self._end
         if self.about is None or (
             error is not None and self._is_new and not self._entries and is_alone
         ):

@@ -128,4 +128,5 @@ def function(module: str, name: str) -> Callable[..., Any]:
         return getattr(signalsafe.import_package(module), name)(*args, **arguments)
 
     call.__name__ = call.__qualname__ = name
+    call.__module__ = module
     return call

@@ -50,7 +50,7 @@ from gpuload.pipeline.setup import (
     mark_nvtx_ranges,
     with_lengths,
 )
-from gpuload.sources.base import Source
+from gpuload.sources.base import Source, ops_of
 from gpuload.spec import Spec, is_whole, outline
 from gpuload.stats import Counters, Stats, Trace
 
@@ -180,14 +180,14 @@ class Loader:
         if audit is not None:
             setting = audit_setting(audit)
         damage = make_damage(source, plan.seed, on_error, max_bad, quarantine)
-        whole = compile_ops(source.spec, ops, before=source.ops)
+        whole = compile_ops(source.spec, ops, before=ops_of(source))
         if whole.ops:
             whole = with_checks(whole)
         names = names_in(output, whole.spec_out)
         graph = whole.only(names)
         check_mixes(graph, names)
         device_name, device_reason = devices.choose(device)
-        all_ops = (*source.ops, *ops)
+        all_ops = (*ops_of(source), *ops)
         op_labels, reader, trace_file = None, None, None
         if check_flag("drawn", drawn):
             op_labels = dict(zip(streams(all_ops), labels(all_ops), strict=True))
@@ -468,9 +468,9 @@ class Loader:
             ops = ops[: num_done_once(setup, choice, self.ops, len(ops))]
         source = self.source
         if ops:
-            graph = compile_ops(source.spec, self.ops, before=source.ops)
+            graph = compile_ops(source.spec, self.ops, before=ops_of(source))
             names = {name for on in graph.targets for name in on}.union(setup.names)
-            fields = compile_ops(source.spec, ops, before=source.ops).spec_out
+            fields = compile_ops(source.spec, ops, before=ops_of(source)).spec_out
             cache_names = [name for name in fields.names if name in names]
             source = records_behind(setup, choice, self.ops, ops, cache_names, on_gpu=device)
         log.info(

@@ -32,18 +32,11 @@ from gpuload.sources import calls
 from gpuload.sources.base import Source
 from gpuload.sources.filesource import FileSource
 from gpuload.storage import manifest
-from gpuload.storage.files import (
-    GZIP,
-    Files,
-    Paths,
-    as_folder,
-    expand,
-    expand_folders,
-    look_at,
-    open_error,
-)
+from gpuload.storage.fileerrors import GZIP, open_error
+from gpuload.storage.files import Files, look_at
 from gpuload.storage.inflate import inflate_head
 from gpuload.storage.stores import is_remote
+from gpuload.storage.wildcards import Paths, as_folder, expand, expand_folders
 
 HEAD_BYTES = 1 << 14  # of each file; enough for some lines of a table
 TAKES_PATHS = ("gl.open", "gl.check", "gl.convert")  # beside the functions of formats
@@ -144,7 +137,7 @@ def _open_manifest(path: str, name: str, options: Mapping[str, Any]) -> Source:
         FormatError: it does not say how its files are opened.
         SpecError: an argument of that source has to be passed again.
     """
-    calls_by_name = {form.name: form.call for form in FORMATS if form.call is not None}
+    calls_by_name = {form.name: form.call for form in FORMATS}
     paths, rest = options.get("paths"), options.get("rest")
     try:
         is_sound = (

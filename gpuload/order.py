@@ -49,9 +49,8 @@ SAMPLE_STREAM = 7
 MOST_SHARDS = (
     4  # that share a window and each ask for all of it; with more, each takes little of it
 )
-MIN_SHARE = 1 / (
-    2 * MOST_SHARDS
-)  # of a window, for a shard to ask for it: half a share, since shares are uneven
+# of a window, for a shard to ask for it: half a share, since shares are uneven
+MIN_SHARE = 1 / (2 * MOST_SHARDS)
 MOST_AHEAD = 1 << 20  # records in the windows that a shard needs at a time: 8 MiB of record numbers
 MOST_LANES = 32  # that a shard asks for; each costs some microseconds a step
 PIECE_RECORDS = 1 << 20  # of an epoch, that are gone through at a time to find a record
@@ -123,9 +122,8 @@ class Blocks:
     @property
     def window_records(self) -> int:
         """How many records are mixed."""
-        return min(
-            self.block_records * self.window_blocks, MAX_LENGTH
-        )  # a larger window makes no difference
+        # a larger window makes no difference
+        return min(self.block_records * self.window_blocks, MAX_LENGTH)
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,10 +211,8 @@ class Buckets:
         records = permutation(length, seed=seed, epoch=epoch).at(places)
         num_chunks = records.size // self.chunk
         in_chunks = num_chunks * self.chunk
-        whole, left = (
-            records[:in_chunks],
-            records[in_chunks:],
-        )  # of the shuffle, so that the rest is of any length
+        # of the shuffle, so that the rest is of any length
+        whole, left = (records[:in_chunks], records[in_chunks:])
         lengths = np.asarray(self.by)[whole]  # a plan has no names of fields
         chunks = whole[np.argsort(lengths, kind="stable")].reshape(num_chunks, self.chunk)
         turn = permutation(num_chunks, seed=seed, epoch=epoch, stream=WINDOW_STREAM, number=window)
@@ -332,9 +328,9 @@ class Position:
     Attributes:
         epoch: which pass over the source.
         step: which step of the epoch is the next.
-        offset: of the global order of the epoch, where that step begins. It is
-            ``step * global_batch`` only as long as the epoch was not gone on with another batch
-            size or number of shards.
+        offset: of the global order of the epoch, where that step begins. It is ``step *
+            global_batch`` only as long as the epoch was not gone on with another batch size or
+            number of shards.
     """
 
     epoch: int = 0
@@ -496,9 +492,8 @@ class Plan:
         """
         if num_steps < 1 or position.step + num_steps > self.end(position):
             raise _no_step(position.step + max(num_steps, 1) - 1, self.end(position))
-        if (
-            self.num_shards == 1 and position.offset + num_steps * self.batch_size <= self.length
-        ):  # the usual case
+        # the usual case
+        if self.num_shards == 1 and position.offset + num_steps * self.batch_size <= self.length:
             count = num_steps * self.batch_size
             places = np.arange(position.offset, position.offset + count, dtype=np.int64)
             return (
@@ -729,16 +724,14 @@ class Plan:
         whole = places[(enough & (sizes == self._window))[windows]]
         parts = places[(enough & (sizes < self._window))[windows]]
         about = (self.length, self.shuffle, self.seed, start.epoch)
-        return block_records(whole, *about), _in_blocks(
-            parts, *about
-        )  # mixing a whole window does not change its set
+        # mixing a whole window does not change its set
+        return block_records(whole, *about), _in_blocks(parts, *about)
 
     def _in_shard(self, positions: Positions, start: Position) -> NDArray[np.bool_]:
         """Return which of the positions this shard takes."""
         num_whole = (self.length - start.offset) // self.global_batch
-        last = (
-            start.offset + num_whole * self.global_batch
-        )  # where the last step begins, if it is not a whole one
+        # where the last step begins, if it is not a whole one
+        last = start.offset + num_whole * self.global_batch
         begin, count, _ = self._last(last, self.length - last)
         own_of_whole = (
             positions - start.offset
@@ -902,9 +895,8 @@ class Split:
             num_cells = self.length - self.count
         if num_cells == 0:
             return positions
-        size, larger = divmod(
-            self.length, num_cells
-        )  # so many of the first cells have one record more
+        # so many of the first cells have one record more
+        size, larger = divmod(self.length, num_cells)
         if first_is_rarer != self.second:
             cells = positions
             return self._begin(cells, size, larger) + self._places(cells, size, larger)

@@ -31,9 +31,8 @@ from gpuload.redaction import printable
 AFTER_S, EVERY_S = 1.0, 0.2
 SWITCH = "GPULOAD_PROGRESS"
 COLUMNS = 80  # of a terminal that does not say how many it has
-HTML = str.maketrans(
-    {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
-)  # the module html takes 2 ms, at each import of gpuload
+# the module html takes 2 ms, at each import of gpuload
+HTML = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 SHORTEST_BAR, LONGEST_BAR = 8, 20  # columns
 LEAST_TEXT = 20  # columns that the name of the work has before rate and remaining time
 
@@ -212,15 +211,11 @@ def _terminal() -> int | None:
         terminal = sys.stderr.fileno()
         if not (sys.stderr.isatty() and os.isatty(terminal)):
             return None
-    except (
-        AttributeError,
-        OSError,
-        ValueError,
-    ):  # there is no stderr, it is no file, or it was closed
+    except (AttributeError, OSError, ValueError):
+        # there is no stderr, it is no file, or it was closed
         return None
-    with contextlib.suppress(
-        AttributeError, OSError
-    ):  # Windows has no jobs; a terminal may be of another session
+    # Windows has no jobs; a terminal may be of another session
+    with contextlib.suppress(AttributeError, OSError):
         if os.tcgetpgrp(terminal) != os.getpgrp():
             return None
     return terminal

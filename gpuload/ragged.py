@@ -26,8 +26,7 @@ Offsets = NDArray[np.int64]
 class Ragged:
     """Values of varying length: a sequence of arrays that share one payload.
 
-    ``ragged[i]`` is value i, a view of the payload; ``ragged[a:b]`` is the ragged of some values,
-    without a copy.
+    ``ragged[i]`` is value i, a view of the payload; ``ragged[a:b]`` is the ragged of some values, without a copy.
 
     Args:
         payload: ``[total, *shape]``: the values one after the other.
@@ -156,9 +155,8 @@ class Ragged:
             * max(self.payload.dtype.itemsize, np.dtype(np.int64).itemsize)
         )
         try:
-            if (
-                num_bytes > sys.maxsize
-            ):  # NumPy has several errors for such sizes, and no error for some
+            # NumPy has several errors for such sizes, and no error for some
+            if num_bytes > sys.maxsize:
                 raise MemoryError
             return dense(_namespace(self.payload), self, num_elements, value)
         except MemoryError:
@@ -267,8 +265,8 @@ def _namespace(payload: Any) -> Any:
 
 
 def offsets_of(lengths: NDArray[np.int64]) -> Offsets:
-    """Return the offsets of values of these lengths that lie one after the other, int64
-    ``[N + 1]``."""
+    """Return the offsets of values of these lengths that lie one after the other, int64 ``[N +
+    1]``."""
     offsets = np.zeros(lengths.size + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     return offsets

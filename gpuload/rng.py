@@ -4,8 +4,7 @@ Philox 4x64-10 of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as ea
 2011), with the words side by side and never added: key = (seed, stream), counter = (block, record,
 epoch, 0). Equal bit for bit to
 
-    numpy.random.Generator(numpy.random.Philox(counter=[0, record, epoch, 0], key=[seed,
-    stream])).random(k)
+    numpy.random.Generator(numpy.random.Philox(counter=[0, record, epoch, 0], key=[seed, stream])).random(k)
 
 (with both lists as uint64 arrays)
 

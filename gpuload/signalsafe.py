@@ -84,9 +84,8 @@ def call(function: Callable[[], R]) -> R:
     threads.join(helpers)
     if errors:
         raise errors.pop()  # it stays nowhere else: the error and this call would keep each other alive
-    return (
-        results.pop() if results else function()
-    )  # a child of a fork in a signal handler has not the thread
+    # a child of a fork in a signal handler has not the thread
+    return results.pop() if results else function()
 
 
 def call_library(
@@ -182,10 +181,8 @@ def import_package(name: str) -> ModuleType:
     """
     module = sys.modules.get(name)
     # Importlib's own sign (CPython 3.10 to 3.14): a module stands in `sys.modules` before its first
-    # line has run.
-    if module is None or getattr(
-        module.__spec__, "_initializing", False
-    ):  # another thread is importing it
+    # line has run. another thread is importing it
+    if module is None or getattr(module.__spec__, "_initializing", False):
         module = call(functools.partial(importlib.import_module, name))
     return module
 
@@ -261,9 +258,8 @@ def _join_helpers() -> None:
         for thread in threads.running(NAME)
         if thread.ident is not None and thread is not current
     ]
-    with contextlib.suppress(
-        GpuloadError
-    ):  # one waits for ever; it is the child's loss alone if it needs that lock
+    # one waits for ever; it is the child's loss alone if it needs that lock
+    with contextlib.suppress(GpuloadError):
         threads.join(other_threads, threads.END_S)
 
 

@@ -24,19 +24,15 @@ Shape = tuple[int | None, ...]
 NUMBERS = "buif"  # kinds of dtype: boolean, unsigned, signed, floating
 MOST_CHANNELS = 4  # of an image whose axes are not known
 HOST_KINDS = "SUMmVO"  # bytes, text, datetimes: no array library on a GPU has them
-LARGEST_NDIM: int = getattr(
-    np, "MAXDIMS", 64
-)  # of an array; NumPy 1 has 32 and says so, NumPy 2 does not say
+# of an array; NumPy 1 has 32 and says so, NumPy 2 does not say
+LARGEST_NDIM: int = getattr(np, "MAXDIMS", 64)
 LARGEST_REAL_BYTES = 8  # nor numbers longer than 64 bits (x86's long double, 80 bits in 16 bytes)
 ENCODED_BYTES = (np.dtype(np.uint8), (None,))  # the dtype and shape of a field of encoded images
 TEXTS = ("str", "bytes")  # what the objects of a field of text are
 BOX_FORMATS = ("xyxy", "xywh", "cxcywh")  # as torchvision names them
 POINT_FORMAT, MASK, INSTANCES = "xy", "mask", "masks"
-COLUMNS, MOST_FIELDS, MOST_LINES = (
-    80,
-    8,
-    64,
-)  # of `repr`: of a terminal; of a record beside other facts; of a spec
+# of `repr`: of a terminal; of a record beside other facts; of a spec
+COLUMNS, MOST_FIELDS, MOST_LINES = 80, 8, 64
 VOLUMES = ("DHWC", "DHW")  # orders of axes: of slices of an image, with channels or without
 NORMALIZED = "normalized "  # before a format: x in parts of the image's width, y of its height
 ZONES = ("UTC", "local")  # of times

@@ -133,9 +133,8 @@ def start(
             stop()
         join(threads)
         origin = starter.error
-        while (
-            origin.__context__ is not None
-        ):  # Thread.start answers an exception inside it by a KeyError of its own
+        # Thread.start answers an exception inside it by a KeyError of its own
+        while origin.__context__ is not None:
             origin = origin.__context__
         if isinstance(origin, RuntimeError):
             raise GpuloadError(
@@ -150,10 +149,10 @@ def start(
 class _Starter:
     """Starts threads, for the main thread in a thread of its own.
 
-    ``Thread.start`` is Python code. An exception of a signal handler in the middle of it leaves a
-    lock locked that the new thread waits for for ever, or has CPython raise a KeyError in its place
-    (3.11: ``del _limbo[self]``). Python runs signal handlers in the main thread alone, so another
-    thread calls it. To start that thread is one call of C.
+    ``Thread.start`` is Python code. An exception of a signal handler in the middle of it leaves a lock locked that the
+    new thread waits for for ever, or has CPython raise a KeyError in its place (3.11: ``del
+    _limbo[self]``). Python runs signal handlers in the main thread alone, so another thread calls
+    it. To start that thread is one call of C.
 
     Attributes:
         error: the exception of ``Thread.start``, None if there was none.
@@ -182,9 +181,8 @@ class _Starter:
             self.withdraw()
             return
         while not self._end_of_start.acquire(timeout=LOOK_AGAIN_S):
-            if (
-                os.getpid() != process
-            ):  # a signal handler has forked, and the starting thread is in the parent
+            # a signal handler has forked, and the starting thread is in the parent
+            if os.getpid() != process:
                 raise GpuloadError(
                     "threads cannot start in a process that was forked while they did",
                     cause="a signal handler called fork",
@@ -268,9 +266,8 @@ def join(threads: Sequence[threading.Thread], limit_s: float = math.inf) -> bool
                     check_imports()
             else:
                 time.sleep(SHORT_S)
-        _running.pop(
-            thread, None
-        )  # it is there still where the thread ended before it ran anything of ours
+        # it is there still where the thread ended before it ran anything of ours
+        _running.pop(thread, None)
     return True
 
 
@@ -303,9 +300,8 @@ def check_imports() -> None:
     """
     if not _is_import_deadlock():
         return
-    time.sleep(
-        LOOK_AGAIN_S
-    )  # a lock that was just released may not have woken the waiting thread yet
+    # a lock that was just released may not have woken the waiting thread yet
+    time.sleep(LOOK_AGAIN_S)
     if _is_import_deadlock():
         raise GpuloadError(
             "a thread of gpuload waits for an import that will never end",
@@ -371,9 +367,8 @@ def parallel_map(
         return [function(item) for item in items]
     results: list[Any] = [None] * len(items)
     errors: dict[int, BaseException] = {}
-    numbers = (
-        itertools.count()
-    )  # next() is one step of the interpreter: each thread gets numbers of its own
+    # next() is one step of the interpreter: each thread gets numbers of its own
+    numbers = itertools.count()
     stop_flags: list[bool] = []
 
     def work() -> None:
@@ -429,9 +424,8 @@ def num_cores() -> int:
     """
     limits = [_num_allowed(), *(max(1, math.ceil(cores)) for cores in _quotas())]
     # A wrong value is passed over: it is set for other libraries, and is no argument of ours.
-    omp_threads = (
-        os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
-    )  # a list is for nested teams
+    # a list is for nested teams
+    omp_threads = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
     if omp_threads.isdecimal() and int(omp_threads) > 0:
         limits.append(int(omp_threads))
     return min(limits)

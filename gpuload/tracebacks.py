@@ -84,9 +84,8 @@ def public(function: Call) -> Call:
         except GpuloadError as error:
             raise trim_frames(error)  # noqa: B904  it is the same error
         except TypeError as error:
-            is_wrong_call = (
-                error.__traceback__ is not None and error.__traceback__.tb_next is None
-            )  # nothing ran yet
+            # nothing ran yet
+            is_wrong_call = error.__traceback__ is not None and error.__traceback__.tb_next is None
             if is_wrong_call and (problem := _wrong_call(function, args, arguments)) is not None:
                 raise problem from None
             raise

@@ -46,12 +46,12 @@ OWNERS = {
     "numpy": ("*",),
     "PIL": ("images/decode.py", "images/recompress.py", "cli/parity*"),
     "click": ("cli/*",),
-    "cupy": ("device.py",),
+    "cupy": ("device/library.py",),
     "cv2": ("cli/parity_images.py",),
     "gpuload_demo": ("cli/__init__.py",),
     "gpuload_peers": ("cli/bench.py", "cli/parity*"),
-    "cupy_backends": ("device.py",),
-    "cupyx": ("device.py",),
+    "cupy_backends": ("device/library.py",),
+    "cupyx": ("device/library.py",),
     "h5py": ("formats/hdf5/*",),
     "hdf5plugin": ("formats/hdf5/*",),
     "isal": ("storage/inflate.py",),
@@ -201,7 +201,7 @@ PUBLIC = {
         "NOT_DONE",
         "any_refused",
     },  # states, as in C++
-    "device.py": {"done"},  # of CuPy's events, too
+    "device/tracks.py": {"done"},  # of CuPy's events, too
     "errors.py": {"what"},
     "loader.py": {"drawn", "saved"},
     "ops/crop/crop.py": {"pad_if_needed"},
@@ -209,6 +209,7 @@ PUBLIC = {
     "pipeline/tray.py": {"put"},  # the verb, as of queues
     "spec.py": {"encoded", "stored"},
     "sources/base.py": {"where", "Renamed", "Marked", "Sampled"},
+    "sources/reading.py": {"where"},
     "sources/compose.py": {"Zipped"},
     "sources/mix.py": {"Mixed"},
     "testing/ops.py": {"refused"},
@@ -670,6 +671,7 @@ def public_names(init: Module) -> tuple[list[str], set[str]]:
     return listed, {name for name in bound if not name.startswith("_")} - {
         "annotations",
         "TYPE_CHECKING",
+        "*",
     }
 
 

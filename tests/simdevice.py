@@ -52,6 +52,7 @@ import contextlib
 import ctypes
 import operator
 import random
+import sys
 import threading
 import traceback
 from collections import Counter, defaultdict, deque
@@ -448,14 +449,23 @@ class _IdlePages(deque[Any]):
 def install(monkeypatch: Any, seed: int = 0) -> Simulation:
     """Put a simulated GPU behind ``gpuload.device`` until the test ends, and return it."""
     sim = Simulation(seed)
-    monkeypatch.setattr(devices, "cupy", lambda: sim.cupy)
+    replace(monkeypatch, "cupy", lambda: sim.cupy)
     outside = devices.Problem("there is 1 GPU, numbered from 0", "use device='gpu:0'")
-    monkeypatch.setattr(devices, "gpu_problem", lambda number: None if number == 0 else outside)
-    monkeypatch.setattr(devices, "_idle_tracks", {})
-    monkeypatch.setattr(devices, "_tracks", [])
-    monkeypatch.setattr(devices, "_idle_pinned", defaultdict(lambda: _IdlePages(sim)))
-    monkeypatch.setattr(devices, "_copies", deque())
+    replace(monkeypatch, "gpu_problem", lambda number: None if number == 0 else outside)
+    replace(monkeypatch, "_idle_tracks", {})
+    replace(monkeypatch, "_tracks", [])
+    replace(monkeypatch, "_idle_pinned", defaultdict(lambda: _IdlePages(sim)))
+    replace(monkeypatch, "_copies", deque())
     return sim
+
+
+def replace(monkeypatch: Any, name: str, value: Any) -> None:
+    """Put a value in the place of a name of ``gpuload.device``, in each of its files that has it."""
+    modules = [module for path, module in sys.modules.items() if path.startswith(devices.__name__)]
+    owners = [module for module in modules if hasattr(module, name)]
+    assert owners, f"gpuload.device has no {name}"
+    for module in owners:
+        monkeypatch.setattr(module, name, value)
 
 
 # ---- arrays

@@ -8,7 +8,7 @@ import threading
 import numpy as np
 import pytest
 
-from gpuload import device
+from gpuload import device, signalsafe
 from gpuload.errors import DeviceError, SpecError
 from tests import simdevice
 from tests.interrupts import Alarm
@@ -21,9 +21,8 @@ def test_an_unknown_device_is_refused(name):
 
 
 def test_a_problem_of_the_gpu_is_the_reason_for_the_cpu(monkeypatch):
-    monkeypatch.setattr(
-        device, "gpu_problem", lambda number: device.Problem("the fan is off", "switch it on")
-    )
+    problem = device.Problem("the fan is off", "switch it on")
+    simdevice.replace(monkeypatch, "gpu_problem", lambda number: problem)
     assert device.choose("auto") == ("cpu", "no usable GPU: the fan is off")
     with pytest.raises(
         DeviceError, match="cause:  the fan is off\n  remedy: switch it on, or use device="
@@ -36,8 +35,8 @@ def test_a_problem_of_the_gpu_is_the_reason_for_the_cpu(monkeypatch):
 )
 def test_what_a_signal_handler_raises_meanwhile_is_no_reason_for_the_cpu(monkeypatch):
     go_on = threading.Event()
-    monkeypatch.setattr(device.signalsafe, "is_installed", lambda name: True)
-    monkeypatch.setattr(device, "cupy", lambda: go_on.wait(60))
+    monkeypatch.setattr(signalsafe, "is_installed", lambda name: True)
+    simdevice.replace(monkeypatch, "cupy", lambda: go_on.wait(60))
     try:
         with Alarm(0.05, armed=True), pytest.raises(Alarm.Rang):
             device.choose("auto")
@@ -46,7 +45,7 @@ def test_what_a_signal_handler_raises_meanwhile_is_no_reason_for_the_cpu(monkeyp
 
 
 def test_auto_takes_the_first_gpu_that_is_there(monkeypatch):
-    monkeypatch.setattr(device, "gpu_problem", lambda number: None)
+    simdevice.replace(monkeypatch, "gpu_problem", lambda number: None)
     assert device.choose("auto")[0] == "gpu:0"
     assert device.choose("gpu:3") == ("gpu:3", "asked for")
 
@@ -113,7 +112,7 @@ def test_page_locked_memory_has_the_size_that_was_asked_for_and_is_used_again(pa
 def test_idle_page_locked_memory_is_freed_where_another_size_needs_more_than_the_limit(
     page_locks, monkeypatch
 ):
-    monkeypatch.setattr(device, "MOST_IDLE_PINNED_BYTES", 10_000)
+    simdevice.replace(monkeypatch, "MOST_IDLE_PINNED_BYTES", 10_000)
     loan = [device.pinned(4000) for _ in range(3)]
     del loan
     device.pinned(100)

@@ -7,13 +7,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from gpuload import device, driver, ops
+from gpuload import device, driver, ops, signalsafe
 from gpuload.errors import DeviceError, MissingPackageError
 from gpuload.executors import choose
 from gpuload.executors.dali import executor
 from gpuload.graph.graph import compile_ops
 from gpuload.spec import Field, Spec
 from gpuload.testing.ops import uniform
+from tests import simdevice
 
 
 def plant(monkeypatch, version, failure=0):
@@ -61,9 +62,9 @@ def test_every_error_about_a_missing_package_for_a_gpu_names_the_extra_of_the_dr
     version, monkeypatch
 ):
     plant(monkeypatch, version)
-    monkeypatch.setattr(device.signalsafe, "is_installed", lambda name: False)
+    monkeypatch.setattr(signalsafe, "is_installed", lambda name: False)
     monkeypatch.setattr(choose, "codec", lambda: None)
-    monkeypatch.setattr(device, "cupy", device.cupy.__wrapped__)
+    simdevice.replace(monkeypatch, "cupy", device.cupy.__wrapped__)
     decode = compile_ops(
         Spec((Field("image", np.dtype(np.uint8), (None,), encoded=True),)), [ops.Decode()]
     )
@@ -72,7 +73,7 @@ def test_every_error_about_a_missing_package_for_a_gpu_names_the_extra_of_the_dr
     def fail(name):
         raise ModuleNotFoundError(name)
 
-    monkeypatch.setattr(device.signalsafe, "import_package", fail)
+    monkeypatch.setattr(signalsafe, "import_package", fail)
     remedies = []
     for call in (
         device.cupy,

@@ -17,6 +17,7 @@ import pytest
 
 from gpuload import device as devices
 from gpuload.device import FOREIGN_GROUP, Event, Lane, stream_export
+from gpuload.device.ledger import Ledger
 from gpuload.errors import ClosedError, DeviceError, SpecError
 from tests import forkserver, simdevice
 from tests.threads import until
@@ -817,7 +818,7 @@ class YieldingMemory:
 
 
 def test_memory_that_threads_lend_and_take_back_at_the_same_time_is_counted():
-    ledger = devices._Ledger()
+    ledger = Ledger()
     array = SimpleNamespace(data=SimpleNamespace(mem=YieldingMemory()), nbytes=64)
 
     def lend_twice():

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 import gpuload as gl
-from gpuload import lazy
+from gpuload import formats, lazy
 from gpuload.errors import SpecError
 from tests import house
 
@@ -78,15 +78,27 @@ def test_type_checkers_read_the_names_that_a_package_attaches(package):
     tree = ast.parse(Path(module.__file__).read_text(encoding="utf-8"))
     branch = next(node for node in tree.body if house._is_type_checking(node))
 
-    imports = {
-        alias.asname or alias.name: node.module.removeprefix(f"{package}.")
-        for node in branch.body
-        for alias in node.names
-    }
+    imports = dict(_imports_of(branch, package))
 
     assert imports == module._lazy_names
     assert set(imports) <= set(module.__all__)
     assert [name for name in module.__all__ if not hasattr(module, name)] == []
+
+
+def _imports_of(branch, package):
+    """Give the names that a branch for type checkers imports, those of a star too, each with its module."""
+    for node in branch.body:
+        if [alias.name for alias in node.names] == ["*"]:
+            tree = ast.parse(Path(importlib.import_module(node.module).__file__).read_text("utf-8"))
+            inner = next(node for node in tree.body if house._is_type_checking(node))
+            yield from _imports_of(inner, package)
+        else:
+            module = node.module.removeprefix(f"{package}.")
+            yield from ((alias.asname or alias.name, module) for alias in node.names)
+
+
+def test_the_calls_of_formats_are_those_that_type_checkers_read():
+    assert sorted(form.name for form in formats.FORMATS) == formats.__all__
 
 
 def test_the_import_loads_no_op_no_recipe_and_no_reader_and_a_batch_of_rows_needs_that_of_its_format_alone(
@@ -220,7 +232,7 @@ def test_an_error_shows_of_our_frames_the_call_and_the_place_that_raised_it_alon
     own_frames = [
         entry for entry in caught.traceback if str(entry.path).startswith(str(ROOT / "gpuload"))
     ]
-    assert [entry.path.name for entry in own_frames] == ["tracebacks.py", "files.py"]
+    assert [entry.path.name for entry in own_frames] == ["tracebacks.py", "wildcards.py"]
 
 
 def test_functions_are_pickled_by_their_public_names():

@@ -58,7 +58,7 @@ def _tfdata(source: Source, batch_size: int, shuffled: bool) -> Loop | None:
         raise missing_package(
             "tensorflow", needed_for="--against tfdata", extra="cpu", error=error
         ) from None
-    paths = list(source.file_paths())
+    paths = list(source.files.paths)
 
     def decode(path: Any) -> Any:
         pixels = tf.io.decode_image(tf.io.read_file(path), channels=3, expand_animations=False)
@@ -91,7 +91,7 @@ def _torch(source: Source, batch_size: int, shuffled: bool) -> Loop | None:
         raise missing_package(
             "torch", needed_for="--against torch", extra="torch", error=error
         ) from None
-    paths = list(source.file_paths())
+    paths = list(source.files.paths)
     if _are_images(source):
         dataset: Any = _ImageFiles(paths)
     else:
@@ -136,7 +136,7 @@ class _ImageFiles:
 
 def _are_images(source: Source) -> bool:
     # An image a file; images inside of archives or records have no plain loader here.
-    return any(field.encoded for field in source.spec) and len(source.file_paths()) == len(source)
+    return any(field.encoded for field in source.spec) and len(source.files.paths) == len(source)
 
 
 def _rows(source: Source, paths: list[str]) -> Any:

@@ -118,7 +118,7 @@ def _check_links(source: Source) -> None:
     Raises:
         SpecError: there is such a link.
     """
-    for path in source.file_paths():
+    for path in source.files.paths:
         check_shareable(path, "tasks of Ray that read")
 
 

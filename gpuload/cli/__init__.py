@@ -245,7 +245,7 @@ def _in_python(remedy: str, words: list[str]) -> str:
     if any(call in remedy for call in UNLISTED):
         return ""
     # Formats without `call` open no manifest: the advice would not help there.
-    forms = {form.name: form for form in FORMATS if form.call is not None}
+    forms = {form.name: form for form in FORMATS}
     # With its arguments: gl.npz(..., record="file"); a name alone is one of several calls to choose
     # from. A call with a path of its own opens other files than those of the verb.
     whole_path = r"""\(['"](?:/|\w+://)"""

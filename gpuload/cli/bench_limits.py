@@ -40,7 +40,7 @@ def measure_limits(source: Source, *, on_gpu: bool, seconds: float) -> Limits:
     measured."""
     files = [
         path
-        for path in source.file_paths()[:MOST_FILES]
+        for path in source.files.paths[:MOST_FILES]
         if not is_remote(path) and os.path.getsize(path)
     ]
     sequential = random = 0.0

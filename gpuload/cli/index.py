@@ -17,8 +17,8 @@ import click
 from gpuload.cli.base import PATH, Output, verb
 from gpuload.errors import SpecError
 from gpuload.open import open as open_paths
-from gpuload.storage.files import as_folder
 from gpuload.storage.manifest import SUFFIX, writable_path
+from gpuload.storage.wildcards import as_folder
 
 
 @verb
@@ -55,7 +55,7 @@ def command(output: Output, paths: tuple[str, ...], out: str | None) -> int:
     with open_paths(paths[0] if len(paths) == 1 else list(paths)) as source:
         output.say(f"from {source!r}")
         path = source.index(out)
-        num_records, num_files = len(source), len(set(source.file_paths()))
+        num_records, num_files = len(source), len(set(source.files.paths))
         fingerprint = source.fingerprint()
     num_bytes, duration_s = os.path.getsize(path), time.perf_counter() - start_s
     files, records = (

@@ -176,7 +176,7 @@ def inspect(paths: str | list[str], record: int = 0) -> tuple[Inspection, Pixels
         else:
             place = ""
         records, damage = _sample(source, record)
-        files = set(source.file_paths())  # an archive has several fields
+        files = set(source.files.paths)  # an archive has several fields
         fields = tuple(_report(source, field, records, record) for field in source.spec)
         image, picture_problem = None, ""
         if record in records:
@@ -415,7 +415,7 @@ def _code(
             f"gl.ops.RandomResizedCrop({', '.join(filter(None, [str(SIDE), str(SIDE), on]))})",
         ]
     lines = [f"source = gl.open({paths!r})"]
-    if call in ROW_CALLS and call_of(paths) is None and len(set(source.file_paths())) > 1:
+    if call in ROW_CALLS and call_of(paths) is None and len(set(source.files.paths)) > 1:
         targets = (
             os.path.join(paths, "*") if isinstance(paths, str) and os.path.isdir(paths) else paths
         )

@@ -9,7 +9,7 @@ import sys
 
 import gpuload as gl
 from gpuload.errors import SpecError
-from gpuload.storage.files import open_error
+from gpuload.storage.fileerrors import open_error
 
 
 def words_of(text: str) -> tuple[str, str]:

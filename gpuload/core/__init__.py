@@ -1,4 +1,4 @@
-"""Core: the compiled extension, in C++ (`cpp/`); `face.py` says what it does.
+"""Core: the compiled extension, in C++ (`cpp/`); `face.py` describes it.
 
 Each caller has the same in NumPy, equal bit for bit: the meaning of the core's function, which runs
 where there is no core::
@@ -25,8 +25,8 @@ from gpuload.core.face import Native
 
 SWITCH = "GPULOAD_CORE"
 INSTALL = (
-    "install a C++ compiler (g++), then gpuload again (pip install -v --force-reinstall --no-deps --no-cache-dir says "
-    "why the core cannot be built)"
+    "install a C++ compiler (g++), then gpuload again (pip install -v --force-reinstall --no-deps "
+    "--no-cache-dir says why the core cannot be built)"
 )
 BUILD = "make core builds it again"
 
@@ -40,11 +40,8 @@ def _load() -> tuple[Native | None, str, str]:
     try:
         extension = importlib.import_module("gpuload.core._native")
     except ModuleNotFoundError:
-        return (
-            None,
-            "the compiled core is not installed: there was no C++ compiler, or it failed",
-            INSTALL,
-        )
+        reason = "the compiled core is not installed: there was no C++ compiler, or it failed"
+        return None, reason, INSTALL
     except ImportError as error:
         return None, f"the compiled core cannot be loaded: {error}", INSTALL
     checksum = source.checksum()
@@ -58,8 +55,7 @@ native, problem, _remedy = _load()
 
 
 def how() -> str:
-    """Return the name of the code that hot loops run in; without the compiled core also the
-    reason."""
+    """Return the name of the code that hot loops run in; without the core also the reason."""
     if native is not None:
         return "compiled"
     return f"NumPy, many times slower ({problem})"
@@ -70,7 +66,8 @@ def warn_if_missing() -> None:
     """Log a warning, once in a process, if there is no core although it was not switched off."""
     if native is None and os.environ.get(SWITCH) != "0":
         log.warning(
-            "hot loops run in NumPy, many times slower; cause: %s; remedy: %s; or set %s=0, and this is not logged",
+            "hot loops run in NumPy, many times slower; cause: %s; remedy: %s; or set %s=0, and "
+            "this is not logged",
             problem,
             _remedy,
             SWITCH,

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuload.executors.array.stages import as_values, run_joint
+from gpuload.executors.array.values import as_values, run_joint
 from gpuload.executors.checks import Checks
 from gpuload.graph.graph import Graph
 from gpuload.kernels import walk

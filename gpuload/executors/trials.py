@@ -134,7 +134,10 @@ def _write(place: tuple[str, dict[str, str]], content: list[dict[str, Any]]) -> 
     path, origin = place
     privatefiles.make_folder(os.path.dirname(path))
     # Several ranks of a machine may write the same file at once: the last whole one stays.
-    with derivedfiles.whole(path, is_alone=False) as part, keptfile.Writer(part, origin) as writer:
+    with (
+        derivedfiles.whole(path, is_alone=False) as part,
+        keptfile.KeptWriter(part, origin) as writer,
+    ):
         writer.write(json.dumps(content).encode("ascii"))
         writer.end()
 

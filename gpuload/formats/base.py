@@ -1,13 +1,12 @@
 """Format: all that gpuload knows of one format of files, in one place.
 
+    call, open_paths, folder    its reader
     sniff                       how its files are recognized by their bytes
-    open, folder, call          its reader
+    records                     what a record is, for the pages of the docs
     open_for_check, salvage     how damage in its files is listed
-    writer                      its writer, which also compares the values of a file with those that
-                                were written
+    writer                      its writer, which also compares a file with the values written to it
 
-`FORMATS` in `formats/__init__.py` has one line for each. `gl.open`, `gl.check` and `gl.convert` are
-loops over it.
+`gl.open`, `gl.check` and `gl.convert` are loops over `FORMATS` of `formats/__init__.py`.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from gpuload.errors import FileError, FormatError, RecordError, SpecError
 from gpuload.sources.base import Source
 from gpuload.sources.leaf import Fields
 from gpuload.spec import Spec
+from gpuload.storage.wildcards import Paths
 
 if TYPE_CHECKING:
     from gpuload.formats.writing import FolderWriter, Writer
@@ -84,8 +84,7 @@ class Folder:
         open: returns the source of a folder; raises ``MissingFileError`` if no file of the format
             is in it.
         suffixes: of the files that it takes, in small letters.
-        recognize: returns True for a folder that is of the format as a whole, whatever files are in
-            it.
+        recognize: returns True for a folder that is of the format as a whole, with any files in it.
     """
 
     open: Callable[[str], Source]
@@ -99,12 +98,15 @@ class Format:
 
     Attributes:
         name: ``gl.<name>`` opens its files, and it is the ``format`` of `gl.convert`.
-        open: returns the source of paths, with ``Match.options`` as keyword arguments.
+        call: ``gl.<name>`` itself, or `lazy.function` of it. It opens manifests of its files, too.
         sniff: returns a match for the beginning of a file that it recognizes; None if the file is
             of another format.
         known_by: ``"bytes"``: a magic or a checksum. ``"description"``: a file that stands beside
             the file, which decides before any bytes do. ``"text"``: the file is text, which is
             looked at last.
+        records: for the pages of the docs: ways to write the call, as ``"gl.text(paths)"``, and what
+            one record then is, in Markdown.
+        open_paths: returns the source of paths where ``call`` has other arguments.
         compressions: the compressions of whole files that ``open`` unpacks.
         hint: the call for a file of this format that was not recognized, in words; "" if its files
             always are.
@@ -115,7 +117,6 @@ class Format:
             encoded (or None). By default the source that ``open`` returns.
         salvage: returns, from path and first bytes of a file that ``open`` refuses, a source or the
             single records that `gl.check` reads; None if none can be read.
-        call: ``gl.<name>``, which opens manifests of its files.
         suffixes: of the files that `gl.convert` writes; none if it writes a folder.
         beside: suffixes, put behind the name of a file that `gl.convert` writes, of small files
             that belong to it.
@@ -128,21 +129,26 @@ class Format:
     """
 
     name: str
-    open: Callable[..., Source]
+    call: Callable[..., Source]
     sniff: Callable[[Beginning], Match | None] = lambda beginning: None
     known_by: Literal["bytes", "description", "text"] = "bytes"
+    records: Mapping[str, str] = field(default_factory=dict)
+    open_paths: Callable[..., Source] | None = None
     compressions: tuple[str, ...] = ()
     hint: str = ""
     folder: Folder | None = None
     open_for_check: Callable[..., tuple[Source, ImagesIn | None]] | None = None
     salvage: Callable[[str, bytes], Source | Iterator[Salvage] | None] = lambda path, head: None
-    call: Callable[..., Source] | None = None
     suffixes: tuple[str, ...] = ()
     beside: tuple[str, ...] = ()
     writer: MakeWriter | None = None
     writer_options: tuple[str, ...] = ()
     suggest: Callable[[Spec], str] = lambda spec: ""
     has_blank_parts: bool = False
+
+    def open(self, paths: Paths, **options: Any) -> Source:
+        """Return the source of paths; ``options`` are those of the match for the first of them."""
+        return (self.open_paths or self.call)(paths, **options)
 
 
 def salvage_array_file(

@@ -73,7 +73,8 @@ from gpuload.sources.leaf import UINT8, Indices, gather_pieces
 from gpuload.sources.partitions import check_partitions
 from gpuload.sources.zones import check_zones
 from gpuload.spec import Field, dtype_of, is_whole, list_of_names
-from gpuload.storage.files import Files, open_error
+from gpuload.storage.fileerrors import open_error
+from gpuload.storage.files import Files
 from gpuload.storage.inflate import limit_bytes, too_large
 
 Array = NDArray[Any]
@@ -151,7 +152,7 @@ class UnpackLimit:
 
 
 @dataclass(frozen=True)
-class Description:
+class DatasetFeatures:
     """What the metadata of the library `datasets` say of columns.
 
     Attributes:
@@ -410,7 +411,7 @@ def _with_dtype(column: Column, dtype: np.dtype[Any] | None) -> Column:
     return replace(column, field=column.field.with_(dtype=dtype), dtype=file_dtype, default=default)
 
 
-def describe_features(metadata: Mapping[bytes, bytes] | None) -> Description:
+def describe_features(metadata: Mapping[bytes, bytes] | None) -> DatasetFeatures:
     """Return what the metadata of a schema say in the form of `datasets`; nothing if they have
     another form."""
     try:
@@ -421,7 +422,7 @@ def describe_features(metadata: Mapping[bytes, bytes] | None) -> Description:
         return describe_types({})
 
 
-def describe_types(features: Mapping[str, Any]) -> Description:
+def describe_types(features: Mapping[str, Any]) -> DatasetFeatures:
     """Return what the features of a dataset say, in the form of ``Features.to_dict()``."""
     kinds = {name: feature for name, feature in features.items() if isinstance(feature, dict)}
     shapes = {
@@ -442,7 +443,7 @@ def describe_types(features: Mapping[str, Any]) -> Description:
         for column, texts in names.items()
         if isinstance(texts, list) and all(isinstance(text, str) for text in texts)
     }
-    return Description(shapes, images, classes)
+    return DatasetFeatures(shapes, images, classes)
 
 
 def classes_of(tables: Sequence[Any], columns: Sequence[Column]) -> tuple[str, ...]:

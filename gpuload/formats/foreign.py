@@ -43,9 +43,7 @@ FOREIGN = {
     **{b"\x80" + bytes([protocol]): PICKLE for protocol in (2, 3, 4, 5)},
 }
 
-PLAIN_ONLY = {
-    b"\x93NUMPY": "an NPY file"
-}  # formats whose files are not opened when they are compressed
+PLAIN_ONLY = {b"\x93NUMPY": "an NPY file"}  # formats that are not opened when they are compressed
 
 
 def refuse(beginning: Beginning) -> None:

@@ -27,11 +27,13 @@ from gpuload.sources.base import Source
 from gpuload.sources.compose import Zipped, check_files
 from gpuload.sources.filesource import Entries, Opening
 from gpuload.sources.layouts import layout_of
-from gpuload.sources.rows import FileTable, Form, RecordFiles
+from gpuload.sources.rows import FileTable, RecordFiles, RecordForm
+from gpuload.sources.sourcefiles import SourceFiles
 from gpuload.spec import check_name
 from gpuload.storage import keptfile, manifest
-from gpuload.storage.files import Files, Paths, expand
+from gpuload.storage.files import Files
 from gpuload.storage.unpack import unpack_files, with_names
+from gpuload.storage.wildcards import Paths, expand
 
 TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 MOST_AXES = 255
@@ -41,7 +43,7 @@ ONE_FIELD = "x"  # the name of the field of paths without a name
 
 
 @dataclass(frozen=True)
-class Header:
+class IdxHeader:
     """The header of an IDX file.
 
     Attributes:
@@ -108,7 +110,7 @@ class IdxSource(RecordFiles):
     """
 
     def __init__(
-        self, table: FileTable, opening: Opening, originals: Sequence[str], header: Header
+        self, table: FileTable, opening: Opening, originals: Sequence[str], header: IdxHeader
     ) -> None:
         super().__init__(table, opening)
         self.originals, self._header = originals, header
@@ -125,9 +127,10 @@ class IdxSource(RecordFiles):
             return self.originals[0]
         return f"{len(self.originals)} files"
 
-    def file_counts(self) -> tuple[Sequence[str], Sequence[int]] | None:
-        """Return the files, and how many records each has."""
-        return self.originals, self._table.counts
+    @property
+    def files(self) -> SourceFiles:
+        """The files, and how many records each has."""
+        return SourceFiles(self._files.paths, self._table.counts, originals=self.originals)
 
 
 class IdxFields(Zipped):
@@ -140,7 +143,7 @@ class IdxFields(Zipped):
         return ", ".join(part._place() for part in self._parts)
 
     def index(self, path: str | os.PathLike[str]) -> str:
-        """See ``Source``: each field has a manifest."""
+        """Refuse a manifest of several fields: each field has one of its own."""
         names = self.spec.names
         calls = "; ".join(f"gl.idx({name}=...).index('{name}.manifest')" for name in names)
         fields = ", ".join(f"{name}='{name}.manifest'" for name in names)
@@ -169,28 +172,30 @@ def _field(name: str, paths: Paths) -> IdxSource:
         files,
         counts=[header.shape[0] for header in headers],
         offsets=[header.offset_bytes for header in headers],
-        forms=(Form(layout),),
+        forms=(RecordForm(layout),),
         form_of=np.zeros(len(headers), np.int64),
     )
-    argument = tuple(originals) if listing is None else listing.path
+    argument: Any = tuple(originals)
+    if listing is not None:
+        argument = listing.path
     return IdxSource(table, Opening(idx, {name: argument}, name), originals, first)
 
 
-def _read(paths: Paths) -> tuple[Sequence[str], Files, list[Header]]:
+def _read(paths: Paths) -> tuple[Sequence[str], Files, list[IdxHeader]]:
     """Return the files that are named, those that are read, and the header of each."""
     originals = expand(paths)
     places = unpack_files(originals)
     paths = [place.path if isinstance(place, keptfile.KeptFile) else place for place in places]
     called = dict(zip(paths, originals, strict=True))
 
-    def read(path: str, size: int, head: bytes) -> Header:
+    def read(path: str, size: int, head: bytes) -> IdxHeader:
         return _read_header(called[path], size, head, " unpacked" * (called[path] != path))
 
     files, headers = keptfile.look_at(places, HEAD_BYTES, read)
     return originals, with_names(files, originals), headers
 
 
-def _from_manifest(listing: manifest.Manifest) -> tuple[Sequence[str], Files, list[Header]]:
+def _from_manifest(listing: manifest.Manifest) -> tuple[Sequence[str], Files, list[IdxHeader]]:
     """Return the same of the files of a manifest, whose headers differ in the number of records
     alone."""
     kind, shape = listing.about.get("type"), listing.about.get("shape")
@@ -203,7 +208,7 @@ def _from_manifest(listing: manifest.Manifest) -> tuple[Sequence[str], Files, li
         raise listing.error("it holds no header of IDX files")
     counts = listing.numbers("counts", 0, 1 << 32).tolist()
     dtype, axes = np.dtype(TYPES[kind]), [int(length) for length in shape or ()]
-    headers = [Header(dtype, (count, *axes)) for count in counts]
+    headers = [IdxHeader(dtype, (count, *axes)) for count in counts]
     if any(
         header.num_bytes != size
         for header, size in zip(headers, listing.files.sizes.tolist(), strict=True)
@@ -212,7 +217,7 @@ def _from_manifest(listing: manifest.Manifest) -> tuple[Sequence[str], Files, li
     return listing.files.paths, listing.files, headers
 
 
-def _read_header(path: str, size: int, head: bytes, suffix: str) -> Header:
+def _read_header(path: str, size: int, head: bytes, suffix: str) -> IdxHeader:
     """Return the header of a file, checked against its size."""
     if not head:
         raise _header_error(path, "the file is empty", "it was never written: copy it again")
@@ -234,7 +239,7 @@ def _read_header(path: str, size: int, head: bytes, suffix: str) -> Header:
         raise _header_error(
             path, f"a header of {num_axes} axes does not fit into its {size} bytes", "copy it again"
         )
-    header = Header(dtype, struct.unpack_from(f">{num_axes}I", head, 4))
+    header = IdxHeader(dtype, struct.unpack_from(f">{num_axes}I", head, 4))
     num_bytes = header.num_bytes
     if size != num_bytes:
         shape = " x ".join(map(str, header.shape))
@@ -253,7 +258,7 @@ def _header_error(
     return FormatError(f"{path} is no IDX file to read", cause=cause, remedy=remedy)
 
 
-def _check_alike(paths: Sequence[str], headers: Sequence[Header]) -> None:
+def _check_alike(paths: Sequence[str], headers: Sequence[IdxHeader]) -> None:
     """Raise ``SpecError`` if the records of the files of a field differ in dtype or shape."""
     first = headers[0]
     for path, header in zip(paths, headers, strict=True):
@@ -314,4 +319,14 @@ def _file_bytes(head: bytes) -> int | None:
     return 4 + 4 * head[3] + math.prod(lengths) * np.dtype(TYPES[head[2]]).itemsize
 
 
-IDX = Format("idx", lambda paths: idx(x=paths), _sniff, compressions=("gzip",), call=idx)
+IDX = Format(
+    "idx",
+    idx,
+    _sniff,
+    records={
+        "gl.idx(image=path, label=path)": "a record of MNIST's format, a file for each field, packed "
+        "with gzip or not"
+    },
+    open_paths=lambda paths: idx(x=paths),
+    compressions=("gzip",),
+)

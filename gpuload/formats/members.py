@@ -6,7 +6,7 @@
     texts of varying length                  text
     other values of varying length           `Ragged`; encoded images where the first value is one
 
-Access  Rows whose bytes lie in files as NumPy has them are read where they lie, by the reader of
+Access  Rows that lie in files as NumPy has them are read where they lie, by the reader of
         rows (`rows.py`). All others are decoded a block of rows at a time (`blocks.py`), and
         cached.
 """
@@ -28,14 +28,14 @@ from gpuload.formats.packing import MOST_BITS, Packing
 from gpuload.formats.pixels import are_of_pixels, warn_of_images
 from gpuload.images.head import kind_of
 from gpuload.ragged import Ragged
-from gpuload.sources.blocks import BlockCache, BlockLeaf, check_cache_bytes
+from gpuload.sources.blocks import BlockLeaf, BlockMemory, check_cache_bytes
 from gpuload.sources.classnames import common_classes
 from gpuload.sources.columns import ColumnSource, differing_files
 from gpuload.sources.dtypes import joining
 from gpuload.sources.filesource import Entries, Opening
 from gpuload.sources.layouts import compact_layout, layout_of, native
 from gpuload.sources.leaf import Array, Indices, Leaf, starts_of
-from gpuload.sources.rows import Form, RowLeaf
+from gpuload.sources.rows import RecordForm, RowLeaf
 from gpuload.spec import NUMBERS, Field, Layout, Spec, check_name, is_name, list_of_names
 from gpuload.storage.extents import Storage
 from gpuload.storage.files import Files
@@ -144,7 +144,9 @@ def check_arguments(
         else:
             columns = fields
         keys = list_of_names(f"{call}: fields", columns, form=form, example=example)
-        paths = list(fields.values()) if isinstance(fields, Mapping) else keys
+        paths: Sequence[Any] = keys
+        if isinstance(fields, Mapping):
+            paths = list(fields.values())
         if not all(is_name(path) and path for path in paths):
             raise SpecError(
                 f"{call}: fields = {short_repr(fields)}",
@@ -182,7 +184,7 @@ class HasFields(Protocol):
     """A kind of array, as a manifest holds it."""
 
     def fields(self, name: str) -> Layout | Field:
-        """Return what a row is, in a field of this name."""
+        """Return the layout or the field of a row, by this name."""
 
 
 AnyKind = TypeVar("AnyKind", bound=HasFields)
@@ -206,7 +208,7 @@ def source_of(
         tables: of each file, or folder, the members.
         paths: of these files or folders.
         arguments: from `check_arguments`.
-        entries: returns what a manifest of these holds.
+        entries: returns the content of a manifest of these.
 
     Raises:
         SpecError: the members of a file differ in length, or files differ in a field.
@@ -219,29 +221,11 @@ def source_of(
     _warn_of_images(tables, call)
     for path, table in zip(paths, tables, strict=True):
         _check_lengths(path, table)
-        for member, first in zip(table, tables[0], strict=True):
-            if member.spec != first.spec:
-                error = differing_files(
-                    f"{member.title} is {member.spec}", f"{first.title} is {first.spec}"
-                )
-                first_field, field = first.spec.fields[0], member.spec.fields[0]
-                is_single = len(member.spec) == len(first.spec) == 1
-                if is_single and first_field.with_(dtype=field.dtype) == field:
-                    error.remedy = joining(call, field.name, first_field.dtype, field.dtype)
-                raise error
-    cache = BlockCache(
-        arguments["cache_bytes"], sum(member.num_bytes for table in tables for member in table)
-    )
-    leaves = [
-        _leaf([table[key] for table in tables], storage, cache, key)
-        for key in range(len(tables[0]))
-    ]
-    remedy = "write the files with one enumeration, or the numbers alone"
-    classes = [
-        common_classes([(member.title, member.classes) for member in members], remedy)
-        for members in zip(*tables, strict=True)
-        if any(member.classes for member in members)
-    ]
+        _check_fields(table, tables[0], call)
+    num_bytes = sum(member.num_bytes for table in tables for member in table)
+    cache = BlockMemory(arguments["cache_bytes"], num_bytes)
+    columns = list(zip(*tables, strict=True))
+    leaves = [_leaf(members, storage, cache, key) for key, members in enumerate(columns)]
     counts = [table[0].length for table in tables]
     about = [member.path for member in tables[0]]
     packings = [member.packing for member in tables[0]]
@@ -250,17 +234,38 @@ def source_of(
     if arguments.get("order"):
         about.append(f"order={arguments['order']}")
     source = MemberSource(
-        files,
-        opening,
-        storage,
-        leaves,
-        counts,
-        classes[0] if len(classes) == 1 else (),
-        paths=paths,
-        about=about,
+        files, opening, storage, leaves, counts, _classes_of(columns), paths=paths, about=about
     )
     source.entries = entries
     return source
+
+
+def _check_fields(table: Sequence[Member], first_table: Sequence[Member], call: str) -> None:
+    """Raise ``SpecError`` if a member of a file has other fields than that of the first file."""
+    for member, first in zip(table, first_table, strict=True):
+        if member.spec == first.spec:
+            continue
+        error = differing_files(
+            f"{member.title} is {member.spec}", f"{first.title} is {first.spec}"
+        )
+        first_field, field = first.spec.fields[0], member.spec.fields[0]
+        is_single = len(member.spec) == len(first.spec) == 1
+        if is_single and first_field.with_(dtype=field.dtype) == field:
+            error.remedy = joining(call, field.name, first_field.dtype, field.dtype)
+        raise error
+
+
+def _classes_of(columns: Sequence[Sequence[Member]]) -> tuple[str, ...]:
+    """Return the names of the values of the only column that has such names; else none."""
+    remedy = "write the files with one enumeration, or the numbers alone"
+    classes = [
+        common_classes([(member.title, member.classes) for member in members], remedy)
+        for members in columns
+        if any(member.classes for member in members)
+    ]
+    if len(classes) == 1:
+        return classes[0]
+    return ()
 
 
 def _apply_choice(
@@ -389,7 +394,7 @@ class MemberSource(ColumnSource):
     """Records of arrays inside of files; made by ``gl.hdf5`` and ``gl.zarr``.
 
     Attributes:
-        entries: returns what a manifest holds; set once, by `source_of`.
+        entries: returns the content of a manifest; set once, by `source_of`.
     """
 
     entries: Callable[[], Entries]
@@ -418,45 +423,51 @@ def _check_lengths(path: str, table: Sequence[Member]) -> None:
     )
 
 
-def _leaf(members: Sequence[Member], storage: Storage, cache: BlockCache, key: int) -> Leaf:
-    """Return the leaf of a member of each file: of rows where they lie if all files have them so,
-    else of blocks."""
+def _leaf(members: Sequence[Member], storage: Storage, cache: BlockMemory, key: int) -> Leaf:
+    """Return the leaf of a member of each file.
+
+    It has rows where they lie if all files have them so, else blocks.
+    """
     # An empty one lies nowhere: with it the rows of the others could not be read where they lie.
     members = [member for member in members if member.length] or members[:1]
     first = members[0].fields
-    is_same = all(
-        isinstance(member.fields, Layout)
-        and isinstance(first, Layout)
-        and member.fields.same_bytes(first)
-        for member in members
+    if not isinstance(first, Layout):
+        return _block_leaf(members, first, None, cache, key)
+    are_same = all(
+        isinstance(member.fields, Layout) and member.fields.same_bytes(first) for member in members
     )
     places = [member.places for member in members if member.places is not None]
-    if is_same and isinstance(first, Layout) and len(places) == len(members):
+    if are_same and len(places) == len(members):
         files, counts, offsets = (
             np.concatenate([getattr(place, name) for place in places])
             for name in ("files", "counts", "offsets")
         )
-        return RowLeaf(Form(first), storage, files, counts, offsets)
-    dtype = None
-    if not is_same and isinstance(first, Layout):
-        if len(first.parts) > 1:
-            raise SpecError(
-                f"{members[0].title} has other bytes than the same array of other files",
-                cause="compounds of one source are stored alike: in byte order and places",
-                remedy="open the files one by one, and join them: gl.concat(a, b)",
-            )
-        # The files store it in other byte orders: blocks are decoded, and turned into this
-        # machine's.
-        first, dtype = compact_layout(first), first.parts[0].field.dtype
+        return RowLeaf(RecordForm(first), storage, files, counts, offsets)
+    if are_same:
+        return _block_leaf(members, first, None, cache, key)
+    if len(first.parts) > 1:
+        raise SpecError(
+            f"{members[0].title} has other bytes than the same array of other files",
+            cause="compounds of one source are stored alike: in byte order and places",
+            remedy="open the files one by one, and join them: gl.concat(a, b)",
+        )
+    # The files store it in other byte orders: blocks are decoded, and turned into this machine's.
+    return _block_leaf(members, compact_layout(first), first.parts[0].field.dtype, cache, key)
+
+
+def _block_leaf(
+    members: Sequence[Member],
+    fields: Layout | Field,
+    dtype: np.dtype[Any] | None,
+    cache: BlockMemory,
+    key: int,
+) -> BlockLeaf:
+    """Return the leaf of blocks of a member of each file, which become of a dtype if one is given."""
     num_blocks = starts_of([member.block_starts.size - 1 for member in members])
     firsts = starts_of([member.length for member in members])
-    starts = np.concatenate(
-        [
-            member.block_starts[:-1] + begin
-            for member, begin in zip(members, firsts[:-1], strict=True)
-        ]
-        + [firsts[-1:]]
-    )
+    starts = [
+        member.block_starts[:-1] + begin for member, begin in zip(members, firsts[:-1], strict=True)
+    ]
 
     def find(block: int) -> tuple[Member, int]:
         number = int(np.searchsorted(num_blocks, block, side="right")) - 1
@@ -473,10 +484,10 @@ def _leaf(members: Sequence[Member], storage: Storage, cache: BlockCache, key: i
         member, number = find(block)
         return member.origin(number)
 
-    rows = int(np.diff(starts).max(initial=0))
-    return BlockLeaf(
-        first, starts, decode, cache, key, f"blocks of up to {rows} rows, {members[0].how}", origin
-    )
+    all_starts = np.concatenate([*starts, firsts[-1:]])
+    rows = int(np.diff(all_starts).max(initial=0))
+    how = f"blocks of up to {rows} rows, {members[0].how}"
+    return BlockLeaf(fields, all_starts, decode, cache, key, how, origin)
 
 
 def complete_path(group: str, path: str) -> str:
@@ -536,7 +547,7 @@ def listed_kinds(
         entries: of the kinds; from the manifest, so of any kind.
         from_json: returns the kind of an entry.
         errors: that it raises for values that are none.
-        noun: what has one of the kinds, for errors: ``"file"``.
+        noun: the thing that has one of the kinds, for errors: ``"file"``.
 
     Raises:
         FormatError: there are none, one cannot be, or they differ in their fields.

@@ -107,7 +107,7 @@ class Packing:
             return None
         numbers = numbers.view(dtype.newbyteorder(numbers.dtype.byteorder))
         numbers = numbers[~np.isnan(values)].astype(dtype)
-        # abs(-2**63) stays -2**63, whose bytes are those of 2**63.
+        # abs(-2**63) stays -2**63, which has the bytes of 2**63.
         if dtype.kind == "u":
             sizes = numbers.view(np.uint64)
         else:
@@ -131,7 +131,7 @@ class Packing:
 
     @classmethod
     def from_json(cls, entry: Any) -> Packing:
-        """Return what `to_json` wrote; raises any error for other values."""
+        """Return the packing that `to_json` wrote; raises any error for other values."""
         (dtype, view, names, texts), fault = entry[:4], "".join(entry[4:])
         if (
             dtype not in ("float16", "float32", "float64")
@@ -186,7 +186,7 @@ def _has_value(value: Any) -> bool:
 
 
 class _FaultError(Exception):
-    """An attribute does not say what it has to."""
+    """An attribute does not say all that it has to."""
 
 
 def _of_compounds(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> Packing | None:
@@ -227,7 +227,9 @@ def _of_numbers(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> Packing 
     """Return the packing of an array of integers or floats; None if they are values. Raises
     `_FaultError`."""
     view = _view(attributes, dtype)
-    stored_dtype = np.dtype(view) if view else dtype
+    stored_dtype = dtype
+    if view:
+        stored_dtype = np.dtype(view)
     arrays = dict[str, Array]()
     for name in NAMES:
         if name != UNSIGNED:
@@ -261,7 +263,7 @@ def _of_numbers(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> Packing 
 
 def _leaves_out(lowest: Number, highest: Number, dtype: np.dtype[Any]) -> bool:
     """Return True if a dtype has numbers outside of a range; infinite ones aside."""
-    limits = np.finfo(dtype) if dtype.kind == "f" else np.iinfo(dtype)
+    limits: Any = np.finfo(dtype) if dtype.kind == "f" else np.iinfo(dtype)
     return bool(lowest > limits.min or highest < limits.max)
 
 

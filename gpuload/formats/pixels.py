@@ -36,7 +36,7 @@ def warn_of_images(
         num_files: how many there are.
         dtype: of their arrays.
         shape: of the array of each.
-        remedy: what to do about it.
+        remedy: of the warning.
     """
     if not are_of_pixels(num_files, dtype, shape):
         return False

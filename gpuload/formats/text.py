@@ -28,12 +28,14 @@ from gpuload.sources import spanindex
 from gpuload.sources.filesource import Entries, FileSource, Opening
 from gpuload.sources.leaf import Group, Indices, Values, gather_pieces
 from gpuload.sources.memory import step_room
+from gpuload.sources.sourcefiles import SourceFiles
 from gpuload.sources.spans import Show, SpanLeaf, bounds_of, manifest_arrays, manifest_bounds
 from gpuload.spec import Field, Spec, is_whole
 from gpuload.storage import keptfile, manifest, open_storage
 from gpuload.storage.extents import Storage
-from gpuload.storage.files import Files, Paths, expand
+from gpuload.storage.files import Files
 from gpuload.storage.unpack import unpack_files, with_names
+from gpuload.storage.wildcards import Paths, expand
 
 LF, CR = 10, 13
 MAX_LINE_BYTES = 1 << 24
@@ -56,7 +58,7 @@ def text(
             wildcard is sorted. Files of gzip are found by their content. Or a manifest of such
             files (``Source.index``).
         encoding: ``"utf-8"``: lines become str, and one that is no UTF-8 is an error when it is
-            read. None: lines become bytes, whatever they hold.
+            read. None: lines become bytes, of any content.
         max_line_bytes: the longest line that may be in the files, its end included.
 
     Raises:
@@ -133,9 +135,12 @@ class TextSource(FileSource):
         file = int(np.searchsorted(self._starts, number, side="right")) - 1
         return f"{self._files.names[file]}, line {number - int(self._starts[file]) + 1}"
 
-    def file_counts(self) -> tuple[Sequence[str], Sequence[int]] | None:
-        """Return the files, and how many records each has."""
-        return self._originals, np.diff(self._starts).tolist()
+    @property
+    def files(self) -> SourceFiles:
+        """The files, and how many records each has."""
+        return SourceFiles(
+            self._files.paths, np.diff(self._starts).tolist(), originals=self._originals
+        )
 
     def _entries(self) -> Entries:
         return Entries(arrays=manifest_arrays(self._bounds, self._starts))
@@ -251,4 +256,9 @@ def _check_lengths(name: str, bounds: Indices, max_bytes: int) -> None:
 
 
 # Any text may be lines, so `gl.open` never takes it for that.
-TEXT = Format("text", text, compressions=("gzip",), call=text)
+TEXT = Format(
+    "text",
+    text,
+    records={"gl.text(paths)": "a line of text, of any length; gz"},
+    compressions=("gzip",),
+)

@@ -19,6 +19,7 @@ from gpuload.ragged import Ragged
 from gpuload.sources import filtering
 from gpuload.sources.base import Source
 from gpuload.sources.leaf import Fields, Values
+from gpuload.sources.reading import read_groups
 from gpuload.spec import Field, Spec
 
 Refusal = tuple[str, str]  # cause and remedy
@@ -74,7 +75,7 @@ class Records:
         for numbers in filtering.chunks(self.source, selection, self.begin, self.end):
             self.tick(0)
             try:
-                batch = self.source.read_groups(numbers, selection)
+                batch = read_groups(self.source, numbers, selection)
             except OSError as error:
                 # An OSError that leaves here would be taken for one of writing the new file.
                 raise error if isinstance(error, GpuloadError) else SourceReadError(error) from None
@@ -200,7 +201,7 @@ def no_utf8(record: str, error: UnicodeEncodeError) -> RecordError:
 
 
 def uniform_only(field: Field, form: str) -> Refusal | None:
-    """Return why a format of records of one size cannot hold a field whose shape varies."""
+    """Return why a format of records of one size cannot hold a field of varying shape."""
     if field.text:
         return (
             f"it is text of any length, and every record of {form} has one size",
@@ -293,5 +294,5 @@ def _equal_arrays(actual: Any, expected: Any) -> bool:
 
 
 def has_padding(dtype: np.dtype[Any]) -> bool:
-    """Return True for long doubles, of whose 16 bytes x86 uses 10; the others hold anything."""
+    """Return True for long doubles: of their 16 bytes x86 uses 10; the others hold anything."""
     return bool(dtype.itemsize > {"g": 8, "G": 16}.get(dtype.char, dtype.itemsize))

@@ -103,7 +103,7 @@ DAMAGE_TEXT = "its pixels cannot be decoded: the file is damaged behind its head
 SHORT_TEXT = (
     f"{DAMAGE_TEXT}, most likely because the data of its scan ends before the image is complete"
 )
-UNIT_ROWS = 16  # of a JPEG whose colours have half the rows; programs do not write a quarter
+UNIT_ROWS = 16  # of a JPEG with colours of half the rows; programs do not write a quarter
 START_OF_SCAN, APP14 = 0xDA, 0xEE
 GRAYSCALE, TRUECOLOUR, GRAY_WITH_ALPHA, RGBA = 0, 2, 4, 6  # colour types of a PNG
 READERS = {  # the module of each reader of Pillow, and its class
@@ -210,7 +210,7 @@ def decode(
 
 
 def losses(head: Head, mode: str, dtype: str) -> Iterator[tuple[str, str, str]]:
-    """Yield what decoding leaves out of an image: a word for the kind of loss, a sentence, and the
+    """Yield the losses of decoding an image: a word for the kind of loss, a sentence, and the
     form to write."""
     if head.pages > 1:
         text = f"an image is a {FORMATS[head.kind].title} of {head.pages_in_words}, of which the first alone is decoded"
@@ -416,7 +416,7 @@ def _scaled_samples(data: Pixels, head: Head, dtype: str) -> NDArray[Any]:
 
 
 def _to_white(values: NDArray[Any], largest: int, dtype: str) -> NDArray[Any]:
-    """Return numbers of which one is white, in a dtype whose largest number is white."""
+    """Return numbers of which ``largest`` is white as numbers of a dtype, of which the largest is white."""
     return np.rint(values.astype(np.float64) * np.iinfo(dtype).max / largest).astype(dtype)
 
 
@@ -479,7 +479,7 @@ def _as_depth(pixels: NDArray[Any], dtype: str) -> NDArray[Any]:
 def _labels(
     data: Pixels, head: Head, region: Region | None, dtype: str, strict: bool, orient: bool
 ) -> NDArray[Any]:
-    """Return the numbers that a PNG stores for its pixels, not scaled; see ``decode``."""
+    """Return the numbers that a PNG stores for its pixels, not scaled; the errors are those of ``decode``."""
     if head.kind != "png" or (int(data[25]) not in (GRAYSCALE, INDEXED)):
         reason = "labels of a file with no number for each pixel: they are stored in PNG files, gray or with a palette"
         # Decode('ANY') would look up the colours of a palette.
@@ -499,7 +499,9 @@ def _labels(
         return np.ascontiguousarray(_cut_region(_upright(numbers, head), region), dtype)
     if int(data[25]) == INDEXED:
         data, head = _without_palette(data), replace(head, channels=1)
-    depth = "uint16" if head.bits > 8 else "uint8"
+    depth = "uint8"
+    if head.bits > 8:
+        depth = "uint16"
     pixels = decode(data, head, "GRAY", region, dtype=depth, strict=strict, orient=orient)
     if head.bits < 8:  # a codec makes the largest number white
         pixels = pixels // (255 // (2**head.bits - 1))
@@ -794,7 +796,7 @@ class _Pillow:
         )
 
     def _call_pillow(self, make: Callable[[], NDArray[Any]]) -> NDArray[Any]:
-        """Return what a function makes of a file; what Pillow raises becomes ``ImageError``."""
+        """Return the result of a function; an exception of Pillow becomes ``ImageError``."""
         try:
             return make()
         except (ImageError, UnsupportedError, MemoryError, SpecError, MissingPackageError):

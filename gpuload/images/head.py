@@ -43,7 +43,7 @@ LOOKED_AT_BYTES = 18  # by which a format is told
 
 
 @dataclass(frozen=True)
-class Format:
+class ImageFormat:
     """A format of image files.
 
     Attributes:
@@ -62,12 +62,14 @@ class Format:
 
 
 FORMATS = {
-    "jpeg": Format("JPEG", (".jpg", ".jpeg", ".jpe", ".jfif"), (b"\xff\xd8\xff",), jpeg.read),
-    "png": Format("PNG", (".png", ".apng"), (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR",), png.read),
-    "webp": Format("WebP", (".webp",), (b"RIFF",), webp.read),
-    "tiff": Format("TIFF", (".tif", ".tiff"), (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"), tiff.read),
-    "bmp": Format("BMP", (".bmp", ".dib"), (b"BM",), bmp.read),
-    "pnm": Format(
+    "jpeg": ImageFormat("JPEG", (".jpg", ".jpeg", ".jpe", ".jfif"), (b"\xff\xd8\xff",), jpeg.read),
+    "png": ImageFormat("PNG", (".png", ".apng"), (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR",), png.read),
+    "webp": ImageFormat("WebP", (".webp",), (b"RIFF",), webp.read),
+    "tiff": ImageFormat(
+        "TIFF", (".tif", ".tiff"), (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"), tiff.read
+    ),
+    "bmp": ImageFormat("BMP", (".bmp", ".dib"), (b"BM",), bmp.read),
+    "pnm": ImageFormat(
         "PNM",
         (".pnm", ".pbm", ".pgm", ".ppm", ".pam", ".pfm"),
         (
@@ -80,15 +82,15 @@ FORMATS = {
         ),
         pnm.read,
     ),
-    "jp2": Format("JPEG 2000", (".jp2", ".jpx"), (jp2.SIGNATURE,), jp2.read_jp2),
-    "j2k": Format(
+    "jp2": ImageFormat("JPEG 2000", (".jp2", ".jpx"), (jp2.SIGNATURE,), jp2.read_jp2),
+    "j2k": ImageFormat(
         "JPEG 2000 codestream",
         (".j2k", ".j2c", ".jpc"),
         (b"\xff\x4f\xff\x51",),
         jp2.read_codestream,
     ),
-    "gif": Format("GIF", (".gif",), (b"GIF87a", b"GIF89a"), gif.read, in_dali=False),
-    "avif": Format("AVIF", (".avif",), (b"ftypavif", b"ftypavis"), avif.read, in_dali=False),
+    "gif": ImageFormat("GIF", (".gif",), (b"GIF87a", b"GIF89a"), gif.read, in_dali=False),
+    "avif": ImageFormat("AVIF", (".avif",), (b"ftypavif", b"ftypavis"), avif.read, in_dali=False),
 }
 SUFFIXES = tuple(suffix for form in FORMATS.values() for suffix in form.suffixes)
 TITLES = ", ".join(form.title for form in FORMATS.values())
@@ -132,7 +134,7 @@ FORMS = {  # of `Head`, in words
 
 
 def _contents(beginning: bytes) -> str:
-    """Return what a file that is no image is, by its first bytes."""
+    """Return a text about a file that is no image, by its first bytes."""
     text = beginning.removeprefix(b"\xef\xbb\xbf").lstrip().lower()
     name = next((name for start, name in FILES_IN_PLACE if text.startswith(start)), "")
     if name:
@@ -160,12 +162,12 @@ def other_form(kind: str) -> str:
 
 
 def row_error(row: int, error: ValueError) -> RowError:
-    """Return the error of a row whose file is not decoded: damaged, or of a kind that is not
+    """Return the error of a row with a file that is not decoded: damaged, or of a kind that is not
     supported.
 
     Args:
         row: its place in the batch.
-        error: `HeadError`, or what `images.decode` raises.
+        error: `HeadError`, or an error of `images.decode`.
     """
     if not isinstance(error, UnsupportedError):
         return RowError(row, str(error))

@@ -84,7 +84,7 @@ def read(view: memoryview, frame: int, place: int, segments: Iterable[tuple[int,
 def read_plain(
     view: memoryview, frame: int, place: int, segments: Iterable[tuple[int, int]]
 ) -> Scans:
-    """Do the same in NumPy; see ``read``."""
+    """Return the same, in NumPy; arguments and errors are those of ``read``."""
     settings = _Settings()
     for marker, segment_place in segments:
         settings.take(view, marker, segment_place)
@@ -127,7 +127,7 @@ class _Settings:
 
     def __init__(self) -> None:
         self.interval = 0  # of restart markers, in units; 0 for none
-        self.firsts: dict[int, int] = {}  # of each AC table the value whose code is all zeros
+        self.firsts: dict[int, int] = {}  # of each AC table the value with the code of all zeros
 
     def take(self, view: memoryview, marker: int, place: int) -> None:
         end = place + (view[place] << 8 | view[place + 1])
@@ -148,7 +148,7 @@ def _channels(view: memoryview, frame: int) -> dict[int, tuple[int, int]]:
 
 
 def _begin(view: memoryview, place: int) -> int:
-    """Return where the data of a scan begins, whose header stands at a place."""
+    """Return where the data of the scan begins that has its header at a place."""
     if place + 2 < len(view):
         length = view[place] << 8 | view[place + 1]
     else:

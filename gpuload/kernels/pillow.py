@@ -33,6 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload import core, device
+from gpuload.core.face import PixelSums
 from gpuload.kernels.pixels import Boxes, Pixels
 
 Matrix = tuple[float, float, float, float, float, float]
@@ -325,7 +326,7 @@ def resize_into(
     """
     if core.native is None:
         raise RuntimeError(f"resize_into: {core.problem}")
-    (top, left, height, width), (new_height, new_width, channels) = box, out.shape
+    (top, left, height, width), (new_height, new_width, _) = box, out.shape
     if height != new_height:
         down = steps(height, new_height, interpolation)
     else:
@@ -334,11 +335,8 @@ def resize_into(
         across = steps(width, new_width, interpolation)
     else:
         across = NO_STEPS
-    stride = image.shape[1] * channels
-    core.native.resize_as_pillow(
-        image.reshape(-1), top * stride + left * channels, stride, height, width, down.first, down.num_pixels,
-        down.fixed, across.first, across.num_pixels, across.fixed, out,
-    )  # fmt: skip
+    pixels = image[top : top + height, left : left + width]
+    core.native.resize_as_pillow(pixels, down.in_fixed_point, across.in_fixed_point, out)
 
 
 class Steps(NamedTuple):
@@ -355,6 +353,11 @@ class Steps(NamedTuple):
     num_pixels: NDArray[np.int32]
     weights: NDArray[np.float64]
     fixed: NDArray[np.int32]
+
+    @property
+    def in_fixed_point(self) -> PixelSums:
+        """The arrays that the core takes."""
+        return self.first, self.num_pixels, self.fixed
 
 
 NO_STEPS = Steps(

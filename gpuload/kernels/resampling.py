@@ -31,12 +31,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload import core, device
+from gpuload.core.face import Taps
 from gpuload.errors import SpecError
 from gpuload.kernels import cuda, pixels, walk
 
-Taps = tuple[
-    NDArray[np.int32], NDArray[np.float32]
-]  # first source pixel and coefficients of each output pixel
 Box = tuple[int, int, int, int]  # top, left, height, width
 Boxes = NDArray[np.integer[Any]]
 IMAGE = np.dtype([  # an image for the kernel ``resize``: its address, the elements from row to row, ...
@@ -374,21 +372,15 @@ def resize_into(
     _check(image, box, out)
     if core.native is None:
         raise RuntimeError(f"resize_into: {core.problem}")
-    # a field of a record may begin at any byte
-    if image.flags.aligned:
-        image = image
-    else:
+    if not image.flags.aligned:  # a field of a record may begin at any byte
         image = image.copy()
-    (top, left, height, width), (new_height, new_width, channels) = box, out.shape
-    stride = image.shape[1] * channels
+    (top, left, height, width), (new_height, new_width, _) = box, out.shape
     vertical = _taps(height, new_height, interpolation, antialias)
     horizontal = _taps(width, new_width, interpolation, antialias)
     supports = (vertical[1].shape[1], horizontal[1].shape[1])
     first = vertical_first((height, width), (new_height, new_width), supports)
-    core.native.resize(
-        image.reshape(-1), top * stride + left * channels, stride, height, width, channels, *vertical, *horizontal,
-        first, out.reshape(-1), new_width,
-    )  # fmt: skip
+    pixels = image[top : top + height, left : left + width]
+    core.native.resize(pixels, vertical, horizontal, first, out)
 
 
 def _check(image: NDArray[Any], box: Box, out: NDArray[Any]) -> None:

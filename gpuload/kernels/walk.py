@@ -13,7 +13,6 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from gpuload import core, device
@@ -138,13 +137,18 @@ class Walker:
     def __init__(self, walk: Walk) -> None:
         if core.native is None:
             raise RuntimeError(f"a walk: {core.problem}")
-        self._native, self._planes = core.native, (walk.in_axes == "CHW", walk.out_axes == "CHW")
         self._walk, self._in_shape, self._out_shape = walk, walk.in_shape, walk.out_shape
-        zeros = np.zeros(walk.channels, np.float32)
         if walk.mean is None or walk.scale is None:
-            self._mean, self._scale = (zeros, zeros + 1)
+            mean, scale = np.zeros(walk.channels, np.float32), np.ones(walk.channels, np.float32)
         else:
-            self._mean, self._scale = (walk.mean, walk.scale)
+            mean, scale = walk.mean, walk.scale
+        self._pixel_walk = core.native.PixelWalk(
+            in_planes=walk.in_axes == "CHW",
+            out_planes=walk.out_axes == "CHW",
+            fill=walk.fill,
+            mean=mean,
+            scale=scale,
+        )
 
     def __call__(
         self, x: Array, out: Array, rows: slice = slice(None), memory: Memory = np.empty
@@ -168,15 +172,12 @@ class Walker:
         self._check(x, out, start, mirror)
         if not x.size:  # no records, or fields without elements
             return
-        flat, stride = _flat(x)
         if out.dtype != np.float16:
             pixels = out
         else:
             pixels = memory(out.shape, np.dtype(np.float32))
-        self._native.walk(
-            flat, stride, walk.height, walk.width, walk.channels, *self._planes, start, mirror, walk.fill, self._mean,
-            self._scale, pixels.reshape(-1), *walk.window,
-        )  # fmt: skip
+        images = _readable(x).reshape(len(x), *self._in_shape)
+        self._pixel_walk.run(images, start, mirror, pixels.reshape(len(x), *self._out_shape))
         if pixels is not out:
             # Beyond 65504 a float16 is infinite, in the array form as well; NumPy would warn in
             # each batch.
@@ -199,11 +200,9 @@ class Walker:
         start, mirror = (
             np.ascontiguousarray(array, np.int32) for array in (walk.start, walk.mirror)
         )
-        have_floats = walk.in_dtype == np.float32, walk.dtype == np.float32
-        return self._native.walk_maker(
-            *have_floats, walk.height, walk.width, walk.channels, *self._planes, start, mirror, walk.fill, self._mean,
-            self._scale, *walk.window,
-        )  # fmt: skip
+        reads_floats, writes_floats = (dtype == np.float32 for dtype in (walk.in_dtype, walk.dtype))
+        size = (walk.height, walk.width)
+        return self._pixel_walk.maker(reads_floats, writes_floats, size, walk.window, start, mirror)
 
     def _check(self, x: Array, out: Array, start: Array, mirror: Array) -> None:
         walk, count = self._walk, len(x)
@@ -214,7 +213,6 @@ class Walker:
             and _is(x, self._in_shape)
             and _is(out, self._out_shape)
             and out.flags.c_contiguous
-            and self._mean.shape == self._scale.shape == (walk.channels,)
         ):
             return
         raise SpecError(
@@ -394,16 +392,8 @@ def _shape(axes: str, height: int, width: int, channels: int) -> tuple[int, int,
     return (channels, height, width)
 
 
-def _flat(x: Array) -> tuple[Array, int]:
-    """Return the memory of a batch as one dimension, and the elements from record to record; a copy
-    only if need be."""
-    item, size = x.itemsize, prod(x.shape[1:])
-    if x.flags.c_contiguous:  # also the only record of a batch, which may begin at any byte
-        return (x if x.flags.aligned else x.copy()).reshape(-1), size
-    # Images inside larger records, as a field of fixed-length records is: read where they lie, with
-    # a stride.
-    regular = x.strides[0] >= size * item and x.strides[0] % item == 0 and x.flags.aligned
-    if not (regular and x[0].flags.c_contiguous):
-        return np.ascontiguousarray(x).reshape(-1), size
-    stride = x.strides[0] // item
-    return as_strided(x, ((len(x) - 1) * stride + size,), (item,)), stride
+def _readable(x: Array) -> Array:
+    """Return images that the core can read: as they lie, a field of larger records too, or a copy."""
+    if x.flags.aligned and x.strides[0] >= 0 and x[0].flags.c_contiguous:
+        return x
+    return np.array(x, order="C")

@@ -61,6 +61,7 @@ from gpuload.pipeline.step import Step
 from gpuload.pipeline.stretch import draw
 from gpuload.pipeline.workers import Workers
 from gpuload.ragged import Ragged
+from gpuload.sources.reading import read_groups
 from gpuload.stats import Counters
 
 SHARE = 1e-3  # of the records, where only "count" is said
@@ -557,7 +558,7 @@ class Auditor:
         partners: NDArray[np.int32] | None,
     ) -> dict[str, Any]:
         """Return the fields of some records, read and run again."""
-        fields = recipe.source.read_groups(records, self._inputs)
+        fields = read_groups(recipe.source, records, self._inputs)
         draws = draw(graph, recipe, epoch, records, fields, partners)
         return self._oracle.run(fields, draws)
 

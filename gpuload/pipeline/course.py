@@ -23,6 +23,7 @@ from gpuload.order import Position
 from gpuload.pipeline.cursor import Cursor, LoaderPosition
 from gpuload.pipeline.epoch import Epoch, Moves
 from gpuload.pipeline.setup import Setup
+from gpuload.sources.base import before_ops, ops_of
 from gpuload.spec import is_whole
 
 log = logging.getLogger("gpuload")
@@ -76,7 +77,7 @@ class Course:
     def _identity(self) -> dict[str, Any]:
         """The fields that a state is compared by; computed at the first use, because the
         fingerprint reads data."""
-        source, raw, before = self._source, self._source.raw, self._source.ops
+        source, raw, before = self._source, before_ops(self._source), ops_of(self._source)
         ops, marks, label_mixers = (*before, *self._ops), "", list[int]()
         if any(field.is_marked for field in raw.spec):
             marks = compile_ops(raw.spec, ops).marks

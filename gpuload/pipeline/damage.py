@@ -36,7 +36,9 @@ from gpuload.errors import (
     SpecError,
 )
 from gpuload.sources.base import Source
-from gpuload.storage.files import check_name, open_error
+from gpuload.sources.reading import record_origin
+from gpuload.storage.fileerrors import open_error
+from gpuload.storage.wildcards import check_name
 
 ON_ERROR = ("raise", "replace", "skip")
 MOST_ATTEMPTS = 64  # where half of all records are damaged, one in 2**64 would find no other
@@ -235,7 +237,7 @@ def bad_record(
     source: Source, record: int, error: RowError | RecordError, *, epoch: int = 0, step: int = 0
 ) -> BadRecord:
     """Return the description of a damaged record."""
-    place, origin = source.where(record), source.origin(record)
+    place, origin = source.where(record), record_origin(source, record)
     file, offset = origin or (None, None)
     if isinstance(error, FunctionError):
         error = cast(RecordError, error.error)  # `is_damage` says that it is one

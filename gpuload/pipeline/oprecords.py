@@ -27,8 +27,9 @@ from gpuload.graph.graph import Graph, compile_ops, image_sizes, no_partners
 from gpuload.ops.base import Op
 from gpuload.pipeline.setup import Setup
 from gpuload.ragged import Ragged
-from gpuload.sources.base import SameRecords, Source
+from gpuload.sources.base import SameRecords, Source, ops_of
 from gpuload.sources.leaf import Bytes, Group, Indices, Leaf, Share, Values
+from gpuload.sources.reading import read_groups, record_error, record_origin
 from gpuload.spec import Spec
 
 with_checks = lazy.function("gpuload.graph.levels", "with_checks")
@@ -53,7 +54,7 @@ class OpsSource(SameRecords):
     def __init__(
         self, source: Source, ops: Sequence[Op], names: Iterable[str], seed: int, epoch: int = 0
     ) -> None:
-        graph = with_checks(compile_ops(source.spec, list(ops), before=source.ops))
+        graph = with_checks(compile_ops(source.spec, list(ops), before=ops_of(source)))
         for op in graph.ops:
             if op.mixes:
                 raise no_partners(op)
@@ -67,15 +68,7 @@ class OpsSource(SameRecords):
         self._has_card = False  # ops of rows on a GPU run on the host here
         self._is_random, self._marks = any(op.is_random for op in ops), graph.marks
         if not self._is_random:  # else the records are those of one epoch, and no loader's
-            self.ops = (*source.ops, *ops)
-
-    @property
-    def raw(self) -> Source:
-        """The source of the records that the ops were applied to; this source itself where an op is
-        random."""
-        if self.ops:
-            return self._source.raw
-        return self
+            self.ops = (*ops_of(source), *ops)
 
     def _made_of(self) -> tuple[Any, ...]:
         return self._source, self._op_list, self._names, self._seed, self._epoch
@@ -85,10 +78,6 @@ class OpsSource(SameRecords):
 
     def _resolve(self, numbers: Indices) -> list[Share]:
         return [Share(leaf, group, numbers) for group, leaf in enumerate(self._leaves)]
-
-    def origin(self, index: int) -> tuple[str, int] | None:
-        """Return the file of the source that holds a record, and the byte where it begins."""
-        return self._source.origin(index)
 
     def _digest(self) -> str:
         draws: tuple[int, ...] = ()
@@ -154,9 +143,13 @@ class OpsLeaf(Leaf):
     def _read(self, numbers: Indices, out: Bytes, begins: Indices) -> None:
         """Do nothing: there are no raw bytes."""
 
+    def origin(self, number: int) -> tuple[str, int] | None:
+        """Return the file of the source that holds a record, and the byte where it begins."""
+        return record_origin(self.source, number)
+
     def unpack(self, numbers: Indices, raw: Ragged) -> list[Values]:
         """Return the fields of records after all ops, as they are stored."""
-        graph, fields = self.graph, self.source.read_groups(numbers, self._input_names)
+        graph, fields = self.graph, read_groups(self.source, numbers, self._input_names)
         try:
             sizes = {
                 name: image_sizes(graph.spec_in[name], fields[name], numbers.size)
@@ -173,7 +166,7 @@ class OpsLeaf(Leaf):
         except RowError as error:
             # The row of a batch means nothing to the reader: the source says which record of which
             # file it is.
-            raise self.source.record_error(int(numbers[error.row]), error) from None
+            raise record_error(self.source, int(numbers[error.row]), error) from None
         return [
             strings.pack(field, fields[field.name]) if field.text else fields[field.name]
             for field in self.spec
@@ -273,9 +266,9 @@ def records_behind(
         DeviceError: another executor than that of the source would run them in the loader.
     """
     source = setup.source
-    num_ops = len(compile_ops(source.spec, first_ops, before=source.ops).ops)
+    num_ops = len(compile_ops(source.spec, first_ops, before=ops_of(source)).ops)
     on_host, _ = choose.split_ops(
-        compile_ops(source.spec, ops, before=source.ops), choice, setup.device
+        compile_ops(source.spec, ops, before=ops_of(source)), choice, setup.device
     )
     if not on_gpu and not set(range(num_ops)) <= set(on_host):
         raise DeviceError(
@@ -307,11 +300,11 @@ def num_done_once(setup: Setup, choice: Choice, ops: Sequence[Op], limit: int) -
         DeviceError: DALI decodes the images in the loader.
     """
     source = setup.source
-    graph, count = compile_ops(source.spec, ops, before=source.ops), 0
+    graph, count = compile_ops(source.spec, ops, before=ops_of(source)), 0
     on_host, _ = choose.split_ops(graph, choice, setup.device)
     num_before = 0
     for place in range(1, limit + 1):
-        num_ops = len(compile_ops(source.spec, ops[:place], before=source.ops).ops)
+        num_ops = len(compile_ops(source.spec, ops[:place], before=ops_of(source)).ops)
         places, num_before = range(num_before, num_ops), num_ops
         if set(places) <= set(on_host):
             count = place

@@ -20,6 +20,7 @@ from gpuload.pipeline.damage import Damage
 from gpuload.pipeline.recipe import Recipe
 from gpuload.pipeline.ring import Ring, aligned
 from gpuload.pipeline.stretch import Stretch
+from gpuload.sources.reading import record_error
 
 Bytes = NDArray[np.uint8]
 UINT8 = np.dtype(np.uint8)
@@ -137,7 +138,7 @@ class StepRows:
     def record_error(self, error: RowError, begin: int = 0) -> RecordError:
         """Return the error for a row that cannot be used; its rows are counted from row ``begin``
         of the step."""
-        return self.recipe.source.record_error(int(self.records[begin + error.row]), error)
+        return record_error(self.recipe.source, int(self.records[begin + error.row]), error)
 
     def suspect_rows(self, damage: Damage, begin: int, end: int) -> list[int]:
         """Return the rows of a range to try by themselves first: those that failed before, here or

@@ -30,6 +30,7 @@ from gpuload.pipeline.card import card_line, check_card
 from gpuload.pipeline.recipe import Recipe, make_recipe
 from gpuload.pipeline.session import Session
 from gpuload.pipeline.setup import Setup, own_file_bytes
+from gpuload.sources.base import ops_of
 from gpuload.sources.leaf import Share
 from gpuload.stats import Facts
 
@@ -237,7 +238,7 @@ class Sessions:
         """Where images are decoded, as states say it; "" where none are."""
         choice = self.current.choice
         if not choice.decode:  # a cache has the results of ops, which ran on the host
-            if any(op.codec for op in self.setup.source.ops):
+            if any(op.codec for op in ops_of(self.setup.source)):
                 return HOST
             return ""
         if self.setup.device == "cpu":

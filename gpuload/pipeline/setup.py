@@ -18,6 +18,7 @@ from gpuload.graph.graph import Graph
 from gpuload.order import Buckets, Plan
 from gpuload.pipeline.damage import Damage
 from gpuload.sources.base import Source
+from gpuload.sources.reading import record_origin
 from gpuload.stats import Counters, mark_ranges
 from gpuload.storage.direct import DirectReader
 from gpuload.storage.stores import sends_each_read
@@ -116,7 +117,11 @@ def executor_request(
 
 def _endings(source: Source) -> frozenset[str]:
     """Return the endings of the names of some records' files, in lower case: ``".jpg"``."""
-    paths = [place[0] for number in _sample(source) if (place := source.origin(number)) is not None]
+    paths = [
+        place[0]
+        for number in _sample(source)
+        if (place := record_origin(source, number)) is not None
+    ]
     return frozenset(os.path.splitext(path)[1].lower() for path in paths)
 
 
@@ -124,8 +129,8 @@ def own_file_bytes(source: Source) -> float:
     """Return the mean size of the files of some records; 0.0 if these have no file of their own
     each."""
     numbers = _sample(source)
-    paths = [place[0] for number in numbers if (place := source.origin(number)) is not None]
-    if len(set(paths)) < max(len(numbers), 2) or len(source.file_paths()) < len(source):
+    paths = [place[0] for number in numbers if (place := record_origin(source, number)) is not None]
+    if len(set(paths)) < max(len(numbers), 2) or len(source.files.paths) < len(source):
         return 0.0
     with signalsafe.suppress(OSError):
         return sum(os.path.getsize(path) for path in paths) / len(paths)
@@ -187,7 +192,7 @@ def cost_lines(source: Source, plan: Plan) -> list[str]:
     if plan.shuffle is not True:
         return []
     leaves = [share.leaf for share in source.resolve(np.zeros(1, np.int64))]
-    paths, lines = source.file_paths(), []
+    paths, lines = source.files.paths, []
     is_remote = len(paths) < plan.length and any(map(sends_each_read, paths))
     if is_remote and not all(leaf.asks_once for leaf in leaves):
         lines.append(

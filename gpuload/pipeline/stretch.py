@@ -17,13 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload import core
-from gpuload.core.face import Copies, Plan, Queue
+from gpuload.core.face import Copies, CopyPlan, Queue
 from gpuload.errors import RowError
 from gpuload.graph.graph import Graph, image_sizes
 from gpuload.ops.base import Draw
 from gpuload.order import Position
 from gpuload.pipeline.recipe import Recipe
 from gpuload.sources.leaf import Share, add_to
+from gpuload.sources.reading import record_error
 from gpuload.spec import Layout
 
 
@@ -87,13 +88,13 @@ class Stretch:
                 )
             self._piece_rows, self._plan = recipe.piece_rows, self._copy_plan(recipe)
         except RowError as error:
-            raise recipe.source.record_error(int(self.records[error.row]), error) from None
+            raise record_error(recipe.source, int(self.records[error.row]), error) from None
 
-    def _copy_plan(self, recipe: Recipe) -> Plan | None:
+    def _copy_plan(self, recipe: Recipe) -> CopyPlan | None:
         """Return where the records lie, for threads of the core; None if these cannot read them."""
         if core.native is None or not recipe.is_copied:
             return None
-        plan, count = core.native.Plan(np.array(self.starts[1:], np.int64)), self.records.size
+        plan, count = core.native.CopyPlan(np.array(self.starts[1:], np.int64)), self.records.size
         if recipe.executor is not None:
             makers = recipe.executor.makers(self._draws or (), count)
         else:

@@ -41,6 +41,7 @@ from gpuload.ops import Copy, Decode, Normalize
 from gpuload.order import check_count
 from gpuload.preview.pictures import empty, grid, image_pixels, text_pixels, wrap
 from gpuload.progress import Progress
+from gpuload.sources.reading import record_numbers
 from gpuload.spec import INSTANCES, NUMBERS, is_whole
 
 MAX_TEXT = 200  # characters of a value beside a picture
@@ -191,7 +192,8 @@ def preview(
             remedy="write gl.preview(gl.Loader(source, batch_size=1, ops=[...]))",
         )
     numbers = _numbers(records, "records", len(loader.source))
-    loader.source.check_indices(numbers)
+    loader.source.check_open()
+    record_numbers(loader.source, numbers)
     is_random = any(op.is_random for op in loader.ops)
     epoch_numbers = _numbers(epochs, "epochs", None)
     epoch_numbers = epoch_numbers if is_random else [0]

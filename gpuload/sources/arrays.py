@@ -32,8 +32,8 @@ HASHED_BYTES = 1 << 20  # of the beginning, the middle and the end of each array
 
 
 def arrays(**fields: ArrayLike) -> ArraysSource:
-    """Return the records of arrays of one length, a field for each:
-    ``gl.arrays(image=images, label=labels)``.
+    """Return the records of arrays of one length, a field for each: ``gl.arrays(image=images,
+    label=labels)``.
 
     The fields of a structured array become the record's fields. Objects that are texts, as in a
     column of pandas, are a field of text of any length.
@@ -323,31 +323,34 @@ def _texts(name: str, array: Array, value: ArrayLike, *, is_field: bool) -> Arra
     """
     if array.dtype.kind == "T":
         array = array.astype(object)  # NumPy's texts of any length
-    if array.dtype.names is None:
-        items = array.reshape(-1).tolist()
-    else:
-        items = [None]
-    kinds = {type(item) for item in items}
-    is_text = array.ndim == 1 and array.dtype.names is None
-    if is_text and (
-        all(issubclass(kind, str) for kind in kinds)
-        or all(issubclass(kind, bytes) for kind in kinds)
-    ):
-        if is_field:
-            return array
-        return np.array(items, dtype=str if str in kinds else None)
-    number = next((number for number, item in enumerate(items) if not isinstance(item, str)), 0)
-    if is_text and any(issubclass(kind, str) for kind in kinds):
-        raise SpecError(
-            f"{name}[{number}] is {items[number]!r}"[:200],
-            cause=f"the others are texts, and {type(items[number]).__name__} is none; a record has no gap",
-            remedy=f'put a text in its place: [value if isinstance(value, str) else "" for value in {name}]; '
-            "or leave these records out"
-            if _is_gap(items[number])
-            else f"pass one kind: [str(value) for value in {name}]",
-        )
-    is_ragged = is_field and any(isinstance(item, (list, tuple, np.ndarray)) for item in items)
+    if array.ndim != 1 or array.dtype.names is not None:
+        items = [None] if array.dtype.names is not None else array.reshape(-1).tolist()
+        raise _objects_error(name, items, value, is_field=is_field)
+    items = array.tolist()
+    for kind in (str, bytes):
+        if all(isinstance(item, kind) for item in items):
+            if is_field:
+                return array
+            return np.array(items, dtype=str if items and kind is str else None)
+    if not any(isinstance(item, str) for item in items):
+        raise _objects_error(name, items, value, is_field=is_field)
+    number = next(number for number, item in enumerate(items) if not isinstance(item, str))
+    remedy = f"pass one kind: [str(value) for value in {name}]"
+    if _is_gap(items[number]):
+        texts = f'[value if isinstance(value, str) else "" for value in {name}]'
+        remedy = f"put a text in its place: {texts}; or leave these records out"
     raise SpecError(
+        f"{name}[{number}] is {items[number]!r}"[:200],
+        cause=f"the others are texts, and {type(items[number]).__name__} is none; "
+        "a record has no gap",
+        remedy=remedy,
+    )
+
+
+def _objects_error(name: str, items: list[Any], value: ArrayLike, *, is_field: bool) -> SpecError:
+    """Return the error for an array of objects that are no texts."""
+    is_ragged = is_field and any(isinstance(item, (list, tuple, np.ndarray)) for item in items)
+    return SpecError(
         f"{name} is an array of Python objects",
         cause="objects are no bytes of a record",
         remedy=_ragged_remedy(name, value) if is_ragged else _objects_remedy(name, items),

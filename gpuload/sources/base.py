@@ -19,36 +19,26 @@ import hashlib
 import operator
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from gpuload import rawdecode, signalsafe, synonyms
-from gpuload.errors import ClosedError, RecordError, RowError, SpecError
+from gpuload import signalsafe, synonyms
+from gpuload.errors import ClosedError, SpecError
 from gpuload.ops.base import Op
 from gpuload.order import MAX_LENGTH, Split, check_count, check_flag
 from gpuload.redaction import printable, redact
 from gpuload.sources import cache, card, filtering
 from gpuload.sources.classes import check_fractions, split_by_class
-from gpuload.sources.layouts import compact_layout
-from gpuload.sources.leaf import (
-    Fields,
-    Group,
-    Indices,
-    Leaf,
-    Share,
-    check_numbers,
-    fill,
-    plain,
-    values,
-)
-from gpuload.sources.marks import PaddedLeaf, changes_bytes, check_rows, is_padded, mark_field
-from gpuload.sources.memory import room
+from gpuload.sources.leaf import Fields, Group, Indices, Leaf, Share, check_numbers, plain
+from gpuload.sources.marks import MarkedGroups, changes_bytes
+from gpuload.sources.reading import field_names, num_numbers, read_groups, record_numbers
 from gpuload.sources.sampling import Weights
-from gpuload.spec import Field, Layout, Spec, outline
+from gpuload.sources.sourcefiles import SourceFiles
+from gpuload.spec import Field, Spec, outline
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -74,25 +64,20 @@ class Source(ABC):
         spec: these fields.
         classes: the names of the classes of labels, that of label 0 first; empty where there are
             none.
-        ops: the ops that made the records, those of ``loader.cache`` for instance; empty for
-            records as stored.
         endless: True if records are numbered on over the epochs, as those of a mix or a sample are:
             record i of epoch e is number ``e * len(source) + i``, and may be another one in each
             epoch.
 
-    A subclass defines ``__len__``, ``_resolve``, ``_where`` and ``_digest``. A source of files also
-    defines ``file_paths``, and ``file_counts`` if it has whole files in their order. ``repr`` shows
-    ``_title`` and ``_place``.
+    A subclass defines ``__len__``, ``_resolve``, ``_where`` and ``_digest``, and a source of files
+    ``files``. ``repr`` shows ``_title`` and ``_place``.
     """
 
     groups: tuple[Group, ...]
     spec: Spec
     classes: tuple[str, ...] = ()
-    ops: tuple[Op, ...] = ()
     endless: bool = False
-    _has_card: bool = (
-        False  # True if rows of it, or of a source that it is made of, may stay on a GPU
-    )
+    # True if rows of it, or of a source that it is made of, may stay on a GPU.
+    _has_card: bool = False
     _closed: bool = False
     _fingerprint: str = ""
 
@@ -104,15 +89,13 @@ class Source(ABC):
 
         def __getattr__(self, name: str) -> Any:
             synonyms.answer("source", name, synonyms.SOURCE)
-            return object.__getattribute__(
-                self, name
-            )  # raises Python's own error, or that of a property
+            # This raises Python's own error, or that of a property.
+            return object.__getattribute__(self, name)
 
     @property
-    def raw(self) -> Source:
-        """The source to whose records ``ops`` were applied; the source itself where there are
-        none."""
-        return self
+    def files(self) -> SourceFiles:
+        """The files that the records lie in; none for records in memory."""
+        return SourceFiles()
 
     @abstractmethod
     def __len__(self) -> int:
@@ -134,12 +117,12 @@ class Source(ABC):
         """Return a short text that differs for other data; a saved state is refused where it is
         another one.
 
-        It is found out once, when it is first asked for: when a state is saved or loaded, or the
-        source is pickled. Of files it sees names, order, sizes, layout, labels, and a sample of the
-        bytes (`storage.files.Files.digest` says which: all of small data, 64 pieces of large data);
-        of arrays in memory the values of three MiB each. It does not see folders, times or inodes,
-        which differ between the machines of one run, nor bytes between the samples: another file of
-        the same name and size that differs there alone is taken for the same.
+        It is computed at the first call: when a state is saved or loaded, or the source is pickled.
+        Of files it sees names, order, sizes, layout, labels, and a sample of the bytes
+        (`storage.files.Files.digest`: all of small data, 64 pieces of large data); of arrays in
+        memory the values of three MiB each. It does not see folders, times or inodes, which differ
+        between the machines of one run, nor bytes between the samples: another file of the same
+        name and size that differs there alone is taken for the same.
         """
         if not self._fingerprint:
             self._fingerprint = self._digest()
@@ -148,11 +131,6 @@ class Source(ABC):
     def describe(self) -> str:
         """Return one line about how records are read."""
         return "records"
-
-    def verify(self) -> Iterator[tuple[str, RecordError]]:
-        """Yield file and error of damage that reading records does not show: of sums over more than
-        a record."""
-        return iter(())
 
     def resolve(self, numbers: Indices) -> list[Share]:
         """Return which leaf holds which of the records, for each of ``groups``.
@@ -166,7 +144,7 @@ class Source(ABC):
         """
         self.check_open()
         numbers = plain(numbers)
-        check_numbers(numbers, self._num_numbers())
+        check_numbers(numbers, num_numbers(self))
         return self._resolve(numbers)
 
     def where(self, index: int) -> str:
@@ -175,34 +153,8 @@ class Source(ABC):
         Raises:
             RecordIndexError: there is no such record.
         """
-        (number,) = self._numbers([index]).tolist()
+        (number,) = record_numbers(self, [index]).tolist()
         return redact(self._where(number))  # URLs have passwords in them
-
-    def origin(self, index: int) -> tuple[str, int] | None:
-        """Return the file of a record and the byte where it begins; None if it lies in no file or
-        in several.
-
-        If its fields lie at several places of one file, it is the first of these bytes.
-
-        Raises:
-            RecordIndexError: there is no such record.
-        """
-        origins = [
-            share.leaf.origin(int(share.numbers[0]))
-            for share in self.resolve(self._numbers([index]))
-        ]
-        places = [place for place in origins if place is not None]
-        if len({file for file, _ in places}) == 1:
-            return min(places)
-        return None
-
-    def record_error(self, index: int, error: RowError) -> RecordError:
-        """Return the error for a record that cannot be used: it names the record, and the byte
-        where it begins."""
-        location, origin = self.where(index), self.origin(index)
-        return error.of_record(
-            f"{location}, byte {origin[1]}" if origin is not None and origin[1] else location
-        )
 
     def read(self, indices: ArrayLike, fields: str | Sequence[str] | None = None) -> Fields:
         """Return the records as a dict of values, the records along the first axis.
@@ -227,91 +179,10 @@ class Source(ABC):
         if fields is None:
             names = self.spec.names
         else:
-            names = self._checked_names(fields)
-        values = self.read_groups(self.check_indices(indices), names)
-        if fields is None:
-            return values
-        return {name: values[name] for name in names}
-
-    def _checked_names(self, fields: object) -> tuple[str, ...]:
-        """Return the names of some fields.
-
-        Raises:
-            UnknownFieldError: there is no such field.
-            SpecError: these are no names.
-        """
-        names = (fields,) if isinstance(fields, str) else fields
-        if (
-            not isinstance(names, Sequence)
-            or not names
-            or not all(isinstance(name, str) for name in names)
-        ):
-            raise SpecError(
-                f"fields = {fields!r}"[:200],
-                cause=f"it is the name of a field, or a list of names; there are {list(self.spec.names)}",
-                remedy=f"pass fields={self.spec.names[-1]!r}, or leave it out for all fields",
-            )
-        return tuple(self.spec[name].name for name in names)
-
-    def read_groups(self, numbers: Indices, names: Collection[str]) -> Fields:
-        """Return records as a dict of these fields and of all others in the same groups."""
-        shares = self.resolve(numbers)
-        fields: Fields = {}
-        try:
-            for number, group in enumerate(self.groups):
-                if not any(name in names for name in group.spec.names):
-                    continue
-                if group.layout is None:
-                    group_values = values(shares, number, group.spec, numbers.size)
-                    fields.update(zip(group.spec.names, group_values, strict=True))
-                else:
-                    raw = room((numbers.size, group.layout.record_bytes), np.dtype(np.uint8))
-                    fill(shares, number, group.layout, raw)
-                    fields.update(rawdecode.decode(np, raw, group.layout))
-        except RowError as error:
-            raise self.record_error(int(numbers[error.row]), error) from None
-        return fields
-
-    def check_indices(self, indices: ArrayLike) -> Indices:
-        """Return the indices as int64 ``[N]``.
-
-        Raises:
-            ClosedError: the source was closed.
-            SpecError: the indices are not one axis of whole numbers.
-            RecordIndexError: one lies outside ``0 .. len - 1``.
-        """
+            names = field_names(self.spec, fields)
         self.check_open()
-        return self._numbers(indices)
-
-    def _numbers(self, indices: ArrayLike) -> Indices:
-        try:
-            array = np.asarray(indices)
-        except (TypeError, ValueError) as error:
-            signalsafe.pass_on(error)
-            raise SpecError(
-                "indices that are no array",
-                cause=str(error),
-                remedy="pass a list or a 1-d integer array",
-            ) from None
-        if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
-            if array.dtype.kind == "b":
-                mask = "; source.filter(mask) takes a mask"
-            else:
-                mask = ""
-            raise SpecError(
-                f"indices of shape {array.shape} and dtype {array.dtype}",
-                cause="records are chosen by one axis of whole numbers",
-                remedy=f"pass a list or a 1-d integer array; source[i] gives one record{mask}",
-            )
-        numbers = array.astype(np.int64)
-        check_numbers(numbers, self._num_numbers())
-        return numbers
-
-    def _num_numbers(self) -> int:
-        """Return how many numbers name a record."""
-        if self.endless:
-            return MAX_LENGTH
-        return len(self)
+        values = read_groups(self, record_numbers(self, indices), names)
+        return {name: values[name] for name in names}
 
     def check_open(self) -> None:
         """Raise ``ClosedError`` if the source was closed."""
@@ -435,26 +306,17 @@ class Source(ABC):
         """Return the place of the records, for ``repr``."""
         return ""
 
-    def file_counts(self) -> tuple[Sequence[str], Sequence[int]] | None:
-        """Return the files and their numbers of records; None if the source is not whole files in
-        order."""
-        return None
-
-    def file_paths(self) -> Sequence[str]:
-        """Return the absolute paths of the files that are read; `gl.convert` does not write over
-        them."""
-        return ()
-
     def _record_names(self) -> RecordNames | None:
         """Return the names of the records, of an endless source those of the first ones; None if
         they have none."""
-        paths, counts = self.file_counts() or ((), ())
+        paths, counts = self.files.whole
         is_file_each = len(paths) == len(self) and all(count == 1 for count in set(counts))
         return names_module().RecordNames.of_files(paths) if len(paths) and is_file_each else None
 
     def select(self, indices: ArrayLike) -> Source:
         """Return the source of these records, in this order; a record may occur more than once."""
-        return Selected(self, self.check_indices(indices))
+        self.check_open()
+        return Selected(self, record_numbers(self, indices))
 
     def filter(
         self,
@@ -707,18 +569,14 @@ class Composed(Source):
         """Return the arguments that make this source once more."""
         return self._parts
 
-    def verify(self) -> Iterator[tuple[str, RecordError]]:
-        """Yield the damage of all parts of this source; see ``Source.verify``."""
-        for part in self._parts:
-            yield from part.verify()
-
     def describe(self) -> str:
         """Return one line about how records are read."""
         return ", ".join(dict.fromkeys(part.describe() for part in self._parts))
 
-    def file_paths(self) -> Sequence[str]:
-        """Return the absolute paths of the files that the parts read."""
-        return [path for part in self._parts for path in part.file_paths()]
+    @property
+    def files(self) -> SourceFiles:
+        """The files of all parts."""
+        return SourceFiles.of_parts([part.files for part in self._parts])
 
     def _titles(self) -> str:
         parts = self._parts
@@ -731,22 +589,46 @@ class Composed(Source):
         return hashlib.sha256(repr(about).encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
-class Selected(Composed):
+class Reordered(Composed):
+    """A source whose records are records of another one, chosen by their numbers."""
+
+    def __init__(self, source: Source) -> None:
+        super().__init__(source.groups, source)
+        self._source = source
+
+    @abstractmethod
+    def _inner(self, numbers: Indices) -> Indices:
+        """Return the numbers that records have in the source."""
+
+    def _resolve(self, numbers: Indices) -> list[Share]:
+        return self._source.resolve(self._inner(numbers))
+
+    def _where(self, number: int) -> str:
+        return self._source.where(int(self._inner(np.array([number], np.int64))[0]))
+
+    def _record_names(self) -> RecordNames | None:
+        names = self._source._record_names()
+        if names is None or len(names) < len(self._source):
+            return None
+        length = min(len(self), names_module().MOST_NAMES) if self.endless else len(self)
+        return names.select(self._inner(np.arange(length, dtype=np.int64)))
+
+
+class Selected(Reordered):
     """Some of the records of a source, in any order; made by ``source[a:b:c]``, ``source.select``
     and ``source.split``.
 
     Args:
         source: with the records to select from.
-        selection: a range, a part of a split, or int64 ``[N]`` with numbers from 0 to
-            ``len(source) - 1``.
+        selection: a range, a part of a split, or int64 ``[N]`` with numbers from 0 to ``len(source)
+            - 1``.
     """
 
     def __init__(self, source: Source, selection: Selection) -> None:
         if isinstance(source, Selected) and (direct := source._select_from(selection)) is not None:
             # A selection of a selection reads from the source itself: slices of slices add no work.
             source, selection = source._source, direct
-        super().__init__(source.groups, source)
-        self._source: Source = source
+        super().__init__(source)
         self._selection: Selection = selection
 
     def _made_of(self) -> tuple[Any, ...]:
@@ -787,41 +669,20 @@ class Selected(Composed):
             return selection.at(numbers)
         return selection[numbers]
 
-    def _resolve(self, numbers: Indices) -> list[Share]:
-        return self._source.resolve(self._inner(numbers))
-
-    def _record_names(self) -> RecordNames | None:
-        names = self._source._record_names()
-        if names is None or len(names) < len(self._source):
-            return None
-        return names.select(self._inner(np.arange(len(self), dtype=np.int64)))
-
-    def _where(self, number: int) -> str:
-        return self._source.where(int(self._inner(np.array([number], np.int64))[0]))
-
     def _digest(self) -> str:
         selection = self._selection
         if isinstance(selection, range):
             # Of one record the step says nothing: ranges with the same records have one digest.
-            return self._digest_with(
-                len(selection), *(selection[:1] or [0]), selection.step if len(selection) > 1 else 1
-            )
+            step = selection.step if len(selection) > 1 else 1
+            return self._digest_with(len(selection), *(selection[:1] or [0]), step)
         if isinstance(selection, Split):
-            number = [selection.number] * (
-                selection.number > 0
-            )  # so that saved states of two parts stay valid
-            return self._digest_with(
-                "split",
-                selection.length,
-                selection.count,
-                selection.seed,
-                selection.second,
-                *number,
-            )
+            # Left out where it is 0, so that saved states of two parts stay valid.
+            number = [selection.number] * (selection.number > 0)
+            about = selection.length, selection.count, selection.seed, selection.second
+            return self._digest_with("split", *about, *number)
         # In one byte order, so that the digest is the same on each machine.
-        return self._digest_with(
-            hashlib.sha256(np.ascontiguousarray(selection, "<i8").tobytes()).hexdigest()
-        )
+        raw = np.ascontiguousarray(selection, "<i8").tobytes()
+        return self._digest_with(hashlib.sha256(raw).hexdigest())
 
 
 def partition(
@@ -847,20 +708,27 @@ def partition(
 
 
 class SameRecords(Composed):
-    """A source with the records of another one in their order: other names for fields, or values
-    kept elsewhere."""
+    """A source with the records of another one in their order: with other fields, or kept
+    elsewhere.
+
+    Attributes:
+        ops: the ops that made the records, those of ``loader.cache`` for instance; () without any.
+    """
+
+    ops: tuple[Op, ...] = ()
 
     def __init__(self, groups: tuple[Group, ...], source: Source) -> None:
         super().__init__(groups, source)
         self._source = source
         self.endless = source.endless
 
+    @property
+    def files(self) -> SourceFiles:
+        """The files of the source."""
+        return self._source.files
+
     def _place(self) -> str:
         return self._source._place()
-
-    def file_counts(self) -> tuple[Sequence[str], Sequence[int]] | None:
-        """Return the files of the source, and how many records each has."""
-        return self._source.file_counts()
 
     def _record_names(self) -> RecordNames | None:
         return self._source._record_names()
@@ -924,29 +792,14 @@ class Renamed(SameRecords):
 class Marked(SameRecords):
     """A source of which more is known than files say; made by ``source.mark(image="encoded")``.
 
-    A field of one length that holds encoded images becomes one of varying length, in a group of its
-    own; the fields before it and behind it in the record become groups, too.
-
     Raises:
         UnknownFieldError, SpecError: see ``Source.mark``.
     """
 
     def __init__(self, source: Source, marks: Mapping[str, str]) -> None:
         self._source, self._marks = source, dict(marks)
-        self._fields = {field.name: field for field in source.spec}
-        self._fields.update(
-            {name: mark_field(source.spec[name], mark) for name, mark in marks.items()}
-        )
-        groups: list[Group] = []
-        self._routes: list[
-            list[tuple[int, list[int]]]
-        ] = []  # of each group of the source: ours, and the fields
-        check_rows(Spec(tuple(self._fields[name] for name in source.spec.names)))
-        for group in source.groups:
-            runs = self._runs(group)
-            self._routes.append([(len(groups) + place, picks) for place, picks in enumerate(runs)])
-            groups += [self._mark_group(group, picks) for picks in runs]
-        super().__init__(tuple(groups), source)
+        self._marked_groups = MarkedGroups(source.spec, source.groups, marks)
+        super().__init__(self._marked_groups.groups, source)
 
     def _made_of(self) -> tuple[Any, ...]:
         return self._source, self._marks
@@ -954,65 +807,14 @@ class Marked(SameRecords):
     def _title(self) -> str:
         return f"{self._source._title()} marked"
 
-    def _is_cut(self, field: Field) -> bool:
-        return is_padded(field) and self._fields[field.name].encoded
-
-    def _runs(self, group: Group) -> list[list[int]]:
-        """Return the runs of fields of a group that stay together: those between the encoded ones,
-        or all."""
-        runs: list[list[int]] = []
-        is_open = False
-        for number, field in enumerate(group.spec):
-            if not is_open or self._is_cut(field):
-                runs.append([])
-            runs[-1].append(number)
-            is_open = not self._is_cut(field)
-        return runs
-
-    def _mark_group(self, group: Group, picks: list[int]) -> Group:
-        fields = [self._fields[group.spec.fields[pick].name] for pick in picks]
-        if group.layout is None or self._is_cut(group.spec.fields[picks[0]]):
-            return Group(Spec(tuple(fields)), None, group.is_quick)
-        group_parts = [group.layout.parts[pick] for pick in picks]
-        parts = tuple(
-            replace(part, field=field) for part, field in zip(group_parts, fields, strict=True)
-        )
-        layout = Layout(group.layout.record_bytes, parts)
-        return Group.of(layout if len(picks) == len(group.spec) else compact_layout(layout))
-
     def _resolve(self, numbers: Indices) -> list[Share]:
-        return [
-            group_share
-            for share in self._source.resolve(numbers)
-            for group_share in self._shares(share)
-        ]
-
-    def _shares(self, share: Share) -> list[Share]:
-        """Return the shares of our groups that a share of the source becomes."""
-        fields, shares = self._source.groups[share.group].spec.fields, list[Share]()
-        for group, group_picks in self._routes[share.group]:
-            picks = tuple(
-                group_picks if share.picks is None else (share.picks[pick] for pick in group_picks)
-            )
-            if self._is_cut(fields[group_picks[0]]):
-                leaf = PaddedLeaf(share.leaf, picks[0], self._fields[fields[group_picks[0]].name])
-                shares.append(replace(share, leaf=leaf, group=group, picks=None))
-            else:
-                shares.append(
-                    replace(
-                        share,
-                        group=group,
-                        picks=share.picks if len(group_picks) == len(fields) else picks,
-                    )
-                )
-        return shares
+        return self._marked_groups.route(self._source.resolve(numbers))
 
     def _digest(self) -> str:
         marks = sorted((name, mark) for name, mark in self._marks.items() if changes_bytes(mark))
-        # the records are the same then
-        if marks:
-            return self._digest_with(marks)
-        return self._source.fingerprint()
+        if not marks:  # the records are the same
+            return self._source.fingerprint()
+        return self._digest_with(marks)
 
 
 class CacheSource(LeafSource, SameRecords):
@@ -1021,17 +823,7 @@ class CacheSource(LeafSource, SameRecords):
 
     def __init__(self, groups: tuple[Group, ...], source: Source) -> None:
         super().__init__(groups, source)
-        self.ops = source.ops
-
-    @property
-    def raw(self) -> Source:
-        """The source to whose records ``ops`` were applied; the source itself where there are
-        none."""
-        return self._source.raw if self.ops else self
-
-    def origin(self, index: int) -> tuple[str, int] | None:
-        """Return the file of the source that holds a record, and the byte where it begins."""
-        return self._source.origin(index)
+        self.ops = ops_of(source)
 
     def _digest(self) -> str:
         return self._source.fingerprint()
@@ -1048,29 +840,16 @@ class Cached(CacheSource):
         self, source: Source, memory: int | str | None, path: str | os.PathLike[str] | None
     ) -> None:
         source.check_open()
-        if (memory is None) == (path is None):
-            raise SpecError(
-                f"cache(memory={memory!r}, path={path!r})",
-                cause="values are kept in one place: in memory, or in files below a folder",
-                remedy='write cache(memory="2GB") or cache(path="cache/train")',
-            )
-        _check_end(source)
         self._source, self._memory, self._path = source, memory, path
-        if memory is not None:
-            content = cache.in_memory(source, memory)
-        else:
-            content = cache.in_files(source, "" if path is None else path)
+        content = cache.cache_values(source, memory, path)
         self._access, self._leaves = content.place, content.leaves
         super().__init__(content.groups, source)
         self._has_card = False
 
     def _made_of(self) -> tuple[Any, ...]:
         # The process that makes it once more may be in another folder.
-        return (
-            self._source,
-            self._memory,
-            None if self._path is None else os.path.abspath(self._path),
-        )
+        path = None if self._path is None else os.path.abspath(self._path)
+        return self._source, self._memory, path
 
     def _title(self) -> str:
         return f"{self._source._title()} cached"
@@ -1081,16 +860,6 @@ class Cached(CacheSource):
     def describe(self) -> str:
         """Return one line about how records are read."""
         return self._access
-
-
-def _check_end(source: Source) -> None:
-    """Raise ``SpecError`` for the cache of a source without an end."""
-    if source.endless:
-        raise SpecError(
-            f"the cache of {source._line()}",
-            cause="a mix or a sample has other records in each epoch",
-            remedy="cache its parts, and mix or sample these",
-        )
 
 
 class OnCard(CacheSource):
@@ -1105,18 +874,10 @@ class OnCard(CacheSource):
         self, source: Source, memory: int | str | None, path: str | os.PathLike[str] | None = None
     ) -> None:
         source.check_open()
-        if path is not None:
-            raise SpecError(
-                f"cache(device=True, path={path!r})"[:200],
-                cause="values are kept in one place: in the memory of a GPU, or in files below a folder",
-                remedy="write source.cache(path=...).cache(device=True): the second one keeps what the first one has",
-            )
-        _check_end(source)
         self._source, self._memory = source, memory
-        self._leaves = card.card_leaves(source, card.checked_budget(memory))
-        super().__init__(
-            tuple(Group(leaf.spec, leaf.layout, is_quick=True) for leaf in self._leaves), source
-        )
+        self._leaves = card.card_leaves(source, memory, path)
+        groups = tuple(Group(leaf.spec, leaf.layout, is_quick=True) for leaf in self._leaves)
+        super().__init__(groups, source)
         self._has_card = True
 
     def _made_of(self) -> tuple[Any, ...]:
@@ -1130,7 +891,7 @@ class OnCard(CacheSource):
         return f"in the memory of the GPU once they were there; {self._source.describe()}"
 
 
-class Sampled(Composed):
+class Sampled(Reordered):
     """Records that are drawn with replacement; made by ``source.sample(weights)``.
 
     Raises:
@@ -1146,11 +907,10 @@ class Sampled(Composed):
                 cause="it has other records in each epoch",
                 remedy="sample its parts, or a part of it: source[:].sample(...)",
             )
-        self._source, self._weights = source, weights
-        self._length = len(source)
+        super().__init__(source)
+        self._weights, self._length = weights, len(source)
         if num_records is not None:
             self._length = check_count("num_records", num_records, maximum=MAX_LENGTH)
-        super().__init__(source.groups, source)
 
     def _made_of(self) -> tuple[Any, ...]:
         return self._source, self._weights, self._length
@@ -1164,17 +924,21 @@ class Sampled(Composed):
     def __len__(self) -> int:
         return self._length
 
-    def _resolve(self, numbers: Indices) -> list[Share]:
-        return self._source.resolve(self._weights.at(numbers))
-
-    def _record_names(self) -> RecordNames | None:
-        names = self._source._record_names()
-        return names and names.select(
-            self._weights.at(np.arange(min(len(self), names_module().MOST_NAMES), dtype=np.int64))
-        )
-
-    def _where(self, number: int) -> str:
-        return self._source.where(int(self._weights.at(np.array([number], np.int64))[0]))
+    def _inner(self, numbers: Indices) -> Indices:
+        return self._weights.at(numbers)
 
     def _digest(self) -> str:
         return self._digest_with(self._weights.digest(), self._weights.seed, self._length)
+
+
+def ops_of(source: Source) -> tuple[Op, ...]:
+    """Return the ops that made the records of a source; () for records as they are stored."""
+    return source.ops if isinstance(source, SameRecords) else ()
+
+
+def before_ops(source: Source) -> Source:
+    """Return the source to whose records the ops of a source were applied; without ops the source
+    itself."""
+    while isinstance(source, SameRecords) and source.ops:
+        source = source._source
+    return source

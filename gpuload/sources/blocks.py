@@ -60,7 +60,7 @@ def check_cache_bytes(call: str, value: Any) -> int:
     return int(value)
 
 
-class BlockCache:
+class BlockMemory:
     """The blocks that were used last, decoded; safe in several threads.
 
     Args:
@@ -99,9 +99,8 @@ class BlockCache:
                 try:
                     entry.block = decode()
                 except DamagedBlockError as error:
-                    entry.error = copy.copy(
-                        error
-                    )  # without its traceback, which would keep memory of the caller
+                    # without its traceback, which would keep memory of the caller
+                    entry.error = copy.copy(error)
                     raise
                 self._make_room(key, entry, entry.block.nbytes)
             return entry.block
@@ -152,7 +151,7 @@ class BlockLeaf(Leaf):
         fields: Field | Layout,
         starts: Indices,
         decode: Decode,
-        cache: BlockCache,
+        cache: BlockMemory,
         key: int,
         how: str,
         place: Callable[[int], tuple[str, int] | None] = lambda block: None,
@@ -191,9 +190,8 @@ class BlockLeaf(Leaf):
     def _read(self, numbers: Indices, out: Bytes, begins: Indices) -> None:
         if self.layout is None or not self.layout.record_bytes:
             return
-        check_places(
-            numbers, self.layout.record_bytes, out.size, begins
-        )  # of all, before the first block is decoded
+        # of all, before the first block is decoded
+        check_places(numbers, self.layout.record_bytes, out.size, begins)
         for block, rows in self._parts(numbers):
             raw = _raw(self._values(block)).reshape(-1, self.layout.record_bytes)
             gather_rows(raw, numbers[rows] - self._starts[block], out, begins[rows])

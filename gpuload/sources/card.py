@@ -21,6 +21,7 @@ Streams  Each loader has a stream of its own. Rows are marked as there behind an
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import weakref
 from collections.abc import Iterable
@@ -35,9 +36,9 @@ from numpy.typing import NDArray
 from gpuload import device as devices
 from gpuload.errors import SpecError, TooLargeError
 from gpuload.ragged import Ragged
-from gpuload.sources.cache import num_bytes_of
+from gpuload.sources.cache import check_end, num_bytes_of
 from gpuload.sources.leaf import Bytes, Group, Indices, Leaf, Values, fill, gather_rows, values
-from gpuload.sources.readable import Readable
+from gpuload.sources.reading import Readable
 from gpuload.spec import Field, Layout, Spec
 
 FREE_PART = 0.5  # of the free memory of a GPU, which a cache without a budget may fill
@@ -332,9 +333,8 @@ class CardLeaf(Leaf):
             cache = CardCache(
                 self.source._line(), device, self._budget, self.num_records, record_bytes
             )
-            self._caches.setdefault(
-                device, cache
-            )  # of two threads that come here at once, the first one's
+            # of two threads that come here at once, the first one's
+            self._caches.setdefault(device, cache)
         return self._caches[device]
 
     @property
@@ -403,8 +403,24 @@ class CardLeaf(Leaf):
             share.leaf.advise(share.numbers)
 
 
-def card_leaves(source: Readable, budget: int | None) -> tuple[CardLeaf, ...]:
-    """Return a leaf for each of `_cut_groups`; they share their caches."""
+def card_leaves(
+    source: Readable, memory: int | str | None, path: str | os.PathLike[str] | None
+) -> tuple[CardLeaf, ...]:
+    """Return the leaves of a source whose rows stay in the memory of GPUs, one for each of its
+    groups.
+
+    Raises:
+        SpecError: there is a path, the budget says no number of bytes, or the source is a mix.
+    """
+    if path is not None:
+        raise SpecError(
+            f"cache(device=True, path={path!r})"[:200],
+            cause="values are kept in one place: in the memory of a GPU, or in files below a folder",
+            remedy="write source.cache(path=...).cache(device=True): the second one keeps what the "
+            "first one has",
+        )
+    check_end(source)
+    budget = checked_budget(memory)
     caches: dict[str, CardCache] = {}
     groups = enumerate(_cut_groups(source))
     return tuple(

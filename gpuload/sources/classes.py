@@ -9,6 +9,7 @@ A class is a whole number or a text. Memory: two int64 a record.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import compress
 from math import floor, isclose, isfinite
 from typing import Any
 
@@ -19,7 +20,7 @@ from gpuload.errors import SpecError
 from gpuload.order import Split
 from gpuload.sources import filtering
 from gpuload.sources.leaf import Indices
-from gpuload.sources.readable import Readable
+from gpuload.sources.reading import Readable, read_groups
 
 KINDS = "biuSU"
 FORM = "write source.split(0.9, seed=0, by='label')"
@@ -98,50 +99,54 @@ def check_fractions(fraction: Any, seed: Any, by: Any) -> tuple[float, ...]:
     Raises:
         SpecError: one does not lie between 0 and 1, or several are not 1 together.
     """
-    numbers = [
-        float(value) for value in (fraction, seed, by) if isinstance(value, (float, np.floating))
-    ]
-    if len(numbers) > 1 and isinstance(seed, (float, np.floating)):
+    is_float = [isinstance(value, (float, np.floating)) for value in (fraction, seed, by)]
+    numbers = [float(value) for value in compress((fraction, seed, by), is_float)]
+    if len(numbers) > 1 and is_float[1]:
         raise SpecError(
             f"split({', '.join(map(str, numbers))})",
             cause="the second argument is the seed, a whole number",
-            remedy=f"pass the fractions of two, three or more parts together: source.split(({_line(numbers)}))",
+            remedy="pass the fractions of two, three or more parts together: "
+            f"source.split(({_line(numbers)}))",
         )
-    is_list = isinstance(fraction, (list, tuple)) or (
-        isinstance(fraction, np.ndarray) and fraction.ndim == 1
-    )
-    values = list(fraction) if is_list else [fraction]
-    if not all(_is_number(value) for value in values) or (not is_list and not 0 <= fraction <= 1):
-        raise SpecError(
-            f"split({fraction!r})"[:200],
-            cause="a fraction lies between 0 and 1",
-            remedy="pass 0.9 for nine tenths",
-        )
-    fractions = tuple(map(float, values))
+    is_array = isinstance(fraction, np.ndarray) and fraction.ndim == 1
+    if not is_array and not isinstance(fraction, (list, tuple)):
+        if not _is_number(fraction) or not 0 <= fraction <= 1:
+            raise _fraction_error(fraction)
+        return (float(fraction),)
+    if not all(map(_is_number, fraction)):
+        raise _fraction_error(fraction)
+    fractions = tuple(map(float, fraction))
     total = sum(fractions)
-    if is_list and (
-        len(fractions) < 2 or min(fractions) < 0 or not isclose(total, 1, abs_tol=1e-6)
-    ):
-        is_share = 0 < total < 1 and min(fractions) >= 0
-        if is_share:
-            better = [*fractions, round(1 - total, 6)]
-        else:
-            better = [0.7, 0.2, 0.1]
-        if total > 1 and len(fractions) > 1 and min(fractions) >= 0:
-            better = [value / total for value in fractions]
+    if len(fractions) < 2 or min(fractions) < 0 or not isclose(total, 1, abs_tol=1e-6):
         raise SpecError(
             f"split({fraction!r})"[:200],
             cause=f"the fractions of all parts are 1 together, and these are {total:g}",
-            remedy=f"pass source.split(({_line(better)})), say",
+            remedy=f"pass source.split(({_line(_sound_fractions(fractions))})), say",
         )
     return fractions
 
 
-def _is_number(value: Any) -> bool:
-    is_number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(
-        value, bool
+def _fraction_error(fraction: Any) -> SpecError:
+    return SpecError(
+        f"split({fraction!r})"[:200],
+        cause="a fraction lies between 0 and 1",
+        remedy="pass 0.9 for nine tenths",
     )
-    return is_number and isfinite(value)
+
+
+def _sound_fractions(fractions: Sequence[float]) -> list[float]:
+    """Return fractions that are 1 together, near to some that are not."""
+    total = sum(fractions)
+    if fractions and min(fractions) >= 0 and 0 < total < 1:
+        return [*fractions, round(1 - total, 6)]
+    if len(fractions) > 1 and min(fractions) >= 0 and total > 1:
+        return [value / total for value in fractions]
+    return [0.7, 0.2, 0.1]
+
+
+def _is_number(value: Any) -> bool:
+    is_number = isinstance(value, (int, float, np.integer, np.floating))
+    return is_number and not isinstance(value, bool) and isfinite(value)
 
 
 def _line(numbers: Sequence[float]) -> str:
@@ -191,7 +196,7 @@ def _of_field(source: Readable, name: str) -> NDArray[Any]:
     if field.shape != () and not is_text:
         return np.empty((0,), field.dtype)
     pieces = [
-        source.read_groups(numbers, (name,))[name] for numbers in filtering.chunks(source, (name,))
+        read_groups(source, numbers, (name,))[name] for numbers in filtering.chunks(source, (name,))
     ]
     if is_text:  # bytes of any length, as TFRecords hold texts
         return np.array([value.tobytes() for piece in pieces for value in piece] or [b""])[

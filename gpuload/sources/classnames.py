@@ -29,7 +29,7 @@ import numpy as np
 
 from gpuload.errors import FormatError, SpecError
 from gpuload.sources.leaf import Indices
-from gpuload.storage.files import read_bytes
+from gpuload.storage.handles import read_bytes
 from gpuload.storage.stores import is_remote
 
 WHOLE = re.compile(r"-?\d{1,18}", re.ASCII)  # that an int64 holds

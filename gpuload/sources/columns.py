@@ -14,6 +14,7 @@ import numpy as np
 from gpuload.errors import SpecError
 from gpuload.sources.filesource import FileSource, Opening
 from gpuload.sources.leaf import Group, Leaf, starts_of
+from gpuload.sources.sourcefiles import SourceFiles
 from gpuload.storage.extents import Storage
 from gpuload.storage.files import Files, names_of
 
@@ -78,9 +79,10 @@ class ColumnSource(FileSource):
         file = int(np.searchsorted(self._starts, number, side="right")) - 1
         return f"{self._names[file]}, record {number - int(self._starts[file])}"
 
-    def file_counts(self) -> tuple[Sequence[str], Sequence[int]] | None:
-        """Return the files, and how many records each has."""
-        return self._paths, self._counts
+    @property
+    def files(self) -> SourceFiles:
+        """The files, and how many records each has."""
+        return SourceFiles(self._files.paths, self._counts, originals=self._paths)
 
     def _digest(self) -> str:
         about = () if self._about is None else (self._about,)

@@ -37,8 +37,7 @@ log = logging.getLogger("gpuload")
 def zip(*sources: Source, by: By = None, missing: str = "raise", by_file: bool = True) -> Zipped:
     """Return the source whose records have the fields of all sources side by side.
 
-        pairs = gl.zip(gl.images("photos", labels=None), gl.images("masks",
-        labels=None).rename(image="mask"))
+        pairs = gl.zip(gl.images("photos", labels=None), gl.images("masks", labels=None).rename(image="mask"))
         pairs = gl.zip(photos, masks, missing="drop")                   photos without a mask are left out
         pairs = gl.zip(photos, masks, by=lambda name: name[:8])         by the first 8 characters of the names
         pairs = gl.zip(rows, gl.arrays(label=labels))                   by place: arrays have no names
@@ -101,7 +100,7 @@ def _check_files(sources: Sequence[Source]) -> None:
         int, tuple[Sequence[str], Sequence[int]]
     ] = {}  # of each number of files the first source
     for source in sources:
-        paths, counts = source.file_counts() or ((), ())
+        paths, counts = source.files.whole
         # One file against one: the lengths, which are equal here, say all.
         if len(paths) < 2:
             continue

@@ -20,10 +20,8 @@ from numpy.typing import NDArray
 
 from gpuload.sources.dtypes import are_same
 
-KINDS = {
-    "M": "M",
-    "m": "m",
-}  # of dtypes, and which kinds of values they take; others take numbers and booleans
+# of dtypes, and which kinds of values they take; others take numbers and booleans
+KINDS = {"M": "M", "m": "m"}
 
 
 class UnfitDefault(ValueError):

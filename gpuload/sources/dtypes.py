@@ -3,8 +3,7 @@
     common_dtype([int32, int64])       int64
     common_dtype([float32, float64])   float64
     common_dtype([int64, uint64])      None: no dtype holds the values of both
-    common_dtype([int32, float64])     None: a whole number is another kind of value;
-                                       `convert_values` makes it one
+    common_dtype([int32, float64])     None: a whole number is another kind of value; `convert_values` makes it one
 
 Kinds  Whole numbers stay whole numbers, floating-point numbers floating-point numbers, texts of a
        length texts of a length. Dates and times of different units have no common one: far dates

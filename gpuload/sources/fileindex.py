@@ -21,8 +21,9 @@ from typing import TypeVar
 
 from gpuload.errors import FileError
 from gpuload.storage import derivedfiles, keptfile
-from gpuload.storage.files import Files, read_bytes
-from gpuload.storage.keptfile import Writer
+from gpuload.storage.files import Files
+from gpuload.storage.handles import read_bytes
+from gpuload.storage.keptfile import KeptWriter
 from gpuload.storage.stores import is_remote
 
 Result = TypeVar("Result")
@@ -81,7 +82,7 @@ def load_or_walk(
             mode = 0o600
         else:
             mode = 0o600 | os.stat(path).st_mode & 0o044
-        with Writer(to, made_of(files, number), mode) as writer:
+        with KeptWriter(to, made_of(files, number), mode) as writer:
             writer.write(head_of(kind))
             writer.write(pack(results[0]))
             writer.end()

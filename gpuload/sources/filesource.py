@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +23,7 @@ from gpuload.redaction import printable, redact
 from gpuload.sources import calls
 from gpuload.sources.base import LeafSource, Source
 from gpuload.sources.leaf import Bytes, Group, Indices, Leaf
+from gpuload.sources.sourcefiles import SourceFiles
 from gpuload.spec import Spec
 from gpuload.storage import manifest
 from gpuload.storage.extents import Extents, Storage
@@ -103,13 +104,10 @@ class FileSource(LeafSource):
             return f"{len(paths)} files in {folder}"
         return f"{len(paths)} files, the first is {paths[0]}"
 
-    def file_counts(self) -> tuple[Sequence[str], Sequence[int]] | None:
-        """Return the files, and how many records each has."""
-        return self._files.paths, [1] * len(self._files)
-
-    def file_paths(self) -> Sequence[str]:
-        """Return the absolute paths of the files that are read."""
-        return self._files.paths
+    @property
+    def files(self) -> SourceFiles:
+        """The files; here a record each."""
+        return SourceFiles(self._files.paths, [1] * len(self._files))
 
     def index(self, path: str | os.PathLike[str]) -> str:
         """Write a manifest of the files, and return its absolute path; see ``Source.index``."""

@@ -17,16 +17,13 @@ from numpy.typing import ArrayLike, NDArray
 from gpuload.errors import SpecError
 from gpuload.functions import call_function
 from gpuload.sources.leaf import Indices
-from gpuload.sources.readable import Readable
+from gpuload.sources.reading import Readable, read_groups
 
 Mask = NDArray[np.bool_]
-CHUNK_BYTES = (
-    1 << 24
-)  # of records that are read at once; a single larger record is read all the same
-CHUNK_RECORDS, CHUNK_VARYING = (
-    1 << 14,
-    1 << 10,
-)  # fewer where it is not known before how large they are
+# of records that are read at once; a single larger record is read all the same
+CHUNK_BYTES = 1 << 24
+# fewer where it is not known before how large they are
+CHUNK_RECORDS, CHUNK_VARYING = 1 << 14, 1 << 10
 
 
 def matching_records(
@@ -48,7 +45,7 @@ def matching_records(
     # empty list.
     masks = [np.zeros(0, np.bool_)]
     for numbers in chunks(source, names):
-        read = source.read_groups(numbers, names)
+        read = read_groups(source, numbers, names)
         range_text = f"records {int(numbers[0])} to {int(numbers[-1])}"
         note = partial("source.filter: the function was given {}".format, range_text)
         result = call_function(keep, {name: read[name] for name in names}, note=note)

@@ -92,8 +92,7 @@ class Side:
 
 
 def by_name(sources: Sequence[Source], by: By, missing: str) -> Sequence[Source]:
-    """Return the sources with the records that belong together at one place, as far as names say
-    so.
+    """Return the sources with the records of one name at one place, as far as they have names.
 
     Raises:
         SpecError: records have no partner, or two have one name; ``by`` asks for names that a
@@ -104,40 +103,52 @@ def by_name(sources: Sequence[Source], by: By, missing: str) -> Sequence[Source]
         for number, source in enumerate(sources)
         if (names := source._record_names()) is not None
     ]
-    if (by is not None or missing == DROP) and len(sides) < len(sources):
-        numbers = {side.number for side in sides}
-        number = next(number for number in range(len(sources)) if number not in numbers)
-        raise SpecError(
-            f"gl.zip: source {number} is {sources[number]._line()}",
-            cause="it knows no names of its records: these are the names of files that are a record each",
-            remedy="leave by= and missing= out; those that know names may be joined by them before",
-        )
-    if len(sides) == 1 < len(sources):
-        _tell_of_order(sides[0])
+    if len(sides) < len(sources) and (by is not None or missing == DROP):
+        raise _unknown_names(sources, sides)
     if sides and len(sides) < len(sources):
+        if len(sides) == 1:
+            _tell_of_order(sides[0])
         _check_columns(sides[0], sources)
     if len(sides) < 2:
         return sources
-    first, matches = sides[0], [NameMatch()]
-    matches += [_match(first, side, by) for side in sides[1:]]
+    first = sides[0]
+    matches = [NameMatch(), *(_match(first, side, by) for side in sides[1:])]
+    _check_matches(sides, matches, by, missing)
+    partner_sides = [number for number, result in enumerate(matches) if result.partners is not None]
+    if not partner_sides:
+        return sources
+    if len(sides) < len(sources) or any(source.endless for source in sources):
+        raise _order_error(sources, first, sides[partner_sides[0]], matches[partner_sides[0]])
+    return _in_order(sides, matches)
+
+
+def _unknown_names(sources: Sequence[Source], sides: Sequence[Side]) -> SpecError:
+    """Return the error for names that were asked for, and that a source does not know."""
+    numbers = {side.number for side in sides}
+    number = next(number for number in range(len(sources)) if number not in numbers)
+    return SpecError(
+        f"gl.zip: source {number} is {sources[number]._line()}",
+        cause="it knows no names of its records: these are the names of files that are a record "
+        "each",
+        remedy="leave by= and missing= out; those that know names may be joined by them before",
+    )
+
+
+def _check_matches(
+    sides: Sequence[Side], matches: Sequence[NameMatch], by: By, missing: str
+) -> None:
+    """Raise ``SpecError`` for names without a partner or that stand twice; warn of doubts."""
+    first = sides[0]
     for side, result in zip(sides, matches, strict=True):
         if result.repeat or (missing == RAISE and not result.is_exact):
             raise _error(first, side, result, by)
     for side, result in zip(sides, matches, strict=True):
         if result.doubt and by is None:
             log.warning(
-                "gl.zip: %s is joined with %s in the order of the names, which differ: %s; if they belong together, "
-                "by='place' says so",
-                first.describe(0), side.describe(0), result.doubt,
-            )  # fmt: skip
-    if all(result.partners is None for result in matches):
-        return sources
-    if len(sides) < len(sources) or any(source.endless for source in sources):
-        number = next(
-            number for number, result in enumerate(matches) if result.partners is not None
-        )
-        raise _order_error(sources, first, sides[number], matches[number])
-    return _in_order(sides, matches)
+                "gl.zip: %s is joined with %s in the order of the names, which differ: %s; "
+                "if they belong together, by='place' says so",
+                *(first.describe(0), side.describe(0), result.doubt),
+            )
 
 
 def _tell_of_order(side: Side) -> None:

@@ -14,9 +14,8 @@ from gpuload.spec import LARGEST_NDIM, Field, Layout, Part, element_strides
 Ints = tuple[int, ...]
 LARGEST_ALIGNMENT_BYTES = 16
 MOST_AXES = LARGEST_NDIM - 1  # of a field in one record; a batch has one more
-LARGEST_RECORD_BYTES = (
-    1 << 48
-)  # the address space of a process, also where an axis of length 0 leaves no bytes at all
+# the address space of a process, also where an axis of length 0 leaves no bytes at all
+LARGEST_RECORD_BYTES = 1 << 48
 
 
 def layout_of(

@@ -25,7 +25,7 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from gpuload import core, rawdecode, stats, strings
-from gpuload.core.face import Plan, PlanPart
+from gpuload.core.face import CopyPlan, PlanPart
 from gpuload.errors import RecordIndexError, RowError, SpecError, TooLargeError
 from gpuload.order import MAX_LENGTH
 from gpuload.ragged import Ragged, offsets_of
@@ -42,9 +42,8 @@ Values = Array | Ragged | list[Array]
 Fields = dict[str, Values]
 
 INT64, UINT8 = np.dtype(np.int64), np.dtype(np.uint8)
-SCRATCH_BYTES = (
-    1 << 18
-)  # records that are converted are read so many bytes at a time, which stay in the cache
+# records that are converted are read so many bytes at a time, which stay in the cache
+SCRATCH_BYTES = 1 << 18
 
 
 class Leaf(ABC):
@@ -121,7 +120,7 @@ class Leaf(ABC):
         return False
 
     def add_to(
-        self, plan: Plan, numbers: Indices, rows: Indices | None, parts: Sequence[PlanPart]
+        self, plan: CopyPlan, numbers: Indices, rows: Indices | None, parts: Sequence[PlanPart]
     ) -> bool:
         """Add the copies of ``read`` to a plan of the core; returns False if the leaf is not
         mapped, or no more.
@@ -261,7 +260,7 @@ def fill(shares: Sequence[Share], group: int, layout: Layout, out: Bytes) -> Non
 
 
 def add_to(
-    plan: Plan,
+    plan: CopyPlan,
     shares: Sequence[Share],
     group: int,
     layout: Layout,
@@ -388,9 +387,8 @@ def plain(numbers: Indices) -> Indices:
         SpecError: they are no array of whole numbers on one axis.
     """
     if isinstance(numbers, np.ndarray) and numbers.ndim == 1:
-        if (
-            numbers.dtype == INT64 and numbers.flags.c_contiguous
-        ):  # some microseconds less than numpy.require
+        # some microseconds less than numpy.require
+        if numbers.dtype == INT64 and numbers.flags.c_contiguous:
             return numbers
         if numbers.dtype.kind in "iu" or not numbers.size:
             return np.array(numbers, np.int64)
@@ -446,9 +444,8 @@ def gather_pieces(
 
 def check_numbers(numbers: Indices, length: int) -> None:
     """Raise ``RecordIndexError`` if one of the numbers lies outside ``0 .. length - 1``."""
-    if (
-        numbers.size and int(numbers.view(np.uint64).max()) >= length
-    ):  # negative ones are the largest unsigned ones
+    # negative ones are the largest unsigned ones
+    if numbers.size and int(numbers.view(np.uint64).max()) >= length:
         bad = numbers[(numbers < 0) | (numbers >= length)][0]
         raise RecordIndexError(
             f"record {int(bad)} of a source of {length} records",

@@ -11,6 +11,8 @@ Padding  encoded images that are stored in one length each have zeros behind sho
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +20,8 @@ import numpy as np
 from gpuload import rawdecode
 from gpuload.errors import SpecError
 from gpuload.ragged import Ragged
-from gpuload.sources.leaf import Bytes, Indices, Leaf, Values
+from gpuload.sources.layouts import compact_layout
+from gpuload.sources.leaf import Bytes, Group, Indices, Leaf, Share, Values
 from gpuload.spec import (
     BOX_FORMATS,
     INSTANCES,
@@ -27,6 +30,7 @@ from gpuload.spec import (
     NORMALIZED,
     VOLUMES,
     Field,
+    Layout,
     Shape,
     Spec,
 )
@@ -89,37 +93,39 @@ def _mark_meaning(field: Field, mark: str) -> Field:
     if kind not in ("", *KINDS) or (is_split and not boxes) or not (kind or boxes):
         raise _unknown_mark(field, mark)
     result = field.with_(kind=kind or field.kind, rows_of=boxes or field.rows_of)
-    lengths = field.shape or ()
-    if boxes and (not lengths or result.holds_boxes):
-        raise _mark_error(
-            field, mark, "what has a row for each box has an axis for them, and is no boxes itself"
-        )
-    if (
-        kind == MASK
-        and not field.encoded
-        and (len(lengths) not in (2, 3, 4) or field.dtype.kind not in "buif")
-    ):
-        raise _mark_error(
-            field, mark, "a mask has height and width, and an axis of channels or none, of numbers"
-        )
-    if kind == INSTANCES and (field.encoded or len(lengths) != 3 or field.dtype.kind not in "buif"):
-        raise _mark_error(
-            field, mark, "masks of objects have three axes: one for the masks, height and width"
-        )
-    if result.holds_boxes and (lengths[-1:] != (4,) or field.dtype.kind not in "iuf"):
+    if boxes and (not field.shape or result.holds_boxes):
+        cause = "what has a row for each box has an axis for them, and is no boxes itself"
+        raise _mark_error(field, mark, cause)
+    _check_mask(field, mark, kind)
+    num_numbers = (field.shape or (0,))[-1] or 0
+    if result.holds_boxes:
         cause = f"boxes ({', '.join(BOX_FORMATS)}) have four numbers each, along the last axis"
-        raise _mark_error(
-            field, mark, cause, (*lengths[:-1], 4) if lengths[-1:] == (None,) else None
-        )
-    num_numbers = lengths[-1] or 0 if lengths else 0
-    if result.holds_points and (num_numbers < 2 or field.dtype.kind not in "iuf"):
+        _check_last_axis(field, mark, 4, cause, fits=num_numbers == 4)
+    if result.holds_points:
         cause = "points have x and y along the last axis, and what else they have behind these"
-        raise _mark_error(
-            field, mark, cause, (*lengths[:-1], 2) if lengths[-1:] == (None,) else None
-        )
+        _check_last_axis(field, mark, 2, cause, fits=num_numbers >= 2)
     if kind.startswith(NORMALIZED) and field.dtype.kind != "f":
         raise _mark_error(field, mark, "parts of width and height are floating-point numbers")
     return result
+
+
+def _check_mask(field: Field, mark: str, kind: str) -> None:
+    """Raise ``SpecError`` for a field that cannot be the mask, or the masks of objects."""
+    num_axes, is_number = len(field.shape or ()), field.dtype.kind in "buif"
+    if kind == MASK and not field.encoded and not (num_axes in (2, 3, 4) and is_number):
+        cause = "a mask has height and width, and an axis of channels or none, of numbers"
+        raise _mark_error(field, mark, cause)
+    if kind == INSTANCES and (field.encoded or num_axes != 3 or not is_number):
+        cause = "masks of objects have three axes: one for the masks, height and width"
+        raise _mark_error(field, mark, cause)
+
+
+def _check_last_axis(field: Field, mark: str, count: int, cause: str, *, fits: bool) -> None:
+    """Raise ``SpecError`` if a field holds no numbers, or its last axis has not as many as needed."""
+    if fits and field.dtype.kind in "iuf":
+        return
+    lengths = field.shape or (0,)
+    raise _mark_error(field, mark, cause, (*lengths[:-1], count) if lengths[-1] is None else None)
 
 
 def check_rows(spec: Spec) -> None:
@@ -167,6 +173,88 @@ def is_padded(field: Field) -> bool:
     if field.dtype.kind in "SV":
         return field.shape == ()
     return field.dtype == UINT8 and field.uniform and len(field.fixed_shape) == 1
+
+
+class MarkedGroups:
+    """The groups of a source behind marks, and where the shares of its records go.
+
+    A field of one length that holds encoded images becomes one of varying length, in a group of its
+    own; the fields before it and behind it in the record become groups, too.
+
+    Args:
+        spec: the fields of the source.
+        source_groups: its groups.
+        marks: by the names of fields.
+
+    Attributes:
+        groups: behind the marks.
+
+    Raises:
+        UnknownFieldError: there is no such field.
+        SpecError: there is no such mark, or it does not fit its field.
+    """
+
+    def __init__(
+        self, spec: Spec, source_groups: Sequence[Group], marks: Mapping[str, str]
+    ) -> None:
+        self._fields = {field.name: field for field in spec}
+        self._fields |= {name: mark_field(spec[name], mark) for name, mark in marks.items()}
+        check_rows(Spec(tuple(self._fields[name] for name in spec.names)))
+        self._source_groups = source_groups
+        # Of each group of the source: ours, and the fields that go there.
+        self._routes: list[list[tuple[int, list[int]]]] = []
+        groups: list[Group] = []
+        for group in source_groups:
+            runs = self._runs(group)
+            self._routes.append([(len(groups) + place, picks) for place, picks in enumerate(runs)])
+            groups += [self._mark_group(group, picks) for picks in runs]
+        self.groups = tuple(groups)
+
+    def route(self, shares: Sequence[Share]) -> list[Share]:
+        """Return shares of the source's groups as shares of these groups."""
+        return [marked_share for share in shares for marked_share in self._shares_of(share)]
+
+    def _is_cut(self, field: Field) -> bool:
+        return is_padded(field) and self._fields[field.name].encoded
+
+    def _runs(self, group: Group) -> list[list[int]]:
+        """Return the runs of fields of a group that stay together: those between the encoded ones,
+        or all."""
+        runs: list[list[int]] = []
+        is_open = False
+        for number, field in enumerate(group.spec):
+            if not is_open or self._is_cut(field):
+                runs.append([])
+            runs[-1].append(number)
+            is_open = not self._is_cut(field)
+        return runs
+
+    def _mark_group(self, group: Group, picks: list[int]) -> Group:
+        fields = [self._fields[group.spec.fields[pick].name] for pick in picks]
+        if group.layout is None or self._is_cut(group.spec.fields[picks[0]]):
+            return Group(Spec(tuple(fields)), None, group.is_quick)
+        group_parts = [group.layout.parts[pick] for pick in picks]
+        parts = [
+            replace(part, field=field) for part, field in zip(group_parts, fields, strict=True)
+        ]
+        layout = Layout(group.layout.record_bytes, tuple(parts))
+        return Group.of(layout if len(picks) == len(group.spec) else compact_layout(layout))
+
+    def _shares_of(self, share: Share) -> list[Share]:
+        fields, shares = self._source_groups[share.group].spec.fields, list[Share]()
+        for group, group_picks in self._routes[share.group]:
+            picks = tuple(group_picks)
+            if share.picks is not None:
+                picks = tuple(share.picks[pick] for pick in group_picks)
+            first = fields[group_picks[0]]
+            if self._is_cut(first):
+                leaf = PaddedLeaf(share.leaf, picks[0], self._fields[first.name])
+                shares.append(replace(share, leaf=leaf, group=group, picks=None))
+            elif len(group_picks) == len(fields):
+                shares.append(replace(share, group=group))
+            else:
+                shares.append(replace(share, group=group, picks=picks))
+        return shares
 
 
 class PaddedLeaf(Leaf):

@@ -1,7 +1,7 @@
 """Memory for records that are read: new, or lent by the step that reads them.
 
-    with lending(memory):        what this thread reads meanwhile goes to memory that ``memory``
-        gives step_room(num_bytes)     large: lent; small, or where nothing is lent: new
+    with lending(memory):        what this thread reads meanwhile goes to memory that ``memory`` gives
+        step_room(num_bytes)     large: lent; small, or where nothing is lent: new
     room(shape, dtype)           always new: for what outlives the step, a block in a cache, say
 
 Records that vary in length have no place in the slot of a step, whose size is known before it is

@@ -71,8 +71,8 @@ def mix(parts: Parts, *, seed: int = 0, num_records: int | None = None) -> Mixed
     filters of a mix are of its first epoch, and so is ``mix[:]``, which is a source like any other.
 
     Args:
-        parts: sources and their weights, as a dict or a list of pairs; weights are relative,
-            ``{a: 7, b: 3}`` is the same. They are taken as they are written: 0.1 is one tenth.
+        parts: sources and their weights, as a dict or a list of pairs; weights are relative, ``{a:
+            7, b: 3}`` is the same. They are taken as they are written: 0.1 is one tenth.
         seed: 0 to 2**64 - 1; which order each part has, and whose turn it is.
         num_records: of an epoch; by default as many as all parts have together.
 
@@ -120,9 +120,8 @@ def _weight(number: int, weight: Any) -> Fraction:
     is_number = isinstance(
         weight, (int, float, np.integer, np.floating, Fraction)
     ) and not isinstance(weight, bool)
-    is_huge = (
-        isinstance(weight, (int, Fraction)) and weight > sys.float_info.max
-    )  # `isfinite` raises
+    # `isfinite` raises
+    is_huge = isinstance(weight, (int, Fraction)) and weight > sys.float_info.max
     if not is_number or is_huge or not math.isfinite(weight) or weight <= 0:
         raise SpecError(
             f"gl.mix: part {number} has the weight {weight!r}",

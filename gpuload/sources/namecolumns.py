@@ -96,52 +96,43 @@ def _values(source: Source, name: str, numbers: Indices) -> dict[int, str]:
 
 
 def _places(names: RecordNames, values: dict[int, str]) -> dict[int, int] | None:
-    """Return the number of the record that each value names, or -1; None if they are no names of
-    records.
+    """Return the number of the record that each value names, or -1; None if they name none.
 
     Args:
         names: of the records.
         values: of a column, by number.
     """
-    if not values:
-        return None
-    texts = list(values.values())
-    places = dict.fromkeys(values, -1)
-    for number, text in values.items():
-        if _is_name(text, names.stem(number)):
-            places[number] = number
-    num_beside = sum(place >= 0 for place in places.values())
+    least = SHARE * len(values)
+    beside = {number for number, text in values.items() if _is_name(text, names.stem(number))}
+    places = {number: number if number in beside else -1 for number in values}
     # Records may stand in several rows, if their order is that of the rows.
-    if num_beside == len(texts) or len(set(texts)) < len(texts):
-        if num_beside >= SHARE * len(texts):
-            return places
+    if not values or len(beside) == len(values) or len(set(values.values())) < len(values):
+        return places if values and len(beside) >= least else None
+    rest = {number: text for number, text in values.items() if number not in beside}
+    num_named = sum(bool(text) and names.contain(_stems(text)[-1]) for text in rest.values())
+    if len(beside) + num_named < least:
         return None
-    rest = [values[number] for number, place in places.items() if place < 0]
-    num_named = sum(bool(text) and names.contain(_stems(text)[-1]) for text in rest)
-    if num_beside + num_named < SHARE * len(texts):
-        return None
-    bases = {stem.rpartition("/")[2] for text in texts for stem in _stems(text)}
+    places |= _find(names, rest)
+    return places if sum(place >= 0 for place in places.values()) >= least else None
+
+
+def _find(names: RecordNames, values: dict[int, str]) -> dict[int, int]:
+    """Return the first record that each value names, or -1."""
+    bases = {_base(stem) for text in values.values() for stem in _stems(text)}
     records: dict[str, list[int]] = {}
     for record, stem in enumerate(names.stems):
-        base = stem.rpartition("/")[2]
-        if base in bases:
-            records.setdefault(base, []).append(record)
+        if _base(stem) in bases:
+            records.setdefault(_base(stem), []).append(record)
+    places = dict.fromkeys(values, -1)
     for number, text in values.items():
-        if places[number] < 0:
-            candidates = [
-                record
-                for stem in _stems(text)
-                for record in records.get(stem.rpartition("/")[2], ())
-                if _is_name(text, names.stems[record])
-            ]
-            if candidates:
-                places[number] = candidates[0]
-            else:
-                places[number] = -1
-    num_names = sum(place >= 0 for place in places.values())
-    if num_names >= SHARE * len(texts):
-        return places
-    return None
+        candidates = (record for stem in _stems(text) for record in records.get(_base(stem), ()))
+        matches = (record for record in candidates if _is_name(text, names.stems[record]))
+        places[number] = next(matches, -1)
+    return places
+
+
+def _base(stem: str) -> str:
+    return stem.rpartition("/")[2]
 
 
 def _stems(text: str) -> Sequence[str]:

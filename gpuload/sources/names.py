@@ -307,7 +307,7 @@ def match_single(first: RecordNames, second: RecordNames) -> NameMatch | None:
 
     Returns:
         None if the numbers in their names differ: ``1.png`` is not the image of ``2_mask.png``,
-        while ``cat.jpg`` may
+            while ``cat.jpg`` may
         be that of ``mask_3.png``.
     """
     words, second_words = _words(first.stems[0]), _words(second.stems[0])
@@ -383,9 +383,8 @@ def match_parts(first: RecordNames, second: RecordNames) -> NameMatch | None:
         partners = np.arange(count)
     else:
         partners = whole.partners
-    records = np.full(
-        second_count + 1, -1, np.int64
-    )  # of each path of the second; the last for none
+    # of each path of the second; the last for none
+    records = np.full(second_count + 1, -1, np.int64)
     records[second_numbers] = np.arange(len(second))
     result = records[partners[numbers]]
     if np.array_equal(result, np.arange(len(second))):

@@ -17,7 +17,8 @@ from functools import cached_property
 
 import numpy as np
 
-from gpuload.core.face import Plan, PlanPart
+from gpuload import core
+from gpuload.core.face import CopyPlan, PlanPart
 from gpuload.sources.filesource import FileSource, Opening
 from gpuload.sources.gaps import BadFiles
 from gpuload.sources.layouts import compact_layout, describe_layout
@@ -33,18 +34,18 @@ from gpuload.sources.leaf import (
     put_rows,
     starts_of,
 )
+from gpuload.sources.sourcefiles import SourceFiles
 from gpuload.spec import Layout
 from gpuload.storage import direct, open_storage
 from gpuload.storage.extents import Extents, Storage
 from gpuload.storage.files import Files
 
-MOST_EXTENTS = (
-    1 << 13
-)  # of files in Fortran order so many are read at a time, which the cache can hold; measured
+# of files in Fortran order so many are read at a time, which the cache can hold; measured
+MOST_EXTENTS = 1 << 13
 
 
 @dataclass(frozen=True)
-class Form:
+class RecordForm:
     """How a file stores its records.
 
     Attributes:
@@ -75,7 +76,7 @@ class FileTable:
     files: Files
     counts: Sequence[int]
     offsets: Sequence[int] | Indices
-    forms: tuple[Form, ...]
+    forms: tuple[RecordForm, ...]
     form_of: Indices
     storage: Storage | None = None
     places: Indices | None = None
@@ -94,7 +95,7 @@ class FormLeaf(Leaf):
     """
 
     def __init__(
-        self, form: Form, storage: Storage, files: Indices, counts: Indices, offsets: Indices
+        self, form: RecordForm, storage: Storage, files: Indices, counts: Indices, offsets: Indices
     ) -> None:
         self.layout: Layout = form.layout
         self.item_bytes = form.item_bytes
@@ -103,9 +104,8 @@ class FormLeaf(Leaf):
         self._starts = starts_of(counts.tolist())
         self.num_records = int(self._starts[-1])
         self._offsets = offsets
-        self._zeroth = (
-            offsets - self._starts[:-1] * form.layout.record_bytes
-        )  # where record 0 would be in each file
+        # where record 0 would be in each file
+        self._zeroth = offsets - self._starts[:-1] * form.layout.record_bytes
 
     def origin(self, number: int) -> tuple[str, int] | None:
         """Return the file that holds a record and the byte where it begins, in Fortran order that
@@ -147,14 +147,20 @@ class RowLeaf(FormLeaf):
         return self._storage.maps() is not None
 
     def add_to(
-        self, plan: Plan, numbers: Indices, rows: Indices | None, parts: Sequence[PlanPart]
+        self, plan: CopyPlan, numbers: Indices, rows: Indices | None, parts: Sequence[PlanPart]
     ) -> bool:
         """Add the copies of ``read`` to a plan of the core; see ``Leaf.add_to``."""
         maps = self._storage.maps()
-        if maps is None:
+        if maps is None or core.native is None:
             return False
-        size = self.layout.record_bytes
-        plan.add(maps, self._starts, self._files, self._offsets, size, plain(numbers), rows, parts)
+        records = core.native.FileRecords(
+            maps=maps,
+            starts=self._starts,
+            files=self._files,
+            offsets=self._offsets,
+            record_bytes=self.layout.record_bytes,
+        )
+        plan.add(records, plain(numbers), rows, parts)
         return True
 
     def places(self, numbers: Indices) -> tuple[Files, Extents] | None:
@@ -182,16 +188,15 @@ class ColumnLeaf(FormLeaf):
     """
 
     def __init__(
-        self, form: Form, storage: Storage, files: Indices, counts: Indices, offsets: Indices
+        self, form: RecordForm, storage: Storage, files: Indices, counts: Indices, offsets: Indices
     ) -> None:
         super().__init__(form, storage, files, counts, offsets)
         self._num_items = form.layout.record_bytes // form.item_bytes
         self._item = np.dtype(f"{'u' if form.item_bytes in (1, 2, 4, 8) else 'V'}{form.item_bytes}")
 
     def _read(self, numbers: Indices, out: Bytes, begins: Indices) -> None:
-        check_places(
-            numbers, self.layout.record_bytes, out.size, begins
-        )  # of all, before the first items are read
+        # of all, before the first items are read
+        check_places(numbers, self.layout.record_bytes, out.size, begins)
         in_file_order = np.argsort(numbers)
         for first in range(0, numbers.size, MOST_EXTENTS):
             batch_rows = in_file_order[first : first + MOST_EXTENTS]
@@ -245,9 +250,8 @@ class RecordFiles(FileSource):
             places = np.arange(len(counts), dtype=np.int64)
         else:
             places = table.places
-        self._shift = np.zeros(
-            len(counts), np.int64
-        )  # from record numbers of the source to those of the file's leaf
+        # from record numbers of the source to those of the file's leaf
+        self._shift = np.zeros(len(counts), np.int64)
         leaves = []
         for number, form in enumerate(table.forms):
             files = np.flatnonzero(table.form_of == number)
@@ -266,7 +270,7 @@ class RecordFiles(FileSource):
         return bad.gaps(leaf, (self._starts[numbers] + self._shift[numbers]).tolist(), numbers)
 
     def _leaf(
-        self, form: Form, storage: Storage, places: Indices, counts: Indices, offsets: Indices
+        self, form: RecordForm, storage: Storage, places: Indices, counts: Indices, offsets: Indices
     ) -> FormLeaf:
         """Return a leaf of the records of the files of one form."""
         return (ColumnLeaf if form.item_bytes else RowLeaf)(form, storage, places, counts, offsets)
@@ -297,9 +301,10 @@ class RecordFiles(FileSource):
         file = int(self._owners(np.array([number], np.int64))[0])
         return f"{self._files.names[file]}, record {number - int(self._starts[file])}"
 
-    def file_counts(self) -> tuple[Sequence[str], Sequence[int]] | None:
-        """Return the files, and how many records each has."""
-        return self._files.paths, self._table.counts
+    @property
+    def files(self) -> SourceFiles:
+        """The files, and how many records each has."""
+        return SourceFiles(self._files.paths, self._table.counts)
 
     def _bad_path(self) -> str:
         """Return the path of a file that cannot be opened; "" if there is none."""

@@ -1,12 +1,12 @@
 """Sampling: records drawn with replacement, each with a probability in proportion to its weight.
 
 Number n of a sample is record ``Weights.at(n)``, which depends on the weights, the seed and n
-alone. So a sample has no end, as a mix has none: in epoch e, record i is number
-``e * len(sample) + i``, and each epoch has other records.
+alone. So a sample has no end, as a mix has none: in epoch e, record i is number ``e * len(sample) +
+i``, and each epoch has other records.
 
-Exact   Weights become whole numbers whose sum is below 2**62, the largest of them about
-        ``2**62 / len(weights)``. A weight of 0 is never drawn. The draw is the upper half of the
-        product of a random word and that sum.
+Exact   Weights become whole numbers whose sum is below 2**62, the largest of them about ``2**62 /
+        len(weights)``. A weight of 0 is never drawn. The draw is the upper half of the product of a
+        random word and that sum.
 Cost    8 bytes a record, and a binary search for each number.
 """
 

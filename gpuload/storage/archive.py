@@ -24,7 +24,9 @@ from typing import NamedTuple, NoReturn
 
 from gpuload.errors import FormatError
 from gpuload.storage.crc32 import crc32
-from gpuload.storage.files import Files, Handle, close_handle, open_error, open_handle, read_at
+from gpuload.storage.fileerrors import open_error
+from gpuload.storage.files import Files
+from gpuload.storage.handles import Handle, close_handle, open_handle, read_at
 from gpuload.storage.inflate import (
     IN_BYTES,
     LARGEST_EXPANSION,
@@ -37,25 +39,15 @@ from gpuload.storage.inflate import (
 MAGIC = b"PK\3\4"  # a local header, with which an archive begins
 
 STORE, DEFLATE = 0, 8
-METHODS = {
-    1: "shrink",
-    9: "deflate64",
-    12: "bzip2",
-    14: "lzma",
-    93: "zstd",
-    95: "xz",
-    98: "ppmd",
-}  # 4.4.5
+# 4.4.5
+METHODS = {1: "shrink", 9: "deflate64", 12: "bzip2", 14: "lzma", 93: "zstd", 95: "xz", 98: "ppmd"}
 LOCAL = struct.Struct("<4s5H3I2H")  # 4.3.7
 ENTRY = struct.Struct("<4s6H3I5H2I")  # 4.3.12
 END = struct.Struct("<4s4H2IH")  # 4.3.16
 END64 = struct.Struct("<4sQ2H2I4Q")  # 4.3.14
 LOCATOR64 = struct.Struct("<4sIQI")  # 4.3.15
-ENCRYPTED, LATER, UTF8 = (
-    1 << 0,
-    1 << 3,
-    1 << 11,
-)  # 4.4.4; "later": the local header does not say sizes
+# 4.4.4; "later": the local header does not say sizes
+ENCRYPTED, LATER, UTF8 = (1 << 0, 1 << 3, 1 << 11)
 NONE16, NONE32 = 0xFFFF, 0xFFFFFFFF  # the number is in ZIP64's record
 EXTRA64 = 1  # 4.5.3
 PIECE_BYTES = 4096  # read at once: of most archives the end with the directory
@@ -68,7 +60,7 @@ MOST_NAMES = 3  # of members, in an error
 COPY_AGAIN = "it was cut short or changed: copy it again"
 
 
-class Member(NamedTuple):
+class ArchiveMember(NamedTuple):
     """One member, as the directory says.
 
     Attributes:
@@ -133,7 +125,7 @@ class Pieces:
             self._handle = None
 
 
-def members(pieces: Pieces) -> dict[str, Member]:
+def members(pieces: Pieces) -> dict[str, ArchiveMember]:
     """Return the members of an archive by name, in the order of its directory.
 
     Raises:
@@ -141,7 +133,7 @@ def members(pieces: Pieces) -> dict[str, Member]:
     """
     refuse = _refuse_with(f"{pieces.path} is no archive to read")
     num_entries, offset, length = _directory(pieces, refuse)
-    by_name: dict[str, Member] = {}
+    by_name: dict[str, ArchiveMember] = {}
     for member in _entries(pieces(offset, length), offset, refuse):
         if member.name in by_name:
             refuse(
@@ -154,7 +146,7 @@ def members(pieces: Pieces) -> dict[str, Member]:
     return _with_bounds(by_name, offset, refuse)
 
 
-def begin_of(pieces: Pieces, member: Member) -> int:
+def begin_of(pieces: Pieces, member: ArchiveMember) -> int:
     """Return where the bytes of a member begin.
 
     Raises:
@@ -324,7 +316,7 @@ def files_in(names: Iterable[str]) -> list[str]:
     return [name for name in names if not name.endswith("/") and not name.startswith(MACS)]
 
 
-def _only_file(path: str, size: int) -> tuple[Member, int]:
+def _only_file(path: str, size: int) -> tuple[ArchiveMember, int]:
     """Return the one file in an archive, and where its bytes begin.
 
     Raises:
@@ -454,7 +446,7 @@ def _directory64(pieces: Pieces, end: int, refuse: Refuse) -> tuple[int, int, in
     return at, disk, first_disk, num_entries, length, offset
 
 
-def _entries(raw: bytes, offset: int, refuse: Refuse) -> Iterator[Member]:
+def _entries(raw: bytes, offset: int, refuse: Refuse) -> Iterator[ArchiveMember]:
     """Yield the members that a directory has."""
     at = 0
     while at < len(raw):
@@ -498,7 +490,9 @@ def _entries(raw: bytes, offset: int, refuse: Refuse) -> Iterator[Member]:
             next(wide, number) if number == NONE32 else number
             for number in (num_bytes, packed_bytes, header)
         )
-        yield Member(_decode_name(name, flags), flags, method, crc, packed_bytes, num_bytes, header)
+        yield ArchiveMember(
+            _decode_name(name, flags), flags, method, crc, packed_bytes, num_bytes, header
+        )
 
 
 def _wide(extra: bytes) -> Iterator[int]:
@@ -520,7 +514,9 @@ def _decode_name(name: bytes, flags: int) -> str:
     return name.decode("utf-8" if flags & UTF8 else "cp437", "surrogateescape")
 
 
-def _with_bounds(by_name: dict[str, Member], directory: int, refuse: Refuse) -> dict[str, Member]:
+def _with_bounds(
+    by_name: dict[str, ArchiveMember], directory: int, refuse: Refuse
+) -> dict[str, ArchiveMember]:
     """Return the members, each with the byte where the next one begins; it may not reach beyond
     that."""
     # Members that overlap make a small file unpack to terabytes ("zip bomb"); here each byte is of
@@ -528,9 +524,8 @@ def _with_bounds(by_name: dict[str, Member], directory: int, refuse: Refuse) -> 
     in_place = sorted(by_name.values(), key=lambda member: member.header_offset)
     afters = [member.header_offset for member in in_place[1:]] + [directory]
     bounded = {}
-    for member, after in zip(
-        in_place, afters, strict=False
-    ):  # without members the directory follows none
+    # without members the directory follows none
+    for member, after in zip(in_place, afters, strict=False):
         if member.header_offset + LOCAL.size + member.packed_bytes > after:
             refuse(
                 f"member {member.name!r}, of {member.packed_bytes} bytes from byte {member.header_offset} on, overlaps "

@@ -128,7 +128,7 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Piece:
+class BlockPiece:
     """A part of a block, and where it goes.
 
     Attributes:
@@ -203,7 +203,7 @@ class BlockCache:
             check_private(self._parts)
         self._remove_parts()
 
-    def load(self, block: Block, pieces: Sequence[Piece], memory: memoryview) -> bool:
+    def load(self, block: Block, pieces: Sequence[BlockPiece], memory: memoryview) -> bool:
         """Copy pieces of a block to memory; return False if the block is not there, or is
         damaged."""
         path = self._path(block)
@@ -392,9 +392,8 @@ class BlockCache:
                     path,
                 )
             if fcntl is not None:
-                with signalsafe.suppress(
-                    OSError
-                ):  # some network file systems have none: then the sum is a guess
+                # some network file systems have none: then the sum is a guess
+                with signalsafe.suppress(OSError):
                     fcntl.flock(file.fileno(), fcntl.LOCK_EX)
             try:
                 yield file
@@ -445,7 +444,7 @@ def _check_block(status: os.stat_result) -> None:
 
 
 def _read_pages(
-    descriptor: int, block: Block, pieces: Sequence[Piece]
+    descriptor: int, block: Block, pieces: Sequence[BlockPiece]
 ) -> tuple[int, NDArray[np.uint8]]:
     """Return the number of the first page that pieces need, and the bytes from it to the last one;
     gaps are undefined.

@@ -37,7 +37,9 @@ from typing import TypeVar
 from gpuload import signalsafe
 from gpuload.errors import FileError
 from gpuload.progress import Progress
-from gpuload.storage.files import REMEDIES, Files, read_bytes
+from gpuload.storage.fileerrors import REMEDIES
+from gpuload.storage.files import Files
+from gpuload.storage.handles import read_bytes
 from gpuload.storage.privatefiles import (
     NO_LINKS,
     STALE_S,
@@ -124,9 +126,8 @@ def key_of(files: Files, number: int, *details: object) -> str:
     path = path_of(path)  # two links to one object, of two days, are one file
     # Behind the reading: the head belongs to the file whose stamp goes into the digest.
     files.check(number)
-    size, mtime_ns, _ = files.stamp(
-        number
-    )  # not the inode: a copy of the folder keeps its derived files
+    # not the inode: a copy of the folder keeps its derived files
+    size, mtime_ns, _ = files.stamp(number)
     text = hashlib.sha256(repr((path, size, mtime_ns, details)).encode("utf-8", "surrogateescape"))
     text.update(head)
     return text.hexdigest()[:32]
@@ -294,9 +295,8 @@ def whole(place: str, *, is_alone: bool) -> Iterator[str]:
         yield part
         descriptor = os.open(part, os.O_RDWR | NO_LINKS)
         try:
-            os.fsync(
-                descriptor
-            )  # before the rename: after a crash the name means a whole file or none
+            # before the rename: after a crash the name means a whole file or none
+            os.fsync(descriptor)
             num_bytes = os.fstat(descriptor).st_size
         finally:
             os.close(descriptor)

@@ -156,9 +156,8 @@ def check_inside(files: Files, extents: Extents) -> None:
         | (extents.lengths < 0)
     )
     if not wrong.any():
-        wrong = (
-            extents.lengths > files.sizes[extents.files] - extents.offsets
-        )  # so said, no sum can overflow
+        # so said, no sum can overflow
+        wrong = extents.lengths > files.sizes[extents.files] - extents.offsets
     if wrong.any():
         raise outside(files, extents, int(np.flatnonzero(wrong)[0]))
 

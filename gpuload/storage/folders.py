@@ -3,8 +3,7 @@ are values.
 
     out/_SUCCESS  out/.part-0.parquet.crc  out/part-0.parquet         Spark: out/part-0.parquet
     sales/year=2019/a.parquet  sales/year=2020/b.parquet              both, with the column "year"
-    saved/data-00000-of-00001.arrow  dataset_info.json  state.json    `datasets`: the files that
-                                     state.json names
+    saved/data-00000-of-00001.arrow  dataset_info.json  state.json    `datasets`: the files that state.json names
 
 Hidden     names that begin with ``_`` or ``.``, as Spark, Hive and Hadoop have it, also of folders.
            Partitions folders ``name=value``, as Hive has them: each name is a column, and its
@@ -25,7 +24,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuload.errors import MissingFileError, SpecError
-from gpuload.storage.files import (
+from gpuload.storage.fileerrors import open_error
+from gpuload.storage.handles import read_bytes
+from gpuload.storage.hidden import is_hidden_name
+from gpuload.storage.stores import Remote, is_remote
+from gpuload.storage.wildcards import (
     WILDCARDS,
     Paths,
     as_folder,
@@ -36,23 +39,17 @@ from gpuload.storage.files import (
     is_folder,
     join,
     leads_above,
-    open_error,
-    read_bytes,
     warn_of_missing_shards,
 )
-from gpuload.storage.hidden import is_hidden_name
-from gpuload.storage.stores import Remote, is_remote
 
+# names of the parts of a data set
 SPLITS = (
     *("train", "training", "test", "testing", "validation", "valid", "val"),
     *("dev", "eval", "evaluation", "holdout"),
-)  # names of the parts of a data set
+)
 SPLIT = rf"({'|'.join(SPLITS)})(?=[-_.]|$)"
-INFO, STATE, SPLIT_LIST = (
-    "dataset_info.json",
-    "state.json",
-    "dataset_dict.json",
-)  # of `datasets`, in a saved folder
+# of `datasets`, in a saved folder
+INFO, STATE, SPLIT_LIST = "dataset_info.json", "state.json", "dataset_dict.json"
 STATE_BYTES = 1 << 26
 COMPANIONS = (
     ".md",
@@ -305,8 +302,7 @@ def _several_splits(folder: str, names: Sequence[str], calls: Sequence[str]) -> 
 
 
 def _of_datasets(folder: str, kind: TableKind, names: Sequence[str], parts: list[str]) -> list[str]:
-    """Return the files of a folder that `datasets` saved: those that it names, and none of its
-    caches.
+    """Return the files of a folder that `datasets` saved: those that it names, without its caches.
 
     Raises:
         SpecError: it is a folder of splits, or its records are others than those in the files.
@@ -314,34 +310,37 @@ def _of_datasets(folder: str, kind: TableKind, names: Sequence[str], parts: list
     if kind is not ARROW:
         return parts
     if SPLIT_LIST in names:
-        splits = _json_of(join(folder, SPLIT_LIST)).get("splits")
-        if isinstance(splits, list):
-            splits = [str(name) for name in splits]
-        else:
-            splits = []
-        raise _several_splits(
-            folder, splits, [f"{kind.call}({join(folder, name)!r})" for name in splits]
-        )
-    if STATE in names:
-        state = _json_of(join(folder, STATE))
-        if state.get("_indices_data_files") or state.get("_indices_files"):
-            raise SpecError(
-                f"{folder} was saved with an order of its own",
-                cause="its records are some of those in its files, in another order, and that order is not supported",
-                remedy="open it by its library: gl.datasets(datasets.load_from_disk(folder))",
-            )
-        entries = state.get("_data_files")
-        if entries:
-            files = [entry.get("filename") for entry in entries if isinstance(entry, dict)]
-        else:
-            files = []
-        if files and all(
-            isinstance(file, str) and file and not os.path.isabs(file) for file in files
-        ):
-            return [str(file) for file in files]
+        content = _json_of(join(folder, SPLIT_LIST)).get("splits")
+        splits = [str(name) for name in content] if isinstance(content, list) else []
+        calls = [f"{kind.call}({join(folder, name)!r})" for name in splits]
+        raise _several_splits(folder, splits, calls)
+    files = _files_of_state(folder) if STATE in names else []
+    if files:
+        return files
     if INFO in names:
         return [name for name in parts if not name.rpartition("/")[2].startswith("cache-")]
     return parts
+
+
+def _files_of_state(folder: str) -> list[str]:
+    """Return the files that the state of a saved data set names; [] if it names none.
+
+    Raises:
+        SpecError: the data set has an order of its own.
+    """
+    state = _json_of(join(folder, STATE))
+    if state.get("_indices_data_files") or state.get("_indices_files"):
+        raise SpecError(
+            f"{folder} was saved with an order of its own",
+            cause="its records are some of those in its files, in another order, and that order is "
+            "not supported",
+            remedy="open it by its library: gl.datasets(datasets.load_from_disk(folder))",
+        )
+    entries = state.get("_data_files") or ()
+    files = [entry.get("filename") for entry in entries if isinstance(entry, dict)]
+    if all(isinstance(file, str) and file and not os.path.isabs(file) for file in files):
+        return [str(file) for file in files]
+    return []
 
 
 def _json_of(path: str) -> dict[str, Any]:

@@ -80,9 +80,8 @@ def inflate_file(files: Files, number: int, kind: str) -> Iterator[tuple[int, by
 
         while True:
             begin, stream, step = at, zlib.decompressobj(BITS[kind]), FIRST_BYTES
-            while (
-                not stream.eof
-            ):  # short steps first: the bytes behind a short stream are read again
+            # short steps first: the bytes behind a short stream are read again
+            while not stream.eof:
                 chunk = read(step)
                 if not chunk:
                     raise _cut_short(path, size, begin)
@@ -149,9 +148,8 @@ def inflate_block(data: memoryview, most_bytes: int) -> bytes:
     try:
         content: bytes = stream.decompress(data, most_bytes)
     except library.error as error:
-        zlib.decompressobj().decompress(
-            data, most_bytes
-        )  # raises the same error in the words that people know
+        # raises the same error in the words that people know
+        zlib.decompressobj().decompress(data, most_bytes)
         raise zlib.error(*error.args) from None
     if not stream.eof:
         is_long = len(content) == most_bytes

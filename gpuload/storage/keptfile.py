@@ -39,7 +39,8 @@ from gpuload.errors import ChangedFileError
 from gpuload.storage import files
 from gpuload.storage.crc32 import crc32
 from gpuload.storage.extents import Bytes, Extents, Int64s, Storage, check_inside, plain
-from gpuload.storage.files import OPEN_FLAGS, Files, Handle, Seal, read_at, stamp_of
+from gpuload.storage.files import Files, Seal, stamp_of
+from gpuload.storage.handles import OPEN_FLAGS, Handle, read_at
 from gpuload.storage.privatefiles import NO_LINKS, distrust, open_new
 from gpuload.storage.stores import Stamp
 
@@ -47,9 +48,8 @@ Result = TypeVar("Result")
 
 MAGIC = b"gpuload kept file 1\n"
 END = struct.Struct("<20sqqI")
-BLOCK_BYTES = (
-    1 << 17
-)  # a system reads as much around a missing page anyway (often read_ahead_kb = 128)
+# a system reads as much around a missing page anyway (often read_ahead_kb = 128)
+BLOCK_BYTES = 1 << 17
 PIECE_BLOCKS = 32  # read at a time
 EAGER_BYTES = 1 << 28
 MOST_JSON_BYTES = 1 << 26
@@ -65,7 +65,7 @@ class KeptFile:
         path: of the file.
         stamp: size, time of modification and inode.
         seal: the length and checksums of its content.
-        about: the values of ``Writer.end``.
+        about: the values of ``KeptWriter.end``.
     """
 
     path: str
@@ -107,7 +107,7 @@ class KeptFile:
 Place = str | KeptFile  # the path of a file of the user's, or a kept file
 
 
-class Writer:
+class KeptWriter:
     """Writes a kept file; a context manager that closes it.
 
     Args:
@@ -124,7 +124,7 @@ class Writer:
         self._checksum = 0
         self.num_bytes = 0
 
-    def __enter__(self) -> Writer:
+    def __enter__(self) -> KeptWriter:
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -465,7 +465,7 @@ def _read_end(path: str, descriptor: int, made_of: Any) -> KeptFile | None:
 
 
 def read_end(descriptor: Handle, size: int) -> tuple[Seal, Any, Any]:
-    """Return the seal of a file of ``size`` bytes, its origin, and the values of ``Writer.end``.
+    """Return the seal of a file of ``size`` bytes, its origin, and the values of ``KeptWriter.end``.
 
     Raises:
         ValueError: the part behind the content is missing, damaged, or of no such file.

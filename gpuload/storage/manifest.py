@@ -30,24 +30,12 @@ from numpy.typing import NDArray
 from gpuload import signalsafe
 from gpuload.errors import FileError, FormatError, MissingFileError, SpecError
 from gpuload.storage import derivedfiles, keptfile
-from gpuload.storage.files import (
-    MOST_SHARDS,
-    Files,
-    Handle,
-    Paths,
-    Seal,
-    any_is_remote,
-    are_remote,
-    check_name,
-    close_handle,
-    look_at,
-    open_error,
-    open_handle,
-    read_at,
-    warn_of_missing_shards,
-)
+from gpuload.storage.fileerrors import open_error
+from gpuload.storage.files import Files, Seal, any_is_remote, are_remote, look_at
+from gpuload.storage.handles import Handle, close_handle, open_handle, read_at
 from gpuload.storage.paths import PackedPaths, Texts
 from gpuload.storage.stores import ObjectURL, Remote, check_shareable, is_remote, path_of, remote_of
+from gpuload.storage.wildcards import MOST_SHARDS, Paths, check_name, warn_of_missing_shards
 from gpuload.threads import num_cores, parallel_map
 
 SUFFIX = ".manifest"
@@ -252,9 +240,8 @@ def _parse(path: str, content: NDArray[np.uint8], about: Any) -> Manifest:
     # In float64: a sum of int64 could run over, and look small again.
     if int(stamps[:, 0].min()) < 0 or float(stamps[:, 0].sum(dtype=np.float64)) >= 2.0**62:
         raise draft.error("the size of a file is negative, or that of all together beyond any disk")
-    base = path_of(
-        path
-    )  # without the signature of a link, whose rights are those of this object alone
+    # without the signature of a link, whose rights are those of this object alone
+    base = path_of(path)
     base = base[: base.rfind("/") + 1]
     places = [
         base + folder if _is_relative(folder) else folder
@@ -369,7 +356,7 @@ def write(
         # the cache folder.
         with (
             derivedfiles.whole(path, is_alone=False) as part,
-            keptfile.Writer(part, ORIGIN, 0o666) as writer,
+            keptfile.KeptWriter(part, ORIGIN, 0o666) as writer,
         ):
             entries = []
             for name, array in {**_file_arrays(path, files), **arrays}.items():

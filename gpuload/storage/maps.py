@@ -64,7 +64,7 @@ class MappedStorage:
             piece_bytes = 0
         paths = PackedPaths.of(files.paths)
         self._maps = core.native.Maps(
-            *paths.arrays, np.ascontiguousarray(files.stamps), piece_bytes, most_maps
+            paths.arrays, np.ascontiguousarray(files.stamps), piece_bytes, most_maps
         )
 
     def read(self, extents: Extents, out: Bytes, begins: Int64s) -> None:

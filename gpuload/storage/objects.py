@@ -40,7 +40,7 @@ from gpuload.errors import (
     changed_file,
 )
 from gpuload.storage import blockcache
-from gpuload.storage.blockcache import BLOCK_BYTES, Block, BlockCache, Piece
+from gpuload.storage.blockcache import BLOCK_BYTES, Block, BlockCache, BlockPiece
 from gpuload.storage.hidden import is_hidden_name, may_mean
 from gpuload.storage.retries import (
     LEAST_BYTES,
@@ -85,9 +85,9 @@ def names_of(url: str) -> list[str]:
     """Return the URLs of the objects that a URL with wildcards means, sorted; one without wildcards
     means itself.
 
-    ``*`` and ``?`` end at a slash, ``**`` means any number of folders. Hidden names (`hidden.py`)
-    are left out, unless the wildcard has the same first character. A web server lists nothing, so a
-    URL of one has no wildcards.
+    ``*`` and ``?`` end at a slash, ``**`` means any number of folders. Hidden names (`hidden.py`) are left out, unless
+    the wildcard has the same first character. A web server lists nothing, so a URL of one has no
+    wildcards.
 
     Raises:
         MissingFileError: no object matches.
@@ -223,8 +223,7 @@ def folders_of(url: str) -> list[str]:
     """Return the URLs of the folders that a URL with wildcards means, sorted; one without wildcards
     means itself.
 
-    ``*`` and ``?`` end at a slash. Names that begin with a dot are left out, unless the wildcard
-    begins with one.
+    ``*`` and ``?`` end at a slash. Names that begin with a dot are left out, unless the wildcard begins with one.
 
     Raises:
         MissingFileError: no folder matches.
@@ -330,9 +329,9 @@ def read(url: str, stamp: Stamp, memory: memoryview, offset: int) -> None:
         fetch(url, stamp, memory, offset)
         return
     pieces = {
-        number: Piece(begin, length, place)
+        number: BlockPiece(begin, length, place)
         for number, begin, length, place in _pieces(offset, len(memory))
-        if not blocks.load(number, [Piece(begin, length, place)], memory)
+        if not blocks.load(number, [BlockPiece(begin, length, place)], memory)
     }
     for first, after in blocks.runs(pieces):
         content = blocks.fetch(first, after)
@@ -408,7 +407,7 @@ class CachedObject:
         self.url, self.stamp, self._cache = url, stamp, cache
         self._digest = blockcache.digest_of(address(url), stamp)
 
-    def load(self, number: int, pieces: Sequence[Piece], memory: memoryview) -> bool:
+    def load(self, number: int, pieces: Sequence[BlockPiece], memory: memoryview) -> bool:
         """Copy pieces of a block to memory; return False if it is not in the cache."""
         return self._cache.load(self._block(number), pieces, memory)
 

@@ -18,6 +18,7 @@ from typing import overload
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuload.core.face import PathTable
 from gpuload.storage.stores import DEFAULT, ObjectURL, Remote, is_remote
 
 NO_BYTES = np.zeros(0, np.uint8)
@@ -125,17 +126,9 @@ class PackedPaths(Sequence[str]):
         return self._in_one_folder(self.names, "")
 
     @property
-    def arrays(
-        self,
-    ) -> tuple[
-        NDArray[np.uint8],
-        NDArray[np.int64],
-        NDArray[np.uint32],
-        NDArray[np.uint8],
-        NDArray[np.int64],
-    ]:
+    def arrays(self) -> PathTable:
         """The arrays that the core takes."""
-        return (
+        return PathTable(
             self.folders.payload,
             self.folders.bounds,
             self.folder_of,

@@ -29,19 +29,18 @@ from gpuload.storage.extents import (
     check_places,
     plain,
 )
-from gpuload.storage.files import ADVISE, Files
+from gpuload.storage.files import Files
+from gpuload.storage.handles import ADVISE
 
 GAP_BYTES = 1000
 STRETCH_BYTES = 1 << 23  # read together at most, but for the last extent
 WILLNEED = getattr(os, "POSIX_FADV_WILLNEED", 0)
 SMALL_BYTES = 1 << 17  # longer extents are read to where they belong
 ITEM_BYTES = 64  # up to this mean length extents are copied byte by byte with one index, longer ones one by one
-PIECE_BYTES = (
-    1 << 17
-)  # asked for in one call: of a longer piece Linux reads the first read_ahead_kb (often 128) only
-ADVISED_GAP_BYTES = (
-    1 << 15
-)  # a gap between records that is read with them, rather than by one request more
+# asked for in one call: of a longer piece Linux reads the first read_ahead_kb (often 128) only
+PIECE_BYTES = 1 << 17
+# a gap between records that is read with them, rather than by one request more
+ADVISED_GAP_BYTES = 1 << 15
 
 
 class PositionedStorage:

@@ -3,8 +3,8 @@ killed process left.
 
 Private  Folders have the mode 0700 and files 0600. Where other users may write to the folder that
          is named, a folder in it that belongs to this user alone is used, ``user-1000``.
-         ``GPULOAD_CACHE_SHARED=1`` says that these users are trusted: then all of them use the same
-         files.
+         ``GPULOAD_CACHE_SHARED=1`` says that these users are
+         trusted: then all of them use the same files.
 Left     The name of an unfinished file has the machine and the process that write it.
 """
 
@@ -21,9 +21,8 @@ from gpuload import signalsafe
 from gpuload.errors import FileError
 
 SHARED = "GPULOAD_CACHE_SHARED"
-NO_LINKS = getattr(
-    os, "O_NOFOLLOW", 0
-)  # for files that gpuload writes: a link at their name is not followed
+# for files that gpuload writes: a link at their name is not followed
+NO_LINKS = getattr(os, "O_NOFOLLOW", 0)
 NO_PLACE = " is no place for files that gpuload keeps"
 STALE_S = 3600.0  # a file that did not grow for so long has no writer any more
 

@@ -23,7 +23,7 @@ import numpy as np
 
 from gpuload.core.face import Maps
 from gpuload.storage import objects
-from gpuload.storage.blockcache import BLOCK_BYTES, Piece
+from gpuload.storage.blockcache import BLOCK_BYTES, BlockPiece
 from gpuload.storage.extents import (
     Bytes,
     Extents,
@@ -40,9 +40,8 @@ from gpuload.storage.pread import PositionedStorage
 from gpuload.storage.stores import is_remote, remote_of
 from gpuload.threads import parallel_map
 
-GAP_BYTES = (
-    1 << 14
-)  # 1 GB/s over 32 connections sends so much in half a millisecond, the shortest answer of a store
+# 1 GB/s over 32 connections sends so much in half a millisecond, the shortest answer of a store
+GAP_BYTES = 1 << 14
 log = logging.getLogger("gpuload")
 LOCAL, RANGES, BLOCKS = 0, 1, 2  # how a file is read
 
@@ -164,7 +163,7 @@ class RemoteStorage:
             if (blocks := objects.open_blocks(self.files.paths[file], self.files.stamp(file)))
             is not None
         }
-        missing: dict[int, dict[int, list[Piece]]] = {}
+        missing: dict[int, dict[int, list[BlockPiece]]] = {}
         for file, number, pieces in blocks_of(extents, begins):
             if not cached_objects[file].load(number, pieces, out.data):
                 missing.setdefault(file, {})[number] = pieces
@@ -227,7 +226,7 @@ def requests_of(extents: Extents) -> list[Request]:
     return requests
 
 
-def blocks_of(extents: Extents, begins: Int64s) -> list[tuple[int, int, list[Piece]]]:
+def blocks_of(extents: Extents, begins: Int64s) -> list[tuple[int, int, list[BlockPiece]]]:
     """Return file, block and pieces for extents that have bytes: each block once, in the order of
     the files."""
     first = extents.offsets // BLOCK_BYTES
@@ -244,10 +243,11 @@ def blocks_of(extents: Extents, begins: Int64s) -> list[tuple[int, int, list[Pie
         column[order].tolist()
         for column in (files, numbers, starts - numbers * BLOCK_BYTES, ends - starts, places)
     ]
-    blocks = list[tuple[int, int, list[Piece]]]()
+    blocks = list[tuple[int, int, list[BlockPiece]]]()
     for begin, end in zip([0, *edges.tolist()], [*edges.tolist(), rows.size], strict=True):
         pieces = [
-            Piece(*row) for row in zip(*(column[begin:end] for column in columns[2:]), strict=True)
+            BlockPiece(*row)
+            for row in zip(*(column[begin:end] for column in columns[2:]), strict=True)
         ]
         blocks.append((columns[0][begin], columns[1][begin], pieces))
     return blocks

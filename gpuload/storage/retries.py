@@ -47,9 +47,8 @@ FIRST_WAIT_S, LONGEST_WAIT_S = 0.1, 5.0
 LOOK_S = 0.05  # a thread that waits for a busy store looks so often
 FULL_SPEED = 64  # requests at a time, from which on a store counts as busy no more
 BUSY = (429, 503)
-STATUS = re.compile(
-    r"status code: (\d+)"
-)  # in the errors of obstore, which have no number of their own
+# in the errors of obstore, which have no number of their own
+STATUS = re.compile(r"status code: (\d+)")
 METADATA = "169.254.169.254"  # asked for credentials where the environment has none, as machines in a cloud answer
 NO_BUCKET = re.compile("NoSuchBucket|ContainerNotFound|The specified bucket does not exist")
 WRONG_REGION = re.compile(
@@ -113,9 +112,8 @@ class Gate:
                     0,
                 )
                 self._num_pauses = 0
-            elif (
-                sent_s < self._until_s
-            ):  # answers to requests that were under way together count once
+            elif sent_s < self._until_s:
+                # answers to requests that were under way together count once
                 return
             self._width = max(1, self._width // 2)
             self._num_pauses += 1
@@ -150,9 +148,8 @@ class Gate:
     def leave(self, is_answered: bool) -> None:
         """End a request that `enter` let through; one that was answered makes room for two."""
         with self._lock:
-            self._under_way = max(
-                0, self._under_way - 1
-            )  # it may be of an earlier time of the gate
+            # it may be of an earlier time of the gate
+            self._under_way = max(0, self._under_way - 1)
             if is_answered and not self.is_open:
                 self._since_s, self._num_pauses = time.monotonic(), 0
                 self._width += 1
@@ -185,9 +182,8 @@ def request(
         wait_begin_s = time.monotonic()
         is_counted = _pass(url, gate, first_s, busy.until_s)
         sent_s = time.monotonic()
-        begin_s += (
-            sent_s - wait_begin_s
-        )  # to wait with others for a busy store is no failure of this request
+        # to wait with others for a busy store is no failure of this request
+        begin_s += sent_s - wait_begin_s
         tries += 1
         is_answered, wait_s = False, 0.0
         failure: Exception | None = None

@@ -81,8 +81,8 @@ class Remote:
         anonymous: True: requests are not signed, as public buckets allow.
         requester_pays: True: you pay for the requests, where the bucket asks for it (S3).
         credentials: a function that returns credentials as obstore's providers do: for S3 a dict of
-            ``access_key_id``, ``secret_access_key``, ``token`` and ``expires_at``, a time with its
-            zone, or None. It is called again before they expire. None: those of the environment.
+            ``access_key_id``, ``secret_access_key``, ``token`` and ``expires_at``, a time with its zone, or None. It is
+            called again before they expire. None: those of the environment.
         cache: a folder of this machine for blocks that were read, which all processes of this user
             share. None: every epoch asks the store.
         cache_bytes: the most bytes of these blocks together; blocks that were not used for longest
@@ -98,9 +98,8 @@ class Remote:
     endpoint: str | None = None
     anonymous: bool = False
     requester_pays: bool = False
-    credentials: Callable[[], Any] | None = field(
-        default=None, hash=False
-    )  # it may be an object without a hash
+    # it may be an object without a hash
+    credentials: Callable[[], Any] | None = field(default=None, hash=False)
     cache: Path | None = None
     cache_bytes: int = 1 << 34
 

@@ -29,7 +29,7 @@ from gpuload.progress import Progress
 from gpuload.storage.derivedfiles import FOLDER, cache_path, folder, key_of, load_or_make
 from gpuload.storage.files import Files, look_at
 from gpuload.storage.inflate import BITS, HEAD_BYTES, inflate_file, is_gzip
-from gpuload.storage.keptfile import KeptFile, Place, Writer, is_small, open_kept_file
+from gpuload.storage.keptfile import KeptFile, KeptWriter, Place, is_small, open_kept_file
 from gpuload.storage.packers import packer_of
 from gpuload.storage.stores import path_of
 from gpuload.threads import num_cores, parallel_map
@@ -92,7 +92,7 @@ def with_names(files: Files, originals: Sequence[str]) -> Files:
 
 
 @dataclass(frozen=True)
-class Copy:
+class FileCopy:
     """A derived file of unpacked bytes.
 
     Attributes:
@@ -106,7 +106,7 @@ class Copy:
     key: str
     name: str
     work_bytes: int
-    write: Callable[[Writer, Callable[[int], None]], None]
+    write: Callable[[KeptWriter, Callable[[int], None]], None]
 
     @property
     def place(self) -> str:
@@ -114,7 +114,7 @@ class Copy:
         return cache_path(f"{self.key}-{self.name}")
 
 
-def keep(copies: Sequence[Copy]) -> list[KeptFile]:
+def keep(copies: Sequence[FileCopy]) -> list[KeptFile]:
     """Return the copies. Missing ones are made by as many threads as there are cores, with
     progress.
 
@@ -147,7 +147,7 @@ def keep(copies: Sequence[Copy]) -> list[KeptFile]:
             made_of = ["unpacked", copy.key]
 
             def write(path: str) -> None:
-                with Writer(path, made_of) as writer:
+                with KeptWriter(path, made_of) as writer:
                     copy.write(writer, partial(show, number))
                     writer.end()
 
@@ -166,11 +166,11 @@ class _BrokenOff(GpuloadError):
 
 def _copies(files: Files, kinds: Mapping[int, str]) -> list[Place]:
     """Return all files, with copies in the place of the packed ones, of which the kind is known."""
-    places, copies = list[Place](files.paths), list[Copy]()
+    places, copies = list[Place](files.paths), list[FileCopy]()
     for number, kind in kinds.items():
         key = key_of(files, number, "unpacked", COPY, kind)
         unpack = partial(_unpack, files, number, kind)
-        copies.append(Copy(key, stem(files.paths[number]), int(files.sizes[number]), unpack))
+        copies.append(FileCopy(key, stem(files.paths[number]), int(files.sizes[number]), unpack))
     for number, copy in zip(kinds, keep(copies), strict=True):
         places[number] = copy
     log.info(
@@ -188,7 +188,9 @@ def stem(path: str) -> str:
     return (name[:-3] if name.lower().endswith(".gz") else name)[:NAME_LENGTH]
 
 
-def _unpack(files: Files, number: int, kind: str, to: Writer, show: Callable[[int], None]) -> None:
+def _unpack(
+    files: Files, number: int, kind: str, to: KeptWriter, show: Callable[[int], None]
+) -> None:
     """Write the unpacked bytes of a file."""
     free = int(
         FREE_PART * signalsafe.import_package("shutil").disk_usage(os.path.dirname(to.path)).free

@@ -189,7 +189,7 @@ def _check_table(data: bytes) -> None:
     dialect = columns.dialect_of(False, ",", '"', "utf-8", 0, [""])
     whole = [(record.line, record.values) for record in lines.scan(data, dialect)]
     is_ended = all(record.open_line == 0 for record in lines.scan(data, dialect))
-    block = lines.Block(data, 1, lines.num_ends(data), 0, b'"' in data)
+    block = lines.TextBlock(data, 1, lines.num_ends(data), 0, b'"' in data)
     pieces = list(lines.split_block(block, dialect, 16))
     assert b"".join(piece.data for piece in pieces) == data
     results = [

@@ -12,7 +12,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 import gpuload as gl
-from gpuload.storage.files import expand
+from gpuload.storage.wildcards import expand
 from tests.attack.examples import examples
 from tests.attack.hunt import Report, hunt, outcome
 

@@ -27,7 +27,7 @@ from gpuload.formats.zarr import source as zarr_source
 from gpuload.images import decode, head
 from gpuload.pipeline.damage import Damage
 from gpuload.pipeline.epoch import Epoch
-from gpuload.storage import files, keptfile
+from gpuload.storage import keptfile, wildcards
 from tests.attack import (
     archives,
     arrowtypes,
@@ -186,7 +186,7 @@ def _repeating(real):
 
 Header = importlib.import_module(
     "gpuload.formats.idx"
-).Header  # the package has a function of that name
+).IdxHeader  # the package has a function of that name
 
 # What is put in the place of what, for which part; each must be found in three seconds.
 FAULTS = {
@@ -211,7 +211,7 @@ FAULTS = {
         lambda real: lambda *arguments: real(*arguments)[::-1, ::-1],
     ),
     "a state that begins anew": (states, states_module, "_count", lambda real: lambda *_: 0),
-    "a wildcard that leaves out a file": (paths, files, "_wildcard", _with_one_less),
+    "a wildcard that leaves out a file": (paths, wildcards, "_wildcard", _with_one_less),
     "a record said to be one byte too late": (
         tfrecord,
         TFRecordLeaf,
@@ -274,7 +274,7 @@ FAULTS = {
     ),
     "chunks of Zarr whose rows are turned around": (
         zarr,
-        zarr_arrays.Place,
+        zarr_arrays.ChunkedPlace,
         "decode",
         lambda real: lambda *arguments: _turned(real(*arguments)),
     ),
@@ -404,7 +404,7 @@ def test_pixels_that_differ_between_executors_are_found(monkeypatch, findings_fo
         (parsers._check_npy, npyheader, "_parse"),
         (parsers._check_head, head, "kind_of"),
         (parsers._check_message, wire, "_field"),
-        (parsers._check_idx, importlib.import_module("gpuload.formats.idx"), "Header"),
+        (parsers._check_idx, importlib.import_module("gpuload.formats.idx"), "IdxHeader"),
     ],
 )
 def test_what_no_parser_may_raise_reaches_atheris(monkeypatch, check, place, name):

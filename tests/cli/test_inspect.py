@@ -70,7 +70,7 @@ def test_json_has_the_fields_of_the_source(name, files, capsys):
 
     report = json.loads(capsys.readouterr().out)
     source = gl.open(files / name)
-    paths = set(source.file_paths())
+    paths = set(source.files.paths)
     assert (report["num_records"], report["num_files"]) == (len(source), len(paths))
     assert report["num_bytes"] == sum(map(os.path.getsize, paths))
     assert [field["name"] for field in report["fields"]] == list(source.spec.names)

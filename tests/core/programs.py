@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 BUILD = ROOT / "build" / "programs"
 CPP = ROOT / "gpuload" / "core" / "cpp"
-BINDING = {"module.cpp", "nanobind.cpp"}  # the files that know Python
+BINDING = ("module.cpp", "nanobind.cpp", "door_*.cpp")  # the files that know Python
 # As setup.py has them, but for -O1, with which reports name the right lines.
 FLAGS = (
     "-std=c++20",
@@ -38,7 +38,7 @@ def compiler() -> str | None:
 
 def core_sources() -> list[Path]:
     """Return the files of the core but for those that know Python."""
-    return sorted(path for path in CPP.glob("*.cpp") if path.name not in BINDING)
+    return sorted({*CPP.glob("*.cpp")} - {path for name in BINDING for path in CPP.glob(name)})
 
 
 def build(name: str, sources: list[Path], cxx: str, flags: list[str], more: list[str]) -> Path:

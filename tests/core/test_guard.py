@@ -32,7 +32,7 @@ PREPARE = """
 
     def maps_of(paths):  # as in tests.storage.contract, which imports all that tests need
         stamps = [(status.st_size, status.st_mtime_ns, status.st_ino) for status in map(os.stat, paths)]
-        return core.native.Maps(*PackedPaths.of(paths).arrays, np.array(stamps, np.int64), 0, len(paths))
+        return core.native.Maps(PackedPaths.of(paths).arrays, np.array(stamps, np.int64), 0, len(paths))
 
     path, other = sys.argv[1:]
     for name in (path, other):

@@ -97,13 +97,16 @@ CALLS = {
     ),
     "lzw_bytes": lambda: (pixels(60), 40),
     "read_jpeg_heads": lambda: (pixels(60), numbers(0, 20), numbers(20, 60), np.zeros((2, 6), np.int32)),
+    "features": lambda: (
+        pixels(60), numbers(0, 20), numbers(20, 60), numbers(1, 2), numbers(0, 1, 0), numbers(3, 0, 1),
+        np.zeros((2, 2, 2), np.int64), np.zeros((3, 2), np.int64),
+    ),
     "walk": lambda: (
-        pixels(2 * 5 * 20 * 3), 300, 5, 20, 3, False, True, *windows(), 7.0, MEAN, MEAN,
-        np.zeros(2 * 4 * 18 * 3, np.float32), 4, 18,
+        pixels(3, 5, 20, 3), False, True, *windows(), 7.0, MEAN, MEAN, np.zeros((2, 3, 4, 18), np.float32),
     ),
     "resize": lambda: (
-        pixels(7 * 40 + 31), 5, 40, 6, 8, 3, np.array([-1, 0, 2, 4], np.int32), np.ones((4, 3), np.float32),
-        np.array([-1, 0, 2, 4, 7], np.int32), np.ones((5, 2), np.float32), True, np.zeros(4 * 5 * 3, np.uint8), 5,
+        pixels(7, 13, 3), np.array([-1, 0, 2, 4], np.int32), np.ones((4, 3), np.float32),
+        np.array([-1, 0, 2, 4, 7], np.int32), np.ones((5, 2), np.float32), True, np.zeros((4, 5, 3), np.uint8),
     ),
     "edit": lambda: (pixels(2, 4, 5, 3), np.stack([edits_of_rgb()] * 2), np.zeros((2, 4, 5, 3), np.uint8)),
     "policy_edits": lambda: (
@@ -133,7 +136,7 @@ CALLS = {
     ),
     "clahe": lambda: (pixels(4, 5, 2, dtype="u2"), 2.5, 3, 2, np.zeros((4, 5, 2), np.uint16)),
     "resize_as_pillow": lambda: (
-        pixels(7 * 40 + 31), 5, 40, 6, 8, *steps(4, 3, 6), *steps(5, 2, 8), np.zeros((4, 5, 3), np.uint8),
+        pixels(7, 13, 3), *steps(4, 3, 6), *steps(5, 2, 8), np.zeros((4, 5, 3), np.uint8),
     ),
 }  # fmt: skip
 
@@ -153,7 +156,43 @@ def visit(
     steps.make_rows(images, out, declined)
 
 
-CALLERS = {"visit": visit}  # calls of several functions of the core
+def features(raw, begins, ends, sections, keys, kinds, spans, counts):
+    query = core.native.FeatureQuery(
+        [(section, b"ab") for section in sections.tolist()],
+        list(zip(keys.tolist(), kinds.tolist(), strict=False)),
+    )
+    query.find(raw, begins, ends, spans, counts)
+
+
+def walk(images, in_planes, out_planes, start, mirror, fill, mean, scale, out):
+    """Walk over every second image: they lie apart."""
+    planes = {"in_planes": in_planes, "out_planes": out_planes}
+    pixel_walk = core.native.PixelWalk(**planes, fill=fill, mean=mean, scale=scale)
+    pixel_walk.run(images[::2], start, mirror, out)
+
+
+def resize(image, rows, row_weights, columns, column_weights, vertical_first, out):
+    """Resize a box in the middle of an image."""
+    vertical, horizontal = (rows, row_weights), (columns, column_weights)
+    core.native.resize(image[1:7, 2:10], vertical, horizontal, vertical_first, out)
+
+
+def resize_as_pillow(
+    image, rows, row_count, row_weights, columns, column_count, column_weights, out
+):
+    down, across = (rows, row_count, row_weights), (columns, column_count, column_weights)
+    core.native.resize_as_pillow(image[1:7, 2:10], down, across, out)
+
+
+def policy_edits(numbers, levels, cubic, sizes, rules, moves, out):
+    core.native.PolicyRules(rules, moves).write_edits(numbers, levels, cubic, sizes, out)
+
+
+# Calls of several functions of the core, or with views of arrays.
+CALLERS = {
+    function.__name__: function
+    for function in (visit, features, walk, resize, resize_as_pillow, policy_edits)
+}
 
 
 def choice(rng, values):
@@ -253,7 +292,7 @@ def test_weights_as_of_pillow_are_refused_where_a_sum_would_not_fit_into_32_bits
         numbers(2, dtype="i4"),
         np.array([[weight // 2, weight - weight // 2]], np.int32),
     )
-    arguments = (image.reshape(-1), 0, 2, 2, 2, *none, np.zeros((0, 0), np.int32), *axis, out)
+    arguments = (image, (*none, np.zeros((0, 0), np.int32)), axis, out)
     if fits:
         core.native.resize_as_pillow(*arguments)
     else:

@@ -42,18 +42,10 @@ def read_through(maps: face.Maps, in_bytes: int, maker: face.Maker, out: np.ndar
         HEAD_BYTES + in_bytes + TAIL_BYTES,
         np.zeros((ROWS.size, TAIL_BYTES), np.uint8),
     )
-    plan = native().Plan(ints(25, ROWS.size))
+    plan = native().CopyPlan(ints(25, ROWS.size))
     parts = [(HEAD_BYTES, in_bytes, 0, maker), (HEAD_BYTES + in_bytes, TAIL_BYTES, 1, None)]
-    plan.add(
-        maps,
-        ints(0, NUM_RECORDS),
-        ints(0),
-        ints(5),
-        record_bytes,
-        ROWS.astype(np.int64),
-        None,
-        parts,
-    )
+    records = native().FileRecords(maps, ints(0, NUM_RECORDS), ints(0), ints(5), record_bytes)
+    plan.add(records, ROWS.astype(np.int64), None, parts)
     copies = native().Copies(
         native().Queue(), plan, 0, 2, 7, [out.reshape(-1).view(np.uint8), tails.reshape(-1)]
     )
@@ -115,7 +107,7 @@ def test_edits_while_records_are_read(tmp_path: Path) -> None:
         np.empty((ROWS.size, 20, 15, 3), np.uint8),
     )
     native().edit(images[ROWS], numbers, expected)
-    maker = native().edit_maker(20, 15, 3, numbers)
+    maker = native().edit_maker((20, 15, 3), numbers)
     numbers[:] = np.nan  # others may write to it
 
     read_through(records_of(images, tmp_path / "records.bin"), images[0].nbytes, maker, out)
@@ -150,7 +142,7 @@ def test_images_are_resized_edited_and_walked_over_while_records_are_read(
     declined = np.empty(count, np.int8)
     visit.make_rows(list(images[ROWS]), list(expected), declined)
     assert not declined.any()
-    maker = visit.maker(dtype == "float32", 20, 15, 8, 7)
+    maker = visit.maker(dtype == "float32", (20, 15), (8, 7))
     for array in (boxes, sizes, start, mirror, numbers, mean, scale):  # others may write to them
         array[:] = 0
 
@@ -166,10 +158,11 @@ def test_a_row_that_is_declined_is_to_be_done_again(tmp_path: Path) -> None:
         native().Visit(3, 3),
     )
     visit.resize(boxes, np.full((3, 2), 6, np.int32), resampling.TABLES["linear"], 1.0, True)
-    maker = visit.maker(False, 20, 15, 6, 6)
-    maps, plan = records_of(images, tmp_path / "records.bin"), native().Plan(ints(1, 2, 3))
+    maker = visit.maker(False, (20, 15), (6, 6))
+    maps, plan = records_of(images, tmp_path / "records.bin"), native().CopyPlan(ints(1, 2, 3))
     parts = [(HEAD_BYTES, 900, 0, maker)]
-    plan.add(maps, ints(0, NUM_RECORDS), ints(0), ints(5), 905, np.arange(3), None, parts)
+    records = native().FileRecords(maps, ints(0, NUM_RECORDS), ints(0), ints(5), 905)
+    plan.add(records, np.arange(3), None, parts)
     copies = native().Copies(native().Queue(), plan, 0, 3, 9, [np.empty(3 * 108, np.uint8)])
     assert [wait(copies, step) for step in range(3)] == [face.DONE, face.REDO, face.DONE]
 
@@ -182,17 +175,9 @@ def test_a_file_that_is_mostly_wanted_is_read_without_a_map(tmp_path: Path) -> N
     images = np.random.default_rng(7).integers(0, 256, (4, 60, 60, 3), np.uint8)
     (tmp_path / "images.bin").write_bytes(images.tobytes())
     maps, numbers = maps_of(tmp_path / "images.bin"), np.tile(np.arange(4), 2)
-    plan, out = native().Plan(ints(8)), np.empty((8, *walk.out_shape), np.float32)
-    plan.add(
-        maps,
-        ints(0, 4),
-        ints(0),
-        ints(0),
-        10800,
-        numbers,
-        None,
-        [(0, 10800, 0, Walker(walk).maker())],
-    )
+    plan, out = native().CopyPlan(ints(8)), np.empty((8, *walk.out_shape), np.float32)
+    records = native().FileRecords(maps, ints(0, 4), ints(0), ints(0), 10800)
+    plan.add(records, numbers, None, [(0, 10800, 0, Walker(walk).maker())])
     copies = native().Copies(native().Queue(), plan, 0, 1, 3, [out.reshape(-1).view(np.uint8)])
     assert wait(copies, 0) == face.DONE
     maps.states(ints(0), states := np.zeros(1, np.int8))
@@ -204,29 +189,41 @@ def test_a_file_that_is_mostly_wanted_is_read_without_a_map(tmp_path: Path) -> N
 
 def test_wrong_makers_are_refused() -> None:
     start, mean = np.zeros((3, 2), np.int32), np.zeros(3, np.float32)
-    right = (8, 8, 3, False, False, start, start, 0, mean, mean, 5, 5)
-    native().walk_maker(False, False, *right)
+
+    def walk_of_bytes(fill: float = 0, channels: int = 3) -> face.PixelWalk:
+        numbers = np.zeros(channels, np.float32)
+        planes = {"in_planes": False, "out_planes": False}
+        return native().PixelWalk(**planes, fill=fill, mean=numbers, scale=numbers)
+
+    right = (False, False, (8, 8), (5, 5), start, start)
+    walk_of_bytes().maker(*right)
     wrong: dict[int, list[object]] = {
-        0: [0, -1, 2**31, 2**40], 1: [0, 2**31], 2: [0, 4, 2**31], 5: [start[:2], start[:, :1].copy(), mean],
-        7: [-1, 256], 8: [mean[:2]], 9: [mean[:2]], 10: [0, 2**31], 11: [0, 2**31],
-    }  # fmt: skip
+        2: [(0, 8), (-1, 8), (2**31, 8), (2**40, 8), (8, 0), (8, 2**31), (8, 8, 3)],
+        3: [(0, 5), (2**31, 5), (5, 0), (5, 2**31), 5],
+        5: [start[:2], start[:, :1].copy(), mean],
+    }
     for place, values in wrong.items():
         for value in values:
             arguments = list(right)
             arguments[place] = value
             with pytest.raises((ValueError, TypeError)):
-                native().walk_maker(False, False, *arguments)
+                walk_of_bytes().maker(*arguments)
+    for fill, channels in ((-1, 3), (256, 3), (0, 0)):
+        with pytest.raises(ValueError, match="walk"):
+            walk_of_bytes(fill, channels).maker(*right)
+    with pytest.raises(ValueError, match="a mean and a scale a channel"):
+        native().PixelWalk(in_planes=False, out_planes=False, fill=0, mean=mean, scale=mean[:2])
     with pytest.raises(ValueError, match="sizes"):
-        native().walk_maker(True, True, 2**31 - 1, 2**31 - 1, 3, *right[3:])
+        walk_of_bytes().maker(True, True, (2**31 - 1, 2**31 - 1), (5, 5), start, start)
     with pytest.raises(ValueError, match="floats to bytes"):
-        native().walk_maker(True, False, *right)
+        walk_of_bytes().maker(True, False, *right[2:])
     for height, numbers in [
         (0, np.zeros((1, 2))),
         (8, np.full((1, 2), 99.0)),
         (2**30, np.zeros((1, 2))),
     ]:
         with pytest.raises(ValueError, match="edit"):
-            native().edit_maker(height, 8, 3, numbers)
+            native().edit_maker((height, 8, 3), numbers)
     float16 = walk_of((12, 17, 3), "uint8", "float32", "HWC", "HWC")._replace(
         dtype=np.dtype("float16")
     )

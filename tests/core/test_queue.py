@@ -43,7 +43,7 @@ def maps_of(*paths: Path) -> face.Maps:
     stamps = np.array(
         [(entry.st_size, entry.st_mtime_ns, entry.st_ino) for entry in status], np.int64
     )
-    return native().Maps(*PackedPaths.of([str(path) for path in paths]).arrays, stamps, 0, 0)
+    return native().Maps(PackedPaths.of([str(path) for path in paths]).arrays, stamps, 0, 0)
 
 
 @pytest.fixture
@@ -65,19 +65,17 @@ def plan_of(
     numbers: NDArray[np.int64],
     ends: NDArray[np.int64],
     rows: NDArray[np.int64] | None = None,
-) -> face.Plan:
-    plan = native().Plan(ends)
-    plan.add(
-        maps,
-        ints(0, 150, NUM_RECORDS),
-        ints(0, 1),
-        ints(0, 7),
-        RECORD_BYTES,
-        numbers,
-        rows,
-        whole(),
-    )
+) -> face.CopyPlan:
+    plan = native().CopyPlan(ends)
+    starts = ints(0, 150, NUM_RECORDS)
+    all_records = native().FileRecords(maps, starts, ints(0, 1), ints(0, 7), RECORD_BYTES)
+    plan.add(all_records, numbers, rows, whole())
     return plan
+
+
+def records_of_first(maps: face.Maps) -> face.FileRecords:
+    """Return the records of the first file alone."""
+    return native().FileRecords(maps, ints(0, 150), ints(0), ints(0), RECORD_BYTES)
 
 
 def served(queue: face.Queue, num_threads: int = 2) -> list[threading.Thread]:
@@ -133,7 +131,7 @@ def test_records_of_several_sources_go_to_their_rows(files: Any):
     maps, expected = files
     evens, odds = np.arange(0, 60, 2), np.arange(1, 60, 2)
     plan = plan_of(maps, evens + 100, ints(30, 60), evens)
-    plan.add(maps, ints(0, 150), ints(0), ints(0), RECORD_BYTES, odds, odds, whole())
+    plan.add(records_of_first(maps), odds, odds, whole())
     out = np.zeros((30, RECORD_BYTES), np.uint8)
     assert wait(native().Copies(native().Queue(), plan, 1, 1, 4, [out.reshape(-1)]), 0) == face.DONE
     rows = np.arange(30, 60)
@@ -143,9 +141,7 @@ def test_records_of_several_sources_go_to_their_rows(files: Any):
 def test_several_blocks(files: Any):
     maps, expected = files
     plan = plan_of(maps, np.arange(20), ints(20))
-    plan.add(
-        maps, ints(0, 150), ints(0), ints(0), RECORD_BYTES, np.arange(20) + 50, None, whole(block=1)
-    )
+    plan.add(records_of_first(maps), np.arange(20) + 50, None, whole(block=1))
     blocks = [np.zeros(20 * RECORD_BYTES, np.uint8) for _ in range(2)]
     assert wait(native().Copies(native().Queue(), plan, 0, 1, 6, blocks), 0) == face.DONE
     for block, first in zip(blocks, (0, 50), strict=True):
@@ -158,10 +154,11 @@ def test_a_step_with_a_file_that_changed_is_to_be_done_again_and_no_other(tmp_pa
         path.write_bytes(records().tobytes())
     maps = maps_of(*paths)
     paths[1].write_bytes(b"shorter")
-    plan = native().Plan(ints(10, 20))
+    plan = native().CopyPlan(ints(10, 20))
     starts = ints(0, NUM_RECORDS, 2 * NUM_RECORDS)
     numbers = np.r_[np.arange(10), NUM_RECORDS + np.arange(10)].astype(np.int64)
-    plan.add(maps, starts, ints(0, 1), ints(0, 0), RECORD_BYTES, numbers, None, whole())
+    from_both = native().FileRecords(maps, starts, ints(0, 1), ints(0, 0), RECORD_BYTES)
+    plan.add(from_both, numbers, None, whole())
     copies = native().Copies(
         native().Queue(), plan, 0, 2, 5, [np.zeros(20 * RECORD_BYTES, np.uint8)]
     )
@@ -185,26 +182,22 @@ def test_a_plan_stays_as_it_is_whatever_becomes_of_its_arrays(files: Any):
 
 def test_wrong_plans_and_copies_are_refused(files: Any):
     maps, _ = files
-    plan = native().Plan(ints(10))
-    right = (
-        maps,
-        ints(0, 150, NUM_RECORDS),
-        ints(0, 1),
-        ints(0, 7),
-        RECORD_BYTES,
-        np.arange(10),
-        None,
-        whole(),
-    )
-    nine, ten = (native().edit_maker(4, 20, 4, np.zeros((count, 2))) for count in (9, 10))
-    wrong = {
+    plan = native().CopyPlan(ints(10))
+    files_of_two = (maps, ints(0, 150, NUM_RECORDS), ints(0, 1), ints(0, 7), RECORD_BYTES)
+    right = (native().FileRecords(*files_of_two), np.arange(10), None, whole())
+    nine, ten = (native().edit_maker((4, 20, 4), np.zeros((count, 2))) for count in (9, 10))
+    wrong_files = {
+        0: [None, plan, records()],
         1: [ints(0, 150), ints(1, 150, 400), ints(0, 500, 400), ints(0, 150, 400).astype(np.int32)],
         2: [ints(0), ints(0, 1, 2)],
         3: [ints(0), ints(0, -1), ints(0, 2**63 - 1000)],
         4: [-1, 2**62],
-        5: [np.arange(11), ints(-1), ints(NUM_RECORDS), np.arange(10)[::2]],
-        6: [ints(0), np.arange(10)[::-1].copy(), np.arange(10) + 1, np.arange(10) - 1],
-        7: [
+    }
+    wrong = {
+        0: [maps, None],
+        1: [np.arange(11), ints(-1), ints(NUM_RECORDS), np.arange(10)[::2]],
+        2: [ints(0), np.arange(10)[::-1].copy(), np.arange(10) + 1, np.arange(10) - 1],
+        3: [
             [],
             whole(-1),
             [(-1, 9, 0, None)],
@@ -220,16 +213,20 @@ def test_wrong_plans_and_copies_are_refused(files: Any):
             None,
         ],
     }
-    wrong[7] += [[(0, 0, 0, None), (0, 1, 2**63, None)]]
-    for place, values in wrong.items():
-        for value in values:
-            arguments = list(right)
-            arguments[place] = value
-            with pytest.raises((ValueError, IndexError, TypeError)):
-                plan.add(*arguments)
+    wrong[3] += [[(0, 0, 0, None), (0, 1, 2**63, None)]]
+    for call, fitting, others in (
+        (native().FileRecords, files_of_two, wrong_files),
+        (plan.add, right, wrong),
+    ):
+        for place, values in others.items():
+            for value in values:
+                arguments = list(fitting)
+                arguments[place] = value
+                with pytest.raises((ValueError, IndexError, TypeError)):
+                    call(*arguments)
     for ends in (ints(5, 3), ints(-1, 3)):
         with pytest.raises(ValueError, match="ascend"):
-            native().Plan(ends)
+            native().CopyPlan(ends)
     plan.add(*right)
     room, queue = np.zeros(10 * RECORD_BYTES, np.uint8), native().Queue()
     for arguments in [

@@ -26,6 +26,7 @@ from PIL import Image
 import gpuload as gl
 from gpuload import device
 from gpuload.bridges import common
+from gpuload.device import copies, hostmemory
 from gpuload.order import Position
 from gpuload.pipeline.batches import explain
 from gpuload.pipeline.step import Step
@@ -374,9 +375,9 @@ def num_page_locked() -> int:
     next answer is asked.
     """
     gc.collect()
-    device._unlock_pages(0)
+    hostmemory._unlock_pages(0)
     device.cupy().get_default_pinned_memory_pool().free_all_blocks()
-    return emulated_gpu.num_pinned() - len(device._copies)
+    return emulated_gpu.num_pinned() - len(copies._copies)
 
 
 def are_alike(batch: list[list[Any]], right: list[list[Any]]) -> bool:

@@ -17,7 +17,8 @@ from PIL import Image
 
 from gpuload import core, ops
 from gpuload.errors import DeviceError, SpecError
-from gpuload.executors.array import ArrayBatchExecutor, ArrayRowExecutor, rows, stages
+from gpuload.executors.array import ArrayBatchExecutor, ArrayRowExecutor, rows, runs, stages
+from gpuload.executors.array.assembly import make_stages
 from gpuload.graph.graph import compile_ops, image_sizes
 from gpuload.ops.base import Op, RowError
 from gpuload.ragged import Ragged
@@ -462,9 +463,9 @@ def test_an_op_without_a_fast_form_is_run_while_its_images_are_in_the_cache(monk
     for kind in (stages.WalkStage, stages.ArrayStage):
         run = kind.run
 
-        def noted(self, x, plan, rows, memory, run=run):
+        def noted(self, x, plan, rows, *arguments, run=run):
             order.append((str(self).split()[0], rows.start))
-            return run(self, x, plan, rows, memory)
+            return run(self, x, plan, rows, *arguments)
 
         monkeypatch.setattr(kind, "run", noted)
     Negative.calls.clear()
@@ -473,12 +474,12 @@ def test_an_op_without_a_fast_form_is_run_while_its_images_are_in_the_cache(monk
 
     # Each tile goes through all stages before the next one, and a tile is no larger than the cache.
     starts = [start for kind, start in order if kind == "array"]
-    forms = [str(stage).split()[0] for stage in stages.make_stages(graph, "image")]
+    forms = [str(stage).split()[0] for stage in make_stages(graph, "image")]
     assert order == [(form, start) for start in starts for form in forms][: len(order)]
     assert len(order) == len(starts) * len(forms)
     assert starts == sorted(set(starts))
     assert max(num_bytes for _, num_bytes, _ in Negative.calls) <= max(
-        rows.TILE_BYTES, 200 * 210 * 3
+        runs.TILE_BYTES, 200 * 210 * 3
     )
 
 
@@ -502,13 +503,13 @@ def test_tiles_of_any_size_make_the_same(monkeypatch):
     expected = array_forms(graph, fields, draws)["image"]
 
     for tile_bytes in (1, 3000, 10_000, 1 << 30):
-        monkeypatch.setattr(rows, "TILE_BYTES", tile_bytes)
+        monkeypatch.setattr(runs, "TILE_BYTES", tile_bytes)
         assert_identical(ArrayRowExecutor(graph).run(fields, draws, {})["image"], expected)
 
 
 def test_the_row_of_an_error_is_counted_over_all_tiles(monkeypatch):
     graph = compile_ops(Spec((uniform(np.int16, name="label"),)), [ops.OneHot(3)])
-    monkeypatch.setattr(rows, "TILE_BYTES", 30)
+    monkeypatch.setattr(runs, "TILE_BYTES", 30)
 
     with pytest.raises(RowError, match="label 9") as caught:
         ArrayRowExecutor(graph).run(
@@ -535,7 +536,7 @@ RAGGED = Field("x", np.dtype(np.int16), (None,))
 
 @pytest.mark.parametrize("tile_bytes", [1, 20, 1 << 18])
 def test_ragged_fields_go_in_and_out_as_one_payload(tile_bytes, monkeypatch):
-    monkeypatch.setattr(rows, "TILE_BYTES", tile_bytes)
+    monkeypatch.setattr(runs, "TILE_BYTES", tile_bytes)
     graph = compile_ops(Spec((RAGGED,)), [ops.Cast("float32"), ops.Normalize(3, 2)])
     values = Ragged(np.arange(30, dtype=np.int16), np.array([2, 5, 5, 20, 29]))
 

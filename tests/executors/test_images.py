@@ -15,7 +15,7 @@ import pytest
 import gpuload as gl
 from gpuload import core
 from gpuload.errors import RecordError, RowError
-from gpuload.executors.array import ArrayRowExecutor, stages
+from gpuload.executors.array import ArrayRowExecutor, imagestage
 from gpuload.graph.graph import compile_ops, image_sizes
 from gpuload.images import head as heads
 from gpuload.images import native
@@ -241,9 +241,9 @@ def assert_same(executor, values, draws, monkeypatch):
 @pytest.fixture
 def singles(monkeypatch):
     """Return a list that takes the bytes of each file that goes the way of the forms in Python."""
-    files, single = [], stages.ImageStage._single
+    files, single = [], imagestage.ImageStage._single
     monkeypatch.setattr(
-        stages.ImageStage,
+        imagestage.ImageStage,
         "_single",
         lambda stage, file, draws: files.append(bytes(file)) or single(stage, file, draws),
     )
@@ -275,9 +275,9 @@ def test_images_of_sizes_of_their_own_are_decoded_some_in_one_call(monkeypatch):
     graph, values, draws = batch(
         [array(imagefiles.jpeg(40 + n, 50)) for n in range(11)], [gl.ops.Decode()]
     )
-    executor, runs, run = ArrayRowExecutor(graph), [], stages.ImageStage.run
+    executor, runs, run = ArrayRowExecutor(graph), [], imagestage.ImageStage.run
     monkeypatch.setattr(
-        stages.ImageStage,
+        imagestage.ImageStage,
         "run",
         lambda stage, x, *arguments: runs.append(len(x)) or run(stage, x, *arguments),
     )
@@ -593,9 +593,8 @@ def test_arrays_that_do_not_fit_the_files_are_refused_or_nothing_is_written_to_t
     def decode(
         images, begins=begins, ends=ends, head=head, declined=declined, regions=none, visit=(1, 3)
     ):
-        native.codec().make_rows(
-            file, begins, ends, head, regions, core.native.Visit(*visit), images, declined
-        )
+        files = core.native.JpegFiles(file, begins, ends, head, regions)
+        core.native.Visit(*visit).decode_rows(native.codec(), files, images, declined)
         return declined[0]
 
     image = np.empty((8, 9, 3), np.uint8)

@@ -11,7 +11,7 @@ import pytest
 
 import gpuload as gl
 from gpuload.errors import GpuloadError
-from gpuload.executors.array import stages
+from gpuload.executors.array import imagestage
 from gpuload.graph.graph import compile_ops
 from gpuload.images import decode as image_decode
 from gpuload.images import native
@@ -85,7 +85,11 @@ def test_encoded_files_are_copied_too(executor):
 
 
 def test_a_file_is_decoded_once_whatever_the_number_of_views(monkeypatch):
-    calls, real, run = [], image_decode.decode, stages.ImageStage.run  # by Python or by the core
+    calls, real, run = (
+        [],
+        image_decode.decode,
+        imagestage.ImageStage.run,
+    )  # by Python or by the core
     monkeypatch.setattr(
         image_decode, "decode", lambda *args, **kwargs: calls.append(1) or real(*args, **kwargs)
     )
@@ -95,7 +99,7 @@ def test_a_file_is_decoded_once_whatever_the_number_of_views(monkeypatch):
             calls.extend([len(x)] * stage.calls_codec)
             return run(stage, x, *arguments)
 
-        monkeypatch.setattr(stages.ImageStage, "run", note)
+        monkeypatch.setattr(imagestage.ImageStage, "run", note)
     crops = tuple(f"crop_{number}" for number in range(10))
     ops = [gl.ops.Decode(), gl.ops.Copy("image", to=crops),
            *gl.ops.repeat([gl.ops.RandomResizedCrop(24, 24)], on=crops[:2]),

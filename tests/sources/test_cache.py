@@ -20,7 +20,7 @@ from gpuload.errors import (
     SpecError,
     TooLargeError,
 )
-from gpuload.sources import cache
+from gpuload.sources import cache, cachecolumns, cachefiles
 from gpuload.storage import keptfile
 from gpuload.testing.sources import SourceContract, assert_same
 from tests import forkserver
@@ -196,7 +196,7 @@ def test_a_budget_that_is_too_small_is_refused_with_numbers_before_anything_is_r
 def test_gaps_between_the_fields_of_a_row_are_zeros(tmp_path, monkeypatch):
     np.save(tmp_path / "a.npy", np.ones(5, np.dtype([("a", "u1"), ("b", "f8")], align=True)))
     source = gl.npy(tmp_path / "a.npy")
-    (column,), fields = cache.columns_of(source), source.read(range(5))
+    (column,), fields = cachecolumns.columns_of(source), source.read(range(5))
     empty = np.empty
 
     def used_memory(shape, dtype):
@@ -205,7 +205,7 @@ def test_gaps_between_the_fields_of_a_row_are_zeros(tmp_path, monkeypatch):
         return memory
 
     monkeypatch.setattr(cache.np, "empty", used_memory)
-    ((_, rows),) = cache._pieces(column, fields, 5)
+    ((_, rows),) = cachecolumns._pieces(column, fields, 5)
 
     assert rows.view(np.uint8).reshape(5, 16)[:, 1:8].tolist() == [[0] * 7] * 5
 
@@ -506,7 +506,7 @@ def test_a_full_disk_is_named_and_nothing_is_left(tmp_path, monkeypatch):
         place(0, "rows", np.zeros(10))
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(cache, "_fill", full)
+    monkeypatch.setattr(cachefiles, "fill", full)
 
     with pytest.raises(FileError, match=r"cannot be written(.|\n)*No space left(.|\n)*make room"):
         gl.arrays(x=np.arange(10)).cache(path=tmp_path / "c")
@@ -536,7 +536,7 @@ gl.records(10_000, read, version="1").cache(path={str(tmp_path / "c")!r})
 def test_pickled_with_files_it_is_opened_and_not_filled_again(tmp_path, monkeypatch):
     in_cache = gl.arrays(x=np.arange(5)).cache(path=tmp_path / "c")
     data = pickle.dumps(in_cache)
-    monkeypatch.setattr(cache, "_fill", None)
+    monkeypatch.setattr(cachefiles, "fill", None)
 
     assert pickle.loads(data).read([4])["x"].tolist() == [4]
 

@@ -413,7 +413,7 @@ def test_a_block_in_pieces_is_its_records_in_their_order_with_their_lines_and_by
     dialect = columns.dialect_of(False, ",", '"', "utf-8", 0, [""])
     data = b'1,2\n"3\n4",5\n\n66,7\n8,9'
 
-    pieces = lines.split_block(lines.Block(data, 10, 6, 1000, True), dialect, 5)
+    pieces = lines.split_block(lines.TextBlock(data, 10, 6, 1000, True), dialect, 5)
 
     assert [
         (piece.data, piece.line, piece.num_lines, piece.offset, piece.has_quotes)

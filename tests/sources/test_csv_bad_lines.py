@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 
 import gpuload as gl
 from gpuload.errors import GpuloadError, RecordError, SpecError
-from gpuload.formats.csv import keep, rows
+from gpuload.formats.csv import badlines, keep, rows
 from gpuload.formats.csv import source as module
+from gpuload.sources.reading import record_origin
 
 pytest.importorskip("pyarrow", reason="gl.csv needs PyArrow")
 
@@ -46,7 +47,6 @@ def place(request, tmp_path, monkeypatch):
     """Where rows are kept; blocks are short."""
     monkeypatch.setenv("GPULOAD_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(rows, "BLOCK_BYTES", 100)
-    monkeypatch.setattr(rows, "SHORT_BYTES", 30)
     if request.param == "in tables":
         monkeypatch.setattr(keep, "SMALL_BYTES", -1)
     return request.param
@@ -107,7 +107,7 @@ def test_a_wrong_line_is_an_error_when_it_is_read_and_the_others_are_what_they_a
     assert str(caught.value).startswith(f"a.csv, line 6: {message}")
     assert caught.value.cause
     assert caught.value.remedy
-    assert source.origin(3) == (str(path), path.read_bytes().index(line))
+    assert record_origin(source, 3) == (str(path), path.read_bytes().index(line))
 
 
 @pytest.mark.parametrize(
@@ -241,7 +241,7 @@ def test_packed_files_have_them_too_without_a_byte(tmp_path, place, form):
 
     assert seen_of(source) == [None if number == 8 else number for number in range(30)]
     assert source.where(8) == "b.csv, line 10"
-    assert source.origin(8) is None
+    assert record_origin(source, 8) is None
 
 
 def test_the_log_says_how_many_there_are_each_time(tmp_path, place, caplog):
@@ -259,7 +259,7 @@ def test_the_log_says_how_many_there_are_each_time(tmp_path, place, caplog):
 
 
 def test_not_all_of_a_large_file_may_be_wrong(tmp_path, place, monkeypatch):
-    monkeypatch.setattr(rows, "MOST_BAD", 5)
+    monkeypatch.setattr(badlines, "MOST_BAD", 5)
     path = written(tmp_path, lines_of(50, {1, 2, 3, 30, 40, 49}))
 
     with pytest.raises(
@@ -370,18 +370,14 @@ FIELD = st.sampled_from(
 @given(
     table=st.lists(st.lists(FIELD, min_size=1, max_size=4), max_size=40),
     block_bytes=st.integers(20, 300),
-    short_bytes=st.integers(10, 100),
 )
-def test_what_is_kept_is_what_cannot_be_read_by_other_hands(
-    tmp_path_factory, table, block_bytes, short_bytes
-):
+def test_what_is_kept_is_what_cannot_be_read_by_other_hands(tmp_path_factory, table, block_bytes):
     table = [line for line in table if line != [""]]  # written as a line of two quotes
     path = tmp_path_factory.mktemp("bad") / "a.csv"
     with open(path, "w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([["id", "x", "name"], *table])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rows, "BLOCK_BYTES", block_bytes)
-        patch.setattr(rows, "SHORT_BYTES", short_bytes)
         source = gl.csv(path, COLUMNS, bad_lines="keep")
 
     assert len(source) == len(table)

@@ -221,14 +221,14 @@ def test_a_table_that_changes_while_it_is_read_is_found(tmp_path, cache, reader)
 
 def test_a_file_that_changes_while_it_is_converted_is_refused(tmp_path, cache, monkeypatch):
     path = written(tmp_path, 500)
-    write = table.Writer.rows
+    write = table.TableWriter.rows
 
     def changing(self, part):
         with open(path, "a") as file:
             file.write("1,x\n")
         write(self, part)
 
-    monkeypatch.setattr(table.Writer, "rows", changing)
+    monkeypatch.setattr(table.TableWriter, "rows", changing)
 
     with pytest.raises(ChangedFileError, match=r"a\.csv changed"):
         gl.csv(path)
@@ -276,7 +276,7 @@ def test_a_full_disk_is_an_error_that_says_what_to_do(tmp_path, cache, monkeypat
     def full(self, part):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(table.Writer, "rows", full)
+    monkeypatch.setattr(table.TableWriter, "rows", full)
 
     with pytest.raises(FileError, match=r"cannot be written(.|\n)*GPULOAD_CACHE"):
         gl.csv(written(tmp_path, 500))
@@ -289,14 +289,14 @@ import gpuload as gl
 from gpuload.formats.csv import keep, rows, table
 from gpuload.storage import keptfile
 keep.SMALL_BYTES, rows.BLOCK_BYTES = -1, 200
-write = table.Writer.rows
+write = table.TableWriter.rows
 def slow(self, some):
     write(self, some)
     self._file._file.flush()
     sys.stdout.write("writing\\n")
     sys.stdout.flush()
     time.sleep(60)
-table.Writer.rows = slow
+table.TableWriter.rows = slow
 gl.csv(sys.argv[1], {"x": "i8", "y": bytes})
 """
 

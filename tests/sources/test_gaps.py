@@ -16,6 +16,7 @@ from PIL import Image
 import gpuload as gl
 from gpuload.errors import DamagedSourceError, FormatError, MissingFileError, RecordError, SpecError
 from gpuload.sources import gaps
+from gpuload.sources.reading import record_origin
 from gpuload.testing.sources import assert_same as assert_same_array
 from tests.sources.tfrecordfiles import example, write
 
@@ -158,9 +159,10 @@ def test_its_record_is_an_error_that_names_the_file(case):
         ) as caught:
             source.read([good[0], number, good[-1]])
         assert caught.value.cause
-        assert source.origin(number) == (case[0][file], 0)
+        assert record_origin(source, number) == (case[0][file], 0)
     assert (
-        source.origin(good[0]) is None or source.origin(good[0])[0] == case[0][GOOD[0]]
+        record_origin(source, good[0]) is None
+        or record_origin(source, good[0])[0] == case[0][GOOD[0]]
     )  # None: of unpacked copies
 
 
@@ -313,7 +315,7 @@ class TestTFRecord:
                              (12, "3.tfrecord, record 0: it is no TFRecord file")):  # fmt: skip
             with pytest.raises(RecordError, match=rf"^{message}"):
                 source.read([0, number])
-        assert source.origin(12) == (str(tmp_path / "3.tfrecord"), 0)
+        assert record_origin(source, 12) == (str(tmp_path / "3.tfrecord"), 0)
         assert pickle.loads(pickle.dumps(source)).fingerprint() == source.fingerprint()
 
     def test_a_loader_counts_them_whatever_the_batches(self, tmp_path, features):

@@ -26,6 +26,7 @@ from gpuload.errors import (
 )
 from gpuload.formats.hdf5 import chunks
 from gpuload.formats.hdf5 import library as reader
+from gpuload.sources.reading import record_origin
 from gpuload.testing.sources import SourceContract
 
 h5py = pytest.importorskip("h5py", reason="gl.hdf5 needs h5py")
@@ -240,7 +241,7 @@ def test_several_files_are_one_behind_the_other_however_each_is_stored(tmp_path)
         write(tmp_path / f"{name}.h5", {"x": part}, **options)
 
     with gl.hdf5(tmp_path / "*.h5") as source:
-        assert source.file_counts()[1] == (7, 2, 0, 11)
+        assert source.files.counts == (7, 2, 0, 11)
         assert source.where(7) == "b.h5, record 0"
         np.testing.assert_array_equal(source.read(range(20))["x"], values)
     with gl.hdf5([tmp_path / "a.h5", tmp_path / "c.h5"]) as source:
@@ -421,7 +422,7 @@ def test_chunks_that_were_never_written_have_the_fill_value_and_the_log_says_so(
         assert source.read(range(10))["x"].tolist() == [7, 7, 7, 1, 2, 7, 7, 7, 7, 7]
     assert "x: 3 of its 4 chunks are not there" in caplog.text
     with gl.hdf5(tmp_path / "a.h5") as source:
-        assert source.origin(0) == (str(tmp_path / "a.h5"), source.origin(3)[1])
+        assert record_origin(source, 0) == (str(tmp_path / "a.h5"), record_origin(source, 3)[1])
 
 
 @pytest.mark.parametrize("place", [512, 1024, 4096])

@@ -384,7 +384,7 @@ def test_a_folder_moves_with_its_manifest(folder, write):
 def test_a_file_that_differs_is_refused_when_it_is_first_touched(folder, write, change):
     paths, function = write(folder)
     with function(paths) as source:
-        path, last = source.index(folder / "x.manifest"), Path(sorted(source.file_paths())[-1])
+        path, last = source.index(folder / "x.manifest"), Path(sorted(source.files.paths)[-1])
     if change == "touch":
         os.utime(last, ns=(0, os.stat(last).st_mtime_ns + 1))
     else:
@@ -460,7 +460,7 @@ def test_names_of_any_bytes_are_kept(folder):
     again = gl.npy(source.index(folder / "x.manifest"))
 
     assert again.read(range(4))["x"].tolist() == [0, 1, 2, 3]
-    assert list(again.file_paths()) == [str(folder / name) for name in names]
+    assert list(again.files.paths) == [str(folder / name) for name in names]
 
 
 def test_a_manifest_is_replaced_and_nothing_else_is(folder):
@@ -1055,7 +1055,7 @@ def test_arrays_of_a_manifest_are_named_as_those_of_folders(folder):
         plain.fingerprint(),
         values(plain),
     )
-    assert listed.file_paths()[:] == plain.file_paths()
+    assert listed.files.paths[:] == plain.files.paths
     assert listed._files.names[:] == plain._files.names
     assert gl.zarr(path, group="train").spec.names == ("y",)  # the listed ones of the group itself
     assert gl.zarr(path, group="train/y").spec.names == ("x",)  # an array without a group

@@ -31,6 +31,7 @@ from gpuload.errors import (
 )
 from gpuload.formats.npz import contents, copies
 from gpuload.formats.npz.source import npz
+from gpuload.sources.reading import record_origin
 from gpuload.storage import inflate
 from gpuload.testing.sources import SourceContract, assert_same
 from tests.sources.npyfiles import fields_of
@@ -367,8 +368,8 @@ def test_where_and_repr_name_the_archive(tmp_path):
     assert " ".join(repr(rows).split()).startswith(
         "<gl.npz: 10 records, x: float64 (2,), y: float64 (), 3 files in "
     )
-    assert rows.origin(3)[0] == str(tmp_path / "train-0.npz")
-    assert files.origin(1) == (str(tmp_path / "train-1.npz"), 0)
+    assert record_origin(rows, 3)[0] == str(tmp_path / "train-0.npz")
+    assert record_origin(files, 1) == (str(tmp_path / "train-1.npz"), 0)
 
 
 def test_fields_are_chosen_and_keep_the_order_in_which_they_are_named(tmp_path):
@@ -473,7 +474,7 @@ def test_a_damaged_array_of_a_file_is_named_with_member_and_byte_and_the_others_
         source.read([0, 2])
 
     assert deflated or "check sum is" in str(caught.value)
-    assert source.origin(2)[0] == str(tmp_path / "2.npz")
+    assert record_origin(source, 2)[0] == str(tmp_path / "2.npz")
     assert_same(
         source.read([0, 1, 3])["x"], np.stack([images(30, seed=number) for number in (0, 1, 3)])
     )
@@ -509,7 +510,7 @@ def test_a_check_finds_damage_of_stored_rows_that_reading_them_does_not_show(
     source = npz(f"{tmp_path}/*.npz")
 
     source.read(range(90))
-    [(path, error)] = source.verify()
+    [(path, error)] = source.files.verify()
     [finding] = gl.check(source[10:])
 
     assert path == finding.file == str(tmp_path / "1.npz")
@@ -517,7 +518,7 @@ def test_a_check_finds_damage_of_stored_rows_that_reading_them_does_not_show(
     assert "member 'x.npy' at byte 0 is damaged: its check sum is" in finding.cause
     source.close()
     with pytest.raises(ClosedError):
-        list(source.verify())
+        list(source.files.verify())
 
 
 def test_no_changed_byte_gives_other_content(tmp_path):

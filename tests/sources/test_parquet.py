@@ -26,7 +26,7 @@ from gpuload.errors import (
 )
 from gpuload.formats.columnar import as_damage
 from gpuload.formats.parquet.pages import parse_pages
-from gpuload.formats.parquet.table import Table
+from gpuload.formats.parquet.table import ParquetTable
 from gpuload.sources import blocks
 from gpuload.testing.sources import SourceContract
 
@@ -366,7 +366,7 @@ def test_files_in_a_row_are_one_source_and_empty_ones_have_no_records(tmp_path):
         assert len(source) == 21
         assert source.read(range(21))["number"].tolist() == [*range(12), *range(9)]
         assert source.where(12) == "c.parquet, record 0"
-        assert source.file_counts()[1] == (12, 0, 9)
+        assert source.files.counts == (12, 0, 9)
 
 
 def test_blocks_decode_each_row_group_once_and_a_whole_shuffle_says_its_price(tmp_path, caplog):
@@ -392,7 +392,7 @@ def test_blocks_decode_each_row_group_once_and_a_whole_shuffle_says_its_price(tm
 
 
 def test_no_more_is_decoded_than_the_cache_holds(tmp_path):
-    cache = blocks.BlockCache(100, 1000)
+    cache = blocks.BlockMemory(100, 1000)
 
     for key in range(10):
         cache.get((0, key), lambda: np.zeros(40, np.uint8))
@@ -944,13 +944,13 @@ def test_texts_that_are_stored_once_are_decoded_by_places_or_few_rows_at_a_time(
         **options,
     )
     assert path.stat().st_size < 2000
-    calls, batches = [], Table.batches
+    calls, batches = [], ParquetTable.batches
 
     def count(table, path, groups, **options):
         calls.append((options["rows"] < 60, options["as_dictionary"]))
         return batches(table, path, groups, **options)
 
-    monkeypatch.setattr(Table, "batches", count)
+    monkeypatch.setattr(ParquetTable, "batches", count)
 
     values = gl.parquet(path).read(range(len(column)))["x"]
 

@@ -26,6 +26,7 @@ from gpuload.errors import (
 )
 from gpuload.formats.tfrecord import checksums, crc32c, framing
 from gpuload.sources import fileindex
+from gpuload.sources.reading import record_origin
 from gpuload.storage import derivedfiles, keptfile
 from gpuload.storage.files import Files, look_at
 from tests.sources.tfrecordfiles import example, frame, masked, write
@@ -108,7 +109,7 @@ class TestFinding:
             "a-0.tfrecord, record 0", "a-1.tfrecord, record 0", "a-1.tfrecord, record 3",
         ]  # fmt: skip
         paths = [str(tmp_path / f"a-{number}.tfrecord") for number in (0, 1, 1, 1, 1)]
-        assert [source.origin(number) for number in range(5)] == list(
+        assert [record_origin(source, number) for number in range(5)] == list(
             zip(paths, [0, *STARTS], strict=True)
         )
 
@@ -404,7 +405,7 @@ class TestSidecars:
             ([0, 2**62, 62], f"at byte 0 to {2**62}"),
         ):
             index_path.unlink()
-            with keptfile.Writer(str(index_path), fileindex.made_of(files, 0)) as writer:
+            with keptfile.KeptWriter(str(index_path), fileindex.made_of(files, 0)) as writer:
                 writer.write(fileindex.head_of("tfrecord") + np.array(offsets, "<i8").tobytes())
                 writer.end()
 
@@ -520,7 +521,7 @@ class TestCompression:
 
         assert payloads_of(source) == PAYLOADS + PAYLOADS[:2]
         assert source.where(1) == "a, record 1"
-        assert source.origin(1) == (str(tmp_path / "a"), 36)
+        assert record_origin(source, 1) == (str(tmp_path / "a"), 36)
 
     def test_a_record_whose_length_looks_like_gzip_is_no_gzip(self, tmp_path):
         payloads = [bytes(0x088B1F)]

@@ -63,7 +63,7 @@ def table(folder, numbers):
 
 
 def table_of_found_types(folder, numbers):
-    return gl.csv(table(folder, numbers).file_paths())
+    return gl.csv(table(folder, numbers).files.paths)
 
 
 def parquet(folder, numbers):
@@ -185,7 +185,7 @@ def test_a_default_that_its_column_does_not_hold_is_refused(
 ):
     monkeypatch.setenv("GPULOAD_CACHE", str(tmp_path / "cache"))
     make = {"csv": table, "parquet": parquet, "arrow": arrow}[call]
-    paths = make(tmp_path, {column: NUMBERS[column]}).file_paths()
+    paths = make(tmp_path, {column: NUMBERS[column]}).files.paths
     columns = ({column: column},) if call == "csv" else ()
 
     with pytest.raises(GpuloadError, match="defaults"):

@@ -367,6 +367,6 @@ class TestIndex:
         place = path.parent / f".{path.name}.gpuload-index"
         place.unlink()
         files, _ = look_at([str(path)], 0, lambda *_: None)
-        with keptfile.Writer(str(place), fileindex.made_of(files, 0)) as writer:
+        with keptfile.KeptWriter(str(place), fileindex.made_of(files, 0)) as writer:
             writer.write(fileindex.head_of(KIND) + content)
             writer.end()

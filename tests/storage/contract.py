@@ -63,9 +63,7 @@ def read(storage, triples, gap=0):
 def maps_of(paths):
     """Return the maps of some files by themselves, as the core makes them."""
     stamps = [(status.st_size, status.st_mtime_ns, status.st_ino) for status in map(os.stat, paths)]
-    return core.native.Maps(
-        *PackedPaths.of(paths).arrays, np.array(stamps, np.int64), 0, len(paths)
-    )
+    return core.native.Maps(PackedPaths.of(paths).arrays, np.array(stamps, np.int64), 0, len(paths))
 
 
 @contextlib.contextmanager

@@ -20,7 +20,14 @@ import pytest
 
 from gpuload.errors import FileError
 from gpuload.storage import blockcache
-from gpuload.storage.blockcache import BLOCK_BYTES, PAGE_BYTES, Block, BlockCache, Piece, digest_of
+from gpuload.storage.blockcache import (
+    BLOCK_BYTES,
+    PAGE_BYTES,
+    Block,
+    BlockCache,
+    BlockPiece,
+    digest_of,
+)
 from tests import forkserver
 
 LIMIT = 1 << 22
@@ -40,7 +47,7 @@ def load_whole(cache: BlockCache, block: Block) -> bytes | None:
     memory = bytearray(block.num_bytes)
     return (
         bytes(memory)
-        if cache.load(block, [Piece(0, block.num_bytes, 0)], memoryview(memory))
+        if cache.load(block, [BlockPiece(0, block.num_bytes, 0)], memoryview(memory))
         else None
     )
 
@@ -67,7 +74,7 @@ def test_pieces_of_a_block_come_back(cache: BlockCache, num_bytes: int) -> None:
     ends = np.unique(
         np.minimum([0, 1, 40, PAGE_BYTES - 1, PAGE_BYTES + 7, 5 * PAGE_BYTES, num_bytes], num_bytes)
     )
-    pieces = [Piece(int(a), int(b - a), 10 + int(a)) for a, b in itertools.pairwise(ends)][::2]
+    pieces = [BlockPiece(int(a), int(b - a), 10 + int(a)) for a, b in itertools.pairwise(ends)][::2]
     memory = bytearray(num_bytes + 10)
     assert cache.load(block, pieces[::-1], memoryview(memory))
     expected = bytearray(num_bytes + 10)
@@ -159,7 +166,7 @@ def test_a_page_that_is_not_asked_for_is_not_compared(cache: BlockCache, tmp_pat
     raw[-1] ^= 1
     path.write_bytes(raw)
     memory = bytearray(10)
-    assert cache.load(block, [Piece(2 * PAGE_BYTES - 10, 10, 0)], memoryview(memory))
+    assert cache.load(block, [BlockPiece(2 * PAGE_BYTES - 10, 10, 0)], memoryview(memory))
     assert memory == content[2 * PAGE_BYTES - 10 : 2 * PAGE_BYTES]
 
 

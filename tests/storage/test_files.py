@@ -24,7 +24,7 @@ from gpuload.errors import (
     SpecError,
     UnreadableFileError,
 )
-from gpuload.storage import files
+from gpuload.storage import fileerrors, files, handles, wildcards
 from tests import forkserver
 from tests.threads import none_left, until
 
@@ -81,7 +81,7 @@ def names(paths, folder):
 def test_a_list_keeps_its_order_and_each_wildcard_means_files_in_sorted_order(
     folder, paths, expected
 ):
-    assert names(files.expand(paths), folder) == expected
+    assert names(wildcards.expand(paths), folder) == expected
 
 
 def test_a_wildcard_in_a_folder_whose_name_holds_brackets_is_found(folder):
@@ -89,8 +89,8 @@ def test_a_wildcard_in_a_folder_whose_name_holds_brackets_is_found(folder):
     path.parent.mkdir()
     path.write_bytes(b"")
 
-    assert files.expand(f"{folder}/old [1]/*.npy") == [str(path)]
-    assert files.expand(f"{folder}/*/x.npy") == [str(path)]
+    assert wildcards.expand(f"{folder}/old [1]/*.npy") == [str(path)]
+    assert wildcards.expand(f"{folder}/*/x.npy") == [str(path)]
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_a_wildcard_in_a_folder_whose_name_holds_brackets_is_found(folder):
 )
 def test_what_matches_nothing_is_said_by_its_first_part_that_does(folder, path, cause):
     with pytest.raises(MissingFileError) as caught:
-        files.expand(path)
+        wildcards.expand(path)
 
     assert caught.value.cause.startswith(str(folder))
     assert cause in caught.value.cause
@@ -112,25 +112,25 @@ def test_what_matches_nothing_is_said_by_its_first_part_that_does(folder, path, 
 
 
 def test_a_bracket_in_a_name_can_be_written(folder):
-    assert names(files.expand("c[[]1]*.npy"), folder) == ["c[1].npy"]
+    assert names(wildcards.expand("c[[]1]*.npy"), folder) == ["c[1].npy"]
 
 
 def test_paths_in_a_set_are_refused_for_they_have_no_order(folder):
     for paths in ({"a.npy"}, frozenset(["a.npy", "b2.npy"])):
         with pytest.raises(SpecError, match=r"no order(.|\n)*sorted"):
-            files.expand(paths)
+            wildcards.expand(paths)
 
 
 def test_a_url_means_a_store_and_its_text_behind_a_dot_a_file(folder):
     (folder / "s3:").mkdir()
     (folder / "s3:" / "a.npy").write_bytes(b"")
 
-    assert files.expand("s3://bucket/a.npy") == ["s3://bucket/a.npy"]
-    assert names(files.expand("./s3:/a.npy"), folder) == ["s3:/a.npy"]
+    assert wildcards.expand("s3://bucket/a.npy") == ["s3://bucket/a.npy"]
+    assert names(wildcards.expand("./s3:/a.npy"), folder) == ["s3:/a.npy"]
     with pytest.raises(SpecError, match="with :// behind"):
-        files.expand(Path("gs://bucket/b.npy"))
+        wildcards.expand(Path("gs://bucket/b.npy"))
     with pytest.raises(SpecError, match="of those s3, "):
-        files.expand("ftp://server/b.npy")
+        wildcards.expand("ftp://server/b.npy")
 
 
 def test_a_link_to_a_folder_above_gives_each_file_once(folder):
@@ -139,7 +139,7 @@ def test_a_link_to_a_folder_above_gives_each_file_once(folder):
     (folder / "also_deep").symlink_to("deep", target_is_directory=True)
     (folder / "loop").symlink_to("loop")
 
-    result = names(files.expand(f"{folder}/**/*.npy"), folder)
+    result = names(wildcards.expand(f"{folder}/**/*.npy"), folder)
 
     assert result[:4] == ["a.npy", "b10.npy", "b2.npy", "c[1].npy"]
     assert [name for name in result if "er/d" in name] == ["deep/er/d.npy"]
@@ -151,19 +151,19 @@ def test_a_folder_that_only_a_link_leads_to_is_entered(folder, tmp_path_factory)
     (second / "z.npy").write_bytes(b"")
     (folder / "deep" / "link").symlink_to(second, target_is_directory=True)
 
-    assert names(files.expand("deep/**/z.npy"), folder) == ["deep/link/z.npy"]
+    assert names(wildcards.expand("deep/**/z.npy"), folder) == ["deep/link/z.npy"]
 
 
 @pytest.mark.parametrize("path", ["a\0.npy", "a*\0.npy", "\ud800.npy", "*\udfff"])
 def test_what_can_be_no_name_of_a_file_is_refused(folder, path):
     with pytest.raises(SpecError, match=r"as a path"):
-        files.expand(path)
+        wildcards.expand(path)
 
 
 def test_names_that_are_no_text_are_found(folder):
     Path(os.fsdecode(b"bin\xff.npy")).write_bytes(b"")
 
-    assert files.expand("bin*.npy") == [os.path.abspath(os.fsdecode(b"bin\xff.npy"))]
+    assert wildcards.expand("bin*.npy") == [os.path.abspath(os.fsdecode(b"bin\xff.npy"))]
 
 
 @pytest.fixture
@@ -175,17 +175,17 @@ def closed(folder):
 
 def test_a_folder_that_cannot_be_read_is_an_error_and_no_folder_without_files(closed, other_user):
     with pytest.raises(UnreadableFileError, match="cannot be opened"):
-        files.expand(f"{closed.parent}/**/*.npy")
+        wildcards.expand(f"{closed.parent}/**/*.npy")
 
 
 def test_the_home_folder_is_found(folder, monkeypatch):
     monkeypatch.setenv("HOME", str(folder))
 
-    assert names(files.expand("~/a.npy"), folder) == ["a.npy"]
+    assert names(wildcards.expand("~/a.npy"), folder) == ["a.npy"]
 
 
 def test_paths_do_not_depend_on_where_the_program_goes_later(folder, monkeypatch):
-    paths = files.expand("a.npy")
+    paths = wildcards.expand("a.npy")
     monkeypatch.chdir("/")
 
     assert os.path.isfile(paths[0])
@@ -193,7 +193,7 @@ def test_paths_do_not_depend_on_where_the_program_goes_later(folder, monkeypatch
 
 def test_a_wildcard_without_a_match_is_a_missing_file(folder):
     with pytest.raises(MissingFileError, match=r"z\*\.npy") as caught:
-        files.expand("z*.npy")
+        wildcards.expand("z*.npy")
 
     assert str(folder) in str(caught.value)
 
@@ -201,7 +201,7 @@ def test_a_wildcard_without_a_match_is_a_missing_file(folder):
 @pytest.mark.parametrize("paths", [[], 3, [3], None, [None], b"a.npy", [b"a.npy"]])
 def test_what_is_no_path_is_refused(paths):
     with pytest.raises(SpecError):
-        files.expand(paths)
+        wildcards.expand(paths)
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ def test_a_file_named_twice_is_refused(folder, paths):
     (folder / "deep" / "up").symlink_to("..", target_is_directory=True)
 
     with pytest.raises(SpecError, match=r"a\.npy is named twice"):
-        files.expand(paths)
+        wildcards.expand(paths)
 
 
 def look(*paths):
@@ -232,7 +232,7 @@ def test_looking_gives_the_beginning_and_the_stamp(folder):
 def many(tmp_path, count=300):
     for number in range(count):
         (tmp_path / f"{number:03}").write_bytes(b"%03d" % number)
-    return files.expand(f"{tmp_path}/*")
+    return wildcards.expand(f"{tmp_path}/*")
 
 
 def num_descriptors():
@@ -302,9 +302,9 @@ def test_small_files_are_asked_for_as_a_whole_where_all_fit_into_memory(
         files, "ADVISE", lambda descriptor, start, size, advice: calls.append((start, size, advice))
     )
 
-    files.look_at(files.expand(f"{tmp_path}/*"), 8, lambda path, size_bytes, head: head)
+    files.look_at(wildcards.expand(f"{tmp_path}/*"), 8, lambda path, size_bytes, head: head)
     files.look_at(
-        files.expand(f"{tmp_path}/*"), 0, lambda path, size_bytes, head: head
+        wildcards.expand(f"{tmp_path}/*"), 0, lambda path, size_bytes, head: head
     )  # nothing is read of them
 
     assert calls == [(0, size, os.POSIX_FADV_WILLNEED) for size in requests]
@@ -366,7 +366,7 @@ def test_a_file_without_permission_is_unreadable(secret, other_user):
 
 
 def test_a_refused_permission_is_an_unreadable_file_error():
-    error = files.open_error("/data/secret.npy", PermissionError(13, "Permission denied"))
+    error = fileerrors.open_error("/data/secret.npy", PermissionError(13, "Permission denied"))
 
     assert isinstance(error, UnreadableFileError)
     assert isinstance(error, PermissionError)
@@ -374,7 +374,7 @@ def test_a_refused_permission_is_an_unreadable_file_error():
 
 
 def test_any_other_system_error_says_what_the_system_said():
-    error = files.open_error("/data/x.npy", OSError(5, "Input/output error"))
+    error = fileerrors.open_error("/data/x.npy", OSError(5, "Input/output error"))
 
     assert isinstance(error, GpuloadError)
     assert "Input/output error" in str(error)
@@ -488,7 +488,7 @@ def test_the_digest_sees_every_byte_of_a_small_file(tmp_path, place):
 
 
 def test_the_digest_reads_a_bounded_sample_of_any_number_of_large_files(tmp_path, monkeypatch):
-    read, real = [], files.read_at
+    read, real = [], handles.read_at
 
     def counting(descriptor, to, offset):
         read.append(len(to))
@@ -549,13 +549,13 @@ def test_what_was_opened_is_compared_with_the_stamp_and_not_what_the_path_says_l
 
 @pytest.mark.parametrize("read_at", [None, os.preadv])
 def test_bytes_at_a_place_are_read_with_and_without_positioned_reads(folder, monkeypatch, read_at):
-    monkeypatch.setattr(files, "READ_AT", read_at)
-    monkeypatch.setattr(files, "LARGEST_READ", 3)
-    descriptor = os.open("notes.txt", files.OPEN_FLAGS)
+    monkeypatch.setattr(handles, "READ_AT", read_at)
+    monkeypatch.setattr(handles, "LARGEST_READ", 3)
+    descriptor = os.open("notes.txt", handles.OPEN_FLAGS)
     data = bytearray(b"________")
 
-    assert files.read_at(descriptor, memoryview(data)[1:], 2) == 7
-    assert files.read_at(descriptor, memoryview(data)[:1], 100) == 0
+    assert handles.read_at(descriptor, memoryview(data)[1:], 2) == 7
+    assert handles.read_at(descriptor, memoryview(data)[:1], 100) == 0
 
     assert data == b"_tes.txt"
     os.close(descriptor)
@@ -573,7 +573,7 @@ except gl.GpuloadError as error:
 """
 
 
-@pytest.mark.skipif(files.resource is None, reason="this system has no such limits")
+@pytest.mark.skipif(handles.resource is None, reason="this system has no such limits")
 def test_so_many_files_are_open_at_a_time_as_the_process_may_open(tmp_path):
     for number in range(300):
         (tmp_path / f"{number:03}").write_bytes(b"1")
@@ -590,21 +590,21 @@ def test_so_many_files_are_open_at_a_time_as_the_process_may_open(tmp_path):
 @pytest.mark.parametrize(
     ("limit", "num_files"), [(-1, 64), (4096, 64), (1024, 64), (256, 16), (64, 4), (3, 1)]
 )
-@pytest.mark.skipif(files.resource is None, reason="this system has no such limits")
+@pytest.mark.skipif(handles.resource is None, reason="this system has no such limits")
 def test_all_threads_together_open_a_quarter_of_the_files_that_may_be_open(
     monkeypatch, limit, num_files
 ):
-    monkeypatch.setattr(files, "MOST_CHUNK", 64)
-    monkeypatch.setattr(files.resource, "getrlimit", lambda kind: (limit, limit))
+    monkeypatch.setattr(handles, "MOST_CHUNK", 64)
+    monkeypatch.setattr(handles.resource, "getrlimit", lambda kind: (limit, limit))
 
-    assert files._chunk_size() == num_files
+    assert handles._chunk_size() == num_files
 
 
 def test_two_stars_mean_all_files_below_also_beside_one_whose_name_is_a_star(tmp_path):
     for name in ("*", "a", "in/*", "in/b"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(b"1")
-    assert sorted(names(files.expand(f"{tmp_path}/**"), tmp_path)) == ["*", "a", "in/*", "in/b"]
+    assert sorted(names(wildcards.expand(f"{tmp_path}/**"), tmp_path)) == ["*", "a", "in/*", "in/b"]
 
 
 SHARDS = [f"x-{number:05}-of-00004.npy" for number in range(4)]
@@ -704,10 +704,10 @@ def test_shards_are_known_by_each_way_to_number_them_and_may_be_folders(tmp_path
         (tmp_path / form.format(number)).mkdir()
         (tmp_path / f"file-{form.format(number)}").touch()
 
-    assert len(files.expand_folders(f"{tmp_path}/x*", is_quiet=True)) == 2
+    assert len(wildcards.expand_folders(f"{tmp_path}/x*", is_quiet=True)) == 2
     assert not caplog.records
-    files.expand_folders(f"{tmp_path}/x*")
-    files.expand(f"{tmp_path}/file*")
+    wildcards.expand_folders(f"{tmp_path}/x*")
+    wildcards.expand(f"{tmp_path}/file*")
 
     lost = [tmp_path / form.format("00002"), tmp_path / f"file-{form.format('00002')}"]
     assert [record.args[:3] for record in caplog.records] == [(1, 3, str(path)) for path in lost]

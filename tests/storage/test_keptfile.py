@@ -41,7 +41,7 @@ def bytes_of(count, seed=0):
 
 def write(path, content, made_of=MADE_OF, about=None):
     """Write a kept file in uneven pieces."""
-    with keptfile.Writer(str(path), made_of) as writer:
+    with keptfile.KeptWriter(str(path), made_of) as writer:
         begin, step = 0, 1
         while begin < len(content):
             writer.write(content[begin : begin + step])
@@ -246,7 +246,7 @@ def test_a_file_that_is_there_is_not_written_to(tmp_path):
 
     for name in ("a", "link"):
         with pytest.raises(FileExistsError):
-            keptfile.Writer(str(tmp_path / name), MADE_OF)
+            keptfile.KeptWriter(str(tmp_path / name), MADE_OF)
 
     assert (tmp_path / "a").read_text() == "mine"
     assert not (tmp_path / "victim").exists()

@@ -94,7 +94,7 @@ def test_a_password_is_sent_and_stands_nowhere(
         repr(remote),
         caplog.text,
     ]
-    texts += [repr(source.file_paths()), source._repr_html_()]
+    texts += [repr(source.files.paths), source._repr_html_()]
     for missing in ("none.npy", f"none.npy?{QUERY}"):
         with pytest.raises(FileNotFoundError) as caught:
             gl.npy(f"{url}/data/{missing}")

@@ -168,7 +168,7 @@ def test_odd_keys_in_s3(moto: tuple[str, object]) -> None:
         )
         client.put_object(Bucket="odd", Key=key, Body=body)  # type: ignore[attr-defined]
     source = gl.npy("s3://odd/rows/*.npy", field="x")
-    assert source.file_paths() == ("s3://odd/rows/a+b c%20.npy", "s3://odd/rows/é#?.npy")
+    assert source.files.paths == ("s3://odd/rows/a+b c%20.npy", "s3://odd/rows/é#?.npy")
     assert source.read(range(6))["x"].tolist() == [0, 1, 2, 0, 1, 2]
     link = client.generate_presigned_url(  # type: ignore[attr-defined]
         "get_object", Params={"Bucket": "odd", "Key": "rows/é#?.npy"}

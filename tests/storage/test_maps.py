@@ -267,9 +267,9 @@ WITHOUT = """
     {before}
 
     from gpuload import storage
-    from gpuload.storage import files
+    from gpuload.storage import files, wildcards
 
-    found, [head] = files.look_at(files.expand(sys.argv[1]), 5, lambda path, size, head: head)
+    found, [head] = files.look_at(wildcards.expand(sys.argv[1]), 5, lambda path, size, head: head)
     reader = storage.open_storage(found)
     out = np.zeros(8, np.uint8)
     extents = storage.Extents(np.array([0, 0]), np.array([100, 3]), np.array([5, 3]))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gpuload.errors import ChangedFileError
-from gpuload.storage import Extents, files, pread
+from gpuload.storage import Extents, handles, pread
 from tests.storage.contract import (
     ProcessContract,
     StorageContract,
@@ -31,7 +31,7 @@ class TestWithoutPreadv(TestPositioned):
 
     @pytest.fixture(autouse=True)
     def without_preadv(self, monkeypatch):
-        monkeypatch.setattr(files, "READ_AT", None)
+        monkeypatch.setattr(handles, "READ_AT", None)
 
 
 class TestPositionedInItsOwnProcess(ProcessContract):
@@ -47,7 +47,7 @@ def reads(monkeypatch):
         calls.append((offset, len(views[0])))
         return os.preadv(descriptor, views, offset)
 
-    monkeypatch.setattr(files, "READ_AT", read_at)
+    monkeypatch.setattr(handles, "READ_AT", read_at)
     return calls
 
 
@@ -58,7 +58,7 @@ def test_a_file_that_changes_between_two_reads_is_an_error(tmp_path, monkeypatch
         os.utime(paths[0], (1, 1))
         return os.preadv(descriptor, views, offset)
 
-    monkeypatch.setattr(files, "READ_AT", read_at)
+    monkeypatch.setattr(handles, "READ_AT", read_at)
 
     with pytest.raises(ChangedFileError, match=r"0000\.bin changed"):
         read(pread.PositionedStorage(opened(paths)), [(0, 0, 10), (0, 100_000, 10)])

@@ -16,6 +16,7 @@ import pytest
 import gpuload as gl
 from gpuload.errors import ChangedFileError, FormatError, GpuloadError
 from gpuload.formats.csv import keep, lines
+from gpuload.sources.reading import record_origin
 from gpuload.storage import manifest
 from tests.objectserver import ObjectServer
 from tests.sources.test_index import rewrite
@@ -106,7 +107,7 @@ def test_a_record_is_a_request_of_the_lines_around_it(
     begin, end = map(int, text.removeprefix("bytes=").split("-"))
     assert name == "/data/a.csv"
     assert end - begin < 2000 < len(server.objects["/data/a.csv"])
-    assert source.origin(3) == (urls[0], begin)
+    assert record_origin(source, 3) == (urls[0], begin)
 
 
 def test_some_of_the_columns_are_enough(

@@ -150,7 +150,7 @@ def test_groups_are_found_by_a_wildcard(server: ObjectServer) -> None:
         put(server, 2, f"/data/sets/{name}.zarr")
     server.objects["/data/sets/notes.txt"] = b"text"
     source = gl.zarr(remote(server, "s3://data/s*/?.zarr"))
-    assert source.file_counts() == (
+    assert source.files.whole == (
         ["s3://data/sets/a.zarr", "s3://data/sets/b.zarr"],
         (COUNT, COUNT),
     )

@@ -212,7 +212,7 @@ def test_images_of_a_folder_cost_a_listing_and_a_request_each(
     server.requests.clear()
     for _ in range(2):
         for number, image in enumerate(source.read(range(5))["image"]):
-            key = source.file_paths()[number].removeprefix("s3:/")
+            key = source.files.paths[number].removeprefix("s3:/")
             assert bytes(image) == server.objects[key]
     assert sorted(path for _, path, _ in server.requests) == sorted(server.objects)
     server.requests.clear()

@@ -529,7 +529,7 @@ def test_limits_do_not_multiply(server: ObjectServer, rows: np.ndarray) -> None:
         list(gl.check(source, num_threads=1))
     assert len(server.requests) == retries.MOST_TRIES
     with pytest.raises(retries.StoreError):
-        list(gl.check(source.file_paths()[0]))
+        list(gl.check(source.files.paths[0]))
     # Empty objects of a listing are asked for, whether they stand for folders.
     for number in range(300):
         server.objects[f"/data/empty/{number}"] = b""

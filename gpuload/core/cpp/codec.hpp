@@ -1,5 +1,6 @@
-// The image codec: pixels of JPEG files, whole or a region, by nvImageCodec of the installed Python package. They are the
-// same as those of `images/decode.py`, which decodes the files that are declined here, and raises the errors.
+// The image codec: pixels of JPEG files, whole or a region, by nvImageCodec of the installed Python
+// package. They are the same as those of `images/decode.py`, which decodes the files that are
+// declined here, and raises the errors.
 #pragma once
 
 #include <cstdint>
@@ -17,23 +18,26 @@ struct Box {
     int64_t top, left, height, width;  // pixels
 };
 
-// A decoder and its memory. One thread uses it at a time: two threads in one decoder end the process.
+// A decoder and its memory. One thread uses it at a time: two threads in one decoder end the
+// process.
 class Decoder {
   public:
     Decoder(const nvimgcodec::Functions& functions, nvimgcodec::Instance instance);
     Decoder(const Decoder&) = delete;
 
-    // Returns the pixels of a region of the upright image, RGB, rows side by side; they stay until the next call. Returns
-    // nullptr if the file is declined: it is damaged, or of a kind that is not decoded here.
+    // Returns the pixels of a region of the upright image, RGB, rows side by side; they stay until
+    // the next call. Returns nullptr if the file is declined: it is damaged, or of a kind that is
+    // not decoded here.
     //
     // Assumes: `head` is that of the file, and the region lies in the image.
-    const uint8_t* decode(const uint8_t* data, int64_t size, const JpegHead& head, const Box& region, bool is_whole);
+    const uint8_t* decode(const uint8_t* data, int64_t size, const JpegHead& head,
+                          const Box& region, bool is_whole);
 
     void shrink() noexcept;  // gives back memory that a large image took
 
   private:
-    bool decode_into(std::vector<uint8_t>& pixels, const uint8_t* data, int64_t size, const JpegHead& head,
-                     const Box& region, bool is_whole);
+    bool decode_into(std::vector<uint8_t>& pixels, const uint8_t* data, int64_t size,
+                     const JpegHead& head, const Box& region, bool is_whole);
     bool fits(nvimgcodec::ImageInfo& info, const JpegHead& head, const Box& region) const;
 
     const nvimgcodec::Functions& functions_;
@@ -44,8 +48,9 @@ class Decoder {
 
 // The library, and decoders that are lent to threads.
 //
-// It belongs to the process that made it: a child of fork makes its own, and never touches that of its parent. Nothing is
-// given back to the library: threads may still be in it when the process ends.
+// It belongs to the process that made it: a child of fork makes its own, and never touches that of
+// its parent. Nothing is given back to the library: threads may still be in it when the process
+// ends.
 class Codec {
   public:
     // Opens the library. Throws std::runtime_error, which says why it cannot be used.

@@ -1,4 +1,5 @@
-// Copies: steps whose records are copied from files to their places, as work for a queue. What is more than a copy, makers do.
+// Copies: the records of steps are copied from files to their places, as work for a queue. A maker
+// does an op in place of a copy.
 #pragma once
 
 #include <vector>
@@ -17,17 +18,24 @@ struct Part {  // of a record: bytes from `begin` on, for a block of memory
     int64_t row_bytes() const { return maker != nullptr ? maker->out_bytes : num_bytes; }
 };
 
-// Records of one size in files, one for each row of a plan.
-struct Rows {
+// Records of one size, one after the other in files.
+struct RecordFiles {
     Maps* maps;
-    const int64_t *starts, *files, *offsets;  // of each file: its first record, its number in `maps`, where it begins
-    int64_t num_files, record_bytes;          // `starts` has one more item, the number of all records
-    std::vector<int64_t> numbers;             // of the records
-    std::vector<int64_t> rows;                // of each record, ascending; empty: record i is row i
+    const int64_t* starts;   // the first record of each file, and the number of all
+    const int64_t* files;    // the number of each in `maps`
+    const int64_t* offsets;  // where the records of each begin
+    int64_t num_files, record_bytes;
+};
+
+// Some of these records, one for each row of a plan.
+struct Rows {
+    RecordFiles from;
+    std::vector<int64_t> numbers;  // of the records
+    std::vector<int64_t> rows;     // of each record, ascending; empty: record i is row i
     std::vector<Part> parts;
 };
 
-// Where the records of some steps lie. It is not changed, and lives longer than the copies that use it.
+// Where the records of some steps lie. It is not changed, and outlives the copies that use it.
 struct Plan {
     std::vector<int64_t> ends;  // the row behind the last of each step
     std::vector<Rows> rows;
@@ -44,7 +52,8 @@ struct Block {
 class Copies : public Work {
   public:
     // Steps are cut into pieces of at most `piece_rows` rows.
-    Copies(const Plan& plan, int64_t first_step, int64_t num_steps, int64_t piece_rows, std::vector<Block> blocks);
+    Copies(const Plan& plan, int64_t first_step, int64_t num_steps, int64_t piece_rows,
+           std::vector<Block> blocks);
 
   private:
     bool run(int64_t piece) override;

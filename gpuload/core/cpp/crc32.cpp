@@ -1,13 +1,14 @@
 // CRC-32: see crc32.hpp.
 //
 // Assumes: `size` bytes can be read from `data` on; the Python face checked it.
-// Folding: the bytes are a polynomial, and the checksum is its rest by POLYNOMIAL. A register's upper and lower half, each
-//          times the rest of x^n, stand for the same register n bits further on, where they are added to the bytes that lie
-//          there. So four registers go over all bytes, independent of each other. The bytes that are then in them have the
-//          checksum of all, and are summed by a table, as are those that did not fill all registers.
-// Order:   the lowest bit of a byte is the highest power. So halves are mirrored, and a product of two mirrored halves is one
-//          bit short: the constants are those of x^(n - 1).
-// Measured: on a processor with 256 bits 20 GB/s and more, with 128 bits about 12, zlib 4.
+// Folding   The bytes are a polynomial, and the checksum is its rest by POLYNOMIAL. A register's
+//           upper and lower half, each times the rest of x^n, stand for the same register n bits
+//           further on, where they are added to the bytes that lie there. So four registers go over
+//           all bytes, independent of each other. The bytes that are then in them have the checksum
+//           of all, and are summed by a table, as are those that did not fill all registers.
+// Order     The lowest bit of a byte is the highest power. So halves are mirrored, and a product of
+//           two mirrored halves is one bit short: the constants are those of x^(n - 1).
+// Measured  On a processor with 256 bits 20 GB/s and more, with 128 bits about 12, zlib 4.
 #include "crc32.hpp"
 
 #include <array>
@@ -49,8 +50,8 @@ constexpr uint64_t rest_of(int power) {
     return uint64_t(rest) << 32;
 }
 
-// The factors that move the first and the second half of 128 bits over `num_bits` bits. The first half has the higher powers:
-// it stands 64 bits further from the end.
+// The factors that move the first and the second half of 128 bits over `num_bits` bits. The first
+// half has the higher powers: it stands 64 bits further from the end.
 constexpr uint64_t first_factor(int num_bits) { return rest_of(num_bits + 63); }
 constexpr uint64_t second_factor(int num_bits) { return rest_of(num_bits - 1); }
 
@@ -65,9 +66,11 @@ WITH_128 uint32_t by_128_bits(const uint8_t* data, size_t size, uint32_t sum) {
     constexpr size_t STEP = 16 * NUM_REGISTERS;
     constexpr int BITS = 8 * STEP;
     if (size < 2 * STEP) return by_table(data, size, sum);
-    const __m128i factors = _mm_set_epi64x(int64_t(second_factor(BITS)), int64_t(first_factor(BITS)));
+    const __m128i factors =
+        _mm_set_epi64x(int64_t(second_factor(BITS)), int64_t(first_factor(BITS)));
     __m128i registers[NUM_REGISTERS];
-    for (size_t i = 0; i < NUM_REGISTERS; ++i) registers[i] = _mm_loadu_si128((const __m128i*)(data + 16 * i));
+    for (size_t i = 0; i < NUM_REGISTERS; ++i)
+        registers[i] = _mm_loadu_si128((const __m128i*)(data + 16 * i));
     registers[0] = _mm_xor_si128(registers[0], _mm_cvtsi32_si128(int(sum)));
     for (data += STEP, size -= STEP; size >= STEP; data += STEP, size -= STEP) {
         for (size_t i = 0; i < NUM_REGISTERS; ++i) {
@@ -89,7 +92,8 @@ WITH_256 uint32_t by_256_bits(const uint8_t* data, size_t size, uint32_t sum) {
     const auto first_bits = int64_t(first_factor(BITS)), second_bits = int64_t(second_factor(BITS));
     const __m256i factors = _mm256_set_epi64x(second_bits, first_bits, second_bits, first_bits);
     __m256i registers[NUM_REGISTERS];
-    for (size_t i = 0; i < NUM_REGISTERS; ++i) registers[i] = _mm256_loadu_si256((const __m256i*)(data + 32 * i));
+    for (size_t i = 0; i < NUM_REGISTERS; ++i)
+        registers[i] = _mm256_loadu_si256((const __m256i*)(data + 32 * i));
     registers[0] = _mm256_xor_si256(registers[0], _mm256_set_epi32(0, 0, 0, 0, 0, 0, 0, int(sum)));
     for (data += STEP, size -= STEP; size >= STEP; data += STEP, size -= STEP) {
         for (size_t i = 0; i < NUM_REGISTERS; ++i) {

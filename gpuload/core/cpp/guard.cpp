@@ -20,8 +20,9 @@
 namespace core::guard {
 namespace {
 
-// A range that is free has the start 0, one that is being taken TAKEN. The handler looks at the end first: it is written
-// last when a range is registered and taken away first when it is released, so that a range with an end has its start.
+// A range that is free has the start 0, one that is being taken TAKEN. The handler looks at the end
+// first: it is written last when a range is registered and taken away first when it is released, so
+// that a range with an end has its start.
 constexpr uintptr_t FREE = 0, TAKEN = 1;
 
 struct Range {
@@ -31,7 +32,8 @@ struct Range {
 
 static_assert(std::atomic<uintptr_t>::is_always_lock_free, "a signal handler takes no lock");
 
-// The action of a signal. Threads write and read it at the same time, word by word: a handler of signals takes no lock.
+// The action of a signal. Threads write and read it at the same time, word by word: a handler of
+// signals takes no lock.
 class Action {
   public:
     void store(const struct sigaction& action) {
@@ -54,14 +56,15 @@ class Action {
 };
 
 Range ranges[MAX_RANGES];
-std::atomic<int> next{0};  // where the search for a free range begins
+std::atomic<int> next{0};         // where the search for a free range begins
 std::atomic<int> range_count{0};  // 0: not counted yet
 std::atomic<int> num_taken{0};
 std::atomic<uintptr_t> page_size{4096};
 Action old_action;  // of the handler before ours; written before `passed_on`
 std::atomic<bool> passed_on{false};
 
-int count_ranges() {  // a quarter of the maps that the system allows a process; the rest is for others
+// A quarter of the maps that the system allows a process; the rest is for others.
+int count_ranges() {
     int most = MAX_RANGES;
     if (FILE* file = std::fopen("/proc/sys/vm/max_map_count", "re")) {
         if (std::fscanf(file, "%d", &most) != 1) most = MAX_RANGES;
@@ -70,7 +73,8 @@ int count_ranges() {  // a quarter of the maps that the system allows a process;
     return std::clamp(most / 4, 1, MAX_RANGES);
 }
 
-void on_bus_error(int number, siginfo_t* information, void*) {  // integers only: no allocation, no lock
+// Integers only: no allocation, no lock.
+void on_bus_error(int number, siginfo_t* information, void*) {
     const int error = errno;
     const bool is_fault = information->si_code > 0;  // sent by kill or raise otherwise
     if (is_fault) {
@@ -80,9 +84,10 @@ void on_bus_error(int number, siginfo_t* information, void*) {  // integers only
             const uintptr_t end = range->end.load(std::memory_order_acquire);
             const uintptr_t start = range->start.load(std::memory_order_acquire);
             if (start <= TAKEN || address < start || address >= end) continue;
-            // Another thread may have released the range and taken it again between the two: the start of the one and
-            // the end of the other would be no range. With the same end before and after, both are of one range, which
-            // is mapped while this address is: so the address lies in it only if it is the one that is read.
+            // Another thread may have released the range and taken it again between the two: the
+            // start of the one and the end of the other would be no range. With the same end before
+            // and after, both are of one range, which is mapped while this address is: so the
+            // address lies in it only if it is the one that is read.
             if (range->end.load(std::memory_order_acquire) != end) continue;
             range->broken.store(true, std::memory_order_release);
             const uintptr_t page = address - address % page_size.load(std::memory_order_relaxed);
@@ -111,7 +116,8 @@ struct sigaction guard_action() {
 
 }  // namespace
 
-// Counts once, without the lock of a static variable: see "Locks" in guard.hpp. The first count stays.
+// Counts once, without the lock of a static variable: see "Locks" in guard.hpp. The first count
+// stays.
 int num_ranges() {
     int count = range_count.load(std::memory_order_acquire);
     if (count > 0) return count;
@@ -129,7 +135,8 @@ bool supported() {
 void install() {
     page_size.store(uintptr_t(sysconf(_SC_PAGESIZE)), std::memory_order_relaxed);
     struct sigaction now;
-    if (sigaction(SIGBUS, nullptr, &now) != 0) throw std::system_error(errno, std::generic_category(), "sigaction");
+    if (sigaction(SIGBUS, nullptr, &now) != 0)
+        throw std::system_error(errno, std::generic_category(), "sigaction");
     if ((now.sa_flags & SA_SIGINFO) && now.sa_sigaction == on_bus_error) return;
     old_action.store(now);
     passed_on.store(false);
@@ -150,7 +157,8 @@ bool is_installed() {
 int protect(const uint8_t* address, int64_t num_bytes) {
     if (!any_free()) return -1;  // without a look at each range
     const int count = num_ranges();
-    const auto start = reinterpret_cast<uintptr_t>(address), page = uintptr_t(sysconf(_SC_PAGESIZE));
+    const auto start = reinterpret_cast<uintptr_t>(address),
+               page = uintptr_t(sysconf(_SC_PAGESIZE));
     for (int step = 0, begin = next.load(std::memory_order_relaxed); step < count; ++step) {
         const int number = (begin + step) % count;
         Range& range = ranges[number];
@@ -158,7 +166,8 @@ int protect(const uint8_t* address, int64_t num_bytes) {
         if (!range.start.compare_exchange_strong(free, TAKEN)) continue;
         range.broken.store(false);
         range.start.store(start, std::memory_order_release);
-        range.end.store(start + (uintptr_t(num_bytes) + page - 1) / page * page, std::memory_order_release);
+        range.end.store(start + (uintptr_t(num_bytes) + page - 1) / page * page,
+                        std::memory_order_release);
         next.store((number + 1) % count, std::memory_order_relaxed);
         num_taken.fetch_add(1, std::memory_order_relaxed);
         return number;
@@ -175,7 +184,8 @@ void release(int range) {
 bool broken(int range) { return ranges[range].broken.load(std::memory_order_acquire); }
 
 int num_free() {
-    return int(std::count_if(ranges, ranges + num_ranges(), [](const Range& range) { return range.start.load() == FREE; }));
+    return int(std::count_if(ranges, ranges + num_ranges(),
+                             [](const Range& range) { return range.start.load() == FREE; }));
 }
 
 }  // namespace core::guard

@@ -1,10 +1,12 @@
 // Rows of images: see imagerows.hpp.
 //
-// Assumes: the assumptions of imagerows.hpp hold. Numbers of one image are compared with each other here, before they are used.
+// Assumes: the assumptions of imagerows.hpp hold. Numbers of one image are compared with each other
+// here, before they are used.
 //
-// The pixels of an image lie in the decoder's memory or in that of the caller, then by turns in two buffers: a step reads from
-// where the one before has written to. The last step writes to the row. Steps are joined where that spares a pass over the image:
-// a resize writes the window of the walk behind it, and a walk before a resize makes the box alone that is resized.
+// The pixels of an image lie in the decoder's memory or in that of the caller, then by turns in two
+// buffers: a step reads from where the one before has written to. The last step writes to the row.
+// Steps are joined where that spares a pass over the image: a resize writes the window of the walk
+// behind it, and a walk before a resize makes the box alone that is resized.
 #include "imagerows.hpp"
 
 #include <algorithm>
@@ -20,10 +22,13 @@
 
 namespace core {
 
-CLONES void weigh_colours(const uint8_t* __restrict image, int64_t pixels, uint8_t* __restrict out) {
-    constexpr uint32_t RED = 9798, GREEN = 19235, BLUE = 3735, HALF = 1 << 14;  // as in `images.decode`, in 2**-15
+CLONES void weigh_colours(const uint8_t* __restrict image, int64_t pixels,
+                          uint8_t* __restrict out) {
+    // As in `images.decode`, in 2**-15.
+    constexpr uint32_t RED = 9798, GREEN = 19235, BLUE = 3735, HALF = 1 << 14;
     for (int64_t i = 0; i < pixels; ++i)
-        out[i] = uint8_t((RED * image[3 * i] + GREEN * image[3 * i + 1] + BLUE * image[3 * i + 2] + HALF) >> 15);
+        out[i] = uint8_t(
+            (RED * image[3 * i] + GREEN * image[3 * i + 1] + BLUE * image[3 * i + 2] + HALF) >> 15);
 }
 
 namespace {
@@ -31,18 +36,20 @@ namespace {
 constexpr int64_t RGB = 3, RGBA = 4;
 constexpr int64_t MOST_PIXELS = int64_t(1) << 40;  // more do not fit into any memory
 constexpr int64_t KEPT_BYTES = int64_t(1) << 22;   // of a larger image a thread keeps no memory
-constexpr int64_t MOST_COLUMNS = 1 << 16;          // of a window whose walker is made before there are images
+constexpr int64_t MOST_COLUMNS = 1 << 16;  // of a window with a walker before there are images
 
 bool is_inside(const Box& box, int64_t height, int64_t width) {
-    return box.top >= 0 && box.left >= 0 && box.height > 0 && box.width > 0 && box.height <= height - box.top &&
-           box.width <= width - box.left;
+    return box.top >= 0 && box.left >= 0 && box.height > 0 && box.width > 0 &&
+           box.height <= height - box.top && box.width <= width - box.left;
 }
 
-bool is_size(int64_t height, int64_t width) { return height > 0 && width > 0 && height <= MOST_PIXELS / width; }
+bool is_size(int64_t height, int64_t width) {
+    return height > 0 && width > 0 && height <= MOST_PIXELS / width;
+}
 
 Box box_of(const int32_t* numbers) { return {numbers[0], numbers[1], numbers[2], numbers[3]}; }
 
-class Memory {  // for pixels; what it held is lost when it grows
+class Memory {  // for pixels; they are lost when it grows
   public:
     uint8_t* reserve(int64_t size) {
         if (size > size_) {
@@ -99,9 +106,12 @@ bool decode(Decoder& decoder, const Files& files, int64_t i, Pixels& pixels) {
     const JpegHead head{numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], numbers[5]};
     const uint8_t* data = files.raw + files.begins[i];
     const int64_t size = files.ends[i] - files.begins[i];
-    const Box whole{0, 0, head.height, head.width}, box = files.regions == nullptr ? whole : box_of(files.regions + 4 * i);
-    if (!is_inside(box, head.height, head.width) || head.scan_end < 0 || head.scan_end > size) return false;
-    pixels = {decoder.decode(data, size, head, box, files.regions == nullptr), box.height, box.width};
+    const Box whole{0, 0, head.height, head.width},
+        box = files.regions == nullptr ? whole : box_of(files.regions + 4 * i);
+    if (!is_inside(box, head.height, head.width) || head.scan_end < 0 || head.scan_end > size)
+        return false;
+    pixels = {decoder.decode(data, size, head, box, files.regions == nullptr), box.height,
+              box.width};
     return pixels.data != nullptr;
 }
 
@@ -124,15 +134,19 @@ bool convert(Pixels& image, int64_t channels, Scratch& scratch) {
 }
 
 template <class Out>
-Walker<uint8_t, Out> walker_of(const Visit& visit, const Walking& walking, int64_t height, int64_t width, bool is_last) {
-    const std::vector<float> zeros(size_t(visit.channels), 0.0f), ones(size_t(visit.channels), 1.0f);
+Walker<uint8_t, Out> walker_of(const Visit& visit, const Walking& walking, int64_t height,
+                               int64_t width, bool is_last) {
+    const std::vector<float> zeros(size_t(visit.channels), 0.0f),
+        ones(size_t(visit.channels), 1.0f);
     const bool has_mean = is_last && !visit.mean.empty();
-    Walker<uint8_t, Out> walker(Walk<uint8_t, Out>{visit.channels, false, is_last && visit.out_planes, walking.fill.front(),
-                                                   has_mean ? visit.mean.data() : zeros.data(),
-                                                   has_mean ? visit.scale.data() : ones.data(), height, width});
+    Walker<uint8_t, Out> walker(
+        Walk<uint8_t, Out>{visit.channels, false, is_last && visit.out_planes, walking.fill.front(),
+                           has_mean ? visit.mean.data() : zeros.data(),
+                           has_mean ? visit.scale.data() : ones.data(), height, width});
     if constexpr (std::is_same_v<Out, uint8_t>)
         if (!walking.has_one_fill())
-            for (size_t i = 0; i < walker.edge.size(); ++i) walker.edge[i] = walking.fill[i % walking.fill.size()];
+            for (size_t i = 0; i < walker.edge.size(); ++i)
+                walker.edge[i] = walking.fill[i % walking.fill.size()];
     return walker;
 }
 
@@ -159,7 +173,8 @@ class Visitor {
         if (steps.empty()) return copy(image, room);
         for (size_t k = 0; k < steps.size();) {
             const Place place{i, k, room, scratch};
-            const size_t num_steps = std::visit([&](const auto& step) { return take(step, place, image); }, steps[k]);
+            const size_t num_steps =
+                std::visit([&](const auto& step) { return take(step, place, image); }, steps[k]);
             if (num_steps == 0) return false;
             k += num_steps;
         }
@@ -179,7 +194,9 @@ class Visitor {
         bool vertical_first = false;
     };
 
-    bool is_last(const Place& place, size_t num_steps = 1) const { return place.step + num_steps == visit_.steps.size(); }
+    bool is_last(const Place& place, size_t num_steps = 1) const {
+        return place.step + num_steps == visit_.steps.size();
+    }
 
     template <class Other>
     const Other* next(const Place& place) const {
@@ -195,22 +212,25 @@ class Visitor {
         return false;
     }
 
-    // Returns where a step of bytes writes an image of a size to: the room if it is the last one, else a buffer. nullptr if that
-    // is no size, or another one than the room's.
+    // Returns where a step of bytes writes an image of a size to: the room if it is the last one,
+    // else a buffer. nullptr if that is no size, or another one than the room's.
     uint8_t* target(const Place& place, const Pixels& image, int64_t height, int64_t width) const {
         if (!is_size(height, width)) return nullptr;
-        if (!is_last(place)) return place.scratch.reserve_beside(image, visit_.channels * height * width);
+        if (!is_last(place))
+            return place.scratch.reserve_beside(image, visit_.channels * height * width);
         if constexpr (std::is_same_v<Out, uint8_t>)
             if (height == place.room.height && width == place.room.width) return place.room.data;
         return nullptr;
     }
 
-    // The functions below do a step, and what is joined to it. They put the result into `image`, or write it to the room, and
-    // return how many steps they did; 0 if numbers do not fit.
+    // The functions below do a step, and the steps that are joined to it. They put the result into
+    // `image`, or write it to the room, and return how many steps they did; 0 if numbers do not
+    // fit.
 
     size_t take(const Editing& editing, const Place& place, Pixels& image) const {
         const Size size{image.height, image.width, visit_.channels};
-        const Edits edits{editing.numbers.data() + place.image * editing.num_numbers, editing.num_numbers};
+        const Edits edits{editing.numbers.data() + place.image * editing.num_numbers,
+                          editing.num_numbers};
         uint8_t* const out = target(place, image, image.height, image.width);
         if (out == nullptr || !are_edits(edits, size)) return 0;
         place.scratch.editor.edit(image.data, size, edits, out);
@@ -225,25 +245,32 @@ class Visitor {
     size_t take(const Walking& walking, const Place& place, Pixels& image) const {
         const int32_t* const size = walking.size(place.image);
         if (!is_size(size[0], size[1])) return 0;
-        if (const Resizing* const resizing = next<Resizing>(place)) return walk_and_resize(walking, *resizing, place, image);
-        const Walked<uint8_t> walked{image.data, image.height, image.width, walking.start.data() + 2 * place.image,
+        if (const Resizing* const resizing = next<Resizing>(place))
+            return walk_and_resize(walking, *resizing, place, image);
+        const Walked<uint8_t> walked{image.data, image.height, image.width,
+                                     walking.start.data() + 2 * place.image,
                                      walking.mirror.data() + 2 * place.image};
         if (!is_last(place)) {
             uint8_t* const out = target(place, image, size[0], size[1]);
             const std::optional<Walker<uint8_t, uint8_t>>& walker = inner_[place.step];
-            core::walk(walker ? *walker : walker_of<uint8_t>(visit_, walking, size[0], size[1], false), walked, out);
+            core::walk(
+                walker ? *walker : walker_of<uint8_t>(visit_, walking, size[0], size[1], false),
+                walked, out);
             image = {out, size[0], size[1]};
             return 1;
         }
         if (size[0] != place.room.height || size[1] != place.room.width) return 0;
-        core::walk(last_ ? *last_ : walker_of<Out>(visit_, walking, size[0], size[1], true), walked, place.room.data);
+        core::walk(last_ ? *last_ : walker_of<Out>(visit_, walking, size[0], size[1], true), walked,
+                   place.room.data);
         return 1;
     }
 
     // Makes the part of a window that is resized behind it, and resizes it.
-    size_t walk_and_resize(const Walking& walking, const Resizing& resizing, Place place, Pixels& image) const {
+    size_t walk_and_resize(const Walking& walking, const Resizing& resizing, Place place,
+                           Pixels& image) const {
         const int32_t* const size = walking.size(place.image);
-        const int32_t *start = walking.start.data() + 2 * place.image, *mirror = walking.mirror.data() + 2 * place.image;
+        const int32_t *start = walking.start.data() + 2 * place.image,
+                      *mirror = walking.mirror.data() + 2 * place.image;
         Box box = box_of(resizing.boxes.data() + 4 * place.image);
         if (!is_inside(box, size[0], size[1])) return 0;
         const int64_t down = mirror[0] == 1 ? size[0] - box.top - box.height : box.top;
@@ -252,8 +279,10 @@ class Visitor {
         if (mirror[0] != 1 && mirror[1] != 1 && is_inside(part, image.height, image.width)) {
             box = part;  // it is resized from where it lies
         } else {
-            // No image reaches to the largest number: a part that begins behind it lies outside, wherever it begins.
-            const int32_t begin[] = {int32_t(std::min<int64_t>(part.top, INT32_MAX)), int32_t(std::min<int64_t>(part.left, INT32_MAX))};
+            // No image reaches to the largest number: a part that begins behind it lies outside,
+            // wherever it begins.
+            const int32_t begin[] = {int32_t(std::min<int64_t>(part.top, INT32_MAX)),
+                                     int32_t(std::min<int64_t>(part.left, INT32_MAX))};
             uint8_t* const out = target(place, image, box.height, box.width);
             core::walk(walker_of<uint8_t>(visit_, walking, box.height, box.width, false),
                        Walked<uint8_t>{image.data, image.height, image.width, begin, mirror}, out);
@@ -265,7 +294,8 @@ class Visitor {
         return num_steps == 0 ? 0 : num_steps + 1;
     }
 
-    size_t resize(const Resizing& resizing, const Box& box, const Place& place, Pixels& image) const {
+    size_t resize(const Resizing& resizing, const Box& box, const Place& place,
+                  Pixels& image) const {
         const int32_t* const size = resizing.sizes.data() + 2 * place.image;
         if (!is_inside(box, image.height, image.width) || !is_size(size[0], size[1])) return 0;
         if (resizing.table.empty()) return pick(resizing, box, place, image);
@@ -273,15 +303,18 @@ class Visitor {
             const int32_t* const window = walking->size(place.image);
             const int32_t* const start = walking->start.data() + 2 * place.image;
             const Box part{start[0], start[1], window[0], window[1]};
-            if (visit_.channels == RGB && is_size(window[0], window[1]) && is_inside(part, size[0], size[1]))
+            if (visit_.channels == RGB && is_size(window[0], window[1]) &&
+                is_inside(part, size[0], size[1]))
                 return resize_window(resizing, *walking, box, place, image);
         }
         uint8_t* const out = target(place, image, size[0], size[1]);
         if (out == nullptr) return 0;
         const Prepared prepared = prepare(resizing, box, place, image, false);
-        const Pass vertical = place.scratch.vertical.pass(), horizontal = place.scratch.horizontal.pass();
+        const Pass vertical = place.scratch.vertical.pass(),
+                   horizontal = place.scratch.horizontal.pass();
         core::resize(prepared.box, vertical, horizontal, prepared.vertical_first,
-                     Image<uint8_t>{out, visit_.channels * horizontal.count, vertical.count, horizontal.count, visit_.channels});
+                     Image<uint8_t>{out, visit_.channels * horizontal.count, vertical.count,
+                                    horizontal.count, visit_.channels});
         image = {out, size[0], size[1]};
         return 1;
     }
@@ -294,11 +327,14 @@ class Visitor {
         if (out == nullptr) return 0;
         std::vector<int32_t>& columns = place.scratch.columns;
         columns.resize(size_t(width));
-        const float across = float(box.width) / float(width), down = float(box.height) / float(height);
+        const float across = float(box.width) / float(width),
+                    down = float(box.height) / float(height);
         for (int64_t x = 0; x < width; ++x)
-            columns[size_t(x)] = int32_t(std::clamp<int64_t>(int64_t((float(x) + 0.5f) * across), 0, box.width - 1));
+            columns[size_t(x)] =
+                int32_t(std::clamp<int64_t>(int64_t((float(x) + 0.5f) * across), 0, box.width - 1));
         uint8_t* const first = out;
-        float position = 0.5f * down;  // that of each row is that of the row before and a step, as DALI's CPU form has it
+        // The position of each row is that of the row before and a step, as DALI's CPU form has it.
+        float position = 0.5f * down;
         for (int64_t y = 0; y < height; ++y, position += down, out += width * channels) {
             const int64_t row = box.top + std::clamp<int64_t>(int64_t(position), 0, box.height - 1);
             const uint8_t* const from = image.data + (row * image.width + box.left) * channels;
@@ -306,55 +342,67 @@ class Visitor {
                 for (int64_t x = 0; x < width; ++x) out[x] = from[columns[size_t(x)]];
             else
                 for (int64_t x = 0; x < width; ++x)
-                    for (int64_t c = 0; c < channels; ++c) out[x * channels + c] = from[columns[size_t(x)] * channels + c];
+                    for (int64_t c = 0; c < channels; ++c)
+                        out[x * channels + c] = from[columns[size_t(x)] * channels + c];
         }
         image = {first, height, width};
         return 1;
     }
 
     // Finds the taps of a box, which lies in the image.
-    Prepared prepare(const Resizing& resizing, const Box& box, const Place& place, const Pixels& image, bool is_mirrored) const {
+    Prepared prepare(const Resizing& resizing, const Box& box, const Place& place,
+                     const Pixels& image, bool is_mirrored) const {
         const int32_t* const size = resizing.sizes.data() + 2 * place.image;
         const int64_t channels = visit_.channels, stride = channels * image.width;
         Taps &vertical = place.scratch.vertical, &horizontal = place.scratch.horizontal;
-        const Filter filter{resizing.table.data(), int64_t(resizing.table.size()), resizing.width, resizing.antialias};
+        const Filter filter{resizing.table.data(), int64_t(resizing.table.size()), resizing.width,
+                            resizing.antialias};
         vertical.compute(filter, box.height, size[0]);
         horizontal.compute(filter, box.width, size[1], is_mirrored);
-        return {{image.data + box.top * stride + box.left * channels, stride, box.height, box.width, channels},
+        return {{image.data + box.top * stride + box.left * channels, stride, box.height, box.width,
+                 channels},
                 is_vertical_first(box.height, box.width, vertical, horizontal)};
     }
 
-    // Resizes the part of a box that a window shows, and walks over it: in one pass, without memory between them.
-    size_t resize_window(const Resizing& resizing, const Walking& walking, const Box& box, const Place& place,
-                         Pixels& image) const {
+    // Resizes the part of a box that a window shows, and walks over it: in one pass, without memory
+    // between them.
+    size_t resize_window(const Resizing& resizing, const Walking& walking, const Box& box,
+                         const Place& place, Pixels& image) const {
         const int32_t* const window = walking.size(place.image);
-        const int32_t *start = walking.start.data() + 2 * place.image, *mirror = walking.mirror.data() + 2 * place.image;
+        const int32_t *start = walking.start.data() + 2 * place.image,
+                      *mirror = walking.mirror.data() + 2 * place.image;
         const auto write = [&](const auto& walker, auto* out) {
             const bool is_mirrored = mirror[1] == 1;
             const Prepared prepared = prepare(resizing, box, place, image, is_mirrored);
             const Taps &vertical = place.scratch.vertical, &horizontal = place.scratch.horizontal;
-            const int64_t left = is_mirrored ? int64_t(horizontal.first.size()) - start[1] - window[1] : start[1];
+            const int64_t left =
+                is_mirrored ? int64_t(horizontal.first.size()) - start[1] - window[1] : start[1];
             const bool planar = walker.out_planes;
-            core::resize(prepared.box, vertical.pass(start[0], window[0]), horizontal.pass(left, window[1]),
-                         prepared.vertical_first,
-                         Window<std::remove_pointer_t<decltype(out)>>{out, planar, mirror[0] == 1,
-                                                                      planar ? walker.mean.data() : walker.means.data(),
-                                                                      planar ? walker.scale.data() : walker.scales.data()});
+            core::resize(
+                prepared.box, vertical.pass(start[0], window[0]), horizontal.pass(left, window[1]),
+                prepared.vertical_first,
+                Window<std::remove_pointer_t<decltype(out)>>{
+                    out, planar, mirror[0] == 1, planar ? walker.mean.data() : walker.means.data(),
+                    planar ? walker.scale.data() : walker.scales.data()});
         };
         if (is_last(place, 2)) {
             if (window[0] != place.room.height || window[1] != place.room.width) return 0;
-            write(last_ ? *last_ : walker_of<Out>(visit_, walking, window[0], window[1], true), place.room.data);
+            write(last_ ? *last_ : walker_of<Out>(visit_, walking, window[0], window[1], true),
+                  place.room.data);
             return 2;
         }
-        uint8_t* const out = place.scratch.reserve_beside(image, visit_.channels * window[0] * window[1]);
+        uint8_t* const out =
+            place.scratch.reserve_beside(image, visit_.channels * window[0] * window[1]);
         const std::optional<Walker<uint8_t, uint8_t>>& walker = inner_[place.step + 1];
-        write(walker ? *walker : walker_of<uint8_t>(visit_, walking, window[0], window[1], false), out);
+        write(walker ? *walker : walker_of<uint8_t>(visit_, walking, window[0], window[1], false),
+              out);
         image = {out, window[0], window[1]};
         return 2;
     }
 
     const Visit& visit_;
-    std::vector<std::optional<Walker<uint8_t, uint8_t>>> inner_;  // of each step that is a walk over windows of one size
+    // Of each step that is a walk over windows of one size.
+    std::vector<std::optional<Walker<uint8_t, uint8_t>>> inner_;
     std::optional<Walker<uint8_t, Out>> last_;
 };
 
@@ -368,8 +416,8 @@ class ImageMaker : public Maker {
 
     bool make(const uint8_t* bytes, int64_t row, uint8_t* out) const override {
         Loan loan;
-        return visitor_.make({bytes, image_.height, image_.width}, row, {reinterpret_cast<Out*>(out), row_.height, row_.width},
-                             loan.get());
+        return visitor_.make({bytes, image_.height, image_.width}, row,
+                             {reinterpret_cast<Out*>(out), row_.height, row_.width}, loan.get());
     }
 
   private:
@@ -386,7 +434,8 @@ std::unique_ptr<Maker> image_maker(Visit visit, const Box& image, const Box& row
 }
 
 template <class Out>
-int64_t make_rows(Codec& codec, const Files& files, const Visit& visit, const Room<Out>* rooms, int8_t* declined) {
+int64_t make_rows(Codec& codec, const Files& files, const Visit& visit, const Room<Out>* rooms,
+                  int8_t* declined) {
     using Clock = std::chrono::steady_clock;
     Clock::duration time{};  // to read the clock costs 50 ns, an image some hundred microseconds
     std::fill_n(declined, files.count, int8_t(1));
@@ -402,7 +451,8 @@ int64_t make_rows(Codec& codec, const Files& files, const Visit& visit, const Ro
                 time += Clock::now() - begin;
                 declined[i] = !(is_decoded && convert(image, visit.channels, scratch.get()) &&
                                 visitor.make(image, i, rooms[i], scratch.get()));
-            } catch (const std::exception&) {  // no memory for this image: Python meets the same error, and names the file
+            } catch (const std::exception&) {
+                // No memory for this image: Python meets the same error, and names the file.
             }
         }
     } catch (const std::exception&) {  // no decoder, or no memory: Python meets the same error

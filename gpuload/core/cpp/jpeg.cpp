@@ -1,6 +1,7 @@
 // Heads of JPEG files: see jpeg.hpp.
 //
-// Assumes: `size` bytes can be read from `data` on. Nothing is assumed of the bytes: they are read by `Reader`.
+// Assumes: `size` bytes can be read from `data` on. Nothing is assumed of the bytes: they are read
+// by `Reader`.
 #include "jpeg.hpp"
 
 #include <algorithm>
@@ -16,15 +17,16 @@ namespace {
 constexpr int64_t MAX_SCANS = 1 << 16, MAX_PIXELS = 1 << 28, MAX_SIDE = 65500, MAX_FILL = 65536;
 constexpr int64_t HUFFMAN_PIXELS_PER_BYTE = 1024, ARITHMETIC_PIXELS_PER_BYTE = 65536;
 constexpr unsigned SOS = 0xDA, APP1 = 0xE1, DHT = 0xC4, DRI = 0xDD;
-constexpr unsigned ORIENTATION = 0x112, MISSING = 9;  // of EXIF: the tag, and a value that says nothing
+// The tag of EXIF, and a value that says nothing.
+constexpr unsigned ORIENTATION = 0x112, MISSING = 9;
 
 bool is_frame(unsigned marker) {
     return (marker >= 0xC0 && marker <= 0xC2) || marker == 0xC9 || marker == 0xCA;
 }
 bool is_arithmetic(unsigned frame) { return frame == 0xC9 || frame == 0xCA; }
 bool is_segment(unsigned marker) {  // of a header: also DAC, DQT, DNL, APPn and COM
-    return is_frame(marker) || marker == DHT || marker == 0xCC || (marker >= 0xDB && marker <= DRI) ||
-           (marker & 0xF0) == 0xE0 || marker == 0xFE;
+    return is_frame(marker) || marker == DHT || marker == 0xCC ||
+           (marker >= 0xDB && marker <= DRI) || (marker & 0xF0) == 0xE0 || marker == 0xFE;
 }
 
 // Numbers of an EXIF block, in its byte order. The places were checked.
@@ -46,27 +48,37 @@ struct Exif {
 // Whether the value of an entry, one of those that decoders look at, lies outside the block.
 bool lies_outside(unsigned tag, uint64_t count, uint64_t place, uint64_t size) {
     switch (tag) {
-        case 0x10E: case 0x10F: case 0x110: case 0x131: case 0x132: case 0x8298:  // texts
+        case 0x10E:
+        case 0x10F:
+        case 0x110:
+        case 0x131:
+        case 0x132:
+        case 0x8298:  // texts
             return count > 4 && place + count > size;
-        case 0x11A: case 0x11B: return place + 8 > size;  // one rational number, and so on
+        case 0x11A:
+        case 0x11B: return place + 8 > size;  // one rational number, and so on
         case 0x13E: return place + 16 > size;
-        case 0x211: case 0x214: return place + 8 * (tag == 0x211 ? 3 : 6) > size;
+        case 0x211:
+        case 0x214: return place + 8 * (tag == 0x211 ? 3 : 6) > size;
         case 0x13F: return place + 48 > size;
         default: return false;
     }
 }
 
-// Reads the orientation of an EXIF block: 1 to 8, 0 if decoders disagree about it (`images/heads/exif.py`).
+// Reads the orientation of an EXIF block: 1 to 8, 0 if decoders disagree about it
+// (`images/heads/exif.py`).
 unsigned read_orientation(Reader block) {
     const uint8_t* data = block.place();
     const uint64_t size = block.left();
-    if (size < 10 || (std::memcmp(data + 2, "*\0", 2) != 0 && std::memcmp(data + 2, "\0*", 2) != 0)) return 1;
+    if (size < 10 || (std::memcmp(data + 2, "*\0", 2) != 0 && std::memcmp(data + 2, "\0*", 2) != 0))
+        return 1;
     const bool is_little = std::memcmp(data, "II*\0", 4) == 0;
     if (!is_little && std::memcmp(data, "MM\0*", 4) != 0) return 0;
     const Exif exif{data, size, is_little};
     const uint64_t start = exif.number(4, 4) + 2;
     if (start > size) return 1;
-    const uint64_t count = exif.number(start - 2, 2), present = std::min((size - start + 11) / 12, count);
+    const uint64_t count = exif.number(start - 2, 2),
+                   present = std::min((size - start + 11) / 12, count);
     bool is_damaged = size - start < 12 * count;
     unsigned value = 0;
     for (uint64_t entry = start; entry < start + 12 * present; entry += 12) {
@@ -98,15 +110,18 @@ bool read_marker(Reader& file, unsigned& marker) {
 bool read_frame(Reader segment, JpegHead& head) {
     uint8_t bits = 0, channels = 0;
     unsigned height = 0, width = 0;
-    if (!segment.byte(bits) || !segment.big_16(height) || !segment.big_16(width) || !segment.byte(channels)) return false;
+    if (!segment.byte(bits) || !segment.big_16(height) || !segment.big_16(width) ||
+        !segment.byte(channels))
+        return false;
     head.height = height;
     head.width = width;
     head.channels = channels;
-    return bits == 8 && (channels == 1 || channels == 3 || channels == 4) && segment.left() == size_t(3 * channels) &&
-           height > 0 && width > 0 && std::max(head.height, head.width) <= MAX_SIDE;
+    return bits == 8 && (channels == 1 || channels == 3 || channels == 4) &&
+           segment.left() == size_t(3 * channels) && height > 0 && width > 0 &&
+           std::max(head.height, head.width) <= MAX_SIDE;
 }
 
-struct Header {  // the settings in front of the first scan
+struct Header {                // the settings in front of the first scan
     int64_t frame = 0;         // where the segment of the frame begins; 0: there is none
     unsigned orientation = 0;  // 0: the file does not state it
     std::vector<Segment> settings;
@@ -125,11 +140,13 @@ bool read_header(const uint8_t* data, int64_t size, Reader& file, JpegHead& head
         if (is_frame(marker)) {
             header.frame = place;
             if (!read_frame(segment, head)) return false;
-        } else if (marker == APP1 && size - place >= 8 && std::memcmp(data + place + 2, "Exif\0\0", 6) == 0) {
+        } else if (marker == APP1 && size - place >= 8 &&
+                   std::memcmp(data + place + 2, "Exif\0\0", 6) == 0) {
             const unsigned before = header.orientation;
             if (!segment.skip(6)) return false;
             header.orientation = read_orientation(segment);
-            if (header.orientation == 0 || (before != 0 && before != header.orientation)) return false;
+            if (header.orientation == 0 || (before != 0 && before != header.orientation))
+                return false;
         } else if (marker == DHT || marker == DRI) {
             header.settings.push_back({marker, place});
         }
@@ -140,12 +157,15 @@ bool read_header(const uint8_t* data, int64_t size, Reader& file, JpegHead& head
 
 bool read_jpeg_head(const uint8_t* data, int64_t size, JpegHead& head) {
     // A file with these bytes in front of "ftyp" may be of another format.
-    if (size < 8 || std::memcmp(data, "\xFF\xD8\xFF", 3) != 0 || std::memcmp(data + 4, "ftyp", 4) == 0) return false;
+    if (size < 8 || std::memcmp(data, "\xFF\xD8\xFF", 3) != 0 ||
+        std::memcmp(data + 4, "ftyp", 4) == 0)
+        return false;
     Reader file(data + 2, size_t(size - 2));
     Header header;
     if (!read_header(data, size, file, head, header)) return false;
     const int64_t place = file.place() - data, pixels = head.height * head.width;
-    const int64_t per_byte = is_arithmetic(data[header.frame - 1]) ? ARITHMETIC_PIXELS_PER_BYTE : HUFFMAN_PIXELS_PER_BYTE;
+    const int64_t per_byte = is_arithmetic(data[header.frame - 1]) ? ARITHMETIC_PIXELS_PER_BYTE
+                                                                   : HUFFMAN_PIXELS_PER_BYTE;
     if (pixels > MAX_PIXELS || pixels > (size - place) * per_byte) return false;
     const Scans scans = read_scans(data, size, header.frame, place, header.settings, MAX_SCANS);
     if (scans.number < 0) return false;

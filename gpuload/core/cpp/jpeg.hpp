@@ -1,6 +1,6 @@
-// Heads of JPEG files: size, channels and orientation, and whether the file is whole as far as its bytes show.
-// `images/heads/jpeg.py` is the same in Python and says why; it reads a file that is refused here again, for the text of the
-// error.
+// Heads of JPEG files: size, channels and orientation, and whether the file is whole as far as its
+// bytes show. `images/heads/jpeg.py` is the same in Python and says why; it reads a file that is
+// refused here again, for the text of the error.
 #pragma once
 
 #include <cstdint>

@@ -12,7 +12,8 @@ constexpr unsigned MAX_ENTRIES = 3838;                   // between two Clear co
 int64_t lzw_bytes(Reader coded, int64_t enough) {
     std::array<int64_t, MAX_ENTRIES> lengths;  // of the entries of the table, from FIRST on
     int64_t count = 0;
-    unsigned num_entries = 0, width = 9, buffer = 0, num_bits = 0;  // the last bits that were read, of which so many are left
+    unsigned num_entries = 0, width = 9;
+    unsigned buffer = 0, num_bits = 0;  // the last bits that were read, and how many of them are left
     bool has_begun = false;
     for (;;) {
         while (num_bits < width) {
@@ -36,7 +37,8 @@ int64_t lzw_bytes(Reader coded, int64_t enough) {
             if (code >= FIRST + num_entries || num_entries == MAX_ENTRIES) return BAD_CODE;
             lengths[num_entries] = code < CLEAR ? 1 : lengths[code - FIRST] + 1;
             count += lengths[num_entries++];
-            if (num_entries == 254 || num_entries == 766 || num_entries == 1790) ++width;  // TIFF: one code early
+            const bool is_full = num_entries == 254 || num_entries == 766 || num_entries == 1790;
+            if (is_full) ++width;  // TIFF: one code early
         }
     }
 }

@@ -1,6 +1,7 @@
-// Makers: what becomes of the bytes of a record on the way from its file to its row of a batch, where that is more than a copy.
+// Makers: ops on the bytes of a record on the way from its file to its row of a batch.
 //
-// A maker knows what was drawn for each row of a plan. It is not changed, and used by many threads at once.
+// A maker has the draws for each row of a plan. It is not changed, and used by many threads at
+// once.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,8 @@ class Maker {
     Maker(const Maker&) = delete;
     virtual ~Maker() = default;
 
-    // Writes `out_bytes` for a row, made of `in_bytes` that may lie at any address. Returns false if it cannot.
+    // Writes `out_bytes` for a row, made of `in_bytes` that may lie at any address. Returns false
+    // if it cannot.
     //
     // Assumes: there is such a row; `out` is aligned for numbers of the result.
     virtual bool make(const uint8_t* bytes, int64_t row, uint8_t* out) const = 0;
@@ -29,7 +31,8 @@ template <class In, class Out>
 class WalkMaker : public Maker {
   public:
     // `start` and `mirror` have two numbers a row.
-    WalkMaker(const Walk<In, Out>& walk, int64_t height, int64_t width, std::vector<int32_t> start, std::vector<int32_t> mirror);
+    WalkMaker(const Walk<In, Out>& walk, int64_t height, int64_t width, std::vector<int32_t> start,
+              std::vector<int32_t> mirror);
     bool make(const uint8_t* bytes, int64_t row, uint8_t* out) const override;
 
   private:
@@ -40,7 +43,8 @@ class WalkMaker : public Maker {
 
 class EditMaker : public Maker {
   public:
-    // `numbers` are the edits of one row after another, `num_numbers` each, of which `are_edits` said yes.
+    // `numbers` are the edits of one row after another, `num_numbers` each, of which `are_edits`
+    // said yes.
     EditMaker(const Size& size, int64_t num_rows, int64_t num_numbers, std::vector<double> numbers);
     bool make(const uint8_t* bytes, int64_t row, uint8_t* out) const override;
 

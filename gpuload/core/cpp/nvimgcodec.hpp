@@ -1,8 +1,10 @@
-// The used part of the C interface of nvImageCodec 0.9, in declarations of our own: nothing of it is needed to build the
-// core, and at run time the library is the one of the installed Python package (`codec.cpp`).
+// The used part of the C interface of nvImageCodec 0.9, in declarations of our own: nothing of it
+// is needed to build the core, and at run time the library is the one of the installed Python
+// package (`codec.cpp`).
 //
-// Each structure begins with its type and size, which the library compares with its own: a structure that does not fit
-// is refused by it. `tests/core/test_nvimgcodec.py` compares all of them with the header of the installed package.
+// Each structure begins with its type and size, which the library compares with its own: a
+// structure that does not fit is refused by it. `tests/core/test_nvimgcodec.py` compares all of
+// them with the header of the installed package.
 // Source: nvimgcodec.h of nvImageCodec 0.9.0, https://docs.nvidia.com/cuda/nvimagecodec/
 #pragma once
 
@@ -11,7 +13,8 @@
 
 namespace core::nvimgcodec {
 
-constexpr uint32_t OLDEST = 900, NEWEST = 999;  // versions 0.9.x: 1000 * major + 100 * minor + patch
+// Versions 0.9.x: 1000 * major + 100 * minor + patch.
+constexpr uint32_t OLDEST = 900, NEWEST = 999;
 
 enum : int { SUCCESS = 0 };
 enum : uint32_t { DECODED = 1 };
@@ -151,14 +154,16 @@ using Future = struct FutureHandle*;
 struct Functions {
     int (*GetProperties)(Properties*);
     int (*InstanceCreate)(Instance*, const InstanceInfo*);
-    int (*CodeStreamCreateFromHostMem)(Instance, Stream*, const unsigned char*, size_t, const View*);
+    int (*CodeStreamCreateFromHostMem)(Instance, Stream*, const unsigned char*, size_t,
+                                       const View*);
     int (*CodeStreamGetSubCodeStream)(Stream, Stream*, const View*);
     int (*CodeStreamGetImageInfo)(Stream, ImageInfo*);
     int (*CodeStreamDestroy)(Stream);
     int (*ImageCreate)(Instance, Image*, const ImageInfo*);
     int (*ImageDestroy)(Image);
     int (*DecoderCreate)(Instance, DecoderRef*, const ExecutionParams*, const char*);
-    int (*DecoderDecode)(DecoderRef, const Stream*, const Image*, int, const DecodeParams*, Future*);
+    int (*DecoderDecode)(DecoderRef, const Stream*, const Image*, int, const DecodeParams*,
+                         Future*);
     int (*FutureWaitForAll)(Future);
     int (*FutureGetProcessingStatus)(Future, uint32_t*, size_t*);
     int (*FutureDestroy)(Future);

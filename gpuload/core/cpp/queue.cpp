@@ -1,6 +1,7 @@
 // Queue: see queue.hpp.
 //
-// Assumes: a work lives until it was withdrawn. Its `run` takes no lock and does not call the queue.
+// Assumes: a work lives until it was withdrawn. Its `run` takes no lock and does not call the
+// queue.
 #include "queue.hpp"
 
 #include <unistd.h>
@@ -35,10 +36,12 @@ int64_t thread_number() { return 0; }
 
 #endif
 
-// Asks how long the calling thread ran, and again when it is destroyed. A thread does so once in SAMPLE_EVERY_NS.
+// Asks how long the calling thread ran, and again when it is destroyed. A thread does so once in
+// SAMPLE_EVERY_NS.
 class Sample {
   public:
-    Sample(Times& times, int64_t begin_ns) : times_(times), begin_ns_(begin_ns), before_(thread_usage()) {}
+    Sample(Times& times, int64_t begin_ns)
+        : times_(times), begin_ns_(begin_ns), before_(thread_usage()) {}
     Sample(const Sample&) = delete;
     ~Sample() {
         const Usage after = thread_usage();
@@ -84,7 +87,8 @@ std::vector<std::pair<int64_t, Span>> Work::spans() const {
 
 Work::State Work::state(int64_t number) const {
     const Step& step = steps_[size_t(number)];
-    // Acquire: the thread that sees the last piece done also sees the bytes that all pieces copied, and `failed`.
+    // Acquire: the thread that sees the last piece done also sees the bytes that all pieces copied,
+    // and `failed`.
     if (step.num_left.load(std::memory_order_acquire) != 0) return NOT_DONE;
     return step.failed.load(std::memory_order_relaxed) ? FAILED : DONE;
 }
@@ -112,17 +116,21 @@ void Queue::run_piece(Work& work, Guard& guard) {
     work.spans_[size_t(piece)] = {begin_ns, end_ns, thread_number()};
     Work::Step& step = work.steps_[size_t(work.step_of_[size_t(piece)])];
     if (!is_done) step.failed.store(true, std::memory_order_relaxed);
-    const bool is_last = step.num_left.fetch_sub(1, std::memory_order_acq_rel) == 1;  // publishes bytes and `failed`
-    if (is_last && !step.failed.load(std::memory_order_relaxed)) work.num_done_.fetch_add(1, std::memory_order_release);
+    // This publishes the bytes and `failed`.
+    const bool is_last = step.num_left.fetch_sub(1, std::memory_order_acq_rel) == 1;
+    if (is_last && !step.failed.load(std::memory_order_relaxed))
+        work.num_done_.fetch_add(1, std::memory_order_release);
     guard.lock();
     --work.num_running_;
-    // The work may be gone as soon as the lock is free: the thread that withdraws it waits for the lock.
+    // The work may be gone as soon as the lock is free: the thread that withdraws it waits for the
+    // lock.
     if (is_last || work.num_running_ == 0) done_.notify_all();
 }
 
 int64_t Queue::serve() {
     Guard guard(lock_);
-    if (num_called_ > 0) --num_called_;  // a thread that comes for the first time is counted as one that is back
+    // A thread that comes for the first time is counted as one that is back.
+    if (num_called_ > 0) --num_called_;
     for (;;) {
         if (ended_) return -1;
         if (num_calls_ > 0) {
@@ -146,7 +154,8 @@ void Queue::call(int64_t until, int64_t num_threads) {
     Guard guard(lock_);
     allowed_ = std::max(allowed_, until);
     num_calls_ = std::max(num_calls_, num_threads);
-    // A thread that does a piece sees the call when it comes for the next one; only idle ones have to be woken.
+    // A thread that does a piece sees the call when it comes for the next one; only idle ones have
+    // to be woken.
     for (int64_t i = 0; i < std::min(num_threads, num_idle_); ++i) news_.notify_one();
 }
 
@@ -179,11 +188,14 @@ void Queue::withdraw(Work& work) {
 Work::State Queue::wait(Work& work, int64_t step, std::chrono::milliseconds most) {
     const auto begin = std::chrono::steady_clock::now();
     const Work::State state = wait_until(work, step, begin + most);
-    work.wait_ns_.fetch_add(std::chrono::nanoseconds(std::chrono::steady_clock::now() - begin).count(), std::memory_order_relaxed);
+    work.wait_ns_.fetch_add(
+        std::chrono::nanoseconds(std::chrono::steady_clock::now() - begin).count(),
+        std::memory_order_relaxed);
     return state;
 }
 
-Work::State Queue::wait_until(Work& work, int64_t step, std::chrono::steady_clock::time_point limit) {
+Work::State Queue::wait_until(Work& work, int64_t step,
+                              std::chrono::steady_clock::time_point limit) {
     Guard guard(lock_);
     for (;;) {
         const Work::State state = work.state(step);

@@ -1,13 +1,16 @@
 // Queue: work on steps, cut into pieces, that threads do without the interpreter's lock.
 //
-// Threads   Python starts them. They call `serve`, which does pieces and returns when there is a call: then the next
-//           work has to be prepared in Python. A thread that waits for a step does pieces of its work, too.
-// Order     Work is done in the order in which it was submitted, its pieces in theirs. A step is done when all of its
-//           pieces are; a step of which one piece failed is to be done again by Python, which finds the reason.
-// Life      Work is withdrawn before its memory goes: then all pieces that were begun have ended, and no other begins.
-//           In a child of a fork there are no threads, and the mutex may be locked for ever: no function waits there.
-// Times     Each piece notes when it was done and by which thread. Of one piece in
-//           SAMPLE_EVERY_NS of a thread `usage.hpp` says how long it waited for storage, or for a core.
+// Threads   Python starts them. They call `serve`, which does pieces and returns when there is a
+//           call: then the next work has to be prepared in Python. A thread that waits for a step
+//           does pieces of its work, too.
+// Order     Work is done in the order in which it was submitted, its pieces in theirs. A step is
+//           done when all of its pieces are; a step of which one piece failed is to be done again
+//           by Python, which finds the reason.
+// Life      Work is withdrawn before its memory goes: then all pieces that were begun have ended,
+//           and no other begins. In a child of a fork there are no threads, and the mutex may be
+//           locked for ever: no function waits there.
+// Times     Each piece notes when it was done and by which thread. Of one piece in SAMPLE_EVERY_NS
+//           of a thread `usage.hpp` says how long it waited for storage, or for a core.
 #pragma once
 
 #include <atomic>
@@ -26,10 +29,12 @@ class Queue;
 
 struct Times {  // of pieces, ns
     std::atomic<int64_t> all{0};
-    std::atomic<int64_t> sampled{0}, blocked{0}, starved{0}, off_core{0};  // of the sample: all, and the gaps in it
+    // Of the sample: all, and the gaps in it.
+    std::atomic<int64_t> sampled{0}, blocked{0}, starved{0}, off_core{0};
 };
 
-struct Span {  // of a piece: when it was done, on the clock of Python's time.perf_counter, and by which thread
+// When a piece was done, on the clock of Python's time.perf_counter, and by which thread.
+struct Span {
     int64_t begin_ns = 0, end_ns = 0, thread = 0;
 };
 
@@ -43,9 +48,11 @@ class Work {
 
     State state(int64_t step) const;
     int64_t num_steps() const { return num_steps_; }
-    int64_t num_done() const { return num_done_.load(std::memory_order_acquire); }  // steps; a failed step is not done
-    const Times& times() const { return times_; }                                   // of all threads
-    int64_t wait_ns() const { return wait_ns_.load(std::memory_order_relaxed); }    // in `Queue::wait`
+    // Steps that are done; a failed step is not.
+    int64_t num_done() const { return num_done_.load(std::memory_order_acquire); }
+    const Times& times() const { return times_; }  // of all threads
+    // The time in `Queue::wait`.
+    int64_t wait_ns() const { return wait_ns_.load(std::memory_order_relaxed); }
 
     // The spans of the pieces of steps that are done, and the step of each.
     std::vector<std::pair<int64_t, Span>> spans() const;
@@ -62,13 +69,15 @@ class Work {
         std::atomic<bool> failed{false};
     };
 
-    // Does a piece, counted from the first of the first step. Returns false if it could not be done.
+    // Does a piece, counted from the first of the first step. Returns false if it could not be
+    // done.
     virtual bool run(int64_t piece) = 0;
 
     int64_t num_steps_;
     std::unique_ptr<Step[]> steps_;
     std::vector<int64_t> step_of_;  // of each piece
-    std::vector<Span> spans_;       // of each piece; written by the thread that does it, before the step is done
+    // Of each piece; written by the thread that does it, before the step is done.
+    std::vector<Span> spans_;
     std::atomic<int64_t> num_done_{0}, wait_ns_{0};
     Times times_;
     int64_t next_ = 0, num_running_ = 0;  // the queue's lock is held to read and write these
@@ -76,7 +85,8 @@ class Work {
 
 class Queue {
   public:
-    // Does pieces until there is a call. Returns the number that the last call allows, or -1 once the queue has ended.
+    // Does pieces until there is a call. Returns the number that the last call allows, or -1 once
+    // the queue has ended.
     int64_t serve();
 
     // Calls some threads out of `serve`; `until` is the largest number that any call has allowed.
@@ -94,10 +104,12 @@ class Queue {
     void submit(Work& work);
     void withdraw(Work& work);  // does nothing in a child of a fork
 
-    // Waits until a step is done, doing pieces of its work, then of other work. Returns NOT_DONE when `most` has passed.
+    // Waits until a step is done, doing pieces of its work, then of other work. Returns NOT_DONE
+    // when `most` has passed.
     //
-    // While a thread is called, it holds the interpreter's lock most of the time, which the caller needs next: until the
-    // thread is back, or nothing is left to do, the caller goes on with pieces.
+    // While a thread is called, it holds the interpreter's lock most of the time, which the caller
+    // needs next: until the thread is back, or nothing is left to do, the caller goes on with
+    // pieces.
     Work::State wait(Work& work, int64_t step, std::chrono::milliseconds most);
 
     bool is_forked() const;

@@ -1,7 +1,9 @@
-// Reader: bytes of a file that may say anything, read from front to back. Each length is compared with the bytes that are left
-// before it is used; a call that returns false leaves the reader where it was. A part of the bytes is a reader of its own.
+// Reader: bytes of a file that may say anything, read from front to back. Each length is compared
+// with the bytes that are left before it is used; a call that returns false leaves the reader where
+// it was. A part of the bytes is a reader of its own.
 //
-// Assumes: `size` bytes can be read from `data` on as long as the reader lives; the code that makes the first reader checked it.
+// Assumes: `size` bytes can be read from `data` on as long as the reader lives; the code that makes
+// the first reader checked it.
 #pragma once
 
 #include <cstddef>

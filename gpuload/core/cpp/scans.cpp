@@ -1,7 +1,7 @@
 // Scans of a JPEG: see scans.hpp.
 //
-// Assumes: `size` bytes can be read from `data` on. Nothing is assumed of places, segments and bytes: each place is
-// compared with the size before it is read.
+// Assumes: `size` bytes can be read from `data` on. Nothing is assumed of places, segments and
+// bytes: each place is compared with the size before it is read.
 #include "scans.hpp"
 
 #include <algorithm>
@@ -18,7 +18,8 @@ bool is_sequential(unsigned kind) { return kind == 0xC0 || kind == 0xC1 || kind 
 bool is_huffman(unsigned kind) { return kind == 0xC0 || kind == 0xC1; }
 bool is_restart(unsigned marker) { return (marker & 0xF8) == 0xD0; }
 bool is_segment(unsigned marker) {  // that may stand behind a scan
-    return marker == DHT || marker == 0xCC || (marker >= 0xDB && marker <= DRI) || (marker & 0xF0) == 0xE0 || marker == 0xFE;
+    return marker == DHT || marker == 0xCC || (marker >= 0xDB && marker <= DRI) ||
+           (marker & 0xF0) == 0xE0 || marker == 0xFE;
 }
 
 struct Channel {
@@ -32,14 +33,16 @@ struct Data {  // of a scan
 
 class File {
   public:
-    File(const uint8_t* data, int64_t size, int64_t max_scans) : data_(data), size_(size), max_scans_(max_scans) {}
+    File(const uint8_t* data, int64_t size, int64_t max_scans)
+        : data_(data), size_(size), max_scans_(max_scans) {}
 
     Scans read(int64_t frame, int64_t place, const std::vector<Segment>& segments) {
         const Scans damaged{-1, 0};
         for (const Segment& segment : segments)
             if (!read_segment(unsigned(segment.marker), segment.place)) return damaged;
         if (!read_frame(frame)) return damaged;
-        const bool has_single_scan = is_sequential(kind_) && has(place, 3) && data_[place + 2] == channels_.size();
+        const bool has_single_scan =
+            is_sequential(kind_) && has(place, 3) && data_[place + 2] == channels_.size();
         for (const Channel& channel : channels_) missing_.push_back(channel.id);
         Scans scans{0, 0};
         const int64_t most = has_single_scan ? 1 : max_scans_;
@@ -53,11 +56,13 @@ class File {
     }
 
   private:
-    bool has(int64_t place, int64_t count) const { return place >= 0 && place <= size_ && count <= size_ - place; }
+    bool has(int64_t place, int64_t count) const {
+        return place >= 0 && place <= size_ && count <= size_ - place;
+    }
     int64_t big_16(int64_t place) const { return int64_t(data_[place]) << 8 | data_[place + 1]; }
 
-    // Reads the scan whose header stands at `place`. Writes where its data end, and which marker follows it, SOS or EOI; then
-    // `place` is behind that. Returns false if it is damaged.
+    // Reads the scan with its header at `place`. Writes where its data end, and which marker
+    // follows it, SOS or EOI; then `place` is behind that. Returns false if it is damaged.
     bool read_scan(int64_t& place, int64_t& end, unsigned& marker) {
         int64_t begin = 0, num_restarts = 0;
         if (!read_header(place, begin)) return false;
@@ -66,18 +71,23 @@ class File {
         if (is_huffman(kind_) && has_zero_codes() && lost_bytes(begin, data.end)) return false;
         if (is_sequential(kind_) || data_[begin - 3] == 0)  // the scan has the means of the blocks
             for (const Channel& channel : scan_channels_)
-                missing_.erase(std::remove(missing_.begin(), missing_.end(), channel.id), missing_.end());
+                missing_.erase(std::remove(missing_.begin(), missing_.end(), channel.id),
+                               missing_.end());
         end = data.end;
         if (!next_header(data.end, marker, place)) return false;
-        return (num_restarts <= 0 && data.num_restarts == 0) || restarts_are_right(data, num_restarts);
+        return (num_restarts <= 0 && data.num_restarts == 0) ||
+               restarts_are_right(data, num_restarts);
     }
 
-    // Returns true if zero bits are values other than 0 in this scan: then no data have a long run of them.
+    // Returns true if zero bits are values other than 0 in this scan: then no data have a long run
+    // of them.
     bool has_zero_codes() const {
-        return std::any_of(tables_.begin(), tables_.end(), [this](unsigned table) { return first_values_[table] & 15; });
+        return std::any_of(tables_.begin(), tables_.end(),
+                           [this](unsigned table) { return first_values_[table] & 15; });
     }
 
-    // Reads a segment that sets something for the scans behind it. Returns false if it does not lie in the file.
+    // Reads a segment that sets something for the scans behind it. Returns false if it does not lie
+    // in the file.
     bool read_segment(unsigned marker, int64_t place) {
         if (!has(place, 2) || !has(place, big_16(place))) return false;
         const int64_t end = place + big_16(place);
@@ -94,7 +104,8 @@ class File {
     }
 
     bool read_frame(int64_t frame) {
-        if (frame < 1 || !has(frame, 8) || data_[frame + 7] < 1 || data_[frame + 7] > 4 || !has(frame, 8 + 3 * data_[frame + 7]))
+        if (frame < 1 || !has(frame, 8) || data_[frame + 7] < 1 || data_[frame + 7] > 4 ||
+            !has(frame, 8 + 3 * data_[frame + 7]))
             return false;
         kind_ = data_[frame - 1];
         height_ = big_16(frame + 3);
@@ -117,11 +128,13 @@ class File {
         return nullptr;
     }
 
-    // Reads the header of a scan: which channels it has, with which tables, and where its data begin.
+    // Reads the header of a scan: which channels it has, with which tables, and where its data
+    // begin.
     bool read_header(int64_t place, int64_t& begin) {
         if (!has(place, 3)) return false;
         const int64_t length = big_16(place), count = data_[place + 2];
-        if (count < 1 || count > 4 || length != 6 + 2 * count || !has(place, length + 1)) return false;
+        if (count < 1 || count > 4 || length != 6 + 2 * count || !has(place, length + 1))
+            return false;
         begin = place + length;
         scan_channels_.clear();
         tables_.clear();
@@ -136,7 +149,8 @@ class File {
         return true;
     }
 
-    // Finds where the data of a scan end: at the first marker that is no restart marker; -1 if there is none.
+    // Finds where the data of a scan end: at the first marker that is no restart marker; -1 if
+    // there is none.
     Data read_data(int64_t begin) const {
         Data data{-1, 0, 0, true};
         for (int64_t place = begin; place < size_ - 1; ++place) {
@@ -160,18 +174,23 @@ class File {
     bool count_restarts(int64_t& expected) const {
         unsigned most_across = 0, most_down = 0;
         for (const Channel& channel : channels_) {
-            if (channel.across < 1 || channel.across > 4 || channel.down < 1 || channel.down > 4) return false;
+            if (channel.across < 1 || channel.across > 4 || channel.down < 1 || channel.down > 4)
+                return false;
             most_across = std::max(most_across, channel.across);
             most_down = std::max(most_down, channel.down);
         }
         const bool is_single = scan_channels_.size() == 1;
-        const int64_t across = is_single ? scan_channels_[0].across : 1, down = is_single ? scan_channels_[0].down : 1;
-        const int64_t units = divided_up(width_ * across, 8 * most_across) * divided_up(height_ * down, 8 * most_down);
+        const int64_t across = is_single ? scan_channels_[0].across : 1,
+                      down = is_single ? scan_channels_[0].down : 1;
+        const int64_t units = divided_up(width_ * across, 8 * most_across) *
+                              divided_up(height_ * down, 8 * most_down);
         expected = divided_up(units, interval_) - 1;
         return true;
     }
 
-    static int64_t divided_up(int64_t number, int64_t divisor) { return (number + divisor - 1) / divisor; }
+    static int64_t divided_up(int64_t number, int64_t divisor) {
+        return (number + divisor - 1) / divisor;
+    }
 
     static bool restarts_are_right(const Data& data, int64_t expected) {
         if (data.num_restarts == expected + 1 && data.last_restart + 2 == data.end) ++expected;
@@ -203,7 +222,9 @@ class File {
             if (place == size_) return false;
             marker = data_[place++];
             if (marker == SOS || marker == EOI) return true;
-            if (!is_segment(marker) || !has(place, 2) || big_16(place) < 2 || !read_segment(marker, place)) return false;
+            if (!is_segment(marker) || !has(place, 2) || big_16(place) < 2 ||
+                !read_segment(marker, place))
+                return false;
             end = place + big_16(place);
         }
     }
@@ -215,14 +236,15 @@ class File {
     std::vector<Channel> channels_, scan_channels_;
     std::vector<unsigned> missing_;  // channels without a scan
     std::vector<unsigned> tables_;   // of the AC codes of the channels of a scan
-    int64_t interval_ = 0;          // of restart markers, in units; 0 for none
-    std::array<uint8_t, 240> first_values_{};  // of each AC table the value whose code is all zeros
+    int64_t interval_ = 0;           // of restart markers, in units; 0 for none
+    // Of each AC table the value with the code of zeros alone.
+    std::array<uint8_t, 240> first_values_{};
 };
 
 }  // namespace
 
-Scans read_scans(const uint8_t* data, int64_t size, int64_t frame, int64_t place, const std::vector<Segment>& segments,
-                 int64_t max_scans) {
+Scans read_scans(const uint8_t* data, int64_t size, int64_t frame, int64_t place,
+                 const std::vector<Segment>& segments, int64_t max_scans) {
     return File(data, size, max_scans).read(frame, place, segments);
 }
 

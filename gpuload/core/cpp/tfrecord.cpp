@@ -1,7 +1,7 @@
 // TFRecord: see tfrecord.hpp.
 //
-// Assumes: spans of rows lie inside `raw`, and arrays have the sizes that are said; the Python face checked both.
-// Nothing is assumed of the bytes: all of them are read by `Reader`.
+// Assumes: spans of rows lie inside `raw`, and arrays have the sizes that are said; the Python face
+// checked both. Nothing is assumed of the bytes: all of them are read by `Reader`.
 #include "tfrecord.hpp"
 
 #include <algorithm>
@@ -34,7 +34,9 @@ Place place_of(Bytes raw, const Reader& reader) {
     return {begin, begin + int64_t(reader.left())};
 }
 
-Reader reader_of(Bytes raw, int64_t begin, int64_t end) { return Reader(raw.data + begin, size_t(end - begin)); }
+Reader reader_of(Bytes raw, int64_t begin, int64_t end) {
+    return Reader(raw.data + begin, size_t(end - begin));
+}
 
 // Reads a field, of a group its beginning or its end by itself.
 bool read_field(Reader& message, Field& field) {
@@ -68,15 +70,17 @@ bool skip_group(Reader& message, uint64_t number) {
     return true;
 }
 
-// Reads a field; a group is skipped, and its wire type is GROUP. Returns false if no field is there.
+// Reads a field; a group is skipped, and its wire type is GROUP. Returns false if no field is
+// there.
 bool next_field(Reader& message, Field& field) {
     if (!read_field(message, field)) return false;
     if (field.wire == GROUP) return skip_group(message, field.number);
     return field.wire != GROUP_END;
 }
 
-// The values of a feature, as far as its lists were read. A list of another kind replaces those before it, for of the members
-// of a `oneof` the last holds. Values of the wanted kind are written, at most `room` of them.
+// The values of a feature, as far as its lists were read. A list of another kind replaces those
+// before it, for of the members of a `oneof` the last holds. Values of the wanted kind are written,
+// at most `room` of them.
 struct Values {
     List wanted;
     uint8_t* to = nullptr;
@@ -95,7 +99,9 @@ struct Values {
     bool put_floats(const Reader& bytes) {
         const int64_t num_floats = int64_t(bytes.left() / 4);
         if (bytes.left() % 4) return false;
-        if (has_room()) std::memcpy(to + 4 * count, bytes.place(), size_t(4 * std::min(num_floats, room - count)));
+        if (has_room())
+            std::memcpy(to + 4 * count, bytes.place(),
+                        size_t(4 * std::min(num_floats, room - count)));
         count += num_floats;
         return true;
     }
@@ -118,7 +124,8 @@ bool read_value(Bytes raw, const Field& field, Values& values) {
                 values.put(place.begin);
             }
             return true;
-        case FLOAT_LIST: return (field.wire != SPAN && field.wire != FIXED_32) || values.put_floats(field.bytes);
+        case FLOAT_LIST:
+            return (field.wire != SPAN && field.wire != FIXED_32) || values.put_floats(field.bytes);
         default:
             if (field.wire == VARINT) values.put(int64_t(field.value));
             return field.wire != SPAN || values.put_ints(field.bytes);
@@ -150,7 +157,8 @@ bool read_values(Bytes raw, Reader feature, bool is_entry, Values& values) {
     return true;
 }
 
-// Counts the features of an entry's list, and writes where they are if there is room. Returns -1 if it cannot be read.
+// Counts the features of an entry's list, and writes where they are if there is room. Returns -1 if
+// it cannot be read.
 int64_t read_steps(Bytes raw, Reader entry, int64_t* steps, int64_t room) {
     int64_t count = 0;
     for (Field list; entry.left();) {
@@ -170,7 +178,8 @@ int64_t read_steps(Bytes raw, Reader entry, int64_t* steps, int64_t room) {
     return count;
 }
 
-// Finds a key among those of a section. Most records have their keys in one order: the one at `hint` is likely.
+// Finds a key among those of a section. Most records have their keys in one order: the one at
+// `hint` is likely.
 int64_t find_key(const Keys& keys, int64_t section, const Reader& key, int64_t hint) {
     for (int64_t step = 0; step < keys.count; ++step) {
         const int64_t number = hint + step < keys.count ? hint + step : hint + step - keys.count;
@@ -190,7 +199,8 @@ struct Search {
     int64_t num_rows;
     int64_t hint = 0;  // the key that probably comes next
 
-    // Reads a map entry, and writes its place if its key is searched for. Returns false if it cannot be read.
+    // Reads a map entry, and writes its place if its key is searched for. Returns false if it
+    // cannot be read.
     bool read_entry(int64_t section, const Reader& entry) {
         Reader fields = entry, key(entry.place(), 0);
         for (Field field; fields.left();) {
@@ -207,7 +217,8 @@ struct Search {
         return true;
     }
 
-    // Reads the sections of a message that may have such entries. Returns false if it cannot be read.
+    // Reads the sections of a message that may have such entries. Returns false if it cannot be
+    // read.
     bool read_message(Reader message, const bool (&has_keys)[3]) {
         for (Field section; message.left();) {
             if (!next_field(message, section)) return false;
@@ -223,7 +234,8 @@ struct Search {
 
 }  // namespace
 
-std::pair<int64_t, int64_t> frames(Bytes piece, int64_t left, bool verify, int64_t* lengths, int64_t room) {
+std::pair<int64_t, int64_t> frames(Bytes piece, int64_t left, bool verify, int64_t* lengths,
+                                   int64_t room) {
     int64_t place = 0, count = 0;
     while (count < room && place <= piece.size - HEADER_BYTES) {
         Reader header(piece.data + place, HEADER_BYTES);
@@ -239,7 +251,8 @@ std::pair<int64_t, int64_t> frames(Bytes piece, int64_t left, bool verify, int64
     return {count, place};
 }
 
-std::pair<int64_t, int64_t> verify(Bytes raw, const int64_t* begins, const int64_t* ends, int64_t num_rows) {
+std::pair<int64_t, int64_t> verify(Bytes raw, const int64_t* begins, const int64_t* ends,
+                                   int64_t num_rows) {
     for (int64_t row = 0; row < num_rows; ++row) {
         const int64_t begin = begins[row], size = ends[row] - begin;
         const uint8_t* header = raw.data + begin - HEADER_BYTES;
@@ -256,8 +269,8 @@ std::pair<int64_t, int64_t> verify(Bytes raw, const int64_t* begins, const int64
     return {0, GOOD};
 }
 
-int64_t find_entries(Bytes raw, const int64_t* begins, const int64_t* ends, int64_t num_rows, const Keys& keys,
-                     int64_t* spans) {
+int64_t find_entries(Bytes raw, const int64_t* begins, const int64_t* ends, int64_t num_rows,
+                     const Keys& keys, int64_t* spans) {
     std::fill(spans, spans + 2 * keys.count * num_rows, MISSING);
     // An Example has no feature lists: a field with their number is unknown there, and is skipped.
     bool has_keys[3] = {};
@@ -272,7 +285,9 @@ int64_t find_entries(Bytes raw, const int64_t* begins, const int64_t* ends, int6
 int64_t count_steps(Bytes raw, Spans entries, int64_t* counts) {
     for (int64_t row = 0; row < entries.num_rows; ++row) {
         const int64_t *span = entries.places + 2 * row, begin = span[0];
-        counts[row] = begin == MISSING ? MISSING : read_steps(raw, reader_of(raw, begin, span[1]), nullptr, 0);
+        counts[row] = begin == MISSING
+                          ? MISSING
+                          : read_steps(raw, reader_of(raw, begin, span[1]), nullptr, 0);
         if (begin != MISSING && counts[row] < 0) return row;
     }
     return DONE;
@@ -282,7 +297,8 @@ void fill_steps(Bytes raw, Spans entries, int64_t* steps, int64_t room) {
     for (int64_t row = 0, done = 0; row < entries.num_rows && done < room; ++row) {
         const int64_t* span = entries.places + 2 * row;
         if (span[0] == MISSING) continue;
-        const int64_t count = read_steps(raw, reader_of(raw, span[0], span[1]), steps + 2 * done, room - done);
+        const int64_t count =
+            read_steps(raw, reader_of(raw, span[0], span[1]), steps + 2 * done, room - done);
         done += std::max<int64_t>(count, 0);
     }
 }
@@ -301,16 +317,16 @@ int64_t count_values(Bytes raw, Spans features, bool are_entries, List kind, int
     return DONE;
 }
 
-void fill_values(Bytes raw, Spans features, bool are_entries, List kind, const int64_t* counts, void* values,
-                 int64_t* ends, int64_t room) {
-    const int64_t item_bytes = kind == FLOAT_LIST ? 4 : 8;
+void fill_values(Bytes raw, Spans features, bool are_entries, const int64_t* counts,
+                 const ValueRoom& room) {
+    const int64_t item_bytes = room.kind == FLOAT_LIST ? 4 : 8;
     for (int64_t row = 0, done = 0; row < features.num_rows; ++row) {
         const int64_t *span = features.places + 2 * row, count = counts[row];
         if (count <= 0 || span[0] == MISSING) continue;
-        if (count > room - done) return;
-        Values target{kind};
-        target.to = static_cast<uint8_t*>(values) + item_bytes * done;
-        if (ends != nullptr) target.to_ends = ends + done;
+        if (count > room.size - done) return;
+        Values target{room.kind};
+        target.to = static_cast<uint8_t*>(room.values) + item_bytes * done;
+        if (room.ends != nullptr) target.to_ends = room.ends + done;
         target.room = count;
         read_values(raw, reader_of(raw, span[0], span[1]), are_entries, target);
         done += count;

@@ -18,7 +18,8 @@ namespace {
 int64_t cpu_ns() {
 #if defined(CLOCK_THREAD_CPUTIME_ID)
     timespec time{};
-    if (clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time) == 0) return int64_t(time.tv_sec) * 1'000'000'000 + time.tv_nsec;
+    if (clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time) == 0)
+        return int64_t(time.tv_sec) * 1'000'000'000 + time.tv_nsec;
 #endif
     return -1;
 }
@@ -33,7 +34,8 @@ int64_t queue_ns() {
     const ssize_t size = read(file, text, sizeof text);
     close(file);
     if (size <= 0) return -1;
-    // Time on a core, time in the queue, and how often the thread got a core: 0 where the kernel does not count.
+    // Time on a core, time in the queue, and how often the thread got a core: 0 where the kernel
+    // does not count.
     int64_t numbers[3];
     const char *place = text, *const end = text + size;
     for (int64_t& number : numbers) {
@@ -54,7 +56,8 @@ Usage thread_usage() {
     usage.cpu_ns = cpu_ns();
 #if defined(__linux__)
     usage.queue_ns = queue_ns();
-    if (rusage numbers{}; getrusage(RUSAGE_THREAD, &numbers) == 0) usage.num_waits = numbers.ru_nvcsw;
+    if (rusage numbers{}; getrusage(RUSAGE_THREAD, &numbers) == 0)
+        usage.num_waits = numbers.ru_nvcsw;
 #endif
     return usage;
 }

@@ -16,7 +16,8 @@ from typing import Any, Literal
 
 from gpuload import device as devices
 from gpuload.errors import DeviceError, RowError, SpecError
-from gpuload.executors.array.stages import Piece, as_values, batch_pieces, last_outputs, run_joint
+from gpuload.executors.array.groups import OpGroup, batch_runs, last_outputs
+from gpuload.executors.array.values import as_values, run_joint
 from gpuload.executors.base import Fields, Values, find_row_error, one_row
 from gpuload.executors.checks import Checks
 from gpuload.graph.graph import Graph
@@ -58,7 +59,7 @@ class ArrayBatchExecutor:
                     remedy="let a loader run it on the host",
                 )
         self._xp = devices.xp(self.device)
-        self._runs = batch_pieces(graph, self._xp)
+        self._runs = batch_runs(graph, self._xp)
         self._last = last_outputs(graph)
         self._pending: deque[tuple[Fields, Checks]] = deque()
 
@@ -85,39 +86,33 @@ class ArrayBatchExecutor:
                 if not devices.begin(self.graph.ops[run].array_fields):
                     now |= {name: devices.as_list(now[name]) for name in self.graph.targets[run]}
                 results = run_joint(self.graph, run, self._xp, now, draws[run])
-                now |= {
-                    # Only fields that are handed out: a later op reads its field and writes to
-                    # memory of its own.
-                    name: _copy_if_shared(values, now) if name in self._last[run] else values
-                    for name, values in results.items()
-                }
+                # Fields that are handed out need memory of their own: a later op reads its field
+                # and writes to other memory.
+                handed_out = results.keys() & self._last[run]
+                now |= results | {name: _copy_if_shared(results[name], now) for name in handed_out}
                 continue
-            name, piece = run
-            piece_draws = [draws[place] for place in piece.places]
-            values = self._run_piece(piece, now[name], piece_draws, checks)
-            now[name] = as_values(self._xp, piece.after, values)
+            name, group = run
+            group_draws = [draws[place] for place in group.places]
+            values = self._run_group(group, now[name], group_draws, checks)
+            now[name] = as_values(self._xp, group.after, values)
         devices.settle()
         # Behind all questions: one event covers them, and the host asks for it when the batch is
         # handed out.
         checks.send()
         return now, checks
 
-    def _run_piece(self, piece: Piece, x: Values, draws: list[Draw], checks: Checks) -> Any:
-        """Return a field after the ops of a piece."""
-        if piece.is_walk and len(x):
+    def _run_group(self, group: OpGroup, x: Values, draws: list[Draw], checks: Checks) -> Any:
+        """Return a field after the ops of a group."""
+        if group.is_walk and len(x):
             devices.open_bundle()
-            return piece.walk_batch(self._xp, x, draws)
+            return group.walk_batch(self._xp, x, draws)
         x = _in_place(self._xp, x)
-        for op, draw in zip(piece.ops, draws, strict=True):
+        for op, draw in zip(group.ops, draws, strict=True):
             if op.checks:
-                if devices.begin(op.check):
-                    x = x
-                else:
+                if not devices.begin(op.check):
                     x = devices.as_list(x)
                 checks.ask(op, x)
-            if devices.begin(op.array_batch):
-                x = x
-            else:
+            if not devices.begin(op.array_batch):
                 x = devices.as_list(x)
             x = op.array_batch(self._xp, x, draw)
         return x
@@ -146,12 +141,13 @@ class ArrayBatchExecutor:
             "stages": "; ".join(map(self._line, self._runs)) or "none: no op runs on whole batches",
         }
 
-    def _line(self, run: int | tuple[str, Piece]) -> str:
+    def _line(self, run: int | tuple[str, OpGroup]) -> str:
         if isinstance(run, int):
-            return f"{', '.join(self.graph.outputs[run])}: together by {type(self.graph.ops[run]).__name__}"
-        name, piece = run
-        ops = " ".join(type(op).__name__ for op in piece.ops)
-        return f"{name}: {'one kernel' if piece.is_walk else 'array'} of {ops}"
+            op = type(self.graph.ops[run]).__name__
+            return f"{', '.join(self.graph.outputs[run])}: together by {op}"
+        name, group = run
+        ops = " ".join(type(op).__name__ for op in group.ops)
+        return f"{name}: {'one kernel' if group.is_walk else 'array'} of {ops}"
 
     def close(self) -> None:
         """Give back memory."""
@@ -160,9 +156,7 @@ class ArrayBatchExecutor:
 
 def _in_place(xp: Any, values: Values | RowAddresses) -> Values:
     """Return the values of a field, an array where only the addresses of its rows are known."""
-    if isinstance(values, RowAddresses):
-        return values.gather(xp)
-    return values
+    return values.gather(xp) if isinstance(values, RowAddresses) else values
 
 
 def _copy_if_shared(values: Values, fields: Fields) -> Values:

@@ -28,7 +28,7 @@ from gpuload.formats import columnar
 from gpuload.formats.columnar import Column
 from gpuload.ragged import Ragged
 from gpuload.sources.base import LeafSource, Source
-from gpuload.sources.blocks import CACHE_BYTES, BlockCache, BlockLeaf
+from gpuload.sources.blocks import CACHE_BYTES, BlockLeaf, BlockMemory
 from gpuload.sources.leaf import Array, Group, starts_of
 
 CALL = "gl.datasets"
@@ -105,7 +105,9 @@ class DatasetSource(LeafSource):
         )
         batches = [batch for batch in table.to_batches() if batch.num_rows]
         starts = starts_of([batch.num_rows for batch in batches])
-        cache = BlockCache(arguments["cache_bytes"], 0)  # most of its blocks are views of the table
+        cache = BlockMemory(
+            arguments["cache_bytes"], 0
+        )  # most of its blocks are views of the table
         self._leaves = tuple(
             BlockLeaf(
                 column.field,

@@ -25,4 +25,13 @@ def _sniff(beginning: Beginning) -> Match | None:
 
 
 arrow = lazy.function("gpuload.formats.arrow.source", "arrow")
-ARROW = Format("arrow", arrow, _sniff, call=arrow)
+ARROW = Format(
+    "arrow",
+    arrow,
+    _sniff,
+    records={
+        "gl.arrow(paths, fields=None, ...)": "a row of Arrow files or streams, Feather, and of what `datasets` "
+        "saves to disk",
+        "gl.datasets(dataset, fields=None, ...)": "a row of a dataset of Hugging Face, in its order",
+    },
+)

@@ -14,73 +14,114 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpuload import signalsafe
 from gpuload.formats import columnar
 from gpuload.formats.arrow.messages import (
     HEAD_BYTES,
-    PAIR,
     SCHEMA,
-    Batches,
     Message,
+    RecordBatches,
     WrongMessage,
     width,
 )
-from gpuload.formats.arrow.table import CALL, Table
+from gpuload.formats.arrow.table import CALL, ArrowTable
 from gpuload.formats.columnar import Column
+from gpuload.formats.listing import (
+    FREE,
+    ListedArray,
+    listed_images,
+    read_arrays,
+    split_by_file,
+    to_arrays,
+)
 from gpuload.order import MAX_LENGTH
-from gpuload.sources.leaf import starts_of
+from gpuload.sources.leaf import Array, starts_of
 from gpuload.storage.extents import Storage
 from gpuload.storage.manifest import Manifest
 
 MOST_PAIRS = 1 << 24  # nodes or buffers of a record batch
+BATCH = ("begins", "metadata", "bodies", "rows")
+PREFIXES = (
+    ListedArray("prefixes", "|u1", FREE, after=None),
+    ListedArray("prefix_bounds", per=FREE),
+)
+BATCHES = (
+    ListedArray("prefix_of", "<u4", after="prefixes"),
+    ListedArray("is_file", "|u1", after=2),
+    ListedArray("batches", after=MAX_LENGTH),
+    ListedArray("num_nodes", after=MOST_PAIRS),
+    ListedArray("num_buffers", after=MOST_PAIRS),
+    ListedArray("places", per=("batches",), columns=BATCH, inside=BATCH[:3]),
+    ListedArray("is_packed", "|u1", ("batches",), after=2),
+    # These are compared with their record batch where a column is looked for (`ArrowTable.span`).
+    ListedArray("nodes", per=("batches", "num_nodes"), columns=("length", "missing"), after=None),
+    ListedArray("buffers", per=("batches", "num_buffers"), columns=("begin", "length"), after=None),
+)
 
 
 def to_manifest(
-    tables: Sequence[Table], columns: Sequence[Column]
-) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    tables: Sequence[ArrowTable], columns: Sequence[Column]
+) -> tuple[dict[str, Any], dict[str, Array]]:
     """Return the values and arrays of a manifest of files, the first of which has these columns."""
     numbers = dict[bytes, int]()
     prefix_of = [numbers.setdefault(table.batches.prefix, len(numbers)) for table in tables]
     batches = [table.batches for table in tables]
-    arrays: dict[str, NDArray[Any]] = {
+    places = [np.stack([getattr(item, name) for name in BATCH], axis=1) for item in batches]
+    values = {
         "prefixes": np.frombuffer(b"".join(numbers), np.uint8),
         "prefix_bounds": starts_of(list(map(len, numbers))),
-        "prefix_of": np.array(prefix_of, np.uint32),
-        "is_file": np.array([table.is_file for table in tables], np.uint8),
-        "batches": np.array([item.rows.size for item in batches], np.int64),
-        "num_nodes": np.array([item.nodes.shape[1] for item in batches], np.int64),
-        "num_buffers": np.array([item.buffers.shape[1] for item in batches], np.int64),
-        "places": np.concatenate(
-            [np.stack([b.begins, b.metadata, b.bodies, b.rows], axis=1) for b in batches]
-        ),
-        "is_packed": np.concatenate([item.is_packed for item in batches]).astype(np.uint8),
+        "prefix_of": prefix_of,
+        "is_file": [table.is_file for table in tables],
+        "batches": [item.rows.size for item in batches],
+        "num_nodes": [item.nodes.shape[1] for item in batches],
+        "num_buffers": [item.buffers.shape[1] for item in batches],
+        "places": np.concatenate(places),
+        "is_packed": np.concatenate([item.is_packed for item in batches]),
         "nodes": np.concatenate([item.nodes.reshape(-1, 2) for item in batches]),
         "buffers": np.concatenate([item.buffers.reshape(-1, 2) for item in batches]),
     }
-    return {"images": {column.field.name: column.field.encoded for column in columns}}, arrays
+    images = {column.field.name: column.field.encoded for column in columns}
+    return {"images": images}, to_arrays((*PREFIXES, *BATCHES), values)
 
 
-def from_manifest(listing: Manifest, storage: Storage) -> tuple[list[Table], dict[str, bool]]:
+def from_manifest(listing: Manifest, storage: Storage) -> tuple[list[ArrowTable], dict[str, bool]]:
     """Return the files that a manifest lists, and of columns of bytes whether they hold images.
 
     Raises:
         FormatError: the manifest contradicts itself.
     """
-    images = listing.about.get("images")
-    if not isinstance(images, dict) or not all(
-        type(is_image) is bool for is_image in images.values()
+    images, prefixes = listed_images(listing), _prefixes_of(listing)
+    arrays = read_arrays(listing, BATCHES, {"prefixes": len(prefixes)})
+    begins, metadata, bodies, rows = arrays["places"].T.copy()
+    if (metadata <= HEAD_BYTES).any() or rows.sum(dtype=np.float64) >= MAX_LENGTH:
+        raise listing.error(
+            "a record batch has no metadata, or all have more rows than there can be"
+        )
+    counts, tables = arrays["batches"], list[ArrowTable]()
+    pairs = []
+    for name in ("nodes", "buffers"):
+        widths = arrays[f"num_{name}"]
+        pieces = split_by_file(arrays[name], counts * widths)
+        shapes = zip(counts.tolist(), widths.tolist(), strict=True)
+        pairs.append(
+            [piece.reshape(*shape, 2) for piece, shape in zip(pieces, shapes, strict=True)]
+        )
+    of_files = [
+        split_by_file(array, counts)
+        for array in (begins, metadata, bodies, rows, arrays["is_packed"] != 0)
+    ]
+    are_files = arrays["is_file"].astype(np.bool_).tolist()
+    for number, *about in zip(
+        arrays["prefix_of"].tolist(), are_files, *of_files, *pairs, strict=True
     ):
-        raise listing.error("it does not say which columns hold images")
-    prefixes = _prefixes_of(listing)
-    prefix_of = listing.numbers("prefix_of", 0, len(prefixes), "<u4").tolist()
-    are_files = listing.numbers("is_file", 0, 2, "|u1").tolist()
-    batches = _batches_of(listing, [prefixes[number] for number in prefix_of])
-    tables = list[Table]()
-    for prefix, is_file, item in zip(prefix_of, are_files, batches, strict=True):
-        schema, widths = prefixes[prefix].schema, prefixes[prefix].widths
-        tables.append(Table.of(storage, len(tables), schema, widths, item, is_file=bool(is_file)))
+        prefix, (is_file, *parts) = prefixes[number], about
+        batches = RecordBatches(prefix.content, b"", prefix.is_little, *parts)
+        tables.append(
+            ArrowTable.of(
+                storage, len(tables), prefix.schema, prefix.widths, batches, is_file=is_file
+            )
+        )
     return tables, images
 
 
@@ -103,10 +144,8 @@ class _Prefix:
 
 def _prefixes_of(listing: Manifest) -> list[_Prefix]:
     """Return the beginnings of files."""
-    payload, bounds = (
-        listing.array("prefixes", "|u1", -1),
-        listing.array("prefix_bounds", "<i8", -1),
-    )
+    arrays = read_arrays(listing, PREFIXES)
+    payload, bounds = arrays["prefixes"], arrays["prefix_bounds"]
     if bounds.size < 2 or bounds[0] or bounds[-1] != payload.size or (np.diff(bounds) <= 0).any():
         raise listing.error("it has no beginnings of files")
     arrow, prefixes = columnar.import_arrow(CALL), list[_Prefix]()
@@ -124,59 +163,3 @@ def _prefixes_of(listing: Manifest) -> list[_Prefix]:
             signalsafe.pass_on(error)
             raise listing.error("a beginning of a file holds no schema") from None
     return prefixes
-
-
-def _batches_of(listing: Manifest, prefixes: Sequence[_Prefix]) -> list[Batches]:
-    """Return the record batches of each file; raises ``FormatError`` if they cannot be."""
-    counts = listing.numbers("batches", 0, MAX_LENGTH)
-    pairs = [listing.numbers(f"num_{name}", 0, MOST_PAIRS) for name in ("nodes", "buffers")]
-    places, compression = (
-        listing.array("places", "<i8", -1, 4),
-        listing.array("is_packed", "|u1", -1),
-    )
-    sizes = (
-        np.repeat(listing.files.sizes, counts)
-        if counts.sum(dtype=np.float64) == len(places)
-        else np.zeros(0)
-    )
-    if not len(places) == len(compression) == len(sizes):
-        raise listing.error("it has other record batches than it counts")
-    begins, metadata, bodies, rows = places.T
-    is_sound = (
-        (places >= 0).all()
-        and (metadata > HEAD_BYTES).all()
-        and rows.sum(dtype=np.float64) < MAX_LENGTH
-    )
-    is_sound = is_sound and (begins <= sizes).all()
-    if not (is_sound and (bodies <= sizes - begins - metadata).all() and (compression < 2).all()):
-        raise listing.error("a record batch lies outside of its file")
-    edges = np.cumsum(counts)[:-1]
-    parts = [np.split(places, edges), np.split(compression.astype(np.bool_), edges)]
-    for name, widths in zip(("nodes", "buffers"), pairs, strict=True):
-        array = listing.array(name, PAIR.str, -1, 2)
-        if (counts * widths.astype(np.float64)).sum() != len(array):
-            raise listing.error(f"it has other {name} than it counts")
-        pieces = np.split(array, np.cumsum(counts * widths)[:-1])
-        shapes = zip(counts.tolist(), widths.tolist(), strict=True)
-        parts.append(
-            [piece.reshape(*shape, 2) for piece, shape in zip(pieces, shapes, strict=True)]
-        )
-    result = list[Batches]()
-    for prefix, place, *about in zip(prefixes, *parts, strict=True):
-        begins, metadata, bodies, rows = place.T.copy()
-        flags, nodes, buffers = about
-        result.append(
-            Batches(
-                prefix.content,
-                b"",
-                prefix.is_little,
-                begins,
-                metadata,
-                bodies,
-                rows,
-                flags,
-                nodes,
-                buffers,
-            )
-        )
-    return result

@@ -177,7 +177,7 @@ class Message:
 
 
 @dataclass(eq=False)
-class Batches:
+class RecordBatches:
     """The record batches of a file; int64 ``[n]`` where nothing else is said.
 
     Attributes:
@@ -212,7 +212,7 @@ class Batches:
         is_little: bool,
         places: Indices,
         messages: Sequence[Message],
-    ) -> Batches:
+    ) -> RecordBatches:
         """Return record batches at places ``[n, 3]``: where each begins, bytes of metadata, bytes
         of the body."""
         rows = np.array([message.rows for message in messages], np.int64)
@@ -225,7 +225,7 @@ class Batches:
         return cls(prefix, footer, is_little, begins, metadata, bodies, rows, flags, *pairs)
 
     @classmethod
-    def join(cls, parts: Sequence[Batches]) -> Batches:
+    def join(cls, parts: Sequence[RecordBatches]) -> RecordBatches:
         """Return the record batches of files that begin alike, one behind the other."""
         if len(parts) == 1:
             return parts[0]
@@ -278,7 +278,7 @@ def width(arrow_type: Any) -> tuple[int, int]:
 # --- files and streams
 
 
-def read_batches(read: Read, size: int, head: bytes) -> Batches:
+def read_batches(read: Read, size: int, head: bytes) -> RecordBatches:
     """Return the record batches of a file or stream.
 
     Args:
@@ -337,7 +337,7 @@ class _Window:
         return content, begin + len(content)
 
 
-def _read_stream(window: _Window, place: int, is_little: bool) -> Batches:
+def _read_stream(window: _Window, place: int, is_little: bool) -> RecordBatches:
     """Return the record batches of a stream, whose second message begins at a place."""
     places, messages, after = list[tuple[int, int, int]](), list[Message](), place
     while True:
@@ -357,7 +357,7 @@ def _read_stream(window: _Window, place: int, is_little: bool) -> Batches:
         elif not places:
             after = place
     prefix = window.take(0, after, 0)
-    return Batches.of(prefix, b"", is_little, np.array(places, np.int64), messages)
+    return RecordBatches.of(prefix, b"", is_little, np.array(places, np.int64), messages)
 
 
 def _schema_of(window: _Window, end: int) -> bytes:
@@ -383,7 +383,7 @@ def _schema_of(window: _Window, end: int) -> bytes:
     return content
 
 
-def _read_file(read: Read, size: int, window: _Window) -> Batches:
+def _read_file(read: Read, size: int, window: _Window) -> RecordBatches:
     """Return the record batches of a file."""
 
     def read_at(begins: Any, lengths: Any) -> bytes:
@@ -415,7 +415,7 @@ def _read_file(read: Read, size: int, window: _Window) -> Batches:
             )
     prefix = schema + read_at(dictionaries[:, 0], dictionaries[:, 1:].sum(axis=1))
     is_little = Message.parse(schema).is_little
-    return Batches.of(
+    return RecordBatches.of(
         prefix, FILE_MAGIC + content + tail[-END.size :], is_little, batches, messages
     )
 

@@ -31,20 +31,22 @@ from numpy.typing import DTypeLike
 from gpuload.errors import DamagedBlockError, FormatError, GpuloadError, SpecError
 from gpuload.formats import columnar
 from gpuload.formats.arrow.listing import from_manifest, to_manifest
-from gpuload.formats.arrow.messages import WINDOW_BYTES, Batches
-from gpuload.formats.arrow.table import CALL, Table
+from gpuload.formats.arrow.messages import WINDOW_BYTES, RecordBatches
+from gpuload.formats.arrow.table import CALL, ArrowTable
 from gpuload.formats.columnar import Column
 from gpuload.formats.tablesource import TableSource, divide
 from gpuload.ragged import Ragged
-from gpuload.sources.blocks import CACHE_BYTES, BlockCache, BlockLeaf
+from gpuload.sources.blocks import CACHE_BYTES, BlockLeaf, BlockMemory
 from gpuload.sources.filesource import Entries, Opening
 from gpuload.sources.leaf import Array, Indices, Leaf, starts_of
-from gpuload.sources.rows import Form, RowLeaf
+from gpuload.sources.rows import RecordForm, RowLeaf
 from gpuload.spec import Layout, Part
 from gpuload.storage import manifest, open_storage
 from gpuload.storage.extents import Storage
-from gpuload.storage.files import Paths, by_chunks, look_at
+from gpuload.storage.files import look_at
 from gpuload.storage.folders import ARROW, expand_tables
+from gpuload.storage.handles import by_chunks
+from gpuload.storage.wildcards import Paths
 
 
 def arrow(
@@ -119,7 +121,7 @@ def arrow(
             CALL, [group.tables[0] for group in groups], of_files, images
         )
     )
-    cache = BlockCache(arguments["cache_bytes"], int(files.sizes.sum()))
+    cache = BlockMemory(arguments["cache_bytes"], int(files.sizes.sum()))
     leaves = [
         _leaf(tables, groups, [part[key] for part in columns], cache, key)
         for key in range(len(columns[0]))
@@ -142,16 +144,16 @@ class ArrowSource(TableSource):
         return Entries({**about, **self._about_folders()}, arrays)
 
 
-def _open_tables(storage: Storage, heads: Sequence[bytes]) -> list[Table]:
+def _open_tables(storage: Storage, heads: Sequence[bytes]) -> list[ArrowTable]:
     """Return files, whose first bytes were read."""
     return by_chunks(
-        lambda chunk: [Table.open(storage, number, heads[number]) for number in chunk],
+        lambda chunk: [ArrowTable.open(storage, number, heads[number]) for number in chunk],
         range(len(heads)),
     )
 
 
 @dataclass(frozen=True, eq=False)
-class _Group:
+class _SchemaGroup:
     """Files that begin alike: with one schema, and the same dictionaries.
 
     Attributes:
@@ -160,12 +162,12 @@ class _Group:
         table: a file that has all of these.
     """
 
-    tables: list[Table]
+    tables: list[ArrowTable]
     blocks: Indices
-    table: Table
+    table: ArrowTable
 
     def span(self, column: str) -> Indices:
-        """Return where the bytes of a column lie, as `Table.span` does."""
+        """Return where the bytes of a column lie, as `ArrowTable.span` does."""
         try:
             return self.table.span(column)
         except FormatError:
@@ -174,7 +176,7 @@ class _Group:
             raise
 
 
-def _groups_of(tables: Sequence[Table]) -> list[_Group]:
+def _groups_of(tables: Sequence[ArrowTable]) -> list[_SchemaGroup]:
     """Return the groups of files, in the order of their first files."""
     members, starts = (
         dict[tuple[bytes, bool], list[int]](),
@@ -182,22 +184,22 @@ def _groups_of(tables: Sequence[Table]) -> list[_Group]:
     )
     for number, table in enumerate(tables):
         members.setdefault((table.batches.prefix, table.widths is None), []).append(number)
-    groups = list[_Group]()
+    groups = list[_SchemaGroup]()
     for numbers in members.values():
         blocks = np.concatenate(
             [np.arange(starts[number], starts[number + 1]) for number in numbers]
         )
         parts = [tables[number] for number in numbers]
-        table = replace(parts[0], batches=Batches.join([part.batches for part in parts]))
-        groups.append(_Group(parts, blocks, table))
+        table = replace(parts[0], batches=RecordBatches.join([part.batches for part in parts]))
+        groups.append(_SchemaGroup(parts, blocks, table))
     return groups
 
 
 def _leaf(
-    tables: Sequence[Table],
-    groups: Sequence[_Group],
+    tables: Sequence[ArrowTable],
+    groups: Sequence[_SchemaGroup],
     columns: Sequence[Column],
-    cache: BlockCache,
+    cache: BlockMemory,
     key: int,
 ) -> Leaf:
     """Return the leaf of a column: of rows where they lie, if all batches have them so, else of
@@ -233,10 +235,10 @@ def _leaf(
             )
     if have_rows:
         part = Part(field, field.dtype, 0)
-        return RowLeaf(Form(Layout(part.num_bytes, (part,))), storage, owners, rows, offsets)
+        return RowLeaf(RecordForm(Layout(part.num_bytes, (part,))), storage, owners, rows, offsets)
     firsts = starts_of([table.batches.rows.size for table in tables])
 
-    def find(block: int) -> tuple[Table, int]:
+    def find(block: int) -> tuple[ArrowTable, int]:
         owner = int(owners[block])
         return tables[owner], block - int(firsts[owner])
 
@@ -252,7 +254,7 @@ def _leaf(
     return BlockLeaf(field, starts_of(rows.tolist()), decode, cache, key, how, origin)
 
 
-def _decode(table: Table, number: int, column: Column, span: Indices) -> Array | Ragged:
+def _decode(table: ArrowTable, number: int, column: Column, span: Indices) -> Array | Ragged:
     """Return the values of a column in a record batch."""
     place, expected = f"{table.path}, record batch {number}", int(table.batches.rows[number])
     try:

@@ -18,7 +18,7 @@ import numpy as np
 from gpuload.errors import FormatError
 from gpuload.formats import columnar, foreign
 from gpuload.formats.arrow import FILE_MAGIC
-from gpuload.formats.arrow.messages import Batches, Message, WrongMessage, read_batches, width
+from gpuload.formats.arrow.messages import Message, RecordBatches, WrongMessage, read_batches, width
 from gpuload.formats.base import Beginning
 from gpuload.formats.columnar import Column
 from gpuload.sources.leaf import Bytes, Indices, starts_of
@@ -33,7 +33,7 @@ LENGTH_BYTES = 8  # in front of a compressed buffer: its bytes when it is unpack
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class ArrowTable:
     """A file or stream.
 
     Attributes:
@@ -50,7 +50,7 @@ class Table:
     number: int
     schema: Any
     is_file: bool
-    batches: Batches
+    batches: RecordBatches
     widths: list[tuple[int, int]] | None
     title: ClassVar[str] = "Arrow"
 
@@ -70,12 +70,12 @@ class Table:
         return int(self.batches.rows.sum())
 
     @property
-    def description(self) -> columnar.Description:
+    def description(self) -> columnar.DatasetFeatures:
         """What the library `datasets` says of the columns."""
         return columnar.describe_features(self.schema.metadata)
 
     @classmethod
-    def open(cls, storage: Storage, number: int, head: bytes) -> Table:
+    def open(cls, storage: Storage, number: int, head: bytes) -> ArrowTable:
         """Return a file with its record batches, of which only the metadata were read.
 
         Raises:
@@ -123,10 +123,10 @@ class Table:
         number: int,
         schema: Any,
         widths: list[tuple[int, int]],
-        batches: Batches,
+        batches: RecordBatches,
         *,
         is_file: bool,
-    ) -> Table:
+    ) -> ArrowTable:
         """Return a file whose record batches are known; ``widths`` are the nodes and buffers of its
         columns."""
         is_regular = batches.has(tuple(sum(counts) for counts in zip(*widths, strict=True)))

@@ -16,14 +16,15 @@ from typing import Any
 import numpy as np
 
 from gpuload.errors import FormatError
-from gpuload.formats.csv.fields import PayloadLeaf, Reference, Run, spread
+from gpuload.formats.csv.fields import FieldRun, PayloadLeaf, Reference, spread
 from gpuload.formats.csv.keep import Room
 from gpuload.formats.csv.kinds import Form, row_dtype
-from gpuload.formats.csv.lines import Block
+from gpuload.formats.csv.lines import TextBlock
 from gpuload.formats.csv.listing import sizes_of
-from gpuload.formats.csv.rows import Job, Part, write_block
+from gpuload.formats.csv.rows import FileRecords, write_block
+from gpuload.formats.csv.values import Job
 from gpuload.ragged import Ragged, offsets_of
-from gpuload.sources.blocks import CACHE_BYTES, BlockCache, BlockLeaf
+from gpuload.sources.blocks import CACHE_BYTES, BlockLeaf, BlockMemory
 from gpuload.sources.leaf import starts_of
 from gpuload.storage.extents import Extents, Storage
 
@@ -54,8 +55,8 @@ class _Blocks:
         self,
         job: Job,
         form: Form,
-        parts: Sequence[Part],
-        groups: Sequence[Run | Reference],
+        parts: Sequence[FileRecords],
+        groups: Sequence[FieldRun | Reference],
         storage: Storage,
     ) -> None:
         self._job, self._form, self._groups, self._storage = job, form, groups, storage
@@ -83,7 +84,7 @@ class _Blocks:
         extents = Extents(*(np.array([value], np.int64) for value in (owner, begin, length)))
         self._storage.read(extents, text, np.zeros(1, np.int64))
         data, quote, room = text.tobytes(), self._job.dialect.quote.encode(), Room()
-        block_text = Block(data, line, 0, begin, bool(quote) and quote in data)
+        block_text = TextBlock(data, line, 0, begin, bool(quote) and quote in data)
         is_whole = write_block(self._job, path, block_text, self._form, room)
         rows, payload = room.content(row_dtype(self._job.columns, self._form))
         expected = int(self.starts[block + 1] - self.starts[block])
@@ -97,14 +98,18 @@ class _Blocks:
 
 
 def leaves_of(
-    job: Job, form: Form, parts: Sequence[Part], groups: Sequence[Run | Reference], storage: Storage
+    job: Job,
+    form: Form,
+    parts: Sequence[FileRecords],
+    groups: Sequence[FieldRun | Reference],
+    storage: Storage,
 ) -> tuple[BlockLeaf, ...]:
     """Return the leaf of each group of fields."""
     blocks = _Blocks(job, form, parts, groups, storage)
     num_bytes = sum(part.count for part in parts) * row_dtype(job.columns, form).itemsize
     if any(isinstance(group, Reference) for group in groups):
         num_bytes += int(job.files.sizes.sum())
-    cache = BlockCache(CACHE_BYTES, num_bytes)
+    cache = BlockMemory(CACHE_BYTES, num_bytes)
     return tuple(_GroupLeaf(blocks, cache, number, group) for number, group in enumerate(groups))
 
 
@@ -113,7 +118,7 @@ class _GroupLeaf(BlockLeaf):
     of them."""
 
     def __init__(
-        self, blocks: _Blocks, cache: BlockCache, number: int, group: Run | Reference
+        self, blocks: _Blocks, cache: BlockMemory, number: int, group: FieldRun | Reference
     ) -> None:
         rows = int(np.diff(blocks.starts).max(initial=0))
         how = f"ranges of text of up to {rows} lines, parsed by PyArrow"
@@ -125,10 +130,10 @@ class _GroupLeaf(BlockLeaf):
         return super()._values(block).values[self._number]
 
 
-def _values_of(rows: Any, payload: Any, group: Run | Reference) -> Any:
+def _values_of(rows: Any, payload: Any, group: FieldRun | Reference) -> Any:
     """Return the values of a group of fields in rows of a block."""
     raw = rows.view(np.uint8).reshape(rows.size, rows.itemsize)
-    if isinstance(group, Run):
+    if isinstance(group, FieldRun):
         if group.is_direct:
             return rows
         records = np.zeros(rows.size, group.field_dtype)

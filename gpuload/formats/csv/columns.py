@@ -91,8 +91,8 @@ class Dialect:
         return f"Dialect({', '.join(f'{field.name}={value!r}' for field, value in values if value != field.default)})"
 
 
-@dataclass(frozen=True)
-class Column:
+@dataclass(frozen=True, repr=False)
+class CsvColumn:
     """A column that is read.
 
     Attributes:
@@ -109,6 +109,11 @@ class Column:
     dtype: np.dtype[Any] | None
     default: Any = None
     is_part: bool = False
+
+    def __repr__(self) -> str:
+        """Return the column as a text, which names of kept tables are made of: it never changes."""
+        values = (f"{field.name}={getattr(self, field.name)!r}" for field in fields(self))
+        return f"Column({', '.join(values)})"
 
 
 @dataclass(frozen=True)
@@ -281,7 +286,7 @@ def _codec(encoding: Any) -> str:
 
 def select_columns(
     names: Sequence[str], columns: Columns | None, defaults: Defaults | None
-) -> tuple[tuple[Column, ...], tuple[FieldColumns, ...]]:
+) -> tuple[tuple[CsvColumn, ...], tuple[FieldColumns, ...]]:
     """Return the columns that are read, and the fields that are made of them.
 
     Args:
@@ -294,7 +299,7 @@ def select_columns(
         SpecError: names, dtypes or defaults do not go together.
     """
     place, twice = {name: number for number, name in enumerate(names)}, _twice(names)
-    read: list[Column] = []
+    read: list[CsvColumn] = []
     fields: list[FieldColumns] = []
     for field, dtype, column_names, is_vector in _field_selections(list(names), columns):
         check_name(field)
@@ -320,7 +325,7 @@ def select_columns(
                 )
             numbers.append(len(read))
             read.append(
-                Column(
+                CsvColumn(
                     place[name], name, _checked_dtype(field, dtype, is_vector), is_part=is_vector
                 )
             )
@@ -406,7 +411,7 @@ def _checked_dtype(field: str, argument: DTypeLike | None, is_vector: bool) -> n
     )
 
 
-def _check_once(read: Sequence[Column]) -> None:
+def _check_once(read: Sequence[CsvColumn]) -> None:
     twice = _twice([column.name for column in read])
     if twice:
         raise SpecError(
@@ -417,8 +422,8 @@ def _check_once(read: Sequence[Column]) -> None:
 
 
 def _with_defaults(
-    columns: list[Column], fields: Sequence[FieldColumns], defaults: Defaults | None
-) -> tuple[Column, ...]:
+    columns: list[CsvColumn], fields: Sequence[FieldColumns], defaults: Defaults | None
+) -> tuple[CsvColumn, ...]:
     """Return the columns, each with the default that stands for its missing values, if it has one.
 
     Args:
@@ -469,7 +474,7 @@ def _with_defaults(
     )
 
 
-def _defaulted(column: Column, default: Any) -> Column:
+def _defaulted(column: CsvColumn, default: Any) -> CsvColumn:
     """Return a column with a default; or, for a type or an empty list, with a dtype and no default:
     it is required."""
     if isinstance(default, (list, tuple)) and len(default) <= 1:  # as TensorFlow has them

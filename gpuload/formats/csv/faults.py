@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,47 +12,46 @@ import numpy as np
 
 from gpuload import signalsafe
 from gpuload.errors import GpuloadError, RecordError, SpecError
-from gpuload.formats.csv.columns import Column, Dialect, list_names
-from gpuload.formats.csv.kinds import Form, Kind, is_measured, is_referred, needs_value
-from gpuload.formats.csv.lines import BACKSLASH, Block, Record, scan
+from gpuload.formats.csv.columns import CsvColumn, Dialect, list_names
+from gpuload.formats.csv.kinds import ColumnKind, Form, is_measured, is_referred, needs_value
+from gpuload.formats.csv.lines import BACKSLASH, Record, TextBlock, scan
 from gpuload.formats.csv.numbers import plain
-from gpuload.formats.csv.parse import FALSE, NO_NUMBER, OVER, TEXT, TRUE, is_rounded, whole
+from gpuload.formats.csv.parse import (
+    FALSE,
+    NO_NUMBER,
+    OVER,
+    TEXT,
+    TRUE,
+    Unreadable,
+    is_rounded,
+    whole,
+)
 
 MAX_CHARACTERS = 60
 WHOLE = re.compile(r"[+-]?[0-9]+")
 
 
-def each_record(
+def explain(
     path: str,
-    block: Block,
+    block: TextBlock,
     dialect: Dialect,
     names: Sequence[str],
-    columns: Sequence[Column],
+    columns: Sequence[CsvColumn],
     form: Form,
-) -> Iterator[tuple[Record, GpuloadError | None]]:
-    """Yield the records of a block, each with its error, or None.
+    refusal: Unreadable,
+) -> GpuloadError:
+    """Return the error for a wrong line.
 
     Args:
         path: of the file.
-        block: of it.
+        block: the line alone.
         dialect: of the file.
         names: of all columns of the file.
         columns: that are read.
         form: how they are read.
+        refusal: PyArrow's word, for a line that the scan finds nothing wrong with.
     """
-    for record in scan(block.data, dialect, block.line):
-        yield record, _of_record(path, block, dialect, names, columns, form, record)
-
-
-def _of_record(
-    path: str,
-    block: Block,
-    dialect: Dialect,
-    names: Sequence[str],
-    columns: Sequence[Column],
-    form: Form,
-    record: Record,
-) -> GpuloadError | None:
+    record = next(scan(block.data, dialect, block.line))
     if record.escaped_quote:
         return _of_quote(path, record)
     if record.has_null and dialect.null not in dialect.na_values:
@@ -64,15 +63,19 @@ def _of_record(
             text = record.values[column.number].decode()
         except UnicodeDecodeError as error:
             return _no_utf8(path, block, record, column, error)
-        if (
-            fault := _of_value(f"{path}, line {record.line}", dialect, column, kind, text)
-        ) is not None:
+        fault = _of_value(f"{path}, line {record.line}", dialect, column, kind, text)
+        if fault is not None:
             return fault
-    return None
+    name = "" if refusal.column is None else f", column {_short(names[refusal.column])}"
+    return RecordError(
+        f"{path}, line {record.line}{name} cannot be read",
+        cause=str(refusal),
+        remedy="repair it, pass another dtype in columns=, or list in na_values= the texts of missing values",
+    )
 
 
 def _of_value(
-    line: str, dialect: Dialect, column: Column, kind: Kind, text: str
+    line: str, dialect: Dialect, column: CsvColumn, kind: ColumnKind, text: str
 ) -> GpuloadError | None:
     if kind.read != TEXT and column.dtype is None:
         return None  # another kind would have been found
@@ -127,7 +130,7 @@ def _of_count(path: str, record: Record, names: Sequence[str], dialect: Dialect)
 
 
 def _no_utf8(
-    path: str, block: Block, record: Record, column: Column, error: UnicodeDecodeError
+    path: str, block: TextBlock, record: Record, column: CsvColumn, error: UnicodeDecodeError
 ) -> RecordError:
     value = record.values[column.number]
     inside = max(0, block.data.find(value, record.begin)) + error.start
@@ -142,7 +145,7 @@ def _no_utf8(
     )
 
 
-def _too_long(location: str, text: str, column: Column, kind: Kind) -> GpuloadError | None:
+def _too_long(location: str, text: str, column: CsvColumn, kind: ColumnKind) -> GpuloadError | None:
     if is_referred(column, kind) or is_measured(column):
         return None
     is_bytes = column.dtype is not None and column.dtype.kind == "S"
@@ -159,7 +162,7 @@ def _too_long(location: str, text: str, column: Column, kind: Kind) -> GpuloadEr
     )
 
 
-def _missing(location: str, text: str, column: Column) -> RecordError:
+def _missing(location: str, text: str, column: CsvColumn) -> RecordError:
     return RecordError(
         f"{location}: a value is missing" + (f" ({text!r})" if text else ""),
         cause=f"{column.dtype} has no form for a missing value, and the column has no default",
@@ -169,7 +172,7 @@ def _missing(location: str, text: str, column: Column) -> RecordError:
 
 
 def _no_value(
-    location: str, text: str, column: Column, reason: str, dialect: Dialect
+    location: str, text: str, column: CsvColumn, reason: str, dialect: Dialect
 ) -> RecordError:
     number = plain(text, dialect).strip()
     is_number = _why_unfit(number, np.dtype(np.float64)) is not None
@@ -215,7 +218,7 @@ def _marks_of(text: str, dialect: Dialect) -> str:
 
 
 def unfit(
-    path: str, block: Block, dialect: Dialect, columns: Sequence[Column], form: Form
+    path: str, block: TextBlock, dialect: Dialect, columns: Sequence[CsvColumn], form: Form
 ) -> GpuloadError | None:
     """Return the error for the first number of a block that the floats of its column do not
     hold."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from gpuload.formats.csv.columns import Column, FieldColumns
+from gpuload.formats.csv.columns import CsvColumn, FieldColumns
 from gpuload.formats.csv.kinds import REFERENCE, Form, is_measured, is_referred, is_text, row_dtype
 from gpuload.formats.csv.parse import TEXT
 from gpuload.sources.layouts import layout_of
@@ -23,8 +23,7 @@ from gpuload.sources.leaf import (
     put_rows,
     starts_of,
 )
-from gpuload.sources.rows import Form as RowForm
-from gpuload.sources.rows import RowLeaf
+from gpuload.sources.rows import RecordForm, RowLeaf
 from gpuload.spec import Field, Layout, Spec
 from gpuload.storage.extents import Extents, Storage
 
@@ -43,7 +42,7 @@ class Reference:
 
 
 @dataclass(frozen=True)
-class Run:
+class FieldRun:
     """Fields of fixed size that are neighbours.
 
     Attributes:
@@ -67,8 +66,8 @@ class Run:
 
 
 def groups_of(
-    columns: Sequence[Column], fields: Sequence[FieldColumns], form: Form, longest: Sequence[int]
-) -> list[Run | Reference]:
+    columns: Sequence[CsvColumn], fields: Sequence[FieldColumns], form: Form, longest: Sequence[int]
+) -> list[FieldRun | Reference]:
     """Return the fields in their order: runs of fields of fixed size, and references.
 
     Args:
@@ -78,7 +77,7 @@ def groups_of(
         longest: of each column the longest text; a row may have room for longer ones.
     """
     rows = row_dtype(columns, form)
-    groups: list[Run | Reference] = []
+    groups: list[FieldRun | Reference] = []
     run: list[tuple[str, Any, int, Any]] = []
 
     def end_run() -> None:
@@ -94,7 +93,9 @@ def groups_of(
                 np.dtype(about),
                 np.dtype(list(zip(names, field_dtypes, strict=True)), align=True),
             )
-            groups.append(Run(stored_dtype, stored_dtype if formats == field_dtypes else spread))
+            groups.append(
+                FieldRun(stored_dtype, stored_dtype if formats == field_dtypes else spread)
+            )
             run.clear()
 
     for field in fields:
@@ -117,7 +118,7 @@ def groups_of(
     return groups
 
 
-def spread(rows: Bytes, run: Run, out: Bytes) -> None:
+def spread(rows: Bytes, run: FieldRun, out: Bytes) -> None:
     """Write rows as records: characters of one or two bytes become those of NumPy, which have four.
 
     Args:
@@ -148,7 +149,7 @@ class TableLeaf(RowLeaf):
 
     def __init__(self, layout: Layout, storage: Storage, counts: Indices) -> None:
         tables = np.arange(counts.size, dtype=np.int64)
-        super().__init__(RowForm(layout), storage, tables, counts, np.zeros_like(counts))
+        super().__init__(RecordForm(layout), storage, tables, counts, np.zeros_like(counts))
 
     def origin(self, number: int) -> tuple[str, int] | None:
         """Return None: the file is a table, and not the user's."""
@@ -167,7 +168,7 @@ class SpreadLeaf(Leaf):
 
     asks_once = True
 
-    def __init__(self, run: Run, storage: Storage, counts: Indices) -> None:
+    def __init__(self, run: FieldRun, storage: Storage, counts: Indices) -> None:
         self._run, self._rows = (
             run,
             TableLeaf(layout_of(run.stored_dtype, field=""), storage, counts),

@@ -262,9 +262,12 @@ CSV = Format(
     csv,
     _sniff,
     known_by="text",
+    records={
+        "gl.csv(paths, columns=None, defaults=None)": "a line of a CSV file: typed columns, quotes, "
+        "missing values with defaults; gz; read at random"
+    },
     compressions=("gzip", "zip"),
     hint='a table in another encoding is gl.csv(path, encoding="latin-1")',
     open_for_check=_open_for_check,
-    call=csv,
     has_blank_parts=True,
 )

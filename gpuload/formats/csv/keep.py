@@ -1,12 +1,9 @@
-"""Keeping the rows of CSV files: in memory where the files are small, else in tables in the cache
-folder, one a file.
+"""Keeping the rows of CSV files: in memory where the files are small, else in tables in the cache folder, one a file.
 
-Form     where types or lengths of text are found, the form of the rows depends on all files
-         together. It is kept beside the tables, so that opening the same files again reads none of
-         them.
-Tries    files are converted in the form of the first block. If one does not fit, the others are
-         looked at, too, and all are converted in the form that holds everything: twice is usual
-         then, and each try is wider than the last.
+Form     where types or lengths of text are found, the form of the rows depends on all files together. It is kept beside
+         the tables, so that opening the same files again reads none of them.
+Tries    files are converted in the form of the first block. If one does not fit, the others are looked at, too, and all
+         are converted in the form that holds everything: twice is usual then, and each try is wider than the last.
 """
 
 from __future__ import annotations
@@ -15,10 +12,10 @@ import hashlib
 import json
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,8 +23,9 @@ from numpy.typing import NDArray
 from gpuload.formats.csv import faults, parse, table
 from gpuload.formats.csv.kinds import Form, is_found, is_referred, row_dtype
 from gpuload.formats.csv.parse import OVER
-from gpuload.formats.csv.rows import Job, Part, Unfit, bodies, convert, guess
-from gpuload.formats.csv.table import Table, Writer
+from gpuload.formats.csv.rows import FileRecords, WiderForm, bodies, convert, guess
+from gpuload.formats.csv.table import RowTable, TableWriter
+from gpuload.formats.csv.values import Job
 from gpuload.progress import Progress
 from gpuload.storage import keptfile
 from gpuload.storage.derivedfiles import cache_path, key_of, load_or_make
@@ -36,34 +34,31 @@ from gpuload.storage.files import any_is_remote
 SMALL_BYTES = 1 << 24  # of all files: their rows are kept in memory, as they are read in a moment
 MOST_ROWS_BYTES = 1 << 26  # of their rows
 log = logging.getLogger("gpuload")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
 class CsvRows:
-    """Rows of all files: in memory, with the bytes that they refer to; or in tables; else in the
-    text of the files."""
+    """Rows of all files: in memory, with the bytes that they refer to; or in tables; else in the text of the files."""
 
     form: Form
-    parts: list[Part]
+    parts: list[FileRecords]
     rows: NDArray[Any] | None = None
-    tables: tuple[Table, ...] = ()
+    tables: tuple[RowTable, ...] = ()
     payload: NDArray[np.uint8] = field(default_factory=lambda: np.zeros(0, np.uint8))
 
 
 def read_rows(job: Job) -> CsvRows:
-    """Return the rows of the files: in memory where these are small, else in tables, which are made
-    if need be.
+    """Return the rows of the files: in memory where these are small, else in tables, which are made if need be.
 
     Raises:
         GpuloadError: a line is wrong; names file and line.
         FileError: a table cannot be written.
     """
     with Progress("reading CSV files") as progress:
-        # None, too, if the rows take too much memory
-        if _is_small(job):
-            rows = _in_memory(job, progress)
-        else:
-            rows = None
+        rows = (
+            _in_memory(job, progress) if _is_small(job) else None
+        )  # None, too, if the rows take too much memory
         return rows or _in_tables(job, progress)
 
 
@@ -73,20 +68,46 @@ def _is_small(job: Job) -> bool:
 
 def _in_memory(job: Job, progress: Progress) -> CsvRows | None:
     """Return the rows of small files; None if they are large."""
+    rooms = list[Room]()
+
+    def converter(form: Form) -> Callable[[int], FileRecords]:
+        rooms[:] = [room := Room(MOST_ROWS_BYTES)]
+        return lambda number: convert(job, number, form, room, progress)
+
+    try:
+        form, parts = _convert_files(job, converter, progress)
+    except TooLarge:
+        return None
+    rows, payload = rooms[0].content(row_dtype(job.columns, form))
+    return CsvRows(form, parts, rows=rows, payload=payload)
+
+
+def _convert_files(
+    job: Job, converter: Callable[[Form], Callable[[int], Result]], progress: Progress
+) -> tuple[Form, list[Result]]:
+    """Return the form that holds all files, and the result of each.
+
+    Args:
+        job: the files, and how they are read.
+        converter: returns a function that converts a file, by its number, to rows of a form; this raises `WiderForm`
+            if the form does not hold the file.
+        progress: shows how far the reading is.
+    """
     form = guess(job)
     while True:
-        room, parts = Room(MOST_ROWS_BYTES), list[Part]()
-        try:
-            for number in range(len(job.files)):
-                parts.append(convert(job, number, form, room, progress))
-        except TooLarge:
-            return None
-        except Unfit as error:
-            form = _widen_over_files(job, len(parts) + 1, error.form, progress)
-            continue
-        _check_floats(job, form)
-        rows, payload = room.content(row_dtype(job.columns, form))
-        return CsvRows(form, parts, rows=rows, payload=payload)
+        wider, results, convert_file = form, list[Result](), converter(form)
+        for number in range(len(job.files)):
+            try:
+                if wider == form:
+                    results.append(convert_file(number))
+                else:  # the rows of all files are made anew: this one is only looked at
+                    convert(job, number, wider, None, progress)
+            except WiderForm as error:
+                wider = error.form
+        if wider == form:
+            _check_floats(job, form)
+            return form, results
+        form = wider
 
 
 class Room:
@@ -114,10 +135,7 @@ class Room:
 
     def content(self, dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[np.uint8]]:
         """Return the rows, and the bytes that they refer to."""
-        if self._pieces:
-            rows = np.concatenate(self._pieces)
-        else:
-            rows = np.zeros(0, dtype)
+        rows = np.concatenate(self._pieces) if self._pieces else np.zeros(0, dtype)
         return rows, np.concatenate([np.zeros(0, np.uint8), *self._payloads])
 
     def _count(self, num_bytes: int) -> None:
@@ -132,8 +150,7 @@ class TooLarge(Exception):
 
 def _in_tables(job: Job, progress: Progress) -> CsvRows:
     """Return the rows of the files in tables; a missing table is made."""
-    # Whatever changes the rows: who has another version, machine or question makes tables of his
-    # own.
+    # Whatever changes the rows: who has another version, machine or question makes tables of his own.
     about = (
         "csv",
         table.VERSION,
@@ -146,50 +163,71 @@ def _in_tables(job: Job, progress: Progress) -> CsvRows:
     )
     keys = [key_of(job.files, number, *about) for number in range(len(job.files))]
     if not any(map(is_found, job.columns)):
-        form = guess(job)
-        return CsvRows(form, *_tables(job, keys, form, progress))
+        return _in_form(job, keys, guess(job), progress)
     key = hashlib.sha256("\n".join(keys).encode()).hexdigest()[:32]
-
     made_of = ["csv form", key]
 
     def load(path: str) -> Form | None:
         content = keptfile.read_kept_file(path, made_of)
-        if content is None:
-            return None
-        return table.form_of_json(json.loads(content))
+        return None if content is None else table.form_of_json(json.loads(content))
 
     def make(path: str) -> None:
-        form = guess(job)
-        while True:
-            try:
-                _tables(job, keys, form, progress)
-            except _UnfitTable as error:
-                form = _widen_over_files(job, error.number + 1, error.form, progress)
-                continue
-            _check_floats(job, form)
-            break
-        with keptfile.Writer(path, made_of) as writer:
+        form, _ = _convert_files(
+            job, lambda form: _table_maker(job, keys, form, progress), progress
+        )
+        with keptfile.KeptWriter(path, made_of) as writer:
             writer.write(json.dumps(table.to_json(form)).encode("ascii"))
             writer.end()
 
     form = load_or_make([cache_path(f"{key}-csv.json")], load, make)
-    return CsvRows(form, *_tables(job, keys, form, progress))
+    return _in_form(job, keys, form, progress)
 
 
-class _UnfitTable(Exception):
-    def __init__(self, number: int, form: Form) -> None:
-        super().__init__()
-        self.number, self.form = number, form
+def _in_form(job: Job, keys: Sequence[str], form: Form, progress: Progress) -> CsvRows:
+    """Return the rows of the files in tables of a form that holds them."""
+    tables = tuple(map(_table_maker(job, keys, form, progress), range(len(keys))))
+    return CsvRows(form, [entry.part for entry in tables], tables=tables)
+
+
+def _table_maker(
+    job: Job, keys: Sequence[str], form: Form, progress: Progress
+) -> Callable[[int], RowTable]:
+    """Return a function that returns the table of a file, by its number; a table that is not there is made.
+
+    The function raises `WiderForm` if the form does not hold the file.
+    """
+    row_bytes = row_dtype(job.columns, form).itemsize
+    # A file has another form among other files, and a table for each.
+    digest = hashlib.sha256(repr(form).encode()).hexdigest()[:8]
+    places = [
+        cache_path(f"{key}-{digest}-{name[:100]}.rows")
+        for key, name in zip(keys, job.files.names, strict=True)
+    ]
+    eager = keptfile.is_small(places)
+
+    def table_of(number: int) -> RowTable:
+        made_of = ["csv table", keys[number], table.to_json(form)]
+
+        def make(path: str) -> None:
+            _tell_of_store(tuple(job.files.paths), int(job.files.sizes.sum()) >> 20)
+            writer = TableWriter(
+                path, made_of, has_payload=any(map(is_referred, job.columns, form))
+            )
+            with writer.open_file():
+                part = convert(job, number, form, writer, progress)
+                writer.end(part, row_bytes)
+
+        load = partial(table.load, made_of=made_of, row_bytes=row_bytes, eager=eager)
+        return load_or_make([places[number]], load, make)
+
+    return table_of
 
 
 @cache
 def _tell_of_store(paths: tuple[str, ...], megabytes: int) -> None:
     """Log, once, that files in a store are read as a whole."""
     if any_is_remote(paths):
-        if len(paths) == 1:
-            files = paths[0]
-        else:
-            files = f"{paths[0]} and {len(paths) - 1} more"
+        files = paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
         log.warning(
             "%s: all of the %d MB are read to find the lines, once on this machine; gpuload index writes a manifest, "
             "and who opens that asks only for the lines that are wanted",
@@ -198,48 +236,8 @@ def _tell_of_store(paths: tuple[str, ...], megabytes: int) -> None:
         )
 
 
-def _tables(
-    job: Job, keys: Sequence[str], form: Form, progress: Progress
-) -> tuple[list[Part], None, tuple[Table, ...]]:
-    row_bytes = row_dtype(job.columns, form).itemsize
-    # A file has another form among other files, and a table for each.
-    digest = hashlib.sha256(repr(form).encode()).hexdigest()[:8]
-    places = [
-        cache_path(f"{key}-{digest}-{name[:100]}.rows")
-        for key, name in zip(keys, job.files.names, strict=True)
-    ]
-    tables, eager = [], keptfile.is_small(places)
-    for number, (key, place) in enumerate(zip(keys, places, strict=True)):
-        made_of = ["csv table", key, table.to_json(form)]
-
-        def make(path: str, number: int = number, made_of: Any = made_of) -> None:
-            _tell_of_store(tuple(job.files.paths), int(job.files.sizes.sum()) >> 20)
-            writer = Writer(path, made_of, has_payload=any(map(is_referred, job.columns, form)))
-            with writer.open_file():
-                try:
-                    part = convert(job, number, form, writer, progress)
-                except Unfit as error:
-                    raise _UnfitTable(number, error.form) from None
-                writer.end(part, row_bytes)
-
-        load = partial(table.load, made_of=made_of, row_bytes=row_bytes, eager=eager)
-        tables.append(load_or_make([place], load, make))
-    return [entry.part for entry in tables], None, tuple(tables)
-
-
-def _widen_over_files(job: Job, first: int, form: Form, progress: Progress) -> Form:
-    """Return the form that holds the files from one on, too."""
-    for number in range(first, len(job.files)):
-        try:
-            convert(job, number, form, None, progress)
-        except Unfit as error:
-            form = error.form
-    return form
-
-
 def _check_floats(job: Job, form: Form) -> None:
-    """Raise ``SpecError`` for the first number that the floats of a column do not hold, if the form
-    says so."""
+    """Raise ``SpecError`` for the first number that the floats of a column do not hold, if the form says so."""
     for number, path in (
         enumerate(job.files.paths) if any(kind.name == OVER for kind in form) else ()
     ):

@@ -19,12 +19,12 @@ text   anything else, also numbers in one line and words in another; as long as 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 
-from gpuload.formats.csv.columns import TIME_UNITS, Column
+from gpuload.formats.csv.columns import TIME_UNITS, CsvColumn
 from gpuload.formats.csv.parse import CODES, NULL, OVER, TEXT, WORDS
 
 INTEGER, UNSIGNED, FLOAT = "<i8", "<u8", "<f8"
@@ -39,8 +39,8 @@ REFERENCE = np.dtype(
 )  # in a row, of bytes that lie elsewhere
 
 
-@dataclass(frozen=True)
-class Kind:
+@dataclass(frozen=True, repr=False)
+class ColumnKind:
     """The kind of the values of a column: how they are read and stored.
 
     Attributes:
@@ -59,6 +59,11 @@ class Kind:
     unit: int = 1
     has_missing: bool = False
 
+    def __repr__(self) -> str:
+        """Return the kind as a text, which names of kept tables are made of: it never changes."""
+        values = (f"{field.name}={getattr(self, field.name)!r}" for field in fields(self))
+        return f"Kind({', '.join(values)})"
+
     @property
     def read(self) -> str:
         """The type that PyArrow reads: a dtype as text, `parse.NULL`, `parse.WORDS` or
@@ -67,7 +72,7 @@ class Kind:
             return WITH_MISSING[self.name]
         return {OVER: FLOAT, CODES: TEXT}.get(self.name, self.name)
 
-    def widen(self, name: str, has_missing: bool) -> Kind:
+    def widen(self, name: str, has_missing: bool) -> ColumnKind:
         """Return the kind that holds values of this and of another kind, and missing ones if there
         are any."""
         kind_name = common_kind(self.name, name)
@@ -77,10 +82,10 @@ class Kind:
         )
 
 
-Form = tuple[Kind, ...]
+Form = tuple[ColumnKind, ...]
 
 
-def kind_of_dtype(column: Column) -> Kind | None:
+def kind_of_dtype(column: CsvColumn) -> ColumnKind | None:
     """Return the kind of a column with a given dtype; None if the dtype is to be inferred.
 
     Text without a length has at first the width of its default.
@@ -88,41 +93,41 @@ def kind_of_dtype(column: Column) -> Kind | None:
     if column.dtype is None:
         return None
     if column.dtype.kind == "O":
-        return Kind(TEXT, ANY_LENGTH)
+        return ColumnKind(TEXT, ANY_LENGTH)
     if column.dtype.kind not in "US":
-        return Kind(column.dtype.str)
+        return ColumnKind(column.dtype.str)
     width = column.dtype.itemsize // (4 if column.dtype.kind == "U" else 1)
-    return Kind(TEXT, width or len(column.default or ""))
+    return ColumnKind(TEXT, width or len(column.default or ""))
 
 
-def is_ragged(column: Column) -> bool:
+def is_ragged(column: CsvColumn) -> bool:
     """Return True for bytes of varying length, as numbers."""
     return column.dtype is not None and column.dtype.kind == "S" and not column.dtype.itemsize
 
 
-def is_text(column: Column, kind: Kind) -> bool:
+def is_text(column: CsvColumn, kind: ColumnKind) -> bool:
     """Return True for text of any length, which becomes objects."""
     is_asked = column.dtype is not None and column.dtype.kind == "O"
     return is_asked or (is_measured(column) and kind.read == TEXT and kind.width >= ANY_LENGTH)
 
 
-def is_referred(column: Column, kind: Kind) -> bool:
+def is_referred(column: CsvColumn, kind: ColumnKind) -> bool:
     """Return True if a row does not hold the values of a column, but says where their bytes lie."""
     return is_ragged(column) or is_text(column, kind)
 
 
-def is_measured(column: Column) -> bool:
+def is_measured(column: CsvColumn) -> bool:
     """Return True if text of this column is as wide as the longest value, because no length is
     given."""
     return column.dtype is None or (column.dtype.kind == "U" and not column.dtype.itemsize)
 
 
-def needs_value(column: Column) -> bool:
+def needs_value(column: CsvColumn) -> bool:
     """Return True if a value that is missing is an error: nothing stands for it."""
     return column.dtype is not None and column.dtype.kind in "iub" and column.default is None
 
 
-def is_found(column: Column) -> bool:
+def is_found(column: CsvColumn) -> bool:
     """Return True if something of how this column is kept depends on the data: its dtype, its
     width, its characters."""
     return column.dtype is None or (column.dtype.kind == "U" and not column.is_part)
@@ -140,7 +145,7 @@ def common_kind(first: str, second: str) -> str:
     return TEXT
 
 
-def column_dtype(column: Column, kind: Kind) -> np.dtype[Any]:
+def column_dtype(column: CsvColumn, kind: ColumnKind) -> np.dtype[Any]:
     """Return the dtype of a column in a row."""
     if is_referred(column, kind):
         return REFERENCE
@@ -151,10 +156,10 @@ def column_dtype(column: Column, kind: Kind) -> np.dtype[Any]:
     return np.dtype({NULL: FLOAT, WORDS: "?"}.get(kind.read, kind.read))
 
 
-def row_dtype(columns: Sequence[Column], form: Form) -> np.dtype[Any]:
+def row_dtype(columns: Sequence[CsvColumn], form: Form) -> np.dtype[Any]:
     """Return the dtype of a row: the columns in their order, each aligned."""
-    fields = [
+    dtypes = [
         (str(place), column_dtype(column, kind))
         for place, (column, kind) in enumerate(zip(columns, form, strict=True))
     ]
-    return np.dtype(fields, align=True)
+    return np.dtype(dtypes, align=True)

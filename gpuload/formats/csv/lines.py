@@ -46,7 +46,7 @@ LINE_END = re.compile(rb"\r\n|\r|\n")
 
 
 @dataclass(frozen=True)
-class Block:
+class TextBlock:
     """Whole records.
 
     Attributes:
@@ -97,7 +97,7 @@ def blocks(
     dialect: Dialect,
     block_bytes: int = BLOCK_BYTES,
     start: tuple[int, int] = (0, 1),
-) -> Iterator[Block]:
+) -> Iterator[TextBlock]:
     """Yield a file as blocks, without the lines that are skipped; the header is in the first.
 
     Args:
@@ -182,7 +182,7 @@ def blocks(
                 offset = stream.lead_bytes + position
             else:
                 offset = -1
-            yield Block(data, line, num_lines, offset, bool(quote) and quote in data)
+            yield TextBlock(data, line, num_lines, offset, bool(quote) and quote in data)
             line, position = line + num_lines, position + len(data)
         _check_length(path, pending, line, dialect)
 
@@ -280,7 +280,7 @@ def last_end(data: Piece, dialect: Dialect) -> int:
     return 0
 
 
-def split_block(block: Block, dialect: Dialect, most_bytes: int) -> Iterator[Block]:
+def split_block(block: TextBlock, dialect: Dialect, most_bytes: int) -> Iterator[TextBlock]:
     """Yield a block as shorter ones, of about so many bytes, each of whole records."""
     begin, line, at_once = 0, block.line, most_bytes
     while begin < len(block.data):
@@ -298,7 +298,7 @@ def split_block(block: Block, dialect: Dialect, most_bytes: int) -> Iterator[Blo
             offset = block.offset + begin
         else:
             offset = -1
-        yield Block(
+        yield TextBlock(
             data, line, num_lines, offset, bool(dialect.quote) and dialect.quote.encode() in data
         )
         begin, line = begin + end, line + num_lines

@@ -4,7 +4,7 @@ being read.
 Values  the names of the columns, the form of the text, and the form of the rows: for each column
         that was read its kind and its longest text.
 Arrays  of each file its records and blocks; of each block its first record, its line, its byte, and
-        whether each of its records is one line (`rows.Part`).
+        whether each of its records is one line (`rows.FileRecords`).
 Limits  Of files that are compressed or in another encoding, whose lines have no places, and of
         files with wrong lines, the manifest holds none of this, and they are read when they are
         opened.
@@ -19,15 +19,23 @@ from typing import Any
 import numpy as np
 
 from gpuload.formats.csv import table
-from gpuload.formats.csv.columns import Column, Dialect
-from gpuload.formats.csv.kinds import Form, Kind
+from gpuload.formats.csv.columns import CsvColumn, Dialect
+from gpuload.formats.csv.kinds import ColumnKind, Form
 from gpuload.formats.csv.parse import CODES, NULL, OVER, TEXT, WORDS
-from gpuload.formats.csv.rows import Job, Part
+from gpuload.formats.csv.rows import FileRecords
+from gpuload.formats.csv.values import Job
+from gpuload.formats.listing import ListedArray, read_arrays, split_by_file, to_arrays
 from gpuload.order import MAX_LENGTH
 from gpuload.sources.filesource import Entries
 from gpuload.sources.leaf import Indices
 from gpuload.storage.manifest import Manifest
 
+BLOCK = ("first_record", "line", "begin", "is_regular")
+ARRAYS = (
+    ListedArray("counts", after=MAX_LENGTH, total=MAX_LENGTH),
+    ListedArray("blocks", after=MAX_LENGTH),
+    ListedArray("places", per=("blocks",), columns=BLOCK, inside=("begin",)),
+)
 LARGEST_BLOCK_BYTES = 1 << 26  # what is written has some MiB, and a record that is not whole
 LONGEST_TEXT = 1 << 24  # as a record can be
 
@@ -48,9 +56,9 @@ class Listing:
     columns: tuple[str, ...]
     form: Form
     longest: tuple[int, ...]
-    parts: list[Part]
+    parts: list[FileRecords]
 
-    def select(self, columns: Sequence[Column]) -> tuple[Form, list[Part]] | None:
+    def select(self, columns: Sequence[CsvColumn]) -> tuple[Form, list[FileRecords]] | None:
         """Return the form of the rows of some columns, and the result for each file; None if one is
         not known."""
         texts = [_text_of(column) for column in columns]
@@ -63,7 +71,7 @@ class Listing:
         ]
 
 
-def entries_of(job: Job, form: Form, parts: Sequence[Part]) -> Entries:
+def entries_of(job: Job, form: Form, parts: Sequence[FileRecords]) -> Entries:
     """Return what a manifest holds of files."""
     if any(part.bad or (part.places[:, 2] < 0).any() for part in parts):
         return Entries()
@@ -76,15 +84,15 @@ def entries_of(job: Job, form: Form, parts: Sequence[Part]) -> Entries:
             max(lengths) for lengths in zip(*(part.longest for part in parts), strict=True)
         ],
     }
-    arrays = {
-        "counts": np.array([part.count for part in parts], np.int64),
-        "blocks": np.array([len(part.places) for part in parts], np.int64),
+    values = {
+        "counts": [part.count for part in parts],
+        "blocks": [len(part.places) for part in parts],
         "places": np.concatenate([part.places for part in parts]),
     }
-    return Entries(about, arrays)
+    return Entries(about, to_arrays(ARRAYS, values))
 
 
-def _text_of(column: Column) -> str:
+def _text_of(column: CsvColumn) -> str:
     """Return a column as a text that is the same for the same values."""
     return repr(
         (column.number, column.name, str(column.dtype), repr(column.default), column.is_part)
@@ -118,7 +126,7 @@ def from_manifest(manifest: Manifest, dialect: Dialect) -> Listing | None:
     return Listing(names, columns, form, longest, _parts_of(manifest))
 
 
-def _is_sound(kind: Kind) -> bool:
+def _is_sound(kind: ColumnKind) -> bool:
     """Return True for a kind that rows can have."""
     is_known = kind.name in (NULL, WORDS, CODES, TEXT) or np.dtype(kind.name).kind in "biufM"
     return (
@@ -129,38 +137,31 @@ def _is_sound(kind: Kind) -> bool:
     )
 
 
-def _parts_of(manifest: Manifest) -> list[Part]:
+def _parts_of(manifest: Manifest) -> list[FileRecords]:
     """Return records and blocks of each file; raises ``FormatError`` where these cannot be."""
-    counts, blocks = (
-        manifest.numbers("counts", 0, MAX_LENGTH),
-        manifest.numbers("blocks", 0, MAX_LENGTH),
-    )
-    places = manifest.array("places", "<i8", -1, 4)
-    # Added up as float64: the sum of damaged numbers would wrap round in int64, and look right.
-    if blocks.sum(dtype=np.float64) != len(places) or counts.sum(dtype=np.float64) >= MAX_LENGTH:
-        raise manifest.error("it has other blocks than it counts, or records that cannot be")
-    pieces = np.split(places, np.cumsum(blocks)[:-1])
+    counts, blocks, places = read_arrays(manifest, ARRAYS).values()
     num_records, num_bytes = sizes_of(places, blocks, counts, manifest.files.sizes).T
     firsts = places[(np.cumsum(blocks) - blocks)[blocks > 0], 0]
     is_sound = (
-        (places >= 0).all()
-        and (places[:, 1] > 0).all()
+        (places[:, 1] > 0).all()
         and not firsts.any()
         and not counts[blocks == 0].any()
+        and (num_bytes > 0).all()
+        and int(num_bytes.max(initial=0)) <= LARGEST_BLOCK_BYTES
+        and (num_records >= 0).all()
+        and (num_records <= num_bytes).all()
     )
-    is_sound = (
-        is_sound and (num_bytes > 0).all() and int(num_bytes.max(initial=0)) <= LARGEST_BLOCK_BYTES
-    )
-    if not (is_sound and (num_records >= 0).all() and (num_records <= num_bytes).all()):
+    if not is_sound:
         raise manifest.error("its blocks are not in order, or lie outside of their file")
-    return [Part(count, piece) for count, piece in zip(counts.tolist(), pieces, strict=True)]
+    pieces = split_by_file(places, blocks)
+    return [FileRecords(count, piece) for count, piece in zip(counts.tolist(), pieces, strict=True)]
 
 
 def sizes_of(places: Indices, blocks: Indices, counts: Indices, sizes: Indices) -> Indices:
     """Return the records and the bytes of each block, int64 ``[num_blocks, 2]``.
 
     Args:
-        places: of the blocks of all files, as `Part.places` has them.
+        places: of the blocks of all files, as `FileRecords.places` has them.
         blocks: the number of blocks of each file.
         counts: its records.
         sizes: its bytes.

@@ -6,7 +6,7 @@ Why      PyArrow refuses a line of too few or too many columns and a value that 
          and cannot leave a type to be found out by itself (measured with 26.0 and 2.1).
 Memory   one block and its columns; nothing of PyArrow's threads is used, several blocks are parsed
          side by side.
-Numbers  integers are decimal: PyArrow takes 0x1f, too, which is refused here, for neither its
+NumberColumn  integers are decimal: PyArrow takes 0x1f, too, which is refused here, for neither its
          floats nor Python's integers do; white space around numbers is allowed; fractions are
          rounded to the nearest float of their size, integers that would be rounded are refused
          (`are_unfit`).
@@ -17,6 +17,7 @@ Nulls    of MySQL and Hive are a backslash and N, of which PyArrow would leave N
 from __future__ import annotations
 
 import codecs
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -40,9 +41,10 @@ HEXADECIMAL = (
 )  # to look for one byte takes a hundredth of the time of two
 LARGEST_INT64, LARGEST_UINT64 = (1 << 63) - 1, (1 << 64) - 1
 
-MAX_DIGITS = (
-    400  # of an integer that is compared with the limits of a dtype; int() refuses more than 4,300
-)
+# As the words of PyArrow begin.
+OF_COLUMN = re.compile(r"In CSV column #([0-9]+): (?:Row #[0-9]+: )?(.*)")
+# Of an integer that is compared with the limits of a dtype; int() refuses more than 4,300.
+MAX_DIGITS = 400
 NO_NUMBER = r"^\s*[+-]?[iI][nN][fF]"  # infinity in words
 WHOLE_NUMBER = r"^\s*[+-]?[0-9]+\s*$"
 
@@ -56,11 +58,19 @@ PIECE_BYTES = 1 << 17
 
 
 class Unreadable(Exception):
-    """PyArrow's word for why it does not take a block."""
+    """The word of PyArrow for why it does not take a block.
+
+    Attributes:
+        column: the place of the column that it names, or None.
+    """
+
+    def __init__(self, reason: str, column: int | None = None) -> None:
+        super().__init__(reason)
+        self.column = column
 
 
 @dataclass(frozen=True)
-class Numbers:
+class NumberColumn:
     """Values of a column.
 
     Attributes:
@@ -73,7 +83,7 @@ class Numbers:
 
 
 @dataclass(frozen=True)
-class Texts:
+class TextColumn:
     """Texts of a column, in UTF-8: text i is ``payload[offsets[i]:offsets[i + 1]]``."""
 
     payload: NDArray[np.uint8]
@@ -116,7 +126,7 @@ def read_columns(
     *,
     has_quotes: bool,
 ) -> list[Any]:
-    """Return `Numbers` or `Texts` for each column that is asked.
+    """Return `NumberColumn` or `TextColumn` for each column that is asked.
 
     Raises:
         Unreadable: a line has another number of columns, or a value is none of its dtype.
@@ -137,11 +147,11 @@ def read_columns(
     integers = [request.number for request in requests if request.dtype[1] in "iu"]
     hexadecimal = _hexadecimal(plain_data, dialect, num_columns, integers, has_quotes)
     if hexadecimal:
-        raise Unreadable(f"column {hexadecimal[0]} holds a hexadecimal number")
+        raise Unreadable("it holds a hexadecimal number", hexadecimal[0])
     codes = [request.number for request in requests if request.may_be_codes]
     codes = _of_codes(plain_data, dialect, num_columns, codes, has_quotes)
     if codes:
-        raise Unreadable(f"column {codes[0]} holds a number that is a code, as 00501 is")
+        raise Unreadable("it holds a number that is a code, as 00501 is", codes[0])
     return [_values(pa, columns[request.number], request, dialect) for request in requests]
 
 
@@ -185,7 +195,7 @@ def are_unfit(
     dialect: Dialect,
     num_columns: int,
     number: int,
-    values: Numbers,
+    values: NumberColumn,
     *,
     has_quotes: bool,
 ) -> bool:
@@ -383,7 +393,9 @@ def _table(
             ),
         )
     except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
-        raise Unreadable(str(error).partition("\n")[0][:300]) from None
+        reason = str(error).partition("\n")[0][:300]
+        match = OF_COLUMN.match(reason)
+        raise (Unreadable(match[2], int(match[1])) if match else Unreadable(reason)) from None
 
 
 def _kind(name: str) -> str:
@@ -402,7 +414,7 @@ def _of_floats(
     pa = _arrow()
     largest = pa.compute.max(pa.compute.abs(column)).as_py()
     if largest == float("inf"):
-        values = Numbers(column.fill_null(0).to_numpy(), None)
+        values = NumberColumn(column.fill_null(0).to_numpy(), None)
         is_over = are_unfit(data, dialect, num_columns, number, values, has_quotes=has_quotes)
         return OVER if is_over else "<f8"
     if largest is None or not largest >= LARGEST_INT64:  # also where it is not a number
@@ -420,7 +432,7 @@ def _of_floats(
 
 def _values(
     pa: ModuleType, column: Any, request: ColumnRequest, dialect: Dialect
-) -> Numbers | Texts:
+) -> NumberColumn | TextColumn:
     """Return a column of PyArrow as what was requested: numbers and which of them are missing, or
     texts.
 
@@ -442,31 +454,31 @@ def _values(
             pa.compute.is_in(array, value_set=pa.array(words)) for words in (TRUE, FALSE)
         )
         if not pa.compute.all(pa.compute.or_(true, false)).as_py() and count:
-            raise Unreadable(f"column {request.number} holds another word than true and false")
-        return Numbers(true.to_numpy(zero_copy_only=False), None)
+            raise Unreadable("it holds another word than true and false", request.number)
+        return NumberColumn(true.to_numpy(zero_copy_only=False), None)
     if request.dtype == NULL:
-        return Numbers(np.full(count, np.nan), np.ones(count, np.bool_) if count else None)
+        return NumberColumn(np.full(count, np.nan), np.ones(count, np.bool_) if count else None)
     if array.null_count:
         missing = array.is_null().to_numpy(zero_copy_only=False)
     else:
         missing = None
     dtype = np.dtype(request.dtype)
     if dtype.kind == "b":
-        return Numbers(array.fill_null(False).to_numpy(zero_copy_only=False), missing)
+        return NumberColumn(array.fill_null(False).to_numpy(zero_copy_only=False), missing)
     # The numbers as they lie in PyArrow's memory: dates are int32 days, times are int64.
     memory_dtype = np.dtype("i4" if request.dtype == "<M8[D]" else dtype)
     values: Array = np.frombuffer(array.buffers()[1] or b"", memory_dtype)[
         array.offset : array.offset + count
     ]
-    return Numbers(
+    return NumberColumn(
         values.astype(np.int64).view(dtype) if memory_dtype != dtype else values, missing
     )
 
 
-def _texts(array: Any, count: int) -> Texts:
+def _texts(array: Any, count: int) -> TextColumn:
     _, offset_buffer, text_buffer = array.buffers()
     if offset_buffer is None or not count:
-        return Texts(np.zeros(0, np.uint8), np.zeros(count + 1, np.int64))
+        return TextColumn(np.zeros(0, np.uint8), np.zeros(count + 1, np.int64))
     offsets = np.frombuffer(offset_buffer, np.int32)[
         array.offset : array.offset + count + 1
     ].astype(np.int64)
@@ -474,4 +486,4 @@ def _texts(array: Any, count: int) -> Texts:
         payload: Array = np.zeros(0, np.uint8)
     else:
         payload = np.frombuffer(text_buffer, np.uint8)
-    return Texts(payload[offsets[0] : offsets[-1]], offsets - offsets[0])
+    return TextColumn(payload[offsets[0] : offsets[-1]], offsets - offsets[0])

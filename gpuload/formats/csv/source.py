@@ -34,10 +34,10 @@ from gpuload.formats.csv.columns import (
     select_columns,
 )
 from gpuload.formats.csv.fields import (
+    FieldRun,
     PayloadLeaf,
     Reference,
     ReferredLeaf,
-    Run,
     SpreadLeaf,
     TableLeaf,
     groups_of,
@@ -48,17 +48,20 @@ from gpuload.formats.csv.keep import CsvRows, read_rows
 from gpuload.formats.csv.kinds import Form
 from gpuload.formats.csv.lines import blocks, scan
 from gpuload.formats.csv.listing import entries_of, from_manifest
-from gpuload.formats.csv.rows import Job, Part
-from gpuload.formats.csv.table import Table
+from gpuload.formats.csv.rows import FileRecords
+from gpuload.formats.csv.table import RowTable
+from gpuload.formats.csv.values import Job
 from gpuload.sources.arrays import ArrayLeaf
 from gpuload.sources.filesource import Entries, FileSource, Opening
 from gpuload.sources.gaps import GapLeaf, Origin
 from gpuload.sources.leaf import Group, Leaf, starts_of
+from gpuload.sources.sourcefiles import SourceFiles
 from gpuload.spec import Spec
 from gpuload.storage import keptfile, manifest, open_storage
 from gpuload.storage.extents import Storage
-from gpuload.storage.files import Paths, any_is_remote, look_at
+from gpuload.storage.files import any_is_remote, look_at
 from gpuload.storage.folders import CSV, expand_tables
+from gpuload.storage.wildcards import Paths
 
 BAD_LINES = ("raise", "keep")
 log = logging.getLogger("gpuload")
@@ -246,9 +249,10 @@ class CsvSource(FileSource):
     def _where(self, number: int) -> str:
         return self._lines.locate(number)
 
-    def file_counts(self) -> tuple[Sequence[str], Sequence[int]] | None:
-        """Return the files, and how many records each has."""
-        return self._files.paths, [part.count for part in self._lines.parts]
+    @property
+    def files(self) -> SourceFiles:
+        """The files, and how many records each has."""
+        return SourceFiles(self._files.paths, [part.count for part in self._lines.parts])
 
     def _entries(self) -> Entries:
         return entries_of(self._lines.job, self._form, self._lines.parts)
@@ -304,7 +308,7 @@ class _Lines:
         bad: the records whose lines are wrong, by their number.
     """
 
-    def __init__(self, job: Job, parts: Sequence[Part]) -> None:
+    def __init__(self, job: Job, parts: Sequence[FileRecords]) -> None:
         self.job, self.parts = job, parts
         self.starts = starts_of([part.count for part in parts])
         self.bad = {
@@ -346,7 +350,7 @@ class _Lines:
         )
 
 
-def _in_memory(rows: NDArray[Any], payload: NDArray[np.uint8], run: Run | Reference) -> Leaf:
+def _in_memory(rows: NDArray[Any], payload: NDArray[np.uint8], run: FieldRun | Reference) -> Leaf:
     """Return a leaf of rows in memory, or of the bytes that they refer to."""
     if isinstance(run, Reference):
         return PayloadLeaf(run, rows.view(np.uint8).reshape(rows.size, rows.itemsize), payload)
@@ -363,7 +367,7 @@ def _in_memory(rows: NDArray[Any], payload: NDArray[np.uint8], run: Run | Refere
 
 
 def _of_tables(
-    tables: Sequence[Table], groups: Sequence[Run | Reference]
+    tables: Sequence[RowTable], groups: Sequence[FieldRun | Reference]
 ) -> tuple[tuple[Leaf, ...], Storage]:
     """Return a leaf for each group, which reads the rows of tables and the bytes that these refer
     to; the storage."""
@@ -382,7 +386,7 @@ def _of_tables(
     return tuple(leaves), storage
 
 
-def _line(job: Job, file: int, part: Part, record: int) -> int:
+def _line(job: Job, file: int, part: FileRecords, record: int) -> int:
     """Return the line where a record begins; 0 if the file has changed."""
     block = int(np.searchsorted(part.places[:, 0], record, side="right")) - 1
     first, line, offset, is_regular = part.places[block].tolist()

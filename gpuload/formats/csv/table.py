@@ -2,7 +2,7 @@
 records.
 
 Layout   a kept file (`storage/keptfile.py`): rows of ``row_bytes`` from byte 0 on | their payload |
-         places, int64 ``[n, 4]`` (`rows.Part`). How many there are of each is said in the JSON at
+         places, int64 ``[n, 4]`` (`rows.FileRecords`). How many there are of each is said in the JSON at
          its end.
 Why      shuffled reading asks for one piece of memory a record. The same data by columns, as in an
          Arrow file, asks for one a column: measured on 10^6 records of ten columns, shuffled, see
@@ -23,8 +23,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuload.formats.csv.kinds import Form, Kind
-from gpuload.formats.csv.rows import Bad, Part
+from gpuload.formats.csv.badlines import BadLine
+from gpuload.formats.csv.kinds import ColumnKind, Form
+from gpuload.formats.csv.rows import FileRecords
 from gpuload.storage import keptfile
 from gpuload.storage.keptfile import KeptFile
 
@@ -34,7 +35,7 @@ MOST_PLACES_BYTES = 1 << 30
 
 
 @dataclass(frozen=True)
-class Table:
+class RowTable:
     """A table that is there.
 
     Attributes:
@@ -45,17 +46,17 @@ class Table:
     """
 
     file: KeptFile
-    part: Part
+    part: FileRecords
     row_bytes: int
     payload: int
 
 
-class Writer:
+class TableWriter:
     """Writes a table: a `rows.Sink`.
 
     Args:
         path: of a new file.
-        made_of: the origin of the table, as `keptfile.Writer` takes it.
+        made_of: the origin of the table, as `keptfile.KeptWriter` takes it.
         has_payload: True if rows refer to bytes.
     """
 
@@ -75,18 +76,18 @@ class Writer:
         return begin
 
     @contextlib.contextmanager
-    def open_file(self) -> Iterator[Writer]:
+    def open_file(self) -> Iterator[TableWriter]:
         """Open the file; the bytes of the payload go to one without a name until all rows are
         written."""
         with contextlib.ExitStack() as stack:
-            self._file = stack.enter_context(keptfile.Writer(self._path, self._made_of))
+            self._file = stack.enter_context(keptfile.KeptWriter(self._path, self._made_of))
             if self._has_payload:
                 # Beside the table, and not in TMPDIR, which may be small, or lie in memory.
                 home = os.path.dirname(self._path)
                 self._spool: Any = stack.enter_context(tempfile.TemporaryFile(dir=home))
             yield self
 
-    def end(self, part: Part, row_bytes: int) -> None:
+    def end(self, part: FileRecords, row_bytes: int) -> None:
         """Write the payload, the places and the faults behind the rows."""
         if self._has_payload:
             self._spool.seek(0)
@@ -114,7 +115,7 @@ class Writer:
         self._file.end({**numbers, "longest": part.longest, "texts": list(texts), "bad": bad})
 
 
-def load(path: str, made_of: Any, row_bytes: int, *, eager: bool) -> Table | None:
+def load(path: str, made_of: Any, row_bytes: int, *, eager: bool) -> RowTable | None:
     """Return a table; None if it is not there, is damaged, or is not one of this form."""
     file = keptfile.open_kept_file(path, made_of, eager=eager)
     if file is None:
@@ -134,9 +135,11 @@ def load(path: str, made_of: Any, row_bytes: int, *, eager: bool) -> Table | Non
         return None
     places = np.frombuffer(raw, "<i8").astype(np.int64).reshape(-1, 4)
     texts = about["texts"]
-    bad = [Bad(number, line, offset, reason, texts[cause], texts[remedy])
+    bad = [BadLine(number, line, offset, reason, texts[cause], texts[remedy])
            for number, line, offset, reason, cause, remedy in about["bad"]]  # fmt: skip
-    return Table(file, Part(count, places, about["longest"], bad), row_bytes, count * row_bytes)
+    return RowTable(
+        file, FileRecords(count, places, about["longest"], bad), row_bytes, count * row_bytes
+    )
 
 
 def to_json(form: Form) -> list[list[Any]]:
@@ -147,6 +150,6 @@ def to_json(form: Form) -> list[list[Any]]:
 def form_of_json(values: Sequence[Sequence[Any]]) -> Form:
     """Return the form that `to_json` made these values of."""
     return tuple(
-        Kind(str(name), int(width), int(unit), bool(missing))
+        ColumnKind(str(name), int(width), int(unit), bool(missing))
         for name, width, unit, missing in values
     )

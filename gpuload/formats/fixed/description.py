@@ -24,7 +24,7 @@ import numpy as np
 
 from gpuload.errors import FormatError
 from gpuload.spec import Field, Spec, is_whole
-from gpuload.storage.files import read_bytes
+from gpuload.storage.handles import read_bytes
 
 SUFFIX = ".json"
 FORMAT, VERSION = "gpuload fixed-length records", 1
@@ -41,7 +41,7 @@ class Description:
         dtype: structured, a field of a record each.
         header_bytes, footer_bytes: the number of bytes before and behind the records.
         num_records: the number of records.
-        axes: (field, axes) of each field whose axes are known.
+        axes: (field, axes) of each field with known axes.
     """
 
     dtype: np.dtype[Any]

@@ -11,7 +11,8 @@ from gpuload.errors import SpecError
 from gpuload.formats.base import Beginning, Format, Match
 from gpuload.formats.fixed import description
 from gpuload.sources.base import Source
-from gpuload.storage.files import look_at, read_bytes
+from gpuload.storage.files import look_at
+from gpuload.storage.handles import read_bytes
 
 fixed = lazy.function("gpuload.formats.fixed.source", "fixed")
 
@@ -62,11 +63,15 @@ def _is_description(path: str) -> bool:
 
 FIXED = Format(
     "fixed",
-    _open,
+    fixed,
     _sniff,
     known_by="description",
+    records={
+        "gl.fixed(paths, dtype, header_bytes=0, footer_bytes=0)": "the next bytes of a file, as many "
+        "as a NumPy dtype has, and laid out like it"
+    },
+    open_paths=_open,
     hint="raw records are gl.fixed(path, dtype)",
-    call=fixed,
     suffixes=(".bin", ".dat", ".raw"),
     beside=(description.SUFFIX,),
     writer=lazy.function("gpuload.formats.fixed.writer", "writer"),

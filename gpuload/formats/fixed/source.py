@@ -3,7 +3,7 @@
 Layout  header_bytes of header, record i at header_bytes + i * record_bytes, footer_bytes of footer,
         in each file.
 Access  any record by index; a record is never split.
-Limits  a file whose body is no whole number of records is refused when it is opened.
+Limits  a file with a part of a record in its body is refused when it is opened.
 Source  CIFAR-10 binary version, https://www.cs.toronto.edu/~kriz/cifar.html
         (record_bytes = 1 + 3 * 32 * 32 = 3073); tf.data.FixedLengthRecordDataset
 """
@@ -19,11 +19,14 @@ from gpuload.errors import FormatError, SpecError
 from gpuload.sources.filesource import Entries, Opening
 from gpuload.sources.gaps import BadFiles, bad_files, check_on_error, tolerant
 from gpuload.sources.layouts import layout_of
-from gpuload.sources.rows import FileTable, Form, RecordFiles
+from gpuload.sources.rows import FileTable, RecordFiles, RecordForm
 from gpuload.spec import check_name, dtype_of, is_whole
 from gpuload.storage import manifest
-from gpuload.storage.files import GZIP, Files, Paths, expand, gzip_error, look_at, read_bytes
+from gpuload.storage.fileerrors import GZIP, gzip_error
+from gpuload.storage.files import Files, look_at
+from gpuload.storage.handles import read_bytes
 from gpuload.storage.stores import path_of
+from gpuload.storage.wildcards import Paths, expand
 
 
 class FixedSource(RecordFiles):
@@ -90,7 +93,7 @@ def fixed(
         files,
         counts=counts,
         offsets=np.full(len(files), int(header_bytes)),
-        forms=(Form(layout),),
+        forms=(RecordForm(layout),),
         form_of=np.zeros(len(files), np.int64),
         bad=bad,
     )

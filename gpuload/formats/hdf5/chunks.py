@@ -30,7 +30,7 @@ from gpuload.storage.inflate import inflate_block, reason_of
 DEFLATE, SHUFFLE, FLETCHER32 = 1, 2, 3
 CHECKSUM_BYTES = 4
 SPARE_BYTES = 64  # of a chunk between two filters, beyond its bytes
-WORDS = 1 << 16  # of 16 bits, whose sums of sums have less than 64 bits
+WORDS = 1 << 16  # of 16 bits: the sums of their sums have less than 64 bits
 Shape = tuple[int, ...]
 Filter = tuple[int, Shape]  # its number, and its values
 

@@ -65,13 +65,13 @@ ROWS, CHUNKS, HDF5 = (
     "rows",
     "chunks",
     "hdf5",
-)  # who reads a dataset: its rows lie in one piece, in chunks, or HDF5 does
+)  # how a dataset is read: as rows in one piece, in chunks, or by HDF5
 TEXTS, VALUES = "texts", "values"  # of varying length
-TURNED = "F"  # the order of an array whose axes are turned
+TURNED = "F"  # the order of an array with turned axes
 
 
 @dataclass(frozen=True)
-class Kind:
+class DatasetKind:
     """The part of a dataset that many files have in common.
 
     Attributes:
@@ -122,7 +122,7 @@ class Dataset:
     """A dataset of a file.
 
     Attributes:
-        kind: what other files share.
+        kind: the part that other files share.
         length: the number of rows.
         offset: the byte of the file where the first of ROWS begins.
         chunks: numbers, offsets, lengths and masks of CHUNKS that were written (`chunks.Grid`).
@@ -130,7 +130,7 @@ class Dataset:
             one piece.
     """
 
-    kind: Kind
+    kind: DatasetKind
     length: int
     offset: int = 0
     chunks: tuple[Indices, ...] = ()
@@ -154,7 +154,7 @@ class Dataset:
 
 
 @dataclass(frozen=True)
-class Place:
+class DatasetPlace:
     """A dataset of a file.
 
     Attributes:
@@ -289,7 +289,7 @@ class Place:
         return array, ""
 
 
-def _block_of(values: Any, kind: Kind) -> Array | Ragged:
+def _block_of(values: Any, kind: DatasetKind) -> Array | Ragged:
     if kind.varying:
         if kind.varying == TEXTS:
             return members.texts_of(values)
@@ -310,7 +310,7 @@ def _row_layout(name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Layo
 # --- from a file
 
 
-def read_dataset(place: Place, file: Any, order: str | None) -> Dataset:
+def read_dataset(place: DatasetPlace, file: Any, order: str | None) -> Dataset:
     """Return a dataset of an open file.
 
     Args:
@@ -323,39 +323,11 @@ def read_dataset(place: Place, file: Any, order: str | None) -> Dataset:
         FormatError: its places do not lie in the file.
         MissingPackageError: HDF5 has not one of its filters.
     """
-    h5py, dataset = import_h5py(), place.find(file)
-    if not isinstance(dataset, h5py.Dataset) or not dataset.shape:
-        raise SpecError(
-            "it is no array",
-            cause="it is a single value or empty"
-            if isinstance(dataset, h5py.Dataset)
-            else "it is a group",
-            remedy="name datasets with an axis",
-        )
-    if dataset.is_virtual or dataset.external:
-        raise SpecError(
-            "its values lie in other files",
-            cause="it is a virtual dataset"
-            if dataset.is_virtual
-            else f"they are in {dataset.external[0][0]!r}",
-            remedy="open those files, as a list of paths"
-            if dataset.is_virtual
-            else "use gl.fixed for those",
-        )
-    try:
-        dtype = dataset.dtype
-    except TypeError as error:
-        raise SpecError(
-            "its elements are none of NumPy's", cause=line_of(error), remedy="convert it with h5py"
-        ) from None
+    dataset = _find_array(place, file)
+    dtype = _dtype_of(dataset)
     filters, attributes = _filters_of(dataset), _attributes_of(dataset)
     matlab.check_class(attributes, dataset, place.path)
-    if dtype.hasobject and h5py.check_ref_dtype(dtype) is not None:
-        raise SpecError(
-            "its elements are references to other objects of the file",
-            cause="they have no values of their own",
-            remedy="name the datasets that they lead to, or read them by h5py: file[reference]",
-        )
+    _refuse_references(dtype)
     shape, length = tuple(map(int, dataset.shape[1:])), int(dataset.shape[0])
     chunk = tuple(map(int, dataset.chunks or ()))
     num_missing = _num_missing(dataset, chunk)
@@ -365,63 +337,136 @@ def read_dataset(place: Place, file: Any, order: str | None) -> Dataset:
         return Dataset(kind, length, num_missing=num_missing)
     if shape:
         order = _order_of(attributes, dtype, dataset.shape, order)
-    packing, plain_dtype = packing_of(attributes, dtype), _without_metadata(dtype)
-    plain_dtype = matlab.dtype_of(attributes, plain_dtype)
+    packing = packing_of(attributes, dtype)
+    plain_dtype = matlab.dtype_of(attributes, _without_metadata(dtype))
     if place.number == 0:  # once for all files
         matlab.tell_characters(attributes, place.title, dtype)
     if shape and order == TURNED:
-        turned = (*shape[::-1], length)
-        kind = Kind(
-            HDF5, plain_dtype, turned[1:], chunk[::-1], filters, packing=packing, order=TURNED
+        rows, *inner_axes = (*shape[::-1], length)
+        members.row_layout(place.name, dtype, tuple(inner_axes))  # refuses a row that no array has
+        kind = DatasetKind(
+            HDF5,
+            plain_dtype,
+            tuple(inner_axes),
+            chunk[::-1],
+            filters,
+            packing=packing,
+            order=TURNED,
         )
-        members.row_layout(place.name, dtype, turned[1:])
-        return Dataset(kind, turned[0], num_missing=num_missing)
+        return Dataset(kind, rows, num_missing=num_missing)
     row_bytes = members.row_layout(place.name, dtype, shape).record_bytes
+    classes = _classes_of(dataset)
+    kind = DatasetKind(HDF5, plain_dtype, shape, chunk, filters, classes=classes, packing=packing)
+    by_hdf5 = Dataset(kind, length, num_missing=num_missing)
     # A type of the file may have other bytes than the dtype that h5py gives for it: only an equal
     # one is read without h5py.
-    is_plain = (
-        dataset.id.get_type().equal(h5py.h5t.py_create(dtype, logical=True)) and row_bytes > 0
-    )
-    kind = Kind(
-        HDF5, plain_dtype, shape, chunk, filters, classes=_classes_of(dataset), packing=packing,
-    )  # fmt: skip
-    base, inner = kind.base
-    is_ours = is_plain and all(code in FILTERS for code, *_ in filters)
-    is_ours = is_ours and not (num_missing and num_missing == Dataset(kind, length).num_chunks)
-    if chunk and is_ours and not file.userblock_size and _lists_chunks(place, dataset):
-        infos = list[Any]()
-        # One walk over the index; get_chunk_info(number) begins it anew for each chunk, a hundred
-        # times as slow.
-        dataset.id.chunk_iter(infos.append)
-        chunks = [((*info.chunk_offset, *(0 for _ in inner)), *info[1:]) for info in infos]
-        whole = (length, *shape, *inner), (*chunk, *inner)
-        fill = np.broadcast_to(np.array(dataset.fillvalue, base), inner).tobytes()
-        kind = replace(kind, how=CHUNKS, fill=fill)
-        return Dataset(kind, length, 0, sort_chunks(place.title, *whole, chunks, place.file_bytes))
-    num_bytes, stored_bytes, size = (
-        length * row_bytes,
-        int(dataset.id.get_storage_size()),
-        place.file_bytes,
-    )
-    if (
-        is_plain
-        and num_bytes
-        and not num_missing
-        and dataset.id.get_create_plist().get_layout() == h5py.h5d.CONTIGUOUS
-    ):
-        offset = int(dataset.id.get_offset())
-        if stored_bytes != num_bytes or offset + num_bytes > size:
-            raise FormatError(
-                f"{place.title} has {num_bytes} bytes from byte {offset} of {size} on, and {stored_bytes} are stored",
-                cause="its header is damaged, or the file was cut short",
-                remedy="copy the file again",
-            )
-        return Dataset(replace(kind, how=ROWS, chunk=(), filters=()), length, offset)
-    return Dataset(kind, length, num_missing=num_missing)
+    type_of_dtype = import_h5py().h5t.py_create(dtype, logical=True)
+    if not dataset.id.get_type().equal(type_of_dtype) or not row_bytes:
+        return by_hdf5
+    if not file.userblock_size and _has_plain_chunks(place, dataset, by_hdf5):
+        return _chunked_dataset(place, dataset, by_hdf5)
+    if length and not num_missing and _is_contiguous(dataset):
+        return _contiguous_dataset(place, dataset, by_hdf5, length * row_bytes)
+    return by_hdf5
+
+
+def _find_array(place: DatasetPlace, file: Any) -> Any:
+    """Return a dataset of h5py with an axis and values of its own; ``SpecError`` for others."""
+    dataset = place.find(file)
+    if not isinstance(dataset, import_h5py().Dataset):
+        raise SpecError(
+            "it is no array", cause="it is a group", remedy="name datasets with an axis"
+        )
+    if not dataset.shape:
+        raise SpecError(
+            "it is no array",
+            cause="it is a single value or empty",
+            remedy="name datasets with an axis",
+        )
+    if dataset.is_virtual:
+        raise SpecError(
+            "its values lie in other files",
+            cause="it is a virtual dataset",
+            remedy="open those files, as a list of paths",
+        )
+    if dataset.external:
+        raise SpecError(
+            "its values lie in other files",
+            cause=f"they are in {dataset.external[0][0]!r}",
+            remedy="use gl.fixed for those",
+        )
+    return dataset
+
+
+def _dtype_of(dataset: Any) -> np.dtype[Any]:
+    try:
+        dtype: np.dtype[Any] = dataset.dtype
+    except TypeError as error:
+        raise SpecError(
+            "its elements are none of NumPy's", cause=line_of(error), remedy="convert it with h5py"
+        ) from None
+    return dtype
+
+
+def _refuse_references(dtype: np.dtype[Any]) -> None:
+    if dtype.hasobject and import_h5py().check_ref_dtype(dtype) is not None:
+        raise SpecError(
+            "its elements are references to other objects of the file",
+            cause="they have no values of their own",
+            remedy="name the datasets that they lead to, or read them by h5py: file[reference]",
+        )
+
+
+def _has_plain_chunks(place: DatasetPlace, dataset: Any, about: Dataset) -> bool:
+    """Return True if HDF5 lists the chunks of a dataset, and their filters are undone here."""
+    kind = about.kind
+    if not kind.chunk or any(code not in FILTERS for code, *_ in kind.filters):
+        return False
+    is_unwritten = about.num_missing and about.num_missing == about.num_chunks
+    return not is_unwritten and _lists_chunks(place, dataset)
+
+
+def _chunked_dataset(place: DatasetPlace, dataset: Any, about: Dataset) -> Dataset:
+    """Return a dataset with the places of its chunks."""
+    kind, (base, inner) = about.kind, about.kind.base
+    infos = list[Any]()
+    # One walk over the index; get_chunk_info(number) begins it anew for each chunk, a hundred
+    # times as slow.
+    dataset.id.chunk_iter(infos.append)
+    chunks = [((*info.chunk_offset, *(0 for _ in inner)), *info[1:]) for info in infos]
+    fill = np.broadcast_to(np.array(dataset.fillvalue, base), inner).tobytes()
+    shape, chunk = (about.length, *kind.shape, *inner), (*kind.chunk, *inner)
+    places = sort_chunks(place.title, shape, chunk, chunks, place.file_bytes)
+    return Dataset(replace(kind, how=CHUNKS, fill=fill), about.length, 0, places)
+
+
+def _is_contiguous(dataset: Any) -> bool:
+    layout = dataset.id.get_create_plist().get_layout()
+    return bool(layout == import_h5py().h5d.CONTIGUOUS)
+
+
+def _contiguous_dataset(
+    place: DatasetPlace, dataset: Any, about: Dataset, num_bytes: int
+) -> Dataset:
+    """Return a dataset that lies in one piece of ``num_bytes``, with its place.
+
+    Raises:
+        FormatError: the piece does not lie in the file.
+    """
+    offset, stored_bytes = int(dataset.id.get_offset()), int(dataset.id.get_storage_size())
+    size = place.file_bytes
+    if stored_bytes != num_bytes or offset + num_bytes > size:
+        raise FormatError(
+            f"{place.title} has {num_bytes} bytes from byte {offset} of {size} on, "
+            f"and {stored_bytes} are stored",
+            cause="its header is damaged, or the file was cut short",
+            remedy="copy the file again",
+        )
+    return Dataset(replace(about.kind, how=ROWS, chunk=(), filters=()), about.length, offset)
 
 
 def _attributes_of(dataset: Any) -> dict[str, Any]:
-    """Return those attributes of a dataset that say what its numbers mean."""
+    """Return those attributes of a dataset that give its numbers a meaning."""
     return {name: dataset.attrs[name] for name in (*NAMES, *matlab.NAMES) if name in dataset.attrs}
 
 
@@ -459,7 +504,7 @@ def _order_of(
     return order or ""
 
 
-def _lists_chunks(place: Place, dataset: Any) -> bool:
+def _lists_chunks(place: DatasetPlace, dataset: Any) -> bool:
     """Return True if HDF5 lists the chunks of a dataset with their true places, and all went
     through the filters.
 
@@ -525,7 +570,7 @@ def check_filters(filters: Sequence[tuple[int, str]]) -> None:
 
 
 def _without_metadata(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return a dtype without what h5py adds to it: the names of an enumeration, the encoding of
+    """Return a dtype without the additions of h5py: the names of an enumeration, the encoding of
     texts."""
     if dtype.subdtype is not None:
         return np.dtype((_without_metadata(dtype.subdtype[0]), dtype.subdtype[1]))
@@ -554,14 +599,19 @@ def _classes_of(dataset: Any) -> tuple[str, ...]:
 
 
 def _varying_kind(
-    place: Place, dataset: Any, dtype: np.dtype[Any], shape: tuple[int, ...], chunk: tuple[int, ...], filters: Any,
+    place: DatasetPlace,
+    dataset: Any,
+    dtype: np.dtype[Any],
+    shape: tuple[int, ...],
+    chunk: tuple[int, ...],
+    filters: Any,
     num_missing: int,
-) -> Kind:  # fmt: skip
+) -> DatasetKind:
     """Return the kind of a dataset of values of varying length."""
     h5py = import_h5py()
     if h5py.check_string_dtype(dtype) is not None:
         members.text_field(place.name, shape)  # refuses several in a row
-        return Kind(HDF5, np.dtype(np.uint8), shape, chunk, filters, varying=TEXTS)
+        return DatasetKind(HDF5, np.dtype(np.uint8), shape, chunk, filters, varying=TEXTS)
     base = h5py.check_vlen_dtype(dtype)
     if base is not None and not base.isnative:
         raise SpecError(
@@ -571,7 +621,7 @@ def _varying_kind(
         )
     if base is None or base.kind not in NUMBERS or shape:
         members.varying_field(place.name, base, shape, [])  # refuses it
-    kind = Kind(HDF5, _without_metadata(base), shape, chunk, filters, varying=VALUES)
+    kind = DatasetKind(HDF5, _without_metadata(base), shape, chunk, filters, varying=VALUES)
     _check_lengths(
         place,
         dataset,
@@ -583,7 +633,7 @@ def _varying_kind(
     return replace(kind, has_images=field.encoded)
 
 
-def _check_lengths(place: Place, dataset: Any, begin: int, end: int, about: Dataset) -> None:
+def _check_lengths(place: DatasetPlace, dataset: Any, begin: int, end: int, about: Dataset) -> None:
     """Look at the lengths of values of varying length before HDF5 makes room for them, without
     asking the file.
 
@@ -636,7 +686,9 @@ def _check_lengths(place: Place, dataset: Any, begin: int, end: int, about: Data
             raise too_large(place.title, size, int(lengths.sum()), unpack="with h5py")
 
 
-def _check_expansion(place: Place, dataset: Any, begin: int, end: int, about: Dataset) -> None:
+def _check_expansion(
+    place: DatasetPlace, dataset: Any, begin: int, end: int, about: Dataset
+) -> None:
     """Look at chunks behind deflate before HDF5 inflates them, which it does without a limit.
 
     Those behind another filter that is not undone here are not seen.
@@ -678,7 +730,7 @@ def _check_expansion(place: Place, dataset: Any, begin: int, end: int, about: Da
                     )
 
 
-def _references(place: Place, dataset: Any, begin: int, end: int) -> Array:
+def _references(place: DatasetPlace, dataset: Any, begin: int, end: int) -> Array:
     """Return length and place of the values of a dataset in one piece, ``[n, REFERENCE_BYTES]``; or
     none."""
     offset, stored_bytes = dataset.id.get_offset(), int(dataset.id.get_storage_size())
@@ -696,7 +748,7 @@ def _references(place: Place, dataset: Any, begin: int, end: int) -> Array:
 # --- to fields
 
 
-def member_of(place: Place, dataset: Dataset) -> Member:
+def member_of(place: DatasetPlace, dataset: Dataset) -> Member:
     """Return a dataset as fields of records.
 
     Raises:
@@ -731,7 +783,7 @@ def member_of(place: Place, dataset: Dataset) -> Member:
 
 
 def _rows_member(
-    place: Place, dataset: Dataset, fields: Layout | Field, starts: Indices, num_bytes: int
+    place: DatasetPlace, dataset: Dataset, fields: Layout | Field, starts: Indices, num_bytes: int
 ) -> Member:
     """Return a dataset that lies in one piece, or that HDF5 decodes."""
     if isinstance(fields, Layout):
@@ -761,8 +813,8 @@ def _rows_member(
     )  # fmt: skip
 
 
-def _chunks_member(place: Place, dataset: Dataset, layout: Layout) -> Member:
-    """Return a dataset whose chunks are read and decoded without h5py."""
+def _chunks_member(place: DatasetPlace, dataset: Dataset, layout: Layout) -> Member:
+    """Return a dataset of chunks that are read and decoded without h5py."""
     kind, (base, inner) = dataset.kind, dataset.kind.base
     starts = place.starts(dataset.length, kind.chunk[0], layout.record_bytes)
     grid = Grid(
@@ -789,7 +841,7 @@ def _chunks_member(place: Place, dataset: Dataset, layout: Layout) -> Member:
     )  # fmt: skip
 
 
-def within(place: Place, names: Sequence[str], error: GpuloadError) -> GpuloadError:
+def within(place: DatasetPlace, names: Sequence[str], error: GpuloadError) -> GpuloadError:
     """Return an error with its place, and which fields would leave the dataset out."""
     rest = [name for name in names if name != place.name]
     if rest:

@@ -22,7 +22,11 @@ HDF5 = Format(
     "hdf5",
     hdf5,
     _sniff,
-    call=hdf5,
+    records={
+        'gl.hdf5(paths, fields=None, group="/", fill=None, mask_and_scale=None, order=None)': "element "
+        "i of the first axis of datasets of HDF5 files; packed numbers of netCDF, turned axes of "
+        "MATLAB ([guide](guides/hdf5.md))"
+    },
     suffixes=(".h5", ".hdf5"),
     writer=lazy.function("gpuload.formats.hdf5.writer", "writer"),
 )

@@ -22,12 +22,16 @@ STEP = 8  # to which places are rounded up
 def length_bytes_of(superblock: bytes) -> int:
     """Return how many bytes a length in a file takes, by the superblock that it begins with; 8 if
     it does not say."""
-    at = 14 if superblock[8:9] <= b"\x01" else 10
+    at = 10
+    if superblock[8:9] <= b"\x01":
+        at = 14
     if superblock.startswith(MAGIC) and at < len(superblock):
         width = superblock[at]
     else:
         width = 8
-    return width if width in (2, 4, 8, 16) else 8
+    if width in (2, 4, 8, 16):
+        return width
+    return 8
 
 
 def heap_size(head: bytes, length_bytes: int) -> int:

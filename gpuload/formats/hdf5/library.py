@@ -26,7 +26,9 @@ from gpuload.errors import (
     missing_package,
 )
 from gpuload.formats.hdf5 import FIRST_PLACE, MAGIC, heaps, matlab
-from gpuload.storage.files import Files, Handle, open_error
+from gpuload.storage.fileerrors import open_error
+from gpuload.storage.files import Files
+from gpuload.storage.handles import Handle
 
 CALL = "gl.hdf5"
 NO_SIGNATURE = "file signature not found"  # in the words of HDF5
@@ -117,7 +119,7 @@ def read_file(
         files: the files.
         number: which of them.
         function: gets the file; nothing of it is used behind this call.
-        to_error: returns the error for what h5py raises in the function.
+        to_error: returns our error for an exception of h5py in the function.
 
     Raises:
         FormatError: h5py does not take the file.
@@ -143,7 +145,7 @@ def read_file(
                 lambda: import_h5py().File(source, "r"), to_refusal, ERRORS
             ) as file:
                 result = function(file)
-            # Behind h5py: what it read of a file that changed meanwhile is not used.
+            # Behind h5py: bytes of a file that changed meanwhile are not used.
             files.check_descriptor(number, handle)
         return result
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import base64
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,15 @@ from gpuload.formats.hdf5.datasets import (
     TURNED,
     VALUES,
     Dataset,
-    Kind,
+    DatasetKind,
+)
+from gpuload.formats.listing import (
+    FREE,
+    ListedArray,
+    chunk_numbers,
+    read_arrays,
+    split_by_file,
+    to_arrays,
 )
 from gpuload.formats.members import complete_path, listed_kinds, listed_paths
 from gpuload.formats.npy import npyheader
@@ -39,15 +48,22 @@ from gpuload.sources.leaf import Array, Indices
 from gpuload.spec import Layout
 from gpuload.storage.manifest import Manifest
 
-NO_KIND = (
-    TypeError,
-    ValueError,
-    LookupError,
-    AttributeError,
-    SpecError,
-)  # raised for values that are no kind
+# Raised for values that are not a kind.
+NO_KIND = (TypeError, ValueError, LookupError, AttributeError, SpecError)
 LARGEST_LENGTH = 1 << 60
-LARGEST_MASK = 1 << 32
+DATASETS = (
+    ListedArray("kind_of", "<u4", after="kinds"),
+    ListedArray("lengths"),
+    ListedArray("num_missing", is_optional=True),
+    ListedArray("begins"),
+)
+CHUNK = ("offset", "length")
+CHUNK_TABLE = (
+    ListedArray("num_chunks"),
+    ListedArray("chunks", per=("num_chunks",), columns=CHUNK, inside=CHUNK),
+    ListedArray("chunk_numbers", per=FREE),
+    ListedArray("chunk_masks", per=FREE, after=1 << 32),
+)
 NO_CHUNKS = np.zeros(0, np.int64)
 
 
@@ -66,33 +82,35 @@ def to_manifest(
     kinds, arrays = list[list[Any]](), dict[str, Array]()
     for number, path in enumerate(paths):
         column = [table[number] for table in tables]
-        numbers = dict[Kind, int]()
+        numbers = dict[DatasetKind, int]()
         kind_of = [numbers.setdefault(dataset.kind, len(numbers)) for dataset in column]
         kinds.append([_to_json(path, kind) for kind in numbers])
-        arrays[f"{number} kind_of"] = np.array(kind_of, np.uint32)
-        arrays[f"{number} lengths"] = np.array([dataset.length for dataset in column], np.int64)
-        num_missing = np.array([dataset.num_missing for dataset in column], np.int64)
-        if num_missing.any():
-            arrays[f"{number} num_missing"] = num_missing
-        arrays[f"{number} begins"] = np.array([dataset.offset for dataset in column], np.int64)
+        values: dict[str, Any] = {
+            "kind_of": kind_of,
+            "lengths": [dataset.length for dataset in column],
+            "begins": [dataset.offset for dataset in column],
+        }
+        num_missing = [dataset.num_missing for dataset in column]
+        if any(num_missing):
+            values["num_missing"] = num_missing
         if any(kind.how == CHUNKS for kind in numbers):
-            chunks = [dataset.chunks or (NO_CHUNKS,) * 4 for dataset in column]
-            masks = np.concatenate([item[3] for item in chunks])
-            lacking = [
-                item[0]
-                for item, dataset in zip(chunks, column, strict=True)
-                if item[0].size != _num(dataset)
-            ]
-            arrays[f"{number} num_chunks"] = np.array([item[0].size for item in chunks], np.int64)
-            arrays[f"{number} chunks"] = np.concatenate(
-                [np.stack(item[1:3], axis=1) for item in chunks]
-            )
-            arrays[f"{number} chunk_numbers"] = np.concatenate([NO_CHUNKS, *lacking])
-            if masks.any():
-                arrays[f"{number} chunk_masks"] = masks
-            else:
-                arrays[f"{number} chunk_masks"] = NO_CHUNKS
+            values.update(_chunk_values(column))
+        arrays.update(to_arrays((*DATASETS, *CHUNK_TABLE), values, f"{number} "))
     return {"paths": list(paths), "kinds": kinds}, arrays
+
+
+def _chunk_values(column: Sequence[Dataset]) -> dict[str, Array]:
+    """Return the values of CHUNK_TABLE for a dataset of each file."""
+    chunks = [dataset.chunks or (NO_CHUNKS,) * 4 for dataset in column]
+    pairs = zip(chunks, column, strict=True)
+    lacking = [item[0] for item, dataset in pairs if item[0].size != _num(dataset)]
+    masks = np.concatenate([item[3] for item in chunks])
+    return {
+        "num_chunks": np.array([item[0].size for item in chunks]),
+        "chunks": np.concatenate([np.stack(item[1:3], axis=1) for item in chunks]),
+        "chunk_numbers": np.concatenate([NO_CHUNKS, *lacking]),
+        "chunk_masks": masks if masks.any() else NO_CHUNKS,
+    }
 
 
 def _num(dataset: Dataset) -> int:
@@ -103,7 +121,7 @@ def _num(dataset: Dataset) -> int:
     return 0
 
 
-def _to_json(path: str, kind: Kind) -> dict[str, Any]:
+def _to_json(path: str, kind: DatasetKind) -> dict[str, Any]:
     base, inner = kind.base
     try:
         text = npyheader.to_literal(Header(base, False, (0, *inner), 0))
@@ -160,51 +178,37 @@ def from_manifest(
 def _column(listing: Manifest, path: str, prefix: str, entries: Any) -> list[Dataset]:
     """Return the dataset of one path of each file."""
     kinds = listed_kinds(listing, path, entries, _from_json, NO_KIND, "file")
-    kind_of = listing.numbers(f"{prefix}kind_of", 0, len(kinds), "<u4")
-    lengths = listing.numbers(f"{prefix}lengths", 0, LARGEST_LENGTH)
-    begins = listing.numbers(f"{prefix}begins", 0, LARGEST_LENGTH)
-    name = f"{prefix}num_missing"
-    if name in listing.arrays:
-        num_missing = listing.numbers(name, 0, LARGEST_LENGTH)
-    else:
-        num_missing = np.zeros_like(lengths)
+    arrays = read_arrays(listing, DATASETS, {"kinds": len(kinds)}, prefix)
+    kind_of, lengths, begins = (arrays[name] for name in ("kind_of", "lengths", "begins"))
+    num_missing = arrays.get("num_missing", np.zeros_like(lengths))
     row_bytes = np.array([_row_bytes(kind) for kind in kinds], np.int64)[kind_of]
     is_rows = np.array([kind.how == ROWS for kind in kinds])[kind_of]
     room = listing.files.sizes - begins  # so said, no product can overflow
-    if (
-        is_rows & ((room < 0) | (row_bytes == 0) | (lengths > room // np.maximum(row_bytes, 1)))
-    ).any():
+    has_room = (room >= 0) & (row_bytes > 0) & (lengths <= room // np.maximum(row_bytes, 1))
+    if (is_rows & ~has_room).any():
         raise listing.error(f"rows of {path} would end behind their file")
-    chunks: Sequence[tuple[Indices, ...]] = [()] * len(kind_of)
-    shares = list(
-        zip([kinds[number] for number in kind_of.tolist()], lengths.tolist(), strict=True)
-    )
+    of_file = [kinds[number] for number in kind_of.tolist()]
+    column = [Dataset(kind, n) for kind, n in zip(of_file, lengths.tolist(), strict=True)]
+    chunks: Sequence[tuple[Indices, ...]] = [()] * len(column)
     if any(kind.how == CHUNKS for kind in kinds):
-        chunks = _chunks_of(
-            listing, path, prefix, [Dataset(kind, length) for kind, length in shares]
-        )
-    return [
-        Dataset(
-            kind,
-            length,
-            begin if kind.how == ROWS else 0,
-            places,
-            missing if kind.how == HDF5 else 0,
-        )
-        for (kind, length), begin, places, missing in zip(
-            shares, begins.tolist(), chunks, num_missing.tolist(), strict=True
-        )
-    ]
+        chunks = _chunks_of(listing, path, prefix, column)
+    numbers = zip(begins.tolist(), num_missing.tolist(), strict=True)
+    datasets = list[Dataset]()
+    for dataset, places, (begin, missing) in zip(column, chunks, numbers, strict=True):
+        how = dataset.kind.how
+        offset, num = begin * (how == ROWS), missing * (how == HDF5)
+        datasets.append(replace(dataset, offset=offset, chunks=places, num_missing=num))
+    return datasets
 
 
-def _row_bytes(kind: Kind) -> int:
+def _row_bytes(kind: DatasetKind) -> int:
     fields = kind.fields("x")
     if isinstance(fields, Layout):
         return fields.record_bytes
     return 0
 
 
-def _from_json(entry: Any) -> Kind:
+def _from_json(entry: Any) -> DatasetKind:
     """Return a kind; raises ``ValueError``, or what Python raises of values of other kinds."""
     header = npyheader.from_literal(entry["array"])
     inner = header.shape[1:]
@@ -216,7 +220,7 @@ def _from_json(entry: Any) -> Kind:
         (_whole(code), tuple(map(_whole, values)), _text(name))
         for code, values, name in entry["filters"]
     )
-    kind = Kind(
+    kind = DatasetKind(
         _text(entry["how"]),
         dtype,
         tuple(map(_whole, entry["shape"])),
@@ -230,32 +234,25 @@ def _from_json(entry: Any) -> Kind:
         Packing.from_json(entry["packing"]) if entry.get("packing") else None,
         _text(entry.get("order", "")),
     )
-    codes = {code for code, *_ in filters}
     is_sound = (
         kind.how in (ROWS, CHUNKS, HDF5)
         and kind.varying in ("", TEXTS, VALUES)
+        and kind.order in ("", TURNED)
         and 0 not in kind.chunk
-    )
-    is_sound = (
-        is_sound and kind.order in ("", TURNED) and (kind.order != TURNED or kind.how == HDF5)
-    )
-    is_sound = (
-        is_sound
         and len(kind.chunk) in (0, 1 + len(kind.shape))
-        and (kind.how == HDF5 or not kind.varying)
+        and not (kind.chunk and kind.how == ROWS)
+        and (kind.how == HDF5 or not (kind.varying or kind.order))
+        and (kind.how != CHUNKS or _has_sound_chunks(kind))
     )
-    if kind.how == CHUNKS:
-        has_fill = len(kind.fill) == dtype.itemsize
-        is_sound = (
-            is_sound
-            and bool(kind.chunk)
-            and codes <= set(FILTERS)
-            and has_fill
-            and _row_bytes(kind) > 0
-        )
-    if not is_sound or (kind.how == ROWS and kind.chunk):
+    if not is_sound:
         raise ValueError("its parts contradict each other")
     return kind
+
+
+def _has_sound_chunks(kind: DatasetKind) -> bool:
+    """Return True if chunks of a kind can be decoded to rows."""
+    codes, has_fill = {code for code, *_ in kind.filters}, len(kind.fill) == kind.dtype.itemsize
+    return bool(kind.chunk) and codes <= set(FILTERS) and has_fill and _row_bytes(kind) > 0
 
 
 def _whole(value: Any) -> int:
@@ -274,41 +271,14 @@ def _chunks_of(
     listing: Manifest, path: str, prefix: str, column: Sequence[Dataset]
 ) -> list[tuple[Indices, ...]]:
     """Return numbers, offsets, lengths and masks of the chunks of each file."""
-    counts = listing.numbers(f"{prefix}num_chunks", 0, LARGEST_LENGTH)
-    places, numbers = (
-        listing.array(f"{prefix}chunks", "<i8", -1, 2),
-        listing.array(f"{prefix}chunk_numbers", "<i8", -1),
-    )
-    masks = listing.array(f"{prefix}chunk_masks", "<i8", -1)
-    # In float64: sums of damaged numbers could run over in int64, and fit again.
-    if counts.sum(dtype=np.float64) != len(places) or len(masks) not in (0, len(places)):
-        raise listing.error(f"it has other chunks of {path} than it counts")
-    if len(masks):
-        masks = masks
-    else:
+    arrays = read_arrays(listing, CHUNK_TABLE, prefix=prefix)
+    counts, places, numbers, masks = arrays.values()
+    if len(masks) not in (0, len(places)):
+        raise listing.error(f"it has other masks of {path} than chunks")
+    if not len(masks):
         masks = np.zeros(len(places), np.int64)
-    offsets, lengths = places.T
-    sizes = np.repeat(listing.files.sizes, counts)
-    if (places < 0).any() or (offsets > sizes).any() or (lengths > sizes - offsets).any():
-        raise listing.error(f"a chunk of {path} lies outside of its file")
-    if (masks < 0).any() or (masks >= LARGEST_MASK).any():
-        raise listing.error(f"a mask of filters of {path} cannot be")
-    result, first, first_number = list[tuple[Indices, ...]](), 0, 0
-    for dataset, count in zip(column, counts.tolist(), strict=True):
-        total, end = _num(dataset), first + count
-        if count == total:  # each was written
-            own_numbers = np.arange(count, dtype=np.int64)
-        else:
-            own_numbers = numbers[first_number : first_number + count]
-            first_number += count
-            is_sound = own_numbers.size == count and (np.diff(own_numbers) > 0).all()
-            if not is_sound or (count and not 0 <= own_numbers[0] <= own_numbers[-1] < total):
-                raise listing.error(
-                    f"chunks of {path} are more than its shape has, stand there twice, or lie outside of it"
-                )
-        part = own_numbers, offsets[first:end], lengths[first:end], masks[first:end]
-        result.append(part if dataset.kind.how == CHUNKS else ())
-        first = end
-    if first_number != numbers.size:
-        raise listing.error(f"it has more numbers of chunks of {path} than chunks")
-    return result
+    totals = zip(counts.tolist(), map(_num, column), strict=True)
+    numbers_of = chunk_numbers(listing, numbers, totals, f"chunks of {path}")
+    columns = [split_by_file(array, counts) for array in (*places.T, masks)]
+    parts = list(zip(numbers_of, *columns, strict=True))
+    return [p if d.kind.how == CHUNKS else () for p, d in zip(parts, column, strict=True)]

@@ -1,4 +1,4 @@
-"""MATLAB: what attributes say of the arrays of a MAT file of version 7.3, which is HDF5.
+"""MATLAB: the meaning of attributes of the arrays of a MAT file of version 7.3, which is HDF5.
 
     MATLAB_class            "double", "int8", ...: numbers as they are stored; "logical": bytes 0
                             and 1; "char": the numbers of characters; "cell": references; others

@@ -1,4 +1,4 @@
-"""Messages: what the header of an HDF5 dataset says of its chunks that h5py does not tell.
+"""Messages: the parts of the header of an HDF5 dataset that tell of its chunks more than h5py does.
 
     index     how chunks are found: a B-tree of version 1 or 2, an array that grows along one axis,
               ...

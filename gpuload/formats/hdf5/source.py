@@ -29,8 +29,8 @@ from gpuload.formats import members
 from gpuload.formats.hdf5.datasets import (
     HDF5,
     Dataset,
-    Kind,
-    Place,
+    DatasetKind,
+    DatasetPlace,
     check_filters,
     member_of,
     read_dataset,
@@ -51,7 +51,9 @@ from gpuload.sources.filesource import Entries, Opening
 from gpuload.sources.furtherfields import log_further_fields
 from gpuload.storage import manifest, open_storage
 from gpuload.storage.extents import Storage
-from gpuload.storage.files import Files, Paths, by_chunks, expand, look_at
+from gpuload.storage.files import Files, look_at
+from gpuload.storage.handles import by_chunks
+from gpuload.storage.wildcards import Paths, expand
 
 
 def hdf5(
@@ -132,7 +134,7 @@ def hdf5(
     try:
         table_members = [
             [
-                member_of(Place(files, number, storage, group, name, path), dataset)
+                member_of(DatasetPlace(files, number, storage, group, name, path), dataset)
                 for (name, path), dataset in zip(pairs.items(), table, strict=True)
             ]
             for number, table in enumerate(tables)
@@ -151,7 +153,9 @@ def _read_files(
     pairs, table = _read_file(files, 0, storage, fields, group, order)
 
     later_fields = dict[str, list[str]]()
-    further = later_fields if fields is None else None
+    further = None
+    if fields is None:
+        further = later_fields
 
     def read(chunk: Sequence[int]) -> list[list[Dataset]]:
         return [
@@ -182,7 +186,7 @@ def _read_file(
         pairs = dict(fields or {name: name for name in names_in(file, path, group)})
         table = list[Dataset]()
         for name, dataset_path in pairs.items():
-            place = Place(files, number, storage, group, name, dataset_path)
+            place = DatasetPlace(files, number, storage, group, name, dataset_path)
             try:
                 table.append(read_dataset(place, file, order))
             except (SpecError, MissingPackageError) as error:
@@ -196,7 +200,7 @@ def _read_file(
     )
 
 
-def _check_kinds(kinds: set[Kind], path: str, order: str | None) -> None:
+def _check_kinds(kinds: set[DatasetKind], path: str, order: str | None) -> None:
     """Raise ``MissingPackageError`` if HDF5 decodes one of these, and it or one of its filters is
     not there.
 

@@ -80,7 +80,8 @@ def _write(path: str, records: Records) -> None:
                     dtype = h5py.string_dtype()
                 else:
                     dtype = h5py.vlen_dtype(dtype)
-            shape = () if is_text or not field.uniform else field.fixed_shape
+            has_shape = field.uniform and not is_text
+            shape = field.fixed_shape if has_shape else ()
             datasets[field.name] = file.create_dataset(field.name, (records.count, *shape), dtype)
         begin = 0
         for numbers, fields in records.chunks():

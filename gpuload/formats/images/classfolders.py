@@ -27,12 +27,12 @@ import numpy as np
 from gpuload.errors import FormatError, SpecError
 from gpuload.sources.classnames import MOST_NAMES, in_order, log_order, numbers_of, shorten
 from gpuload.sources.leaf import Indices
-from gpuload.storage.files import is_folder
 from gpuload.storage.folders import SPLITS
 from gpuload.storage.hidden import SYSTEM_FOLDERS
 from gpuload.storage.manifest import Manifest
 from gpuload.storage.paths import PackedPaths
 from gpuload.storage.stores import is_remote, path_of
+from gpuload.storage.wildcards import is_folder
 
 SPLIT = re.compile(  # the name of a part of a data set, also as train_set, val2017 and test-images
     rf"({'|'.join(SPLITS)})"
@@ -150,25 +150,35 @@ class ClassFolders:
             if rest:
                 inner[name].add(rest.partition("/")[0])
         splits = [name for name in classes if SPLIT.fullmatch(name)]
-        deep = [name for name in splits if inner[name]]
-        # Of classes that are called train and val, as vehicles may be, not all have the name of a
-        # part.
+        # Of classes that are called train and val, as vehicles may be, not all have the name of a part.
         are_all = bool(splits) and len(splits) == len(classes)
+        self._refuse_parts(classes, inner, splits, are_all)
+        if are_all and len(classes) > 1:
+            log.warning(
+                "%s: the class folders are called %s, as parts of a data set are: the label of an "
+                "image says which; labels=None opens images without labels",
+                self.root, " and ".join(classes),
+            )  # fmt: skip
+        shared = _shared(inner, classes)
+        are_deep = len(classes) > 1 and min(map(len, inner.values())) > 1
+        if names is None and shared and are_deep:
+            self._log_shared(classes, inner, shared)
+
+    def _refuse_parts(
+        self,
+        classes: Sequence[str],
+        inner: Mapping[str, set[str]],
+        splits: Sequence[str],
+        are_all: bool,
+    ) -> None:
+        """Raise ``SpecError`` if the folders are parts of a data set."""
+        deep = [name for name in splits if inner[name]]
         if deep and (are_all or (len(deep) > 1 and _shared(inner, deep))):
             raise self._split_error(splits, deep, inner)
         parts = [name for name in classes if inner[name] and PART.fullmatch(name)]
         # Classes that are called steam_train and bullet_train may each have a folder "images".
         if len(parts) > 1 and len(_shared(inner, parts)) > 1:
             raise self._split_error(parts, parts, inner)
-        if are_all and len(classes) > 1:
-            log.warning(
-                "%s: the class folders are called %s, as parts of a data set are: the label of an image says which; "
-                "labels=None opens images without labels",
-                self.root, " and ".join(classes),
-            )  # fmt: skip
-        shared = _shared(inner, classes)
-        if names is None and len(classes) > 1 and shared and min(map(len, inner.values())) > 1:
-            self._log_shared(classes, inner, shared)
 
     def _log_shared(
         self, classes: Sequence[str], inner: Mapping[str, set[str]], shared: set[str]
@@ -272,7 +282,7 @@ def _is_empty(folder: str) -> bool:
     """Return True if a folder holds nothing but files such as ``.gitkeep``: someone may mean it as
     a class."""
     for _, _, names in os.walk(folder):
-        # ._ is what a Mac puts beside files on foreign disks and into archives, under __MACOSX.
+        # A Mac puts files of names with ._ beside others on foreign disks, and into archives, under __MACOSX.
         if any(not name.startswith(".") or name.startswith("._") for name in names):
             return False
     return not os.path.islink(folder)

@@ -109,7 +109,9 @@ def parts_of(spec: Spec) -> tuple[Field, Field | None]:
             cause=f"beside the image a folder holds one label, and {label_fields[0].name!r} is one already",
             remedy="choose TFRecord, which holds any number of fields",
         )
-    label = label_fields[0] if label_fields else None
+    label = None
+    if label_fields:
+        label = label_fields[0]
     if label is not None and (label.shape != () or label.dtype.kind not in "biufU"):
         raise SpecError(
             f"field {label} cannot be written to a folder of images",
@@ -163,7 +165,7 @@ def write(folder: str, records: Records) -> None:
 
 
 def first_difference(folder: str, records: Records) -> int | None:
-    """Return the number of the first record whose file differs from it; None if all are equal."""
+    """Return the number of the first record that differs from its file; None if all are equal."""
     image, label = parts_of(records.spec)
     classes = class_folders(records.source, label)
     for number, value, class_number in _images(records, image, label if classes else None):

@@ -27,5 +27,14 @@ def _open(paths: Sequence[str]) -> Source:
 
 
 IMAGES = Format(
-    "images", _open, _sniff, folder=Folder(open_folder, SUFFIXES), call=images, writer=writer
+    "images",
+    images,
+    _sniff,
+    records={
+        'gl.images(folder_or_paths, labels="folder")': "an encoded image file; `labels=None` for a "
+        "folder without class folders; `classes=train` for the class numbers of another source"
+    },
+    open_paths=_open,
+    folder=Folder(open_folder, SUFFIXES),
+    writer=writer,
 )

@@ -43,7 +43,9 @@ from gpuload.sources.classnames import (
 )
 from gpuload.sources.leaf import Array
 from gpuload.sources.names import misnumbered
-from gpuload.storage.files import Path, open_error, open_regular
+from gpuload.storage.fileerrors import open_error
+from gpuload.storage.handles import open_regular
+from gpuload.storage.wildcards import Path
 
 MOST_COLUMNS = 12  # in an error
 LARGEST_DIGITS = 19  # of int64
@@ -95,7 +97,7 @@ class Labels:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "classes", class_names(self.classes, "gl.Labels"))
-        names = (self.label,) if isinstance(self.label, str) else self.label
+        names: Any = (self.label,) if isinstance(self.label, str) else self.label
         if (
             not isinstance(names, (list, tuple))
             or not names

@@ -48,23 +48,13 @@ from gpuload.sources.leaf import Array, Group, Leaf
 from gpuload.spec import Field, Spec
 from gpuload.storage import manifest, objects, open_storage
 from gpuload.storage.extents import Storage
-from gpuload.storage.files import (
-    Files,
-    Paths,
-    any_is_remote,
-    as_folder,
-    by_chunks,
-    expand,
-    gzip_error,
-    is_folder,
-    leads_above,
-    look_at,
-    open_error,
-    read_bytes,
-)
+from gpuload.storage.fileerrors import gzip_error, open_error
+from gpuload.storage.files import Files, any_is_remote, look_at
+from gpuload.storage.handles import by_chunks, read_bytes
 from gpuload.storage.hidden import is_hidden_name
 from gpuload.storage.paths import PackedPaths
 from gpuload.storage.stores import is_remote, like, path_of
+from gpuload.storage.wildcards import Paths, as_folder, expand, is_folder, leads_above
 
 # Suffixes of images in formats that are not decoded. The user most likely wanted these files, so
 # the log warns of them.
@@ -329,7 +319,7 @@ class ImagesSource(FileSource):
 
 
 class ImageFiles(WholeFiles):
-    """Image files, whose bytes are the field."""
+    """Image files; their bytes are the field."""
 
     is_direct = True
 
@@ -351,7 +341,7 @@ def _common_folder(paths: list[str]) -> str:
     folders = [os.path.dirname(path_of(path)) for path in paths]
     if not any(map(is_remote, paths)):
         return os.path.commonpath(folders)
-    # What the first and the last in order begin with, all between them begin with.
+    # A beginning that the first and the last in order share is one of all between them, too.
     first, last = (
         min(folders).split("/"),
         max(folders).split("/"),
@@ -379,71 +369,89 @@ def _remote_images_below(root: str) -> list[str]:
 
 
 def _images_below(root: str) -> tuple[list[str], str]:
-    """Return the paths of all images in a folder and its folders, sorted, and a text about the
-    other files."""
+    """Return the paths of all images in a folder and its folders, sorted, and a text about the other files."""
     if is_remote(root):
         return _remote_images_below(root), ""
-    paths: list[str] = []
-    other_suffixes: Counter[str] = Counter()
-    repeats, loops = list[str](), list[str]()  # as seen from the root; links
-    broken_links = list[
-        str
-    ]()  # which may have been class folders; one that is called as an image is an error later
-    # By real paths: a link to a folder above would be followed for ever, and another to the same
-    # folder counted twice.
-    folders, visited = [root], {os.path.realpath(root)}
-    with Progress("listing folders") as progress:
-        while folders:
-            inner: list[str] = []
-            for entry in _entries_of(folders, progress):
-                if is_folder(entry):
-                    inner.append(entry.path)
-                elif entry.name.lower().endswith(SUFFIXES):
-                    paths.append(entry.path)
-                elif entry.is_symlink() and not os.path.exists(entry.path):
-                    broken_links.append(below(root, entry.path))
-                else:
-                    other_suffixes[os.path.splitext(entry.name)[1].lower()] += 1
-            folders = list(_first_visits(inner, visited))
-            repeats += [below(root, folder) for folder in sorted(set(inner) - set(folders))]
-            outer = {folder for folder in folders if leads_above(folder, root)}
-            folders = [folder for folder in folders if folder not in outer]
-            loops += [below(root, folder) for folder in outer]
-    if repeats:
-        log.warning(
-            "%s: folders that are read already under another name, a link, are left out: %s",
-            root,
-            shorten(repeats),
-        )
-    if loops:
-        log.warning(
-            "%s: links to a folder above it are not followed: %s", root, shorten(sorted(loops))
-        )
-    if broken_links:
-        log.warning(
-            "%s: links lead nowhere, and are left out: %s", root, shorten(sorted(broken_links))
-        )
-    if not paths:
-        raise MissingFileError(
-            f"{root} holds no image",
-            cause=f"no file in it or in its folders ends in {' '.join(SUFFIXES)}"
-            + (f"; there are {_kinds(other_suffixes)}" if other_suffixes else ""),
-            remedy="check the folder, or name the files: gl.images([...])",
-        )
-    if other_suffixes:
-        count = other_suffixes.total()
+    listing = _FolderListing(root)
+    listing.walk()
+    listing.tell()
+    # Sorted as a whole: the order in which folders list their files differs from machine to machine.
+    return sorted(listing.paths), _kinds(listing.other_suffixes)
+
+
+class _FolderListing:
+    """The images in a folder and its folders, and the files and links that are left out."""
+
+    def __init__(self, root: str) -> None:
+        self.root, self.paths = root, list[str]()
+        self.other_suffixes: Counter[str] = Counter()
+        # As seen from the root. A link that leads nowhere may have been a class folder; one that is
+        # called as an image is an error later.
+        self.repeats, self.loops, self.broken_links = list[str](), list[str](), list[str]()
+
+    def walk(self) -> None:
+        """List all folders, those of one depth at a time."""
+        root = self.root
+        # By real paths: a link to a folder above would be followed for ever, and another to the same
+        # folder counted twice.
+        folders, visited = [root], {os.path.realpath(root)}
+        with Progress("listing folders") as progress:
+            while folders:
+                inner: list[str] = []
+                for entry in _entries_of(folders, progress):
+                    if is_folder(entry):
+                        inner.append(entry.path)
+                    elif entry.name.lower().endswith(SUFFIXES):
+                        self.paths.append(entry.path)
+                    elif entry.is_symlink() and not os.path.exists(entry.path):
+                        self.broken_links.append(below(root, entry.path))
+                    else:
+                        self.other_suffixes[os.path.splitext(entry.name)[1].lower()] += 1
+                folders = list(_first_visits(inner, visited))
+                repeats = sorted(set(inner) - set(folders))
+                self.repeats += [below(root, folder) for folder in repeats]
+                outer = {folder for folder in folders if leads_above(folder, root)}
+                folders = [folder for folder in folders if folder not in outer]
+                self.loops += [below(root, folder) for folder in outer]
+
+    def tell(self) -> None:
+        """Log the files and links that are left out; raise ``MissingFileError`` if there is no image."""
+        root, suffixes = self.root, self.other_suffixes
+        if self.repeats:
+            log.warning(
+                "%s: folders that are read already under another name, a link, are left out: %s",
+                *(root, shorten(self.repeats)),
+            )
+        if self.loops:
+            log.warning(
+                "%s: links to a folder above it are not followed: %s",
+                *(root, shorten(sorted(self.loops))),
+            )
+        if self.broken_links:
+            log.warning(
+                "%s: links lead nowhere, and are left out: %s",
+                *(root, shorten(sorted(self.broken_links))),
+            )
+        if not self.paths:
+            suffix_text = ""
+            if suffixes:
+                suffix_text = f"; there are {_kinds(suffixes)}"
+            raise MissingFileError(
+                f"{root} holds no image",
+                cause=f"no file in it or in its folders ends in {' '.join(SUFFIXES)}{suffix_text}",
+                remedy="check the folder, or name the files: gl.images([...])",
+            )
+        if not suffixes:
+            return
+        count = suffixes.total()
+        are = "file is no image that is decoded, and is"
         if count > 1:
             are = "files are no images that are decoded, and are"
-        else:
-            are = "file is no image that is decoded, and is"
-        if OTHER_SUFFIXES & other_suffixes.keys():
+        if OTHER_SUFFIXES & suffixes.keys():
             level = logging.WARNING
         else:
             level = logging.INFO
-        log.log(level, "%s: %d %s left out: %s", root, count, are, _kinds(other_suffixes))
-    # Sorted as a whole: the order in which folders list their files differs from machine to
-    # machine.
-    return sorted(paths), _kinds(other_suffixes)
+        log.log(level, "%s: %d %s left out: %s", root, count, are, _kinds(suffixes))
 
 
 def _kinds(suffixes: Counter[str]) -> str:
@@ -499,7 +507,7 @@ def _check_file(path: str, size: int, head: bytes) -> None:
             remedy="remove it, or store the image in another form, as NPY say",
         )
     is_named = path_of(path).lower().endswith(SUFFIXES)
-    # Not opened: that is one open less for each of what may be a million files.
+    # Not opened: that is one open less for each file, of which there may be a million.
     if is_named and size <= USUAL_BYTES:
         return
     beginning = read_bytes(path, LOOKED_AT_BYTES)

@@ -32,7 +32,9 @@ from gpuload.errors import FormatError
 from gpuload.spec import LARGEST_NDIM
 from gpuload.storage import archive
 from gpuload.storage.archive import first_name, unpacking
-from gpuload.storage.files import Paths, gzip_error, read_bytes
+from gpuload.storage.fileerrors import gzip_error
+from gpuload.storage.handles import read_bytes
+from gpuload.storage.wildcards import Paths
 
 MAGIC = b"\x93NUMPY"
 VERSIONS = {1: ("<H", "latin1"), 2: ("<I", "latin1"), 3: ("<I", "utf-8")}
@@ -176,7 +178,7 @@ def naming_conversion(paths: Paths) -> Iterator[None]:
 
 
 def header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
-    """Return the header of a file whose elements follow in C order.
+    """Return the header of a file with elements in C order.
 
     It has the lowest version that can hold it, and ends in spaces and a line end, so that the
     elements begin at a multiple of 64 bytes.
@@ -425,7 +427,9 @@ class _Literal:
             if commas or not items:
                 return tuple(items)
             return items[0]
-        return dict(items) if opening == "{" else items
+        if opening == "{":
+            return dict(items)
+        return items
 
     def _pair(self, depth: int) -> tuple[str, Any]:
         key = self._value(depth)

@@ -1,4 +1,4 @@
-"""Pickled files: NPY and NPZ files of Python objects whose writer the user trusts. `gl.convert` is
+"""Pickled files: NPY and NPZ files of Python objects, by a writer that the user trusts. `gl.convert` is
 the one way to them.
 
 Such a file is a pickle: reading it runs any code that its writer put there, with all the rights of
@@ -33,7 +33,7 @@ import io
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -45,8 +45,10 @@ from gpuload.progress import Progress
 from gpuload.ragged import Ragged
 from gpuload.sources.base import LeafSource
 from gpuload.sources.leaf import Array, Bytes, Group, Indices, Leaf, Values, starts_of
+from gpuload.sources.sourcefiles import SourceFiles
 from gpuload.spec import Field, Spec
-from gpuload.storage.files import Files, Paths, expand, look_at
+from gpuload.storage.files import Files, look_at
+from gpuload.storage.wildcards import Paths, expand
 
 NUMBERS = "biuf"  # kinds of dtypes that one field may mix
 CACHED_BYTES = 1 << 28
@@ -111,9 +113,10 @@ class PickledSource(LeafSource):
     def _digest(self) -> str:
         return self._objects.digest
 
-    def file_paths(self) -> Sequence[str]:
-        """Return the absolute paths of the files that are read."""
-        return self._objects.files.paths
+    @property
+    def files(self) -> SourceFiles:
+        """The files that are unpickled."""
+        return SourceFiles(self._objects.files.paths)
 
 
 class ObjectFiles:
@@ -199,7 +202,7 @@ class ObjectFiles:
     def _keep(self, number: int, records: list[Record]) -> None:
         self._recent[number] = records
         self._recent_bytes += int(self.files.sizes[number])
-        # The last one stays, whatever its size: its next record is asked for at once.
+        # The last one stays at any size: its next record is asked for at once.
         while self._recent_bytes > CACHED_BYTES and len(self._recent) > 1:
             oldest, _ = self._recent.popitem(last=False)
             self._recent_bytes -= int(self.files.sizes[oldest])
@@ -362,7 +365,7 @@ def _of_items(items: list[Any]) -> Record:
 
 
 def _named_record(content: Mapping[Any, Any], location: str) -> Record:
-    """Return a dict as a record, whose names are texts."""
+    """Return a dict as a record; its names are texts."""
     for key in content:
         if not isinstance(key, str) or not key:
             raise FormatError(
@@ -389,7 +392,9 @@ def _rows_of(path: str, content: Mapping[Any, Any]) -> Iterator[Record]:
 
 def _length(value: Any) -> int | None:
     if isinstance(value, np.ndarray):
-        return len(value) if value.ndim else None
+        if value.ndim:
+            return len(value)
+        return None
     if isinstance(value, (list, tuple)):
         return len(value)
     return None

@@ -30,11 +30,12 @@ from gpuload.sources.filesource import Entries, FileSource, Opening, WholeFiles
 from gpuload.sources.gaps import BadFiles, bad_files, check_on_error, tolerant
 from gpuload.sources.layouts import describe_layout, layout_of
 from gpuload.sources.leaf import Group, Indices, Values
-from gpuload.sources.rows import FileTable, Form, RecordFiles
+from gpuload.sources.rows import FileTable, RecordFiles, RecordForm
 from gpuload.spec import Layout, Shape, Spec, check_name, dtype_of
 from gpuload.storage import manifest, open_storage
 from gpuload.storage.extents import Storage
-from gpuload.storage.files import Files, Paths, expand, look_at
+from gpuload.storage.files import Files, look_at
+from gpuload.storage.wildcards import Paths, expand
 
 # In files of numpy.save: dtypes unknown to it.
 UNTYPED = {"void8": "float8_e4m3fn", "void16": "bfloat16"}
@@ -162,7 +163,7 @@ def npy(
 
 
 def check_record(record: Any) -> Literal["row", "file"]:
-    """Return what a record is, for None a row.
+    """Return the kind of records: that of the argument, for None rows.
 
     Raises:
         SpecError: it is neither a row nor a file.
@@ -255,7 +256,7 @@ def _element(argument: DTypeLike) -> np.dtype[Any]:
 
 
 def _with_dtype(path: str, header: Header, dtype: np.dtype[Any]) -> Header:
-    """Return a header whose elements have a type that the file does not say."""
+    """Return a header with the type of elements that the file does not say."""
     if not _is_stored_as(dtype, header.dtype):
         raise SpecError(
             f"{path} holds {header.dtype}, not {dtype}",
@@ -345,11 +346,11 @@ def _layout(path: str, headers: Headers, number: int, record: str, field: str) -
         raise error.within(path) from None
 
 
-def _form(head: Header, layout: Layout, record: str) -> Form:
+def _form(head: Header, layout: Layout, record: str) -> RecordForm:
     has_strides = (
         record == "row" and head.fortran and layout.record_bytes > 0
     )  # a whole file lies in one piece
-    return Form(layout, head.dtype.itemsize if has_strides else 0)
+    return RecordForm(layout, head.dtype.itemsize if has_strides else 0)
 
 
 class RaggedNpySource(FileSource):

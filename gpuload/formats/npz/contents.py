@@ -22,13 +22,13 @@ from gpuload.errors import FormatError, RecordError
 from gpuload.formats.npy import npyheader
 from gpuload.formats.npy.npyheader import Header
 from gpuload.sources.leaf import Bytes, Indices
-from gpuload.storage.archive import STORE, Member, Pieces, begin_of, verify_pieces
+from gpuload.storage.archive import STORE, ArchiveMember, Pieces, begin_of, verify_pieces
 from gpuload.storage.crc32 import crc32
 from gpuload.storage.extents import Extents, Storage
 from gpuload.storage.inflate import RAW_BITS, reason_of
 
 PACKED_BYTES = 1 << 20  # read at a time
-LARGEST_SKIP_BYTES = 1 << 28  # of a deflated array, that are unpacked to look at what follows
+LARGEST_SKIP_BYTES = 1 << 28  # of a deflated array, that are unpacked to look at the rest
 
 
 class Array(NamedTuple):
@@ -41,7 +41,7 @@ class Array(NamedTuple):
         header_crc: CRC-32 of the member up to the elements.
     """
 
-    member: Member
+    member: ArchiveMember
     begin: int
     header: Header
     header_crc: int
@@ -62,7 +62,7 @@ class Array(NamedTuple):
         return self.begin + self.header.offset_bytes
 
 
-def array_of(pieces: Pieces, member: Member) -> Array:
+def array_of(pieces: Pieces, member: ArchiveMember) -> Array:
     """Return the place of a member's array in its archive, with the array's header.
 
     Raises:
@@ -93,7 +93,7 @@ def array_of(pieces: Pieces, member: Member) -> Array:
     return array
 
 
-def _beginning(pieces: Pieces, member: Member, begin: int, num_bytes: int) -> bytes:
+def _beginning(pieces: Pieces, member: ArchiveMember, begin: int, num_bytes: int) -> bytes:
     """Return the first bytes of a member, unpacked; fewer where it ends.
 
     Raises:
@@ -284,7 +284,7 @@ def _numbers(values: Iterable[int]) -> Indices:
 
 
 def _stretches(lengths: Indices) -> Iterator[tuple[int, int]]:
-    """Yield first and after-last of members whose packed bytes are read together: at most
+    """Yield first and after-last of members that are read together, packed: at most
     PACKED_BYTES, or one."""
     first, total_bytes = 0, 0
     for number, length in enumerate(lengths.tolist()):

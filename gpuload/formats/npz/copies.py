@@ -1,4 +1,4 @@
-"""Copies of deflated arrays whose rows are wanted: inflated once, one after the other, in files of
+"""Copies of deflated arrays that are read by rows: inflated once, one after the other, in files of
 the cache folder.
 
 Why      A row of a deflated array has no place in the archive: all before it would be inflated for
@@ -29,8 +29,8 @@ from gpuload.sources.leaf import Indices
 from gpuload.storage.derivedfiles import FOLDER, folder, key_of
 from gpuload.storage.extents import Storage
 from gpuload.storage.files import Files
-from gpuload.storage.keptfile import Writer, look_at
-from gpuload.storage.unpack import FREE_PART, Copy, keep, stem
+from gpuload.storage.keptfile import KeptWriter, look_at
+from gpuload.storage.unpack import FREE_PART, FileCopy, keep, stem
 
 ALIGN_BYTES = 64
 GROUP_BYTES = 1 << 28
@@ -57,7 +57,7 @@ def unpack_arrays(
         FormatError: a member is damaged.
         FileError: a file changed or cannot be read, or there is no place or no space for copies.
     """
-    copies, locations, keys = list[Copy](), list[tuple[Indices, Indices]](), dict[int, str]()
+    copies, locations, keys = list[FileCopy](), list[tuple[Indices, Indices]](), dict[int, str]()
     for name, arrays in fields:
         places = np.arange(len(files), dtype=np.int64)
         offsets = np.array([array.offset_bytes for array in arrays], np.int64)
@@ -78,7 +78,7 @@ def unpack_arrays(
             places[numbers], offsets[numbers] = len(files) + len(copies), begins
             write = partial(_write, contents, files.paths[numbers[0]], numbers, num_bytes)
             copies.append(
-                Copy(digest.hexdigest()[:32], stem(files.paths[numbers[0]]), num_bytes, write)
+                FileCopy(digest.hexdigest()[:32], stem(files.paths[numbers[0]]), num_bytes, write)
             )
         locations.append((places, offsets))
     if not copies:
@@ -96,7 +96,7 @@ def unpack_arrays(
 
 
 def _groups(arrays: Sequence[Array]) -> Iterator[list[int]]:
-    """Yield the numbers of the archives whose deflated arrays share a copy."""
+    """Yield the numbers of the archives with deflated arrays in one copy."""
     group, total_bytes = list[int](), 0
     for number, array in enumerate(arrays):
         if array.is_stored:
@@ -126,7 +126,7 @@ def _write(
     path: str,
     numbers: Sequence[int],
     num_bytes: int,
-    to: Writer,
+    to: KeptWriter,
     show: Callable[[int], None],
 ) -> None:
     """Write the elements of deflated arrays one after the other into a copy, each at a multiple of
@@ -135,7 +135,7 @@ def _write(
     Args:
         contents: inflates the arrays.
         path: the first archive, for errors.
-        numbers: the archives whose arrays are in the copy.
+        numbers: the archives with arrays in the copy.
         num_bytes: the size of the copy.
         to: the copy.
         show: is told how many bytes are written.

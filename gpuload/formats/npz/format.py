@@ -7,7 +7,7 @@ from gpuload import lazy, signalsafe
 from gpuload.errors import FormatError
 from gpuload.formats.base import Beginning, Format, Match, salvage_array_file
 from gpuload.storage.archive import MAGIC, files_in, unpacking
-from gpuload.storage.files import open_binary
+from gpuload.storage.handles import open_binary
 
 npz = lazy.function("gpuload.formats.npz.source", "npz")
 writer = lazy.function("gpuload.formats.npz.writer", "writer")
@@ -54,8 +54,11 @@ NPZ = Format(
     "npz",
     npz,
     _sniff,
+    records={
+        'gl.npz(paths, record="row")': "a row of the arrays of one of many NPZ files, whose names are "
+        "the fields; or a whole file"
+    },
     salvage=salvage_array_file(npz, MAGIC),
-    call=npz,
     suffixes=(".npz",),
     writer=writer,
 )

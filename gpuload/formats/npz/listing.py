@@ -12,14 +12,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from gpuload.errors import SpecError
-from gpuload.formats.npy.headers import LARGEST_LENGTH, Headers
+from gpuload.formats.listing import ListedArray, read_arrays, to_arrays
+from gpuload.formats.npy.headers import Headers
 from gpuload.formats.npy.npyheader import Header
 from gpuload.formats.npz.contents import Array
-from gpuload.storage.archive import DEFLATE, STORE, Member
+from gpuload.storage.archive import DEFLATE, STORE, ArchiveMember
 from gpuload.storage.manifest import Manifest
 
 SUFFIX = ".npy"
@@ -33,7 +33,8 @@ COLUMNS = (
     "header_crc",
     "has_suffix",
 )
-LARGEST = {"crc": 1 << 32, "header_crc": 1 << 32, "has_suffix": 2}
+LIMITS = {"crc": 1 << 32, "header_crc": 1 << 32, "has_suffix": 2}
+ARRAYS = (ListedArray("members", columns=COLUMNS, inside=("begin", "packed_bytes")),)
 
 
 def to_manifest(
@@ -54,11 +55,11 @@ def to_manifest(
             (*_numbers(array.member), array.begin, array.header_crc, _has_suffix(array))
             for array in column
         ]
-        arrays[f"{number} members"] = np.array(rows, np.int64).reshape(-1, len(COLUMNS))
+        arrays.update(to_arrays(ARRAYS, {"members": rows}, f"{number} "))
     return {"names": list(names), "heads": heads}, arrays
 
 
-def _numbers(member: Member) -> tuple[int, ...]:
+def _numbers(member: ArchiveMember) -> tuple[int, ...]:
     return member.method, member.crc, member.packed_bytes, member.num_bytes, member.header_offset
 
 
@@ -105,37 +106,25 @@ def from_manifest(listing: Manifest, fields: Sequence[str] | None) -> list[dict[
 
 def _column(listing: Manifest, name: str, number: int, heads: Any) -> list[Array]:
     """Return the array of one name of each archive."""
-    members = listing.array(f"{number} members", "<i8", len(listing.files), len(COLUMNS))
+    members = read_arrays(listing, ARRAYS, prefix=f"{number} ")["members"]
     columns = dict(zip(COLUMNS, members.T, strict=True))
-    for title, column in columns.items():
-        if int(column.min()) < 0 or int(column.max()) >= LARGEST.get(title, LARGEST_LENGTH):
+    for title, limit in LIMITS.items():
+        if int(columns[title].max()) >= limit:
             raise listing.error(f"a number {title!r} of array {name!r} lies outside of its bounds")
     is_stored = columns["method"] == STORE
     if not (is_stored | (columns["method"] == DEFLATE)).all():
         raise listing.error(f"an array {name!r} is compressed in no way that is read")
     if bool((is_stored & (columns["packed_bytes"] != columns["num_bytes"])).any()):
         raise listing.error(f"an array {name!r} that is stored has two lengths")
-    room = listing.files.sizes - columns["begin"]
-    if bool((columns["packed_bytes"] > room).any()) or bool(
-        (columns["header_offset"] > columns["begin"]).any()
-    ):
+    if bool((columns["header_offset"] > columns["begin"]).any()):
         raise listing.error(f"an array {name!r} would lie outside of its archive")
     headers = Headers.from_manifest(listing, f"{number} ", heads, columns["num_bytes"])
-    rows = zip(members.tolist(), headers.head_of.tolist(), headers.offsets.tolist(), strict=True)
     arrays = []
-    for file, (
-        (method, crc, archive_bytes, size, place, begin, header_crc, suffix),
-        head,
-        offset,
-    ) in enumerate(rows):
-        member = Member(name + SUFFIX * suffix, 0, method, crc, archive_bytes, size, place)
-        kind = headers.heads[head]
-        arrays.append(
-            Array(
-                member,
-                begin,
-                Header(kind.dtype, kind.fortran, headers.shape(file), offset),
-                header_crc,
-            )
-        )
+    for file, numbers in enumerate(members.tolist()):
+        method, crc, archive_bytes, size, place, begin, header_crc, suffix = numbers
+        member = ArchiveMember(name + SUFFIX * suffix, 0, method, crc, archive_bytes, size, place)
+        kind = headers.heads[int(headers.head_of[file])]
+        offset = int(headers.offsets[file])
+        header = Header(kind.dtype, kind.fortran, headers.shape(file), offset)
+        arrays.append(Array(member, begin, header, header_crc))
     return arrays

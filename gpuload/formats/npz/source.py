@@ -1,4 +1,4 @@
-"""NPZ files: archives of arrays, whose names are the fields of a record.
+"""NPZ files: archives of arrays; the names of these are the fields of a record.
 
 Rows    record i is row i of each array, archive after archive, as in `npy.py`. Rows of stored
         arrays (numpy.savez) are read where they lie, of deflated ones (numpy.savez_compressed) from
@@ -46,12 +46,14 @@ from gpuload.sources.filesource import Entries, Opening, open_again, write_index
 from gpuload.sources.gaps import BadFiles, bad_files, check_on_error, tolerant
 from gpuload.sources.layouts import describe_layout, layout_of
 from gpuload.sources.leaf import Bytes, Indices, check_places
-from gpuload.sources.rows import FileTable, Form, FormLeaf, RecordFiles
+from gpuload.sources.rows import FileTable, FormLeaf, RecordFiles, RecordForm
+from gpuload.sources.sourcefiles import SourceFiles
 from gpuload.spec import Layout, Spec, list_of_names
 from gpuload.storage import manifest, open_storage
-from gpuload.storage.archive import STORE, Member, Pieces, members
+from gpuload.storage.archive import STORE, ArchiveMember, Pieces, members
 from gpuload.storage.extents import Storage
-from gpuload.storage.files import Files, Paths, differ, expand, look_at
+from gpuload.storage.files import Files, differ, look_at
+from gpuload.storage.wildcards import Paths, expand
 
 HEAD_BYTES = 4096  # the first read; a smaller archive is listed from it alone
 SUFFIX = ".npy"
@@ -212,7 +214,7 @@ class NpzSource(Zipped):
             )
             for number in range(
                 len(files)
-            ):  # what was read now must be of the files that were opened
+            ):  # the bytes that were read now must be of the files that were opened
                 if differ(self._files.stamp(number), files.stamp(number)):
                     self._files.check(number)
             entries = Entries(
@@ -226,9 +228,10 @@ class NpzSource(Zipped):
     def _place(self) -> str:
         return self._parts[0]._place()
 
-    def file_counts(self) -> tuple[Sequence[str], Sequence[int]] | None:
-        """Return the files, and how many records each has."""
-        return self._parts[0].file_counts()
+    @property
+    def files(self) -> SourceFiles:
+        """The archives; the check sums of whole arrays are looked at here alone."""
+        return replace(self._parts[0].files, checks=(self._verify,))
 
     def _where(self, number: int) -> str:
         return self._parts[0]._where(number)
@@ -236,7 +239,7 @@ class NpzSource(Zipped):
     def _digest(self) -> str:
         return self._files.digest(self._about, len(self))
 
-    def verify(self) -> Iterator[tuple[str, RecordError]]:
+    def _verify(self) -> Iterator[tuple[str, RecordError]]:
         """Yield file and error of each stored array whose bytes do not have its check sum; rows do
         not show it."""
         self.check_open()
@@ -264,7 +267,7 @@ class WholeArrays(RecordFiles):
         super().__init__(table, opening)
 
     def _leaf(
-        self, form: Form, storage: Storage, places: Indices, counts: Indices, offsets: Indices
+        self, form: RecordForm, storage: Storage, places: Indices, counts: Indices, offsets: Indices
     ) -> FormLeaf:
         return WholeLeaf(form, storage, places, counts, offsets, self._contents)
 
@@ -274,7 +277,7 @@ class WholeLeaf(FormLeaf):
 
     def __init__(
         self,
-        form: Form,
+        form: RecordForm,
         storage: Storage,
         files: Indices,
         counts: Indices,
@@ -348,9 +351,9 @@ def _arrays_in(selection: tuple[str, ...] | None, path: str, size: int, head: by
         return {name: _array_of(pieces, name, by_name) for name in selection or by_name}
 
 
-def _by_name(path: str, entries: dict[str, Member]) -> dict[str, Member]:
+def _by_name(path: str, entries: dict[str, ArchiveMember]) -> dict[str, ArchiveMember]:
     """Return members by the names that `numpy.load` gives them; entries of folders are none."""
-    by_name: dict[str, Member] = {}
+    by_name: dict[str, ArchiveMember] = {}
     for member in entries.values():
         if member.name.endswith("/") and not member.num_bytes:
             continue
@@ -369,7 +372,7 @@ def _by_name(path: str, entries: dict[str, Member]) -> dict[str, Member]:
     return by_name
 
 
-def _array_of(pieces: Pieces, name: str, by_name: Mapping[str, Member]) -> Array:
+def _array_of(pieces: Pieces, name: str, by_name: Mapping[str, ArchiveMember]) -> Array:
     """Return an array; the error for another member names the arrays that there are."""
     try:
         return array_of(pieces, by_name[name])
@@ -379,7 +382,7 @@ def _array_of(pieces: Pieces, name: str, by_name: Mapping[str, Member]) -> Array
         raise
 
 
-def _is_array(pieces: Pieces, member: Member) -> bool:
+def _is_array(pieces: Pieces, member: ArchiveMember) -> bool:
     try:
         array_of(pieces, member)
     except FormatError:
@@ -393,7 +396,7 @@ def _list_names(names: Any) -> str:
 
 
 def _check_alike(files: Files, archives: Sequence[Arrays], names: list[str]) -> None:
-    """Refuse archives whose arrays have other names or dtypes than those of the first."""
+    """Refuse archives with arrays of other names or dtypes than those of the first."""
     first, first_path = archives[0], files.paths[0]
     for path, arrays in zip(files.paths, archives, strict=True):
         if arrays.keys() != first.keys():
@@ -512,7 +515,7 @@ def _table_of(
         has_strides = (
             record == "row" and header.fortran and layout.record_bytes > 0
         )  # a whole array lies in one piece
-        forms.append(Form(layout, header.dtype.itemsize if has_strides else 0))
+        forms.append(RecordForm(layout, header.dtype.itemsize if has_strides else 0))
     return FileTable(
         files,
         counts=[array.header.shape[0] if record == "row" else 1 for array in column],

@@ -19,7 +19,11 @@ PARQUET = Format(
     "parquet",
     parquet,
     _sniff,
-    call=parquet,
+    records={
+        "gl.parquet(paths, fields=None, shapes=None, defaults=None, dtypes=None, partitions=None)": "a "
+        "row of Parquet files, or of a folder of Spark or Hive; columns alone "
+        "([guide](guides/parquet.md))"
+    },
     suffixes=(".parquet",),
     writer=lazy.function("gpuload.formats.parquet.writer", "writer"),
 )

@@ -1,8 +1,7 @@
 """Listing: what a manifest holds of Parquet files, so that opening them reads no footer.
 
-Values  the schemas, each once, in the form of Arrow's IPC; which columns of bytes hold images, and
-        which do not.
-Arrays  of each file its schema, the number of its row groups, and their bytes unpacked; the rows of
+Values  The schemas, each once, in the form of Arrow's IPC; which columns of bytes hold images.
+Arrays  The schema of each file, the number of its row groups, and their bytes unpacked; the rows of
         each row group.
 """
 
@@ -18,22 +17,33 @@ import numpy as np
 from gpuload import signalsafe
 from gpuload.formats import columnar
 from gpuload.formats.columnar import Column
-from gpuload.formats.parquet.table import CALL, Table
+from gpuload.formats.listing import (
+    ListedArray,
+    listed_images,
+    read_arrays,
+    split_by_file,
+    to_arrays,
+)
+from gpuload.formats.parquet.table import CALL, ParquetTable
 from gpuload.order import MAX_LENGTH
 from gpuload.sources.leaf import Array
 from gpuload.storage.manifest import Manifest
 
-LARGEST_BYTES = 1 << 62
+ARRAYS = (
+    ListedArray("schema_of", "<u4", after="schemas"),
+    ListedArray("row_groups", after=MAX_LENGTH),
+    ListedArray("unpacked_bytes", after=1 << 62),
+    ListedArray("rows", per=("row_groups",), after=MAX_LENGTH, total=MAX_LENGTH),
+)
 
 
 def to_manifest(
-    tables: Sequence[Table], columns: Sequence[Column]
+    tables: Sequence[ParquetTable], columns: Sequence[Column]
 ) -> tuple[dict[str, Any], dict[str, Array]]:
     """Return the values and arrays of a manifest of files, the first of which has these columns."""
     numbers, schema_of = dict[bytes, int](), list[int]()
-    schema_numbers = dict[
-        int, int
-    ]()  # the number of a schema by its object: files of a manifest share theirs
+    # The number of a schema by its object: files of a manifest share theirs.
+    schema_numbers = dict[int, int]()
     for table in tables:
         if id(table.schema) not in schema_numbers:
             content = table.schema.serialize().to_pybytes()
@@ -43,43 +53,32 @@ def to_manifest(
         "schemas": [base64.b64encode(content).decode("ascii") for content in numbers],
         "images": {column.field.name: column.field.encoded for column in columns},
     }
-    arrays: dict[str, Array] = {
-        "schema_of": np.array(schema_of, np.uint32),
-        "row_groups": np.array([table.rows.size for table in tables], np.int64),
-        "unpacked_bytes": np.array([table.num_bytes for table in tables], np.int64),
+    values = {
+        "schema_of": schema_of,
+        "row_groups": [table.rows.size for table in tables],
+        "unpacked_bytes": [table.num_bytes for table in tables],
         "rows": np.concatenate([table.rows for table in tables]),
     }
-    return about, arrays
+    return about, to_arrays(ARRAYS, values)
 
 
 def from_manifest(
     listing: Manifest,
-) -> tuple[list[Table], Callable[[Mapping[str, Any]], list[list[Column]]]]:
+) -> tuple[list[ParquetTable], Callable[[Mapping[str, Any]], list[list[Column]]]]:
     """Return the files that a manifest lists, and a function that returns the columns of each from
     the arguments.
 
     Raises:
         FormatError: the manifest contradicts itself.
     """
-    schemas, images = _schemas_of(listing), listing.about.get("images")
-    if not isinstance(images, dict) or not all(
-        type(is_image) is bool for is_image in images.values()
-    ):
-        raise listing.error("it does not say which columns hold images")
-    schema_of = listing.numbers("schema_of", 0, len(schemas), "<u4").tolist()
-    counts = listing.numbers("row_groups", 0, MAX_LENGTH)
-    num_bytes = listing.numbers("unpacked_bytes", 0, LARGEST_BYTES).tolist()
-    rows = listing.array("rows", "<i8", -1)
-    # In float64: sums of damaged numbers could run over in int64, and fit again.
-    if (
-        counts.sum(dtype=np.float64) != rows.size
-        or (rows < 0).any()
-        or rows.sum(dtype=np.float64) >= MAX_LENGTH
-    ):
-        raise listing.error("it has other row groups than it counts, or rows that cannot be")
-    pieces = np.split(rows, np.cumsum(counts)[:-1])
+    schemas, images = _schemas_of(listing), listed_images(listing)
+    arrays = read_arrays(listing, ARRAYS, {"schemas": len(schemas)})
+    schema_of, num_bytes = arrays["schema_of"].tolist(), arrays["unpacked_bytes"].tolist()
+    rows = split_by_file(arrays["rows"], arrays["row_groups"])
     tables = [
-        Table(listing.files, number, schemas[schema_of[number]], pieces[number], num_bytes[number])
+        ParquetTable(
+            listing.files, number, schemas[schema_of[number]], rows[number], num_bytes[number]
+        )
         for number in range(len(listing.files))
     ]
     firsts = [schema_of.index(number) for number in dict.fromkeys(schema_of)]

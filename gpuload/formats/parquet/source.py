@@ -31,15 +31,17 @@ from gpuload.formats.columnar import Column
 from gpuload.formats.parquet.int96 import UNITS, join_times
 from gpuload.formats.parquet.listing import from_manifest, to_manifest
 from gpuload.formats.parquet.pages import DICTIONARY_ENCODINGS, PLAIN_ENCODING, parse_pages
-from gpuload.formats.parquet.table import BATCH_ROWS, CALL, Table
+from gpuload.formats.parquet.table import BATCH_ROWS, CALL, ParquetTable
 from gpuload.formats.tablesource import TableSource, divide
 from gpuload.ragged import Ragged
-from gpuload.sources.blocks import CACHE_BYTES, BlockCache, BlockLeaf
+from gpuload.sources.blocks import CACHE_BYTES, BlockLeaf, BlockMemory
 from gpuload.sources.filesource import Entries, Opening
 from gpuload.sources.leaf import Array, Leaf, starts_of
 from gpuload.storage import manifest, open_storage
-from gpuload.storage.files import Paths, by_chunks, look_at
+from gpuload.storage.files import look_at
 from gpuload.storage.folders import PARQUET, expand_tables
+from gpuload.storage.handles import by_chunks
+from gpuload.storage.wildcards import Paths
 
 SMALL_BYTES = 1 << 24  # of files whose columns are decoded as dictionaries where these may grow
 LEVEL_BYTES = 4  # of a value in a list: where it stands, as PyArrow decodes it
@@ -103,7 +105,7 @@ def parquet(
         names, inner = expand_tables(paths, PARQUET)
         files, _ = look_at(names, 0, lambda path, size, head: None)
         tables = by_chunks(
-            lambda chunk: [Table.open(files, number) for number in chunk], range(len(files))
+            lambda chunk: [ParquetTable.open(files, number) for number in chunk], range(len(files))
         )
     else:
         names, files = list(listing.files.paths), listing.files
@@ -118,7 +120,7 @@ def parquet(
         columns = columns_of_manifest(of_files)
     groups = [(table, group) for table in tables for group in range(table.rows.size)]
     starts = starts_of([num_rows for table in tables for num_rows in table.rows.tolist()])
-    cache = BlockCache(arguments["cache_bytes"], sum(table.num_bytes for table in tables))
+    cache = BlockMemory(arguments["cache_bytes"], sum(table.num_bytes for table in tables))
     leaves: list[Leaf] = [
         BlockLeaf(
             column.field,
@@ -140,7 +142,9 @@ def parquet(
 class ParquetSource(TableSource):
     """Rows of Parquet files; made by ``gl.parquet``."""
 
-    def __init__(self, opening: Opening, leaves: Any, tables: Sequence[Table], *rest: Any) -> None:
+    def __init__(
+        self, opening: Opening, leaves: Any, tables: Sequence[ParquetTable], *rest: Any
+    ) -> None:
         super().__init__(opening, leaves, tables, *rest)
         self._tables = tables
 
@@ -150,7 +154,7 @@ class ParquetSource(TableSource):
 
 
 def _decode(
-    groups: Sequence[tuple[Table, int]], columns: Sequence[Column], block: int
+    groups: Sequence[tuple[ParquetTable, int]], columns: Sequence[Column], block: int
 ) -> Array | Ragged:
     """Return the values of a column in a row group."""
     table, group = groups[block]
@@ -190,7 +194,7 @@ class _DecodeAgain(Exception):
 
 
 def _pieces(
-    table: Table, group: int, column: Column, room: columnar.UnpackLimit
+    table: ParquetTable, group: int, column: Column, room: columnar.UnpackLimit
 ) -> Iterator[tuple[int, Array | Ragged]]:
     """Yield rows of a column, some at a time: how many they are, and their values.
 
@@ -207,7 +211,7 @@ def _pieces(
 
 
 def _check_pages(
-    content: bytes, table: Table, group: int, column: Column, room: columnar.UnpackLimit
+    content: bytes, table: ParquetTable, group: int, column: Column, room: columnar.UnpackLimit
 ) -> None:
     """Check what the pages of a column say, before PyArrow decodes them.
 
@@ -245,7 +249,11 @@ def _check_pages(
 
 
 def _batches(
-    table: Table, group: int, column: Column, room: columnar.UnpackLimit, again: _DecodeAgain | None
+    table: ParquetTable,
+    group: int,
+    column: Column,
+    room: columnar.UnpackLimit,
+    again: _DecodeAgain | None,
 ) -> Iterator[tuple[int, Array | Ragged]]:
     """Yield rows of a column as `_pieces` does; ``again`` says how, if a first try ended."""
     is_small, how = room.packed_bytes < SMALL_BYTES, again or _DecodeAgain(BATCH_ROWS, False)

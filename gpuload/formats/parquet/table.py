@@ -29,7 +29,7 @@ FEATURES = b"huggingface"  # the key of what the library `datasets` says of the 
 
 
 @dataclass
-class Table:
+class ParquetTable:
     """A file.
 
     Attributes:
@@ -49,7 +49,7 @@ class Table:
     title: ClassVar[str] = "Parquet"
 
     @classmethod
-    def open(cls, files: Files, number: int) -> Table:
+    def open(cls, files: Files, number: int) -> ParquetTable:
         """Return a file whose footer was read.
 
         Raises:
@@ -79,7 +79,7 @@ class Table:
         return int(self.rows.sum())
 
     @property
-    def description(self) -> columnar.Description:
+    def description(self) -> columnar.DatasetFeatures:
         """What the library `datasets` says of the columns."""
         return columnar.describe_features(self.schema.metadata)
 
@@ -186,7 +186,7 @@ def _read_footer(files: Files, number: int) -> tuple[Any, Any, frozenset[columna
     Raises:
         FormatError: it is no Parquet file, or its footer is damaged.
     """
-    with columnar.as_refusal(Table.title, files, number):
+    with columnar.as_refusal(ParquetTable.title, files, number):
         with files.open_binary(number) as file:
             footer = columnar.import_arrow(CALL).parquet.read_metadata(file)
         features = (footer.metadata or {}).get(FEATURES)

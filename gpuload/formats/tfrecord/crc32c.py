@@ -1,4 +1,4 @@
-"""CRC32C (Castagnoli) of bytes: by the core, or by NumPy, whose form is its meaning.
+"""CRC32C (Castagnoli) of bytes: by the core, or by NumPy, which is its meaning.
 
 A CRC is linear: that of zeros, beginning with zero, is zero, and that of a sum is the sum, bit by
 bit. So NumPy cuts all pieces into rows of ROW_BYTES, filled up with zeros in front, makes the
@@ -24,7 +24,7 @@ Sums = NDArray[np.uint32]
 POLYNOMIAL = 0x82F63B78  # its bits reversed
 ROW_BYTES = 64
 START_BYTES = 4  # the checksum begins with ones: as if these many bytes of the data were turned
-MOST_BYTES = 1 << 24  # whose rows are made at a time
+MOST_BYTES = 1 << 24  # of which rows are made at a time
 
 
 def of_bytes(data: bytes | memoryview | Bytes, before: int = 0) -> int:

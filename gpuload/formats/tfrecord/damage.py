@@ -22,7 +22,7 @@ from gpuload.formats.tfrecord.framing import (
     HEADER_BYTES,
     PIECE_BYTES,
 )
-from gpuload.storage.files import open_error
+from gpuload.storage.fileerrors import open_error
 
 
 def walk_records(path: str) -> Iterator[Salvage]:

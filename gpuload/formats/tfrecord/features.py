@@ -310,7 +310,9 @@ def columns_of(features: Any, sequence: Any) -> tuple[FeatureColumn, ...]:
                 remedy=f"name the features, as in {EXAMPLE}",
             )
         return (_column(RECORD, _feature_of(features, "features"), 0),)
-    lists = {} if sequence is None else sequence
+    lists = sequence
+    if sequence is None:
+        lists = {}
     if not isinstance(lists, Mapping):
         raise SpecError(
             f"sequence = {sequence!r}"[:200],
@@ -366,7 +368,8 @@ def _of_tensorflow(feature: Any, place: str, section: int) -> AnyFeature:
     name = type(feature).__name__
     # tf.string is an object dtype in NumPy's words.
     dtype: Any = np.dtype(getattr(getattr(feature, "dtype", None), "as_numpy_dtype", "O"))
-    dtype = "S" if dtype.hasobject else dtype
+    if dtype.hasobject:
+        dtype = "S"
     if name == "FixedLenFeature":
         return Feature(
             dtype, tuple(int(length) for length in feature.shape), default=feature.default_value
@@ -384,11 +387,11 @@ def _of_tensorflow(feature: Any, place: str, section: int) -> AnyFeature:
             index_key = tuple(feature.index_key)
         else:
             index_key = feature.index_key
-        size = (
-            tuple(map(int, feature.size))
-            if isinstance(feature.size, (list, tuple))
-            else int(feature.size)
-        )
+        size: Any = feature.size
+        if isinstance(size, (list, tuple)):
+            size = tuple(map(int, size))
+        else:
+            size = int(size)
         return Sparse(dtype, size, index_key=index_key, value_key=feature.value_key)
     raise SpecError(
         f"{place} = {feature!r}"[:200],
@@ -402,7 +405,10 @@ def _column(name: Any, feature: AnyFeature, section: int) -> FeatureColumn:
     check_name(name)
     if isinstance(feature, Sparse):
         return _sparse(name, feature, section)
-    key = name if feature.key is None else feature.key
+    if feature.key is None:
+        key = name
+    else:
+        key = feature.key
     if not isinstance(key, (str, bytes)):
         raise SpecError(
             f"field {name!r}: key={key!r}",
@@ -518,37 +524,19 @@ def _build_column(
     encoded_image: bool = False,
 ) -> FeatureColumn:  # fmt: skip
     """Return the column, with the field that it becomes."""
-    num_values = getattr(feature, "num_values", 1)
-    index = getattr(feature, "index", None)
-    if not (num_values is None or is_whole(num_values, 1)) or not (
-        index is None or is_whole(index)
-    ):
-        raise SpecError(
-            f"field {name!r}: num_values={num_values!r}, index={index!r}",
-            cause="they are a number of values, at least 1, and the number of one of them, from 0 on",
-            remedy="write index=0 for the first of several values, or num_values=3 for three",
+    outer = _outer_shape(name, feature, section)
+    has_varying_axis = None in shape[1:] and not isinstance(feature, Tensor)
+    if has_varying_axis or (None in shape and outer):
+        remedy = (
+            "say how long the others are; gl.Feature(dtype, (8,), pad=0) fills up shorter values"
         )
-    if index is not None and num_values != 1:
-        raise SpecError(
-            f"field {name!r}: num_values={num_values!r} and index={index}",
-            cause="index picks one of several values, num_values takes all",
-            remedy="leave one of them out",
-        )
-    outer: Shape = (() if num_values == 1 or index is not None else (num_values,)) + (
-        (None,) if section == LISTS else ()
-    )
-    if section == LISTS and len(outer) == 2:
-        outer = outer[::-1]
-    if not isinstance(feature, Tensor):
-        varying = None in shape[1:]
-    else:
-        varying = False
-    if varying or (None in shape and outer):
+        if encoded_image:
+            remedy += "; images of a feature list cannot be read"
         raise SpecError(
             f"field {name!r}: shape {(*outer, *shape)}",
-            cause="only the first axis of a field may vary; feature lists, and several values, have one of their own",
-            remedy="say how long the others are; gl.Feature(dtype, (8,), pad=0) fills up shorter values"
-            + ("; images of a feature list cannot be read" if encoded_image else ""),
+            cause="only the first axis of a field may vary; feature lists, and several values, "
+            "have one of their own",
+            remedy=remedy,
         )
     if None in outer and 0 in shape:
         raise SpecError(
@@ -557,36 +545,49 @@ def _build_column(
             remedy="leave it out",
         )
     if encoded_image:
-        return FeatureColumn(
-            Field(name, UINT8, (None,), encoded=True),
-            feature,
-            UINT8,
-            shape,
-            section,
-            key,
-            BYTES_LIST,
-        )
+        field = Field(name, UINT8, (None,), encoded=True)
+        return FeatureColumn(field, feature, UINT8, shape, section, key, BYTES_LIST)
     whole = (*outer, *shape)
     if not dtype.itemsize:
-        return FeatureColumn(
-            Field(name, np.dtype(object), whole, text=TEXT[dtype.kind]),
-            feature,
-            dtype,
-            shape,
-            section,
-            key,
-            BYTES_LIST,
-        )
-    layout_of(
-        dtype, tuple(length or 0 for length in whole), field=name
-    )  # refuses a shape that no array has
+        field = Field(name, np.dtype(object), whole, text=TEXT[dtype.kind])
+        return FeatureColumn(field, feature, dtype, shape, section, key, BYTES_LIST)
+    # Refuses a shape that no array has.
+    layout_of(dtype, tuple(length or 0 for length in whole), field=name)
+    kind = BYTES_LIST
     if isinstance(feature, Feature):
         kind = NUMBERS.get(dtype.kind, 0)
-    else:
-        kind = BYTES_LIST
-    return FeatureColumn(
-        Field(name, native(dtype), whole), feature, dtype, shape, section, key, kind
-    )
+    field = Field(name, native(dtype), whole)
+    return FeatureColumn(field, feature, dtype, shape, section, key, kind)
+
+
+def _outer_shape(name: str, feature: AnyFeature, section: int) -> Shape:
+    """Return the axes of a field in front of those of one value: of a feature list, of several values.
+
+    Raises:
+        SpecError: the feature picks no values that there can be.
+    """
+    num_values = getattr(feature, "num_values", 1)
+    index = getattr(feature, "index", None)
+    is_count = num_values is None or is_whole(num_values, 1)
+    if not is_count or not (index is None or is_whole(index)):
+        raise SpecError(
+            f"field {name!r}: num_values={num_values!r}, index={index!r}",
+            cause="they are a number of values, at least 1, and the number of one of them, "
+            "from 0 on",
+            remedy="write index=0 for the first of several values, or num_values=3 for three",
+        )
+    if index is not None and num_values != 1:
+        raise SpecError(
+            f"field {name!r}: num_values={num_values!r} and index={index}",
+            cause="index picks one of several values, num_values takes all",
+            remedy="leave one of them out",
+        )
+    steps: Shape = ()
+    if section == LISTS:
+        steps = (None,)
+    if num_values == 1 or index is not None:
+        return steps
+    return (*steps, num_values)
 
 
 def _with_values(column: FeatureColumn, feature: Feature) -> FeatureColumn:

@@ -10,7 +10,7 @@ from gpuload.formats.base import Beginning, Format, Match, Salvage
 from gpuload.formats.tfrecord.framing import is_framed
 from gpuload.sources.base import Source
 
-ANY_SIZE = 1 << 62  # of a file whose first record may be cut short
+ANY_SIZE = 1 << 62  # of a file with a first record that may be cut short
 
 tfrecord = lazy.function("gpuload.formats.tfrecord.source", "tfrecord")
 walk_records = lazy.function("gpuload.formats.tfrecord.damage", "walk_records")
@@ -42,12 +42,16 @@ def _salvage(path: str, head: bytes) -> Iterator[Salvage] | None:
 
 TFRECORD = Format(
     "tfrecord",
-    _open,
+    tfrecord,
     _sniff,
+    records={
+        "gl.tfrecord(paths, features=None)": "a tf.Example or SequenceExample, checksums verified; no "
+        "index file is needed"
+    },
+    open_paths=_open,
     compressions=("gzip", "zlib"),
     open_for_check=lazy.function("gpuload.formats.tfrecord.payloads", "open_for_check"),
     salvage=_salvage,
-    call=tfrecord,
     suffixes=(".tfrecord", ".tfrecords", ".tfrec"),
     writer=lazy.function("gpuload.formats.tfrecord.writer", "writer"),
     writer_options=("raw", "tensors"),

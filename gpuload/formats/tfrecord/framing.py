@@ -119,7 +119,7 @@ def _walk(piece: NDArray[np.uint8], left: int, room: Int64s, *, verify: bool) ->
     read, last = HEADER.unpack_from, piece.size - HEADER_BYTES
     while place <= last:
         length, checksum = read(data, place)
-        # Compared with what is left before it is added: a damaged length near 2**64 must not wrap
+        # Compared with the rest before it is added: a damaged length near 2**64 must not wrap
         # around.
         if length > left - place - FRAME_BYTES:
             break

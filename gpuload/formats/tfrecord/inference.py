@@ -137,7 +137,7 @@ def _tensor_of(name: str, feature: Tensor, records: Source) -> dict[str, Any]:
                 continue
             begin, end = values[feature.index or 0]
             dtype, shape = tensorproto.dtype_and_shape(data[begin:end])
-        except (wire.WireError, tensorproto.Unfit) as error:
+        except (wire.WireError, tensorproto.UnfitTensor) as error:
             raise RecordError(
                 f"{records.where(number)}: feature {name!r}: {error}",
                 cause="its bytes are no serialized tensor of numbers",
@@ -230,36 +230,41 @@ def _feature_of(name: str, key_stats: KeyStats, num_records: int, *, is_list: bo
             cause="the features of all records have one kind",
             remedy="say what it is: features={...}",
         )
-    if not key_stats.kinds:
-        return ("i8", (None,)) if not is_list else "i8"  # it was empty wherever it was
+    if not key_stats.kinds:  # it was empty wherever it was
+        if is_list:
+            return "i8"
+        return ("i8", (None,))
     (kind,) = key_stats.kinds
-    is_in_all = key_stats.kinds.total() == num_records or is_list
+    is_in_all = is_list or key_stats.kinds.total() == num_records
+    is_text = kind == BYTES_LIST and key_stats.are_texts and key_stats.longest > 0
+    if kind == BYTES_LIST and not is_list and set(key_stats.counts) == {1}:
+        return _single_bytes(is_text, is_in_all, key_stats.are_images)
+    always: int | None = None  # the number of values of each record, where all have as many
     if len(key_stats.counts) == 1 and is_in_all:
-        always = next(iter(key_stats.counts))
-    else:
-        always = None
-    if kind != BYTES_LIST:
-        dtype = NUMBERS[kind]
-        if is_list and always is None:
-            raise _varying(name, key_stats)
-        if always == 1:
-            return dtype
-        return (dtype, (always,))
-    is_text = key_stats.are_texts and key_stats.longest > 0
-    if set(key_stats.counts) == {1} and not is_list:
-        if is_in_all:
-            if is_text:
-                return "str"
-            if key_stats.are_images:
-                return Image()
-            return "bytes"
-        if is_text:
-            return Feature("str", default="")
-        return Raw(default=b"")
+        (always,) = key_stats.counts
     if is_list and always is None:
         raise _varying(name, key_stats)
-    dtype = "str" if is_text else "S"
-    return dtype if always == 1 else (dtype, (always,))
+    dtype = "S"
+    if is_text:
+        dtype = "str"
+    if kind != BYTES_LIST:
+        dtype = NUMBERS[kind]
+    if always == 1:
+        return dtype
+    return (dtype, (always,))
+
+
+def _single_bytes(is_text: bool, is_in_all: bool, are_images: bool) -> Any:
+    """Return the feature of a key with one value of bytes in each record, or in some alone."""
+    if is_text:
+        if is_in_all:
+            return "str"
+        return Feature("str", default="")
+    if not is_in_all:
+        return Raw(default=b"")
+    if are_images:
+        return Image()
+    return "bytes"
 
 
 def _varying(name: str, key_stats: KeyStats) -> SpecError:

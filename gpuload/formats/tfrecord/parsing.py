@@ -83,22 +83,14 @@ def _compiled(
     """Return the values of each column by the core, and MISSING; or no values, and the first row
     that is damaged."""
     keys = list(dict.fromkeys((column.section, column.key) for column in columns))
-    key_begins = np.cumsum([0, *(len(key) for _, key in keys)], dtype=np.int64)
-    key_bytes = np.frombuffer(b"".join(key for _, key in keys), np.uint8)
-    sections = np.array([section for section, _ in keys], np.int64)
     # Two fields may be made of one feature (a value, and its length, say): it is looked for once.
-    key_numbers = np.array(
-        [keys.index((column.section, column.key)) for column in columns], np.int64
-    )
+    key_numbers = [keys.index((column.section, column.key)) for column in columns]
     # 0 of a feature list: the core only finds its entry; steps and their values are counted below.
-    kinds = np.array(
-        [0 if column.section == LISTS else column.kind for column in columns], np.int64
-    )
+    kinds = [0 if column.section == LISTS else column.kind for column in columns]
+    query = native.FeatureQuery(keys=keys, features=list(zip(key_numbers, kinds, strict=True)))
     spans = np.empty((len(keys), begins.size, 2), np.int64)
     counts = np.empty((len(columns), begins.size), np.int64)
-    bad = native.read_features(
-        raw, begins, ends, key_bytes, key_begins, sections, key_numbers, kinds, spans, counts
-    )
+    bad = query.find(raw, begins, ends, spans, counts)
     if bad != MISSING:
         return [], bad
     results: list[ValueLists] = []
@@ -174,18 +166,22 @@ def _room(column: FeatureColumn, counts: Int64s, total: int, steps: Int64s | Non
 def plain(
     raw: Bytes, begins: Int64s, ends: Int64s, columns: Sequence[FeatureColumn], row: int = 0
 ) -> list[ValueLists]:
-    """Return the values of each column by Python alone; ``row`` is added to the row that an error
-    names."""
-    counts: list[list[int]] = [[] for _ in columns]
-    values: list[list[int]] = [[] for _ in columns]
-    lengths: list[list[int]] = [[] for _ in columns]
-    steps: list[list[int]] = [[] for _ in columns]
+    """Return the values of each column by Python alone.
+
+    Args:
+        raw: the bytes of the records.
+        begins: of each record in them, int64 ``[n]``.
+        ends: of each record in them, int64 ``[n]``.
+        columns: the fields.
+        row: is added to the row that an error names.
+    """
+    lists = [_PlainLists() for _ in columns]
     sections = {column.section for column in columns}
-    for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
+    for number, (begin, end) in enumerate(zip(begins.tolist(), ends.tolist(), strict=True), row):
         data = raw[begin:end].tobytes()
         try:
             entries = wire.entries(data, sections)
-            for number, column in enumerate(columns):
+            for column, values in zip(columns, lists, strict=True):
                 entry = entries.get((column.section, column.key))
                 spans: list[wire.Span | None] = [entry]
                 if column.section == LISTS:
@@ -193,39 +189,56 @@ def plain(
                         spans = []
                     else:
                         spans = [*wire.steps_of(data, entry)]
-                    steps[number].append(MISSING if entry is None else len(spans))
+                    values.steps.append(MISSING if entry is None else len(spans))
                 for span in spans:
-                    kind, items = 0, list[Any]()
-                    if span is not None:
-                        kind, items = wire.feature_of(data, span, is_entry=column.section != LISTS)
-                    if kind not in (0, column.kind):
-                        raise _other_kind(row, column, kind, len(items))
-                    # A feature with none of the three lists is missing, as it is to TensorFlow.
-                    counts[number].append(len(items) if kind else MISSING)
-                    if kind == BYTES_LIST:
-                        values[number] += (begin + first for first, _ in items)
-                        lengths[number] += (after - first for first, after in items)
-                    else:
-                        values[number] += items
+                    values.take(data, span, column, begin, number)
         except wire.WireError as error:
             raise RowError(
-                row,
+                number,
                 f"byte {error.place} of its {end - begin}: {error.cause}",
-                cause="it is no tf.train.Example: it was written so, as its checksum shows, or none was verified",
-                remedy="read it as it is, with features=gl.Raw(); or leave it out with source.select(...)",
+                cause="it is no tf.train.Example: it was written so, as its checksum shows, "
+                "or none was verified",
+                remedy="read it as it is, with features=gl.Raw(); or leave it out with "
+                "source.select(...)",
             ) from None
-        row += 1
-    return [
-        ValueLists(
-            np.array(counts[number], np.int64),
-            np.array(values[number], np.uint32).view(np.float32)
-            if column.kind == FLOAT_LIST
-            else np.array(values[number], np.int64),
-            np.array(lengths[number], np.int64),
-            np.array(steps[number], np.int64) if column.section == LISTS else None,
-        )
-        for number, column in enumerate(columns)
-    ]
+    return [values.arrays(column) for values, column in zip(lists, columns, strict=True)]
+
+
+class _PlainLists:
+    """The values of a column, as far as they were read."""
+
+    def __init__(self) -> None:
+        self.counts, self.steps = list[int](), list[int]()
+        self._values, self._lengths = list[int](), list[int]()
+
+    def take(
+        self, data: bytes, span: wire.Span | None, column: FeatureColumn, begin: int, row: int
+    ) -> None:
+        """Add the values of a feature of the record that begins at a byte; no span is a missing one."""
+        kind, items = 0, list[Any]()
+        if span is not None:
+            kind, items = wire.feature_of(data, span, is_entry=column.section != LISTS)
+        if kind not in (0, column.kind):
+            raise _other_kind(row, column, kind, len(items))
+        # A feature with none of the three lists is missing, as it is to TensorFlow.
+        self.counts.append(len(items) if kind else MISSING)
+        if kind == BYTES_LIST:
+            self._values += (begin + first for first, _ in items)
+            self._lengths += (after - first for first, after in items)
+        else:
+            self._values += items
+
+    def arrays(self, column: FeatureColumn) -> ValueLists:
+        """Return them as arrays."""
+        if column.kind == FLOAT_LIST:
+            values: NDArray[Any] = np.array(self._values, np.uint32).view(np.float32)
+        else:
+            values = np.array(self._values, np.int64)
+        steps = None
+        if column.section == LISTS:
+            steps = np.array(self.steps, np.int64)
+        counts, lengths = np.array(self.counts, np.int64), np.array(self._lengths, np.int64)
+        return ValueLists(counts, values, lengths, steps)
 
 
 def _other_kind(row: int, column: FeatureColumn, kind: int, count: int) -> RowError:

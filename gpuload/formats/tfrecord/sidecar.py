@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from gpuload.errors import FormatError
 from gpuload.formats.tfrecord.framing import FRAME_BYTES
-from gpuload.storage.files import Files, read_bytes
+from gpuload.storage.files import Files
+from gpuload.storage.handles import read_bytes
 
 LONGEST_LINE_BYTES = 42  # two numbers of at most 20 digits, a space, a line's end
 
@@ -64,7 +65,9 @@ def of_dali(files: Files, number: int, name: str, path: str) -> Int64s:
             f"{int(ends[record] - sizes[record])}",
             remedy=remedy,
         )
-    end = int(ends[-1]) if sizes.size else 0
+    end = 0
+    if sizes.size:
+        end = int(ends[-1])
     if end != size:
         raise FormatError(
             f"{path} is the index of another file than {name}",

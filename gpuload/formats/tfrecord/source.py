@@ -42,12 +42,15 @@ from gpuload.sources import spanindex
 from gpuload.sources.filesource import Entries, FileSource, Opening
 from gpuload.sources.gaps import GapLeaf, Origin, check_on_error
 from gpuload.sources.leaf import Group, Indices
+from gpuload.sources.reading import record_error
+from gpuload.sources.sourcefiles import SourceFiles
 from gpuload.sources.spans import Show, bounds_of, manifest_arrays, manifest_bounds
 from gpuload.spec import Spec
 from gpuload.storage import keptfile, manifest, open_storage
-from gpuload.storage.files import Files, Paths, expand, look_at
+from gpuload.storage.files import Files, look_at
 from gpuload.storage.inflate import is_gzip
 from gpuload.storage.unpack import unpack_files, with_names
+from gpuload.storage.wildcards import Paths, expand
 
 COMPRESSIONS = ("auto", "gzip", "zlib", None)
 log = logging.getLogger("gpuload")
@@ -108,7 +111,7 @@ def tfrecord(
     else:
         columns = columns_of({} if features is None else _with_placeholders(features), sequence)
     listing = manifest.load(paths, "tfrecord")
-    originals = expand(paths) if listing is None else listing.files.paths
+    originals: Sequence[str] = expand(paths) if listing is None else listing.files.paths
     if index is None:
         indexes = None
     else:
@@ -130,7 +133,9 @@ def tfrecord(
         )
     else:
         files, (bounds, starts) = listing.files, manifest_bounds(listing)
-    argument = tuple(originals) if listing is None else listing.path
+    argument: Any = tuple(originals)
+    if listing is not None:
+        argument = listing.path
     arguments = {
         "paths": argument,
         "index": indexes,
@@ -242,9 +247,12 @@ class TFRecordSource(FileSource):
         file = self._file_of(number)
         return f"{self._files.names[file]}, record {number - int(self._starts[file])}"
 
-    def file_counts(self) -> tuple[Sequence[str], Sequence[int]] | None:
-        """Return the files, and how many records each has."""
-        return self._originals, np.diff(self._starts).tolist()
+    @property
+    def files(self) -> SourceFiles:
+        """The files, and how many records each has."""
+        return SourceFiles(
+            self._files.paths, np.diff(self._starts).tolist(), originals=self._originals
+        )
 
     def _entries(self) -> Entries:
         if self._errors:
@@ -298,7 +306,7 @@ class TFRecordSource(FileSource):
                         strings.unpack(field, values)
                 fitting.append(raw.payload[HEADER_BYTES:-FOOTER_BYTES].tobytes())
             except RowError as error:
-                errors.append(self.record_error(number, error))
+                errors.append(record_error(self, number, error))
         # One record that fits is enough: the features are right then, and the others are errors
         # when they are read.
         if errors and not fitting:

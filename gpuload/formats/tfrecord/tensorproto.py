@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,7 +45,7 @@ INT_LIST = (7, "")  # all other whole numbers
 MOST_AXES = 254
 
 
-class Unfit(Exception):
+class UnfitTensor(Exception):
     """A tensor of another dtype or shape."""
 
 
@@ -54,10 +54,70 @@ def tensor_of(data: bytes, dtype: np.dtype[Any], shape: Shape) -> NDArray[Any]:
 
     Raises:
         WireError: the bytes are no message.
-        Unfit: it is another tensor, or a cut one.
+        UnfitTensor: it is another tensor, or a cut one.
     """
+    parts = _parts_of(data)
+    dims, content = parts.dims, parts.content
+    name, native_dtype = DTYPES.get(parts.code), dtype.newbyteorder("=")
+    if name is None or np.dtype(name) != native_dtype:
+        stored_dtype = str(np.dtype(name)) if name else _name_of(parts.code)
+        raise UnfitTensor(f"it is a tensor of {stored_dtype}, not of {native_dtype}")
+    fits = len(dims) == len(shape) and all(
+        expected in (None, length) for expected, length in zip(shape, dims, strict=True)
+    )
+    if not fits:
+        raise UnfitTensor(f"it is a tensor of shape {tuple(dims)[:8]}, not of {shape}")
+    count = math.prod(dims)
+    little = native_dtype.newbyteorder("<")
+    # An empty `tensor_content` says nothing: the values may stand in the lists.
+    if content is not None and (content or not count):
+        num_bytes = count * native_dtype.itemsize
+        if len(content) != num_bytes:
+            raise UnfitTensor(
+                f"it has {len(content)} bytes for a shape of {tuple(dims)}, which has {num_bytes}"
+            )
+        return _shaped(np.frombuffer(content, little).astype(native_dtype), dims)
+    values = np.array(list(_list_elements(data, name, parts.lists)), little)
+    if values.size > count or (values.size < count and None in shape):
+        raise UnfitTensor(
+            f"it has {values.size} elements for a shape of {tuple(dims)}, which has {count}"
+        )
+    whole = np.empty(count, native_dtype)
+    whole[: values.size] = values
+    # The short form of tensor.proto: the last value in a list stands for all behind it.
+    whole[values.size :] = values[-1] if values.size else 0
+    return _shaped(whole, dims)
+
+
+def dtype_and_shape(data: bytes) -> tuple[str, tuple[int, ...]]:
+    """Return dtype and shape that a serialized tensor says it has.
+
+    Raises:
+        WireError: the bytes are no message.
+        UnfitTensor: it has another dtype than numbers, or its shape is unknown.
+    """
+    parts = _parts_of(data)
+    if parts.code not in DTYPES:
+        raise UnfitTensor(f"it is a tensor of {_name_of(parts.code)}, not of numbers")
+    return DTYPES[parts.code], tuple(parts.dims)
+
+
+def _name_of(code: int) -> str:
+    return NAMES.get(code, f"type {code}")
+
+
+class _Parts(NamedTuple):
+    """The fields of a message: the number of its dtype, the lengths of its axes, and its values."""
+
+    code: int
+    dims: list[int]
+    content: bytes | None
+    lists: list[tuple[int, int, int, int]]
+
+
+def _parts_of(data: bytes) -> _Parts:
     code, dims, content = 0, list[int](), None
-    lists: list[tuple[int, int, int, int]] = []
+    lists = list[tuple[int, int, int, int]]()
     for number, wire, first, after in fields(data, 0, len(data)):
         if (number, wire) == (1, VARINT):
             code = first
@@ -67,63 +127,14 @@ def tensor_of(data: bytes, dtype: np.dtype[Any], shape: Shape) -> NDArray[Any]:
             content = data[first:after]
         elif number >= 5:
             lists.append((number, wire, first, after))
-    name = DTYPES.get(code)
-    native_dtype = dtype.newbyteorder("=")
-    if name is None or np.dtype(name) != native_dtype:
-        raise Unfit(
-            f"it is a tensor of {(name and np.dtype(name)) or NAMES.get(code, f'type {code}')}, not of {native_dtype}"
-        )
-    if len(dims) != len(shape) or any(
-        expected not in (None, length) for expected, length in zip(shape, dims, strict=True)
-    ):
-        raise Unfit(f"it is a tensor of shape {tuple(dims)[:8]}, not of {shape}")
-    count = math.prod(dims)
-    little = native_dtype.newbyteorder("<")
-    # An empty `tensor_content` says nothing: the values may stand in the lists.
-    if content is not None and (content or not count):
-        if len(content) != count * native_dtype.itemsize:
-            raise Unfit(
-                f"it has {len(content)} bytes for a shape of {tuple(dims)}, which has {count * native_dtype.itemsize}"
-            )
-        return _shaped(np.frombuffer(content, little).astype(native_dtype), dims)
-    values = np.array(list(_list_elements(data, name, lists)), little)
-    if values.size > count or (values.size < count and None in shape):
-        raise Unfit(
-            f"it has {values.size} elements for a shape of {tuple(dims)}, which has {count}"
-        )
-    whole = np.empty(count, native_dtype)
-    whole[: values.size] = values
-    # The short form of tensor.proto: the last value in a list stands for all behind it.
-    if values.size:
-        whole[values.size :] = values[-1:]
-    else:
-        whole[values.size :] = 0
-    return _shaped(whole, dims)
-
-
-def dtype_and_shape(data: bytes) -> tuple[str, tuple[int, ...]]:
-    """Return dtype and shape that a serialized tensor says it has.
-
-    Raises:
-        WireError: the bytes are no message.
-        Unfit: it has another dtype than numbers, or its shape is unknown.
-    """
-    code, dims = 0, list[int]()
-    for number, wire, first, after in fields(data, 0, len(data)):
-        if (number, wire) == (1, VARINT):
-            code = first
-        elif (number, wire) == (2, SPAN):
-            dims += _dims(data, first, after)
-    if code not in DTYPES:
-        raise Unfit(f"it is a tensor of {NAMES.get(code, f'type {code}')}, not of numbers")
-    return DTYPES[code], tuple(dims)
+    return _Parts(code, dims, content, lists)
 
 
 def _shaped(values: NDArray[Any], dims: list[int]) -> NDArray[Any]:
     try:
         return values.reshape(dims)
     except ValueError as error:  # without elements an axis may say any length
-        raise Unfit(f"it is a tensor of shape {tuple(dims)[:8]}: {error}") from None
+        raise UnfitTensor(f"it is a tensor of shape {tuple(dims)[:8]}: {error}") from None
 
 
 def _dims(data: bytes, begin: int, end: int) -> Iterator[int]:
@@ -138,12 +149,12 @@ def _dims(data: bytes, begin: int, end: int) -> Iterator[int]:
             num_axes += 1
             # A size of -1 is an int64 of 64 bits: it is unknown, and so is any shape with it.
             if size >> 62 or num_axes > MOST_AXES:
-                raise Unfit(
+                raise UnfitTensor(
                     f"axis {num_axes - 1} of its shape is {size - (1 << 64) if size >> 63 else size}"
                 )
             yield size
         elif (number, wire) == (3, VARINT) and first:
-            raise Unfit("its shape says that it is unknown")
+            raise UnfitTensor("its shape says that it is unknown")
 
 
 def _list_elements(data: bytes, name: str, lists: list[tuple[int, int, int, int]]) -> Iterator[Any]:
@@ -173,7 +184,9 @@ def _list_elements(data: bytes, name: str, lists: list[tuple[int, int, int, int]
 def _numbers(
     data: bytes, number: int, form: str, lists: list[tuple[int, int, int, int]]
 ) -> Iterator[Any]:
-    size = struct.calcsize(f"<{form}") if form else 0
+    size = 0
+    if form:
+        size = struct.calcsize(f"<{form}")
     for field, wire, first, after in lists:
         if field != number:
             continue

@@ -20,7 +20,7 @@ from gpuload import strings
 from gpuload.errors import RowError
 from gpuload.formats.tfrecord.features import Feature, FeatureColumn, Image, Raw, Tensor
 from gpuload.formats.tfrecord.parsing import MISSING, ValueLists
-from gpuload.formats.tfrecord.tensorproto import Unfit, tensor_of
+from gpuload.formats.tfrecord.tensorproto import UnfitTensor, tensor_of
 from gpuload.formats.tfrecord.wire import BYTES_LIST, LISTS, WireError
 from gpuload.ragged import Ragged, offsets_of
 from gpuload.sources.leaf import Values, gather_pieces
@@ -92,7 +92,9 @@ def _of_rows(column: FeatureColumn, lists: ValueLists, raw: Bytes) -> Values:
 
 def _fixed(column: FeatureColumn) -> tuple[int, ...]:
     """Return the shape of a record, or of a step."""
-    shape = column.field.fixed_shape if column.section != LISTS else column.field.shape[1:]  # type: ignore[index]
+    shape = column.field.shape or ()
+    if column.section == LISTS:
+        shape = shape[1:]
     return tuple(int(length or 0) for length in shape)
 
 
@@ -331,7 +333,9 @@ def _pick_values(column: FeatureColumn, lists: ValueLists) -> tuple[Int64s, Int6
         return begins, lengths, np.repeat(rows, np.maximum(counts, 0))
     missing = counts == MISSING
     has_default = column.default is not None
-    need = num_values if index is None else 1
+    need = 1
+    if index is None:
+        need = num_values
     bad = np.flatnonzero(
         (counts <= index if index is not None else counts != need) & ~(missing & has_default)
     )
@@ -502,7 +506,7 @@ def _tensor(column: FeatureColumn, row: int, data: bytes) -> Array:
             cause=WRITER_CAUSE,
             remedy="gl.Raw(dtype, shape) reads raw bytes, 'bytes' reads them as they are",
         ) from None
-    except Unfit as error:
+    except UnfitTensor as error:
         raise RowError(
             row,
             f"{column.label}: {error}",

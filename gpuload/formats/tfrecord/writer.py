@@ -86,28 +86,18 @@ def _way(field: Field) -> str:
 
 
 def _refusal(field: Field, way: str) -> Refusal | None:
+    """Return why a field cannot be written in a way, and the remedy; None if it can."""
     if any(0xD800 <= ord(char) < 0xE000 for char in field.name):
         return (
             "its name holds half of a surrogate pair, and keys are UTF-8",
             "rename it: source.rename(...)",
         )
-    kind, tensor, raw = (
-        field.dtype.kind,
-        f"tensors=[{field.name!r}] (--tensor)",
-        f"raw=[{field.name!r}] (--raw)",
-    )
     if field.text:
-        if way:
-            return (
-                "text of any length has no elements of one size",
-                "leave it out of raw= and tensors=",
-            )
-        is_nested = len(field.shape or ()) > 1
-        if is_nested:
-            return ("lists of texts have one axis", "write one axis of texts")
-        return None
+        return _text_refusal(field, way)
+    raw, tensor = f"raw=[{field.name!r}] (--raw)", f"tensors=[{field.name!r}] (--tensor)"
+    has_tensor_type = field.dtype.str[1:] in TENSOR_TYPES
     if way == "tensor":
-        if field.dtype.str[1:] in TENSOR_TYPES:
+        if has_tensor_type:
             return None
         return (
             f"TensorFlow's tensors have no dtype for {field.dtype} that bytes make up",
@@ -124,16 +114,32 @@ def _refusal(field: Field, way: str) -> Refusal | None:
             "choose NPY",
         )
     if way == "raw":
-        if not field.encoded:
-            return None
-        return ("encoded images are bytes already", "leave it out of raw=")
-    if kind in "SU" and field.shape not in ((), (None,)) and len(field.shape or ()) > 1:
-        return "lists of texts have one axis", "write one axis of texts"
-    if kind == "V" and field.shape != ():
-        return "raw bytes with axes have no form in tf.Example", f"choose {raw}"
-    if kind in "biu" and field.dtype != np.uint64:
+        if field.encoded:
+            return ("encoded images are bytes already", "leave it out of raw=")
         return None
-    if field.dtype in (np.float32, np.float16) or kind in "SUV":
+    return _list_refusal(field, raw, f"{tensor}, {raw}" if has_tensor_type else raw)
+
+
+def _text_refusal(field: Field, way: str) -> Refusal | None:
+    if way:
+        return "text of any length has no elements of one size", "leave it out of raw= and tensors="
+    if len(field.shape or ()) > 1:
+        return "lists of texts have one axis", "write one axis of texts"
+    return None
+
+
+def _list_refusal(field: Field, raw: str, ways: str) -> Refusal | None:
+    """Return why a field cannot be a list of tf.Example; ``ways`` are the arguments that write it."""
+    kind, num_axes = field.dtype.kind, len(field.shape or ())
+    if kind in "SU":
+        if num_axes > 1:
+            return ("lists of texts have one axis", "write one axis of texts")
+        return None
+    if kind == "V":
+        if field.shape == ():
+            return None
+        return "raw bytes with axes have no form in tf.Example", f"choose {raw}"
+    if (kind in "biu" and field.dtype != np.uint64) or field.dtype in (np.float32, np.float16):
         return None
     have = "tf.Example has int64, float32 and bytes"
     if kind in "mM":
@@ -141,12 +147,10 @@ def _refusal(field: Field, way: str) -> Refusal | None:
             f"{have}, and no times",
             f"choose {raw}: the int64 that they are counted in; or NPY, which has them",
         )
-    if field.dtype.str[1:] in TENSOR_TYPES:
-        return (
-            f"{have}, which cannot hold all of its values",
-            f"choose {tensor}, {raw}, or NPY, which has this dtype",
-        )
-    return f"{have}, which cannot hold it", f"choose {raw}, or NPY, which has this dtype"
+    remedy = f"choose {ways}, or NPY, which has this dtype"
+    if ways != raw:
+        return f"{have}, which cannot hold all of its values", remedy
+    return f"{have}, which cannot hold it", remedy
 
 
 def _note(field: Field, way: str) -> str:
@@ -175,7 +179,9 @@ def _feature(field: Field, way: str) -> str:
     if way in ("raw", "tensor"):
         return f"gl.{way.title()}({dtype!r}, {shape})"
     if field.text:
-        kind = "str" if field.text == "str" else "S"
+        kind = "S"
+        if field.text == "str":
+            kind = "str"
         if shape == ():
             return repr(kind)
         return f"({kind!r}, {shape})"

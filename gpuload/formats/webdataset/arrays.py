@@ -25,7 +25,7 @@ from gpuload.formats.npy.npyheader import (
     LARGEST_HEADER_BYTES,
     Header,
 )
-from gpuload.formats.webdataset.tar import Member, Read
+from gpuload.formats.webdataset.tar import Read, TarMember
 from gpuload.ragged import Ragged
 from gpuload.sources.leaf import Array, Values
 from gpuload.spec import Field, Shape
@@ -68,7 +68,7 @@ def peek(name: str, length: int, read: Read) -> bytes:
     return read(min(length, end, LARGEST_HEADER_BYTES))
 
 
-def kinds_of(members: Iterable[tuple[str, Member]]) -> dict[str, ArrayKind]:
+def kinds_of(members: Iterable[tuple[str, TarMember]]) -> dict[str, ArrayKind]:
     """Return the kind of the arrays of each field, from the fields and heads of members; damaged
     ones are left out."""
     kinds, heads_of = dict[str, ArrayKind](), dict[str, set[bytes]]()
@@ -190,7 +190,7 @@ def unpack_alike(field: Field, header: Header, head: bytes, raw: Ragged) -> list
 
 
 def unpack_arrays(field: Field, raw: Ragged) -> list[Values]:
-    """Return the arrays of NPY files of one dtype, whose shapes are those of the field."""
+    """Return the arrays of NPY files of one dtype, in shapes of the field."""
     values = [_array_of(row, field, value) for row, value in enumerate(raw)]
     if field.uniform:
         return [np.stack(values) if values else np.empty((0, *field.fixed_shape), field.dtype)]

@@ -61,7 +61,9 @@ def check_fields(fields: Any) -> dict[str, str] | tuple[str, ...] | None:
     else:
         columns = fields
     names = list_of_names("fields", columns, form=form, example=example)
-    values = list(fields.values()) if isinstance(fields, Mapping) else names
+    values: Sequence[Any] = names
+    if isinstance(fields, Mapping):
+        values = list(fields.values())
     is_list = all(isinstance(value, str) for value in values)
     if not is_list or any(not all(value.split(SEPARATOR)) for value in values if value):
         raise SpecError(
@@ -142,49 +144,62 @@ def _is_foreign(members: Members, columns: Columns) -> NDArray[np.bool_]:
 def choose_dots(
     files: Files, ways: Mapping[str, Members], fields: dict[str, str] | Sequence[str] | None
 ) -> Members:
-    """Return the members by the first dot of their names, as WebDataset reads them, or by the last
-    one.
+    """Return the members by the first dot of their names, as WebDataset reads them, or by the last.
 
     What follows the first dot is the field, unless the records then have different fields, or are
-    but one, and by the last dot all have the same. Names with decimal points are of that kind.
-    Where both could be meant, a warning is logged.
+    but one, and by the last dot all have the same. Names with decimal points are of that kind. Where
+    both could be meant, a warning is logged.
     """
     first, last = ways["first"], ways.get("last")
     if last is None or not first.offsets.size:
         return first
     is_strict = fields is None
     first_columns, last_columns = columns_of(first, fields), columns_of(last, fields)
-    dotted = [number for number, name in enumerate(first.fields) if "." in name]
-    names = [first.fields[number] for number in dotted]
+    names = [name for name in first.fields if "." in name]
     has_digits = all(name[0].isdigit() for name in names)
     fits_last = rows_of(last, last_columns, is_strict=is_strict)[1] == last.num_records
     if not fits_last or (last.num_records == 1 and not has_digits):
         return first
     fits_first = rows_of(first, first_columns, is_strict=is_strict)[1] == first.num_records
-    if fits_first and is_strict:
-        is_last = has_digits and first.num_records == 1
-    elif fits_first:
-        is_last = has_digits and _leaves_out(names, first_columns, last_columns)
-    else:
-        # A field that several records have is no part of a name: there a record lacks it.
-        recurs = int(np.bincount(first.field_of, minlength=len(first.fields))[dotted].max()) > 1
+    if not fits_first:
         is_unknown = not is_strict and not _extensions(first_columns) <= set(first.fields)
-        is_last = has_digits or not recurs or is_unknown
+        is_last = has_digits or is_unknown or not _recurs_with_dots(first)
+    elif is_strict:
+        is_last = has_digits and first.num_records == 1
+    else:
+        is_last = has_digits and _leaves_out(names, first_columns, last_columns)
     if is_last:
-        if has_digits and (is_strict or not fits_first):
+        is_usual = has_digits and (is_strict or not fits_first)
+        text = (
+            "%s: names have dots (.%s): the field is what follows the last dot, "
+            "the record's name what precedes it"
+        )
+        if is_usual:
             level = logging.INFO
         else:
             level = logging.WARNING
-        text = "%s: names have dots (.%s): the field is what follows the last dot, the record's name what precedes it"
         log.log(level, text, files.names[0], names[0])
         return last
     if is_strict and (has_digits or first.num_records == 1):
         log.warning(
-            "%s: names have dots, and %r is read as a field, because WebDataset begins the field behind the first dot; "
-            "if it is a part of the records' names, write fields=%r, else fields=%r",
+            "%s: names have dots, and %r is read as a field, because WebDataset begins the field "
+            "behind the first dot; if it is a part of the records' names, write fields=%r, "
+            "else fields=%r",
             *(files.names[0], names[0], list(last_columns), list(first_columns)),
         )
     return first
+
+
+def _recurs_with_dots(members: Members) -> bool:
+    """Return True if several records have one field with a dot.
+
+    Such a field is no part of a name: there a record lacks it.
+    """
+    counts = np.bincount(members.field_of, minlength=len(members.fields))
+    return any(
+        count > 1 and "." in name
+        for name, count in zip(members.fields, counts.tolist(), strict=True)
+    )
 
 
 def _leaves_out(names: Sequence[str], first_columns: Columns, last_columns: Columns) -> bool:
@@ -201,7 +216,7 @@ def _extensions(columns: Columns) -> set[str]:
     return set(itertools.chain.from_iterable(columns.values()))
 
 
-# --- what is told about archives
+# --- messages about archives
 
 TEXTS = {
     HIDDEN: (logging.INFO, "hidden members are passed over"),
@@ -265,32 +280,44 @@ def places_of(
 def _error(
     files: Files, members: Members, record: int, columns: Columns, *, is_strict: bool
 ) -> SpecError:
-    """Return the error for a record that has not just the named fields; its name is looked for in
-    the archive."""
+    """Return the error for a record that has not just the named fields.
+
+    Its name is looked for in the archive.
+    """
     sets = _sets_of(members)
     usual, count = Counter(sets).most_common(1)[0]
     has_usual = is_strict or all(set(extensions) & usual for extensions in columns.values())
-    all_odd = [number for number, names in enumerate(sets) if not names & usual]
-    # Many such records are no files about the archive, but members that should be parts of others:
-    # labels/0.txt.
-    if 0 < len(all_odd) <= max(1, len(sets) // 4):
-        odd = all_odd[0]
-    else:
-        odd = None
-    if odd is not None and _is_of_another_image(sets[odd], usual):
-        odd = None
+    odd = _odd_record(sets, usual)
     if odd is not None and has_usual and count > 1 and (odd == record or (is_strict and odd == 0)):
         return _odd_error(files, members, odd, usual)
     rows = np.flatnonzero(members.record_of() == record)
     archive, names = _names_of(files, members, rows)
     fields = [members.fields[number] for number in members.field_of[rows]]
+    subject = f"{files.names[archive]}: {_key_of(names[0], fields[0])}"
+    return _difference(subject, fields, columns, sets)
+
+
+def _odd_record(sets: Sequence[frozenset[str]], usual: frozenset[str]) -> int | None:
+    """Return the first record without any of the usual fields, if it may be of files about the archive.
+
+    Many such records are no files about the archive, but members that should be parts of others:
+    labels/0.txt.
+    """
+    all_odd = [number for number, names in enumerate(sets) if not names & usual]
+    if not 0 < len(all_odd) <= max(1, len(sets) // 4):
+        return None
+    if _is_of_another_image(sets[all_odd[0]], usual):
+        return None
+    return all_odd[0]
+
+
+def _difference(
+    subject: str, fields: Sequence[str], columns: Columns, sets: Sequence[frozenset[str]]
+) -> SpecError:
+    """Return the error that says how the fields of a record differ from the columns."""
     expected = _extensions(columns)
     twice = [name for name, number in Counter(fields).items() if number > 1 and name in expected]
     missing = [extensions for extensions in columns.values() if not set(extensions) & set(fields)]
-    foreign = [name for name in fields if name not in expected]
-    subject = (
-        f"{files.names[archive]}: {names[0][: -len(fields[0]) - 1] if fields[0] else names[0]}"
-    )
     if twice and not missing:
         return SpecError(
             f"{subject} has {twice[0]!r} twice",
@@ -300,12 +327,19 @@ def _error(
     if missing:
         difference = f"no {SEPARATOR.join(missing[0])!r}"
     else:
-        difference = f"also {foreign[0]!r}"
+        difference = f"also {next(name for name in fields if name not in expected)!r}"
     return SpecError(
         f"{subject} has {difference}",
         cause=f"the fields are {list(columns)}, and each record has all of them; it has {fields}",
         remedy=_remedy(sets, columns),
     )
+
+
+def _key_of(name: str, field: str) -> str:
+    """Return the name of a record: that of its member without the field."""
+    if field:
+        return name[: -len(field) - 1]
+    return name
 
 
 def _sets_of(members: Members) -> list[frozenset[str]]:
@@ -344,8 +378,10 @@ def _grouping_of(files: Files, members: Members, archive: int) -> Grouping:
 
 
 def keys_of(files: Files, members: Members) -> list[str]:
-    """Return the name of each record, without its field, by a walk through all archives: indexes
-    have no names."""
+    """Return the name of each record, without its field.
+
+    It takes a walk through all archives: indexes have no names.
+    """
     keys = list[str]()
     for archive in range(len(files)):
         grouping = _grouping_of(files, members, archive)
@@ -353,7 +389,7 @@ def keys_of(files: Files, members: Members) -> list[str]:
             grouping.names, grouping.fields, grouping.is_first, strict=True
         ):
             if is_first:
-                keys.append(name[: -len(field) - 1] if field else name)
+                keys.append(_key_of(name, field))
     return keys
 
 

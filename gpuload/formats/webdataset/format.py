@@ -20,4 +20,14 @@ def _sniff(beginning: Beginning) -> Match | None:
 
 
 webdataset = lazy.function("gpuload.formats.webdataset.source", "webdataset")
-WEBDATASET = Format("webdataset", webdataset, _sniff, compressions=("gzip",), call=webdataset)
+WEBDATASET = Format(
+    "webdataset",
+    webdataset,
+    _sniff,
+    records={
+        'gl.webdataset("train-{000..099}.tar", ["jpg", "cls"])': "the members of one name in WebDataset "
+        "archives, read at random; where they lie is found once, and kept; `.cls` of words are texts, "
+        "or numbers with `classes=`; gz ([guide](guides/webdataset.md))"
+    },
+    compressions=("gzip",),
+)

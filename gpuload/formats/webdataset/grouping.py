@@ -28,7 +28,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from gpuload.formats.webdataset.tar import HARD, SYMBOLIC, Member
+from gpuload.formats.webdataset.tar import HARD, SYMBOLIC, TarMember
 from gpuload.storage.archive import MACS
 
 DOTS = ("first", "last")  # of the name, behind which the field begins
@@ -58,13 +58,13 @@ class Grouping:
     """
 
     names: list[str]
-    members: list[Member]
+    members: list[TarMember]
     fields: list[str]
     is_first: bytearray
     notes: dict[str, Note] = field(default_factory=dict)
 
 
-def group(members: Sequence[Member]) -> dict[str, Grouping]:
+def group(members: Sequence[TarMember]) -> dict[str, Grouping]:
     """Return the records of an archive, one grouping for each of DOTS; without ``"last"`` where it
     is the same."""
     notes = dict[str, Note]()
@@ -94,7 +94,7 @@ def key_of_last(name: str) -> tuple[str, str]:
 # --- links
 
 
-def _follow_links(members: Sequence[Member], notes: dict[str, Note]) -> list[Member]:
+def _follow_links(members: Sequence[TarMember], notes: dict[str, Note]) -> list[TarMember]:
     """Return the members, each link with the place of the file to which it leads."""
     if not any(member.kind for member in members):
         return list(members)
@@ -102,7 +102,7 @@ def _follow_links(members: Sequence[Member], notes: dict[str, Note]) -> list[Mem
     for number, member in enumerate(members):
         by_name.setdefault(posixpath.normpath(member.name), []).append(number)
     folders = {folder for name in by_name for folder in _folders_of(name)}
-    files = list[Member]()
+    files = list[TarMember]()
     for number, member in enumerate(members):
         target = _target_of(members, by_name, number)
         if target is None:
@@ -123,8 +123,8 @@ def _follow_links(members: Sequence[Member], notes: dict[str, Note]) -> list[Mem
 
 
 def _target_of(
-    members: Sequence[Member], by_name: dict[str, list[int]], number: int
-) -> Member | None:
+    members: Sequence[TarMember], by_name: dict[str, list[int]], number: int
+) -> TarMember | None:
     """Return the file that a member is or leads to; None if it is not in the archive."""
     for _ in range(MOST_LINKS):
         member = members[number]
@@ -139,7 +139,7 @@ def _target_of(
     return None
 
 
-def _path_of(members: Sequence[Member], by_name: dict[str, list[int]], link: Member) -> str:
+def _path_of(members: Sequence[TarMember], by_name: dict[str, list[int]], link: TarMember) -> str:
     """Return the path to which a link leads, in which links to folders are followed."""
     path = _leads_to(link)
     for _ in range(MOST_LINKS):
@@ -155,7 +155,7 @@ def _path_of(members: Sequence[Member], by_name: dict[str, list[int]], link: Mem
     return path
 
 
-def _leads_to(link: Member) -> str:
+def _leads_to(link: TarMember) -> str:
     if link.kind == HARD:
         folder = ""
     else:
@@ -163,7 +163,7 @@ def _leads_to(link: Member) -> str:
     return posixpath.normpath(posixpath.join(folder, link.target))
 
 
-def _is_itself(link: Member) -> bool:
+def _is_itself(link: TarMember) -> bool:
     """Return True for a hard link to its own name."""
     return link.kind == HARD and _leads_to(link) == posixpath.normpath(link.name)
 
@@ -185,8 +185,8 @@ def _is_about(name: str) -> bool:
 
 
 def _without(
-    files: list[Member], is_other: Callable[[str], bool], kind: str, notes: dict[str, Note]
-) -> list[Member]:
+    files: list[TarMember], is_other: Callable[[str], bool], kind: str, notes: dict[str, Note]
+) -> list[TarMember]:
     """Return the members without others, of which there is a note."""
     names = [member.name for member in files if is_other(member.name)]
     for name in names:
@@ -205,7 +205,7 @@ def _note(notes: dict[str, Note], kind: str, name: str) -> None:
 
 
 def _group(
-    files: list[Member], split: Callable[[str], tuple[str, str]], notes: dict[str, Note]
+    files: list[TarMember], split: Callable[[str], tuple[str, str]], notes: dict[str, Note]
 ) -> Grouping:
     pairs = [split(member.name) for member in files]
     if about := {
@@ -243,7 +243,9 @@ def _usual_keys(pairs: Sequence[tuple[str, str]], about: set[str]) -> set[str]:
     unusual = {
         key for key in about if META.fullmatch(key) or frozenset(fields_of[key]) not in usual_sets
     }
-    return about - unusual if usual_sets else about
+    if usual_sets:
+        return about - unusual
+    return about
 
 
 def _join_runs(
@@ -268,7 +270,9 @@ def _join_runs(
         is_repeated = len(same_key) > 1 and all(count == counts[0] for count in counts)
         if is_repeated or run == same_key[0]:
             firsts.add(run[0])
-            parts = [run] if is_repeated else same_key
+            parts = same_key
+            if is_repeated:
+                parts = [run]
             order += [row for begin, end in parts for row in range(begin, end)]
         if len(same_key) > 1 and run == same_key[1]:
             _note(notes, TWICE if is_repeated else SPREAD, key)

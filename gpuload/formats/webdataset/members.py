@@ -141,7 +141,9 @@ def members_of(files: Files) -> dict[str, Members]:
         return fileindex.load_or_walk(files, number, KIND, walk, _pack, unpack, go_on)
 
     archives = walk_files(files, "looking for records", look)
-    all_dots = DOTS if any(len(archive) > 1 for archive in archives) else DOTS[:1]
+    all_dots: Sequence[str] = DOTS
+    if all(len(archive) < 2 for archive in archives):
+        all_dots = DOTS[:1]
     return {
         dots: _join([archive.get(dots, archive["first"]) for archive in archives])
         for dots in all_dots

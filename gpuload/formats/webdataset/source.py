@@ -2,7 +2,7 @@
 at random.
 
 Layout   cat/1.jpg cat/1.cls cat/2.jpg ...: members with one name up to the first dot behind the
-         last slash are a record; what stands behind that dot is the field. Links, names with
+         last slash are a record; the part behind that dot is the field. Links, names with
          decimal points, members that do not lie side by side and files about the archive:
          `grouping.py`, `columns.py`.
 Fields   images by their extension are encoded images; ``cls``, ``index`` and ``id`` whole numbers
@@ -49,8 +49,9 @@ from gpuload.sources.names import RecordNames
 from gpuload.spec import Field, Spec
 from gpuload.storage import keptfile, manifest, open_storage
 from gpuload.storage.extents import Extents, Storage
-from gpuload.storage.files import Files, Path, Paths, expand
+from gpuload.storage.files import Files
 from gpuload.storage.unpack import unpack_files, with_names
+from gpuload.storage.wildcards import Path, Paths, expand
 
 BRACES = re.compile(r"\{(\d+)\.\.(\d+)\}")
 MOST_NAMES = 1 << 20  # that braces stand for
@@ -116,7 +117,9 @@ def webdataset(
             **heads,
         }
     places = places_of(files, members, columns, is_strict=fields is None)
-    argument = tuple(originals) if listing is None else listing.path
+    argument: Any = tuple(originals)
+    if listing is not None:
+        argument = listing.path
     if class_list is None:
         options = {}
     else:
@@ -156,7 +159,8 @@ class WebDatasetSource(ColumnSource):
             else:
                 leaves.append(_leaf(name, extensions, storage, extents, kind))
             about.append(_key(extensions))
-        about = about if about != list(columns) else []
+        if about == list(columns):
+            about = []
         super().__init__(
             files,
             opening,
@@ -274,7 +278,7 @@ class WordLeaf(MemberLeaf):
         return [self._parse(raw)]
 
 
-class ArrayLeaf(MemberLeaf):
+class ArrayMemberLeaf(MemberLeaf):
     """NPY files of one dtype, all of one header, or of shapes that vary."""
 
     is_direct = False
@@ -364,7 +368,7 @@ def _leaf(
         return MemberLeaf(Field(name, np.dtype(object), (), text="str"), storage, extents)
     if array_kind is not None:
         field = Field(name, array_kind.header.dtype.newbyteorder("="), array_kind.shape)
-        return ArrayLeaf(field, storage, extents, array_kind)
+        return ArrayMemberLeaf(field, storage, extents, array_kind)
     if any(kind in (*words.KINDS, *TEXTS, ARRAY) for kind in kinds) and len(kinds) > 1:
         raise SpecError(
             f"field {name!r} is {SEPARATOR.join(extensions)}",

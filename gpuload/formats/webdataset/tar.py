@@ -5,7 +5,7 @@ Layout   for each member a header of 512 bytes, then its bytes, filled up with z
 Kinds    ustar, GNU (long names, sizes in base 256) and PAX (path, size, linkpath). Sparse members,
          parts of files (tar -M) and global PAX headers that rename members are refused; folders,
          devices and labels are passed over.
-Sizes    Links, folders and devices have no data blocks, whatever size their headers state. Members
+Sizes    Links, folders and devices have no data blocks, although their headers may state a size. Members
          of a kind that POSIX does not define have data blocks, and are read as files.
 Checks   each header has its checksum compared, each member ends inside the archive, and the archive
          has its end and nothing behind it.
@@ -22,11 +22,12 @@ from functools import partial
 from typing import NamedTuple
 
 from gpuload.errors import FormatError
-from gpuload.storage.files import Files, Handle
+from gpuload.storage.files import Files
+from gpuload.storage.handles import Handle
 
 BLOCK_BYTES = 512
 PIECE_BYTES = 1 << 22
-HEAD_BYTES = 1 << 11  # of a header and what is looked at behind it, in one read
+HEAD_BYTES = 1 << 11  # of a header and the part of its member that is looked at, in one read
 SPARSE_BYTES = (
     1 << 18
 )  # to read so many bytes takes as long as a request of its own for the next header
@@ -55,7 +56,7 @@ RENAMING = ("path", "size", "linkpath")
 Read = Callable[[int], bytes]
 
 
-class Member(NamedTuple):
+class TarMember(NamedTuple):
     """A file in an archive, or a link: its name, and where its bytes lie.
 
     Attributes:
@@ -63,7 +64,7 @@ class Member(NamedTuple):
         offset, length: of its bytes; of a link nothing.
         kind: HARD or SYMBOLIC for a link; else b"".
         target: the name to which a link leads, as it is stored.
-        head: what ``peek`` returned.
+        head: the result of ``peek``.
     """
 
     name: str
@@ -79,7 +80,7 @@ def walk(
     number: int,
     show: Callable[[int], None] = lambda place: None,
     peek: Callable[[str, int, Read], bytes] = lambda name, length, read: b"",
-) -> Iterator[Member]:
+) -> Iterator[TarMember]:
     """Yield the files and links in an archive, in their order.
 
     Args:
@@ -95,9 +96,7 @@ def walk(
         ChangedFileError, FileError: it changed, or cannot be read.
     """
     path, size, at = files.paths[number], int(files.sizes[number]), 0
-    if not path.endswith(
-        files.names[number]
-    ):  # of an unpacked copy: errors name the file of the user
+    if not path.endswith(files.names[number]):  # an unpacked copy: errors name the file of the user
         path = files.names[number]
     if not size:
         raise damage(path, 0, "it has no bytes, and an archive of no files has two blocks of zeros")
@@ -115,13 +114,8 @@ def walk(
                 break
             kind, length = header[156:157], _number(path, at, header[124:136])
             _check_sum(path, at, header)
-            if extension.is_used and kind not in EXTENSIONS:
-                length = extension.length(length)
             begin = at + BLOCK_BYTES
-            # A folder of tars of before 1988 has the kind of files, and a name with a slash at its
-            # end.
-            if kind in WITHOUT_DATA or (kind == b"\0" and extension.names(header)[0].endswith("/")):
-                length = 0
+            length = extension.data_bytes(header, kind, length)
             if not 0 <= length <= size - begin:
                 raise damage(path, at, f"a member has {length} bytes, and {size - begin} follow")
             if kind not in REGULAR or extension.is_used:
@@ -129,18 +123,16 @@ def walk(
             if kind in EXTENSIONS:
                 if kind != b"g" and length > LARGEST_NAME_BYTES:
                     raise damage(path, at, f"a name has {length} bytes")
-                extension.add(at, kind, pieces.read(begin, min(length, LARGEST_NAME_BYTES)), length)
+                content = pieces.read(begin, min(length, LARGEST_NAME_BYTES))
+                extension.add(at, kind, content, length)
             else:
                 name, target = extension.names(header)
-                base = name.rpartition("/")[
-                    2
-                ]  # empty for a folder, which has the kind of files in old tars
+                base = name.rpartition("/")[2]  # "" for a folder, a file by its kind in old tars
                 if base and kind in (HARD, SYMBOLIC):
-                    yield Member(name, begin, 0, kind, target)
+                    yield TarMember(name, begin, 0, kind, target)
                 elif base and kind not in NO_FILES:
-                    yield Member(
-                        name, begin, length, head=peek(name, length, partial(pieces.read, begin))
-                    )
+                    head = peek(name, length, partial(pieces.read, begin))
+                    yield TarMember(name, begin, length, head=head)
                 if extension.is_used:
                     extension = _Extension(path)  # it is of the one member that follows it
             at = begin + -(-length // BLOCK_BYTES) * BLOCK_BYTES
@@ -150,15 +142,14 @@ def walk(
 
 
 class _Extension:
-    """What headers of GNU and PAX say of the member that follows them."""
+    """The headers of GNU and PAX in front of a member: its name, its target and its size."""
 
     def __init__(self, path: str) -> None:
         self._path, self._name, self._target, self.pax = path, "", "", dict[str, str]()
         self.is_used = False
 
     def add(self, at: int, kind: bytes, raw: bytes, length: int) -> None:
-        """Take over what a header says that begins at a byte of the archive; ``raw`` are its first
-        bytes."""
+        """Note the content of the header at a byte of the archive; ``raw`` are its first bytes."""
         self.is_used = True
         if kind == b"L":
             self._name = _text(raw)
@@ -169,13 +160,24 @@ class _Extension:
         elif len(raw) == length and not _pax(self._path, at, raw).keys().isdisjoint(RENAMING):
             raise unsupported(self._path, at, "a global PAX header renames or resizes all members")
 
-    def length(self, length: int) -> int:
-        """Return the length of the member, which beyond the 8 GiB of octal digits is in a PAX
-        header; -1 for none."""
-        digits = self.pax.get("size", str(length))
-        if digits.isascii() and digits.isdigit():
-            return int(digits)
-        return min(length, -1)
+    def data_bytes(self, header: bytes, kind: bytes, length: int) -> int:
+        """Return the bytes of the member's data blocks, which its header says are ``length``.
+
+        Beyond the 8 GiB of octal digits a PAX header says it; -1 if it says no number.
+        """
+        if self.is_used and kind not in EXTENSIONS:
+            digits = self.pax.get("size", str(length))
+            is_number = digits.isascii() and digits.isdigit()
+            if is_number:
+                length = int(digits)
+            else:
+                length = min(length, -1)
+        if kind in WITHOUT_DATA:
+            return 0
+        # A folder of tars of before 1988 has the kind of files, and a name with a slash at its end.
+        if kind == b"\0" and self.names(header)[0].endswith("/"):
+            return 0
+        return length
 
     def names(self, header: bytes) -> tuple[str, str]:
         """Return the name of the member, and that to which it leads if it is a link."""

@@ -1,4 +1,4 @@
-"""Arrays: what zarr says of an array of a store, and the fields of records that it becomes.
+"""Arrays: the metadata of an array of a store, as zarr reads them, and the fields of records that it becomes.
 
 A `StoredArray` is all that opening takes of it. It comes from the store, or from a manifest
 (`listing.py`). The files of an array stand one behind the other among those of the source: its
@@ -41,7 +41,8 @@ from gpuload.ragged import Ragged
 from gpuload.sources.leaf import Array, Indices
 from gpuload.spec import Field, Layout
 from gpuload.storage.extents import Storage
-from gpuload.storage.files import Files, join
+from gpuload.storage.files import Files
+from gpuload.storage.wildcards import join
 
 CALL = "gl.zarr"
 MAJOR = 3  # version of the library
@@ -61,7 +62,7 @@ def import_zarr() -> ModuleType:
     except ImportError as error:
         raise missing_package("zarr", needed_for=CALL, extra="zarr", error=error) from None
     if is_first:
-        threads.end_first()  # zarr stops its event loop at the end, and whoever waits for it then waits for ever
+        threads.end_first()  # zarr stops its event loop at the end, and a thread that waits for it then waits for ever
     if int(package.__version__.partition(".")[0]) < MAJOR:
         raise MissingPackageError(
             f"{CALL} needs zarr {MAJOR}",
@@ -72,7 +73,7 @@ def import_zarr() -> ModuleType:
 
 
 @dataclass(frozen=True, eq=False)
-class Kind:
+class ChunkedKind:
     """The part of an array that many stores have in common.
 
     Attributes:
@@ -105,7 +106,7 @@ class Kind:
 
     @cached_property
     def steps(self) -> tuple[int, ...]:
-        """The shape of what a file holds: of a chunk, or of a shard; at least 1 along each axis."""
+        """The shape of the content of a file: of a chunk, or of a shard; at least 1 along each axis."""
         return tuple(max(int(step), 1) for step in self.sample.shards or self.sample.chunks)
 
     @cached_property
@@ -184,7 +185,7 @@ def _row_layout(name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Layo
 
 
 def array_of(metadata: Mapping[str, Any], length: int, store: Any, path: str) -> Any:
-    """Return zarr's array of some rows for metadata from `Kind.to_json`; for others zarr raises any
+    """Return zarr's array of some rows for metadata from `ChunkedKind.to_json`; for others zarr raises any
     error.
 
     Raises:
@@ -205,14 +206,14 @@ class StoredArray:
     """An array of a store.
 
     Attributes:
-        kind: what other stores share.
+        kind: the part that other stores share.
         length: the number of rows.
         chunks: int64 ``[num_chunks]``, ascending: the places in the grid of the chunks or shards
             that have a file.
         num_absent: how many chunks are not there, of an array of shards; None: not counted.
     """
 
-    kind: Kind
+    kind: ChunkedKind
     length: int
     chunks: Indices
     num_absent: int | None = None
@@ -224,7 +225,7 @@ class StoredArray:
 
 
 @dataclass(frozen=True, eq=False)
-class Groups:
+class GroupTables:
     """The groups of a source.
 
     Attributes:
@@ -242,7 +243,7 @@ class Groups:
 
 
 @dataclass(frozen=True, eq=False)
-class Place:
+class ChunkedPlace:
     """An array of a store, as a field of the records of a source.
 
     Attributes:
@@ -358,7 +359,7 @@ class Place:
         return self.files.paths[self.first + 1 + chunks[0] if chunks else self.first], 0
 
 
-def with_images(place: Place) -> Place:
+def with_images(place: ChunkedPlace) -> ChunkedPlace:
     """Return an array of bytes of varying length, whose first value tells whether they are
     images."""
     array, kind = place.array, place.array.kind
@@ -368,7 +369,7 @@ def with_images(place: Place) -> Place:
     return replace(place, array=replace(array, kind=replace(kind, has_images=values.encoded)))
 
 
-def with_gaps(place: Place, storage: Storage) -> Place:
+def with_gaps(place: ChunkedPlace, storage: Storage) -> ChunkedPlace:
     """Return an array of shards with the number of chunks that are not there; others as they are.
 
     Raises:
@@ -403,7 +404,7 @@ def _gaps_of(array: StoredArray) -> Gaps | None:
     return None
 
 
-def member_of(place: Place) -> Member:
+def member_of(place: ChunkedPlace) -> Member:
     """Return an array as fields of records."""
     array, kind, name = place.array, place.array.kind, place.name
     numbers = np.arange(place.first + 1, place.first + array.num_files, dtype=np.int64)

@@ -7,7 +7,8 @@ from gpuload.errors import MissingFileError
 from gpuload.formats.base import Folder, Format
 from gpuload.formats.zarr import METADATA
 from gpuload.sources.base import Source
-from gpuload.storage.files import exists, join
+from gpuload.storage.handles import exists
+from gpuload.storage.wildcards import join
 
 zarr = lazy.function("gpuload.formats.zarr.source", "zarr")
 
@@ -25,4 +26,12 @@ def _open_folder(folder: str) -> Source:
     return source
 
 
-ZARR = Format("zarr", zarr, call=zarr, folder=Folder(_open_folder, (), recognize=_is_store))
+ZARR = Format(
+    "zarr",
+    zarr,
+    records={
+        'gl.zarr(paths, fields=None, group="/", fill=None, mask_and_scale=None)': "element i of the "
+        "first axis of arrays of Zarr groups, formats 2 and 3 ([guide](guides/hdf5.md#zarr))"
+    },
+    folder=Folder(_open_folder, (), recognize=_is_store),
+)

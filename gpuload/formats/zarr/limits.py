@@ -90,7 +90,7 @@ def _unpack_streams(name: str, config: dict[str, Any], data: Any, limit: int) ->
         try:
             pieces.append(stream.decompress(data, limit + 1 - size))
         except (OSError, lzma.LZMAError):
-            if pieces:  # bz2 and lzma pass over what stands behind their last stream
+            if pieces:  # bz2 and lzma pass over bytes behind their last stream
                 break
             raise
         size += len(pieces[-1])
@@ -211,9 +211,7 @@ def _class_of(base: Hashable, name: str) -> Any:
 
     def unpack_chunk(codec: Any, chunk_bytes: Any, chunk_spec: Any) -> Any:
         chunk, dtype = chunk_bytes.as_numpy_array(), chunk_spec.dtype
-        if isinstance(dtype, np.dtype):
-            dtype = dtype
-        else:
+        if not isinstance(dtype, np.dtype):
             dtype = dtype.to_native_dtype()
         limit = most_bytes(int(np.prod(chunk_spec.shape, dtype=np.int64)), dtype, chunk.nbytes)
         content = unpack(name, getattr(codec, "codec_config", {}), chunk, limit)
@@ -221,7 +219,7 @@ def _class_of(base: Hashable, name: str) -> Any:
             return None
         return chunk_spec.prototype.buffer.from_bytes(content)
 
-    class Codec(base):  # type: ignore[misc,valid-type]  # zarr is taken as untyped
+    class BoundedCodec(base):  # type: ignore[misc,valid-type]  # zarr is taken as untyped
         def _decode_sync(self, chunk_bytes: Any, chunk_spec: Any) -> Any:
             content = unpack_chunk(self, chunk_bytes, chunk_spec)
             if content is None:
@@ -234,5 +232,5 @@ def _class_of(base: Hashable, name: str) -> Any:
                 return await super()._decode_single(chunk_bytes, chunk_spec)
             return content
 
-    Codec.__name__ = base.__name__  # type: ignore[attr-defined]  # errors name it, and `shards.py` looks for it
-    return Codec
+    BoundedCodec.__name__ = base.__name__  # type: ignore[attr-defined]  # errors name it, and `shards.py` looks for it
+    return BoundedCodec

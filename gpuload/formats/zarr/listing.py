@@ -28,10 +28,11 @@ import numpy as np
 from gpuload import lazy, signalsafe
 from gpuload.errors import SpecError, line_of
 from gpuload.formats import members
+from gpuload.formats.listing import FREE, ListedArray, chunk_numbers, read_arrays, to_arrays
 from gpuload.formats.members import complete_path
 from gpuload.formats.packing import Packing
 from gpuload.formats.zarr import FIELD, METADATA, shards
-from gpuload.formats.zarr.arrays import Groups, Kind, StoredArray, array_of
+from gpuload.formats.zarr.arrays import ChunkedKind, GroupTables, StoredArray, array_of
 from gpuload.sources.leaf import Array, Indices
 from gpuload.storage.files import Files
 from gpuload.storage.manifest import Manifest
@@ -41,6 +42,14 @@ from gpuload.storage.stores import like
 folder_store = lazy.function("gpuload.formats.zarr.store", "FolderStore")
 LARGEST_LENGTH = 1 << 60
 NO_CHUNKS = np.zeros(0, np.int64)
+GROUPS = (
+    ListedArray("kind_of", "<u4", FREE, columns="paths", after=1 << 32),
+    ListedArray("lengths", per=FREE, columns="paths"),
+    ListedArray("num_chunks", per=FREE, columns="paths"),
+    ListedArray("chunk_places", per=FREE),
+    # Without it the indexes of shards are read.
+    ListedArray("num_absent", per=FREE, columns="paths", least=-1, is_optional=True),
+)
 
 
 def to_manifest(
@@ -70,22 +79,17 @@ def to_manifest(
         for array in table
         if array.chunks.size != _num_chunks(array)
     ]
-    arrays: dict[str, Array] = {
+    values: dict[str, Any] = {
         "kind_of": kind_of,
-        "lengths": np.array([[array.length for array in table] for table in tables], np.int64),
-        "num_chunks": np.array(
-            [[array.chunks.size for array in table] for table in tables], np.int64
-        ),
+        "lengths": [[array.length for array in table] for table in tables],
+        "num_chunks": [[array.chunks.size for array in table] for table in tables],
         "chunk_places": np.concatenate([NO_CHUNKS, *lacking]),
     }
     num_absent = [[array.num_absent for array in table] for table in tables]
     if any(number is not None for row in num_absent for number in row):
-        absent_rows = [[-1 if number is None else number for number in row] for row in num_absent]
-        arrays["num_absent"] = np.array(absent_rows, np.int64)
-    return {
-        "paths": list(paths),
-        "kinds": [list(map(json.loads, column)) for column in numbers],
-    }, arrays
+        values["num_absent"] = [[-1 if n is None else n for n in row] for row in num_absent]
+    about = {"paths": list(paths), "kinds": [list(map(json.loads, column)) for column in numbers]}
+    return about, to_arrays(GROUPS, values)
 
 
 def _num_chunks(array: StoredArray) -> int:
@@ -93,12 +97,12 @@ def _num_chunks(array: StoredArray) -> int:
     return math.prod(array.kind.counts(array.length))
 
 
-def _text_of(path: str, kind: Kind) -> str:
+def _text_of(path: str, kind: ChunkedKind) -> str:
     """Return the JSON of a kind."""
 
     def metadata_of() -> dict[str, Any]:
         metadata = kind.to_json()
-        again = Kind(kind.path, array_of(metadata, 0, folder_store(""), kind.path))
+        again = ChunkedKind(kind.path, array_of(metadata, 0, folder_store(""), kind.path))
         if again.to_json() != metadata:
             raise ValueError("it reads them as others")
         return metadata
@@ -117,7 +121,7 @@ def _text_of(path: str, kind: Kind) -> str:
     return json.dumps(values, sort_keys=True)
 
 
-def from_manifest(listing: Manifest, fields: Mapping[str, str] | None, group: str) -> Groups:
+def from_manifest(listing: Manifest, fields: Mapping[str, str] | None, group: str) -> GroupTables:
     """Return the groups of a manifest.
 
     Raises:
@@ -143,26 +147,22 @@ def from_manifest(listing: Manifest, fields: Mapping[str, str] | None, group: st
         )  # zarr may raise any
         for path, entries in zip(paths, kinds, strict=True)
     ]
-    kind_of, lengths, num_chunks = (
-        listing.array(name, dtype, -1, len(paths))
-        for name, dtype in (("kind_of", "<u4"), ("lengths", "<i8"), ("num_chunks", "<i8"))
-    )
-    if not len(kind_of) == len(lengths) == len(num_chunks) > 0:
+    arrays = read_arrays(listing, GROUPS, {"paths": len(paths)})
+    places = arrays.pop("chunk_places")
+    kind_of, lengths, num_chunks = (arrays[row.name] for row in GROUPS[:3])
+    if not kind_of.size or len({array.shape for array in arrays.values()}) > 1:
         raise listing.error("its arrays are of other numbers of groups")
     # In float64: sums of damaged numbers could run over in int64, and fit again.
-    if num_chunks.min() < 0 or (num_chunks + 1.0).sum() != len(listing.files):
+    if (num_chunks + 1.0).sum() != len(listing.files):
         raise listing.error("it lists other files than those of metadata and chunks")
-    if lengths.min() < 0 or lengths.max() >= LARGEST_LENGTH or (lengths != lengths[:, :1]).any():
-        raise listing.error("its arrays differ in their numbers of rows, or these cannot be")
+    if (lengths != lengths[:, :1]).any():
+        raise listing.error("its arrays differ in their numbers of rows")
     if (kind_of >= [len(column) for column in table_kinds]).any():
         raise listing.error("it has no such kind of an array")
-    tables = _tables_of(listing, table_kinds, kind_of, lengths, num_chunks)
-    if (
-        "num_absent" in listing.arrays
-    ):  # older manifests have none: the indexes of shards are read then
-        absent = listing.array("num_absent", "<i8", *kind_of.shape).tolist()
-        tables = [[_with_absent(listing, *pair) for pair in zip(*row, strict=True)]
-                  for row in zip(tables, absent, strict=True)]  # fmt: skip
+    tables = _tables_of(listing, table_kinds, kind_of, lengths, num_chunks, places)
+    if "num_absent" in arrays:
+        rows = zip(tables, arrays["num_absent"].tolist(), strict=True)
+        tables = [[_with_absent(listing, *pair) for pair in zip(*row, strict=True)] for row in rows]
     firsts = np.cumsum(np.append(0, num_chunks.reshape(-1) + 1))[:-1].reshape(num_chunks.shape)
     folders = [
         _folder_of(
@@ -171,12 +171,12 @@ def from_manifest(listing: Manifest, fields: Mapping[str, str] | None, group: st
         for row, table in zip(firsts, tables, strict=True)
     ]
     files = _files_of(listing.files, folders, firsts[:, columns], num_chunks[:, columns] + 1)
-    return Groups(
+    return GroupTables(
         files, folders, pairs, [[table[column] for column in columns] for table in tables]
     )
 
 
-def _from_json(entry: Any) -> Kind:
+def _from_json(entry: Any) -> ChunkedKind:
     """Return a kind; raises any error for values that are none."""
     path, metadata = entry["path"], entry["metadata"]
     if not isinstance(path, str) or (
@@ -192,7 +192,7 @@ def _from_json(entry: Any) -> Kind:
         packing = Packing.from_json(entry["packing"])
     else:
         packing = None
-    kind = Kind(
+    kind = ChunkedKind(
         path, array_of(metadata, 0, folder_store(""), path), entry["has_images"] is True, packing
     )
     if len(kind.steps) != 1 + len(shape) or kind.row_shape != tuple(shape):
@@ -202,53 +202,37 @@ def _from_json(entry: Any) -> Kind:
 
 def _tables_of(
     listing: Manifest,
-    kinds: Sequence[Sequence[Kind]],
+    kinds: Sequence[Sequence[ChunkedKind]],
     kind_of: Array,
     lengths: Array,
     num_chunks: Array,
+    places: Array,
 ) -> list[list[StoredArray]]:
     """Return of each group the arrays of all paths."""
-    places, first = listing.array("chunk_places", "<i8", -1), 0
-    tables = list[list[StoredArray]]()
-    for numbers, rows, counts in zip(
-        kind_of.tolist(), lengths.tolist(), num_chunks.tolist(), strict=True
-    ):
+    tables, counts = list[list[StoredArray]](), list[tuple[int, int]]()
+    rows = zip(kind_of.tolist(), lengths.tolist(), num_chunks.tolist(), strict=True)
+    for row in rows:
         tables.append([])
-        for column, (number, length, count) in enumerate(zip(numbers, rows, counts, strict=True)):
-            array = StoredArray(kinds[column][number], length, NO_CHUNKS)
-            total = _num_chunks(array)
+        for column, (number, length, count) in enumerate(zip(*row, strict=True)):
+            tables[-1].append(array := StoredArray(kinds[column][number], length, NO_CHUNKS))
+            counts.append((count, total := _num_chunks(array)))
             if total > members.MOST_BLOCKS or count > total:
                 raise listing.error(f"an array has {total} chunks, of which it lists {count}")
-            if count == total:
-                chunks: Indices = np.arange(count, dtype=np.int64)
-            else:
-                chunks = places[first : first + count]
-                first += count
-                ascends = chunks.size == count and (np.diff(chunks) > 0).all()
-                if not ascends or (count and not 0 <= chunks[0] <= chunks[-1] < total):
-                    raise listing.error(
-                        "places of chunks stand there twice, are missing, or lie outside of their array"
-                    )
-            tables[-1].append(replace(array, chunks=chunks))
-    if first != places.size:
-        raise listing.error("it has more places of chunks than chunks")
-    return tables
+    chunks = iter(chunk_numbers(listing, places, counts, "chunks of an array"))
+    return [[replace(array, chunks=next(chunks)) for array in table] for table in tables]
 
 
 def _with_absent(listing: Manifest, array: StoredArray, number: int) -> StoredArray:
     """Return an array with the number of chunks that its shards lack; -1: not counted."""
-    if number >= 0:
-        levels = shards.levels_of(array.kind.sample)
-    else:
-        levels = []
     if number < 0:
         return array
+    levels = shards.levels_of(array.kind.sample)
     if not levels or number > shards.count_leaves(levels, (array.length, *array.kind.row_shape)):
         raise listing.error(f"{number} chunks of an array cannot be missing in its shards")
     return replace(array, num_absent=number)
 
 
-def _folder_of(listing: Manifest, arrays: Sequence[tuple[int, Kind]]) -> str:
+def _folder_of(listing: Manifest, arrays: Sequence[tuple[int, ChunkedKind]]) -> str:
     """Return the folder of a group, above those of its arrays; of each the number of its first
     file, and the kind."""
     folders = set[str]()

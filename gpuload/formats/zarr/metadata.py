@@ -21,7 +21,7 @@ from typing import Any
 
 from gpuload import signalsafe
 from gpuload.errors import FormatError, SpecError, short_repr
-from gpuload.storage.files import join
+from gpuload.storage.wildcards import join
 
 V3, V2_ARRAY, V2_GROUP, V2_ATTRIBUTES, V2_CONSOLIDATED = (
     "zarr.json",
@@ -51,7 +51,7 @@ class Node:
     Attributes:
         path: in the store; "" for its root.
         metadata: of an array, as zarr takes them, with ``"attributes"``; None for a group.
-        members: the metadata of what is below a group, by their paths below it, where they stand in
+        members: the metadata of all nodes below a group, by their paths below it, where they stand in
             one file.
     """
 
@@ -84,7 +84,9 @@ def read_node(read: ReadKey, folder: str, path: str) -> Node | None:
     """
 
     def values_of(name: str) -> dict[str, Any] | None:
-        key = f"{path}/{name}" if path else name
+        key = name
+        if path:
+            key = f"{path}/{name}"
         content = read(key)
         if content is None:
             return None
@@ -187,7 +189,9 @@ class _Consolidated(Mapping[str, Node]):
 
 
 def _array(folder: str, path: str, version: int, values: dict[str, Any]) -> Node:
-    title = join(folder, path) if path else folder
+    title = folder
+    if path:
+        title = join(folder, path)
     if values.get("zarr_format") != version:
         raise _damage(
             title,
@@ -303,7 +307,7 @@ def chunk_places(metadata: Mapping[str, Any], keys: Sequence[str]) -> list[tuple
 
 
 def _key_form(metadata: Mapping[str, Any]) -> tuple[str, str]:
-    """Return what the names of chunks begin with, and what stands between their numbers."""
+    """Return the beginning of the names of chunks, and the text between their numbers."""
     if metadata["zarr_format"] == 2:
         return "", str(metadata.get("dimension_separator") or ".")
     encoding = metadata.get("chunk_key_encoding")

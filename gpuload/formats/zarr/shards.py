@@ -41,7 +41,7 @@ class Level:
     """The shards of an array, or shards in shards.
 
     Attributes:
-        axes: the order in which the axes of what is around it are taken.
+        axes: the order in which the axes of the codec around it are taken.
         shard, chunk: the shapes of a shard, and of its chunks.
         leaf: the shape of the innermost chunks.
         is_first: True if the index is the first part of a shard, and not the last one.

@@ -2,7 +2,7 @@
 
 Layout  A group is a folder of arrays, each a folder with a file of metadata and a file for each
         chunk, or for each shard of many chunks. A chunk without a file has the fill value.
-Access  Arrays whose chunks hold whole rows, without compression or other codecs, are read where
+Access  Arrays with chunks of whole rows, without compression or other codecs, are read where
         they lie. All others are decoded by the library zarr, the chunks of some rows at a time, for
         several threads side by side.
 Files   All chunks are listed when a group is opened, and zarr reads them through `store.py`: so a
@@ -12,7 +12,7 @@ Files   All chunks are listed when a group is opened, and zarr reads them throug
 Refused stores that are no folders, as ZIP archives; codecs that are not known here, as pickle,
 which runs any code. Opening metadata are read and checked here (`metadata.py`), before zarr makes
 an array of them (`arrays.py`). A manifest
-        holds what is used of them (`listing.py`): a source that is opened by it reads none, and
+        holds all that is used of them (`listing.py`): a source that is opened by it reads none, and
         lists no folder.
 Fork    zarr starts its own thread anew in a child.
 Needs   zarr 3, and so Python 3.11.
@@ -45,9 +45,9 @@ from gpuload.formats.packing import packing_of
 from gpuload.formats.zarr import FIELD, METADATA
 from gpuload.formats.zarr.arrays import (
     CALL,
-    Groups,
-    Kind,
-    Place,
+    ChunkedKind,
+    ChunkedPlace,
+    GroupTables,
     StoredArray,
     array_of,
     import_zarr,
@@ -63,17 +63,17 @@ from gpuload.sources.filesource import Entries, Opening
 from gpuload.sources.furtherfields import log_further_fields
 from gpuload.storage import manifest, objects, open_storage
 from gpuload.storage.extents import Storage
-from gpuload.storage.files import (
+from gpuload.storage.files import look_at
+from gpuload.storage.handles import exists
+from gpuload.storage.stores import WEB, ObjectURL, is_remote, place_of, remote_of
+from gpuload.storage.wildcards import (
     Paths,
-    exists,
     expand_folders,
     files_below,
     join,
-    look_at,
     names_in,
     warn_of_missing_shards,
 )
-from gpuload.storage.stores import WEB, ObjectURL, is_remote, place_of, remote_of
 from gpuload.threads import parallel_map
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def zarr(
         warn_of_missing_shards([folder.rstrip("/") for folder in groups.folders])
         stores = [folder_store(folder) for folder in groups.folders]
     storage = open_storage(groups.files)
-    places = list[list[Place]]()
+    places = list[list[ChunkedPlace]]()
 
     def entries() -> Entries:
         complete_paths = [members.complete_path(group, path) for path in groups.paths.values()]
@@ -154,14 +154,8 @@ def zarr(
         places = _places_of(groups, stores)
         for store, row in zip(stores, places, strict=True):
             store.settle(storage, {groups.files.paths[place.first]: place.first for place in row})
-        # What varies is tried on its first row, which has to be of the files with these stamps.
-        if listing is not None:
-            places = places
-        else:
-            places = [[_within(place, groups, with_images) for place in row] for row in places]
-        if not fill:
-            count = partial(with_gaps if fill is False else _try_count, storage=storage)
-            places = [[_within(place, groups, count) for place in row] for row in places]
+        look = partial(_look_into, storage=storage, fill=fill, is_listed=listing is not None)
+        places = [[_within(place, groups, look) for place in row] for row in places]
         tables = [[_within(place, groups, member_of) for place in row] for row in places]
         source = members.source_of(
             groups.files, storage, opening, tables, groups.folders, arguments, entries
@@ -171,7 +165,7 @@ def zarr(
     return source
 
 
-def _try_count(place: Place, storage: Storage) -> Place:
+def _try_count(place: ChunkedPlace, storage: Storage) -> ChunkedPlace:
     """Return an array with the number of chunks that its shards lack, if that can be told."""
     try:
         return with_gaps(place, storage)
@@ -179,11 +173,32 @@ def _try_count(place: Place, storage: Storage) -> Place:
         return place
 
 
+def _look_into(
+    place: ChunkedPlace, storage: Storage, fill: bool | None, *, is_listed: bool
+) -> ChunkedPlace:
+    """Return an array with all that its chunks alone tell: encoded images, and chunks that lack.
+
+    Args:
+        place: of the array.
+        storage: of the files.
+        fill: True: chunks that lack are not counted; False: an error says why they cannot be.
+        is_listed: True if a manifest tells whether values are images.
+    """
+    if not is_listed:
+        # One value is looked at, on the first row, which has to be of the files with these stamps.
+        place = with_images(place)
+    if fill:
+        return place
+    if fill is None:
+        return _try_count(place, storage)
+    return with_gaps(place, storage)
+
+
 def _open_folders(
     folders: Sequence[str], fields: Mapping[str, str] | None, group: str, fill: bool | None
-) -> tuple[Groups, list[FolderStore]]:
-    """Return the groups in folders, and what reads them for zarr."""
-    groups = [_Group.open(folder, fields, group, fill) for folder in folders]
+) -> tuple[GroupTables, list[FolderStore]]:
+    """Return the groups in folders, and the store through which zarr reads each."""
+    groups = [_StoreGroup.open(folder, fields, group, fill) for folder in folders]
     paths = {name: entry.path for name, entry in groups[0].arrays.items()}
     if fields is None:
         later_fields = {item.folder: list(item.arrays) for item in groups[1:]}
@@ -196,7 +211,7 @@ def _open_folders(
         files, names=tuple(_name(root, path) for root, path in zip(roots, path_list, strict=True))
     )
     tables = [[entry.array for entry in item.arrays.values()] for item in groups]
-    return Groups(files, list(folders), paths, tables), [item.store for item in groups]
+    return GroupTables(files, list(folders), paths, tables), [item.store for item in groups]
 
 
 def _name(folder: str, path: str) -> str:
@@ -205,7 +220,7 @@ def _name(folder: str, path: str) -> str:
 
 
 @dataclass(frozen=True)
-class _Entry:
+class _StoreEntry:
     """An array of a folder.
 
     Attributes:
@@ -220,7 +235,7 @@ class _Entry:
 
 
 @dataclass(frozen=True)
-class _Group:
+class _StoreGroup:
     """A group in a folder.
 
     Attributes:
@@ -231,12 +246,12 @@ class _Group:
 
     folder: str
     store: FolderStore
-    arrays: dict[str, _Entry]
+    arrays: dict[str, _StoreEntry]
 
     @classmethod
     def open(
         cls, folder: str, fields: Mapping[str, str] | None, group: str, fill: bool | None
-    ) -> _Group:
+    ) -> _StoreGroup:
         """Return a folder with its arrays.
 
         Raises:
@@ -252,7 +267,7 @@ class _Group:
         }
         return cls(folder, store, arrays)
 
-    def only(self, names: Mapping[str, str]) -> _Group:
+    def only(self, names: Mapping[str, str]) -> _StoreGroup:
         """Return the group with some of its fields."""
         missing = [name for name in names if name not in self.arrays]
         if missing:
@@ -312,7 +327,7 @@ def _nodes_of(
 
 
 def _names_below(folder: str, node: Node) -> list[str]:
-    """Return the names of what is in a group, sorted.
+    """Return the names of the nodes in a group, sorted.
 
     Consolidated metadata may be older than the arrays: they are taken only where nothing can be
     listed.
@@ -336,21 +351,23 @@ def _child(folder: str, store: FolderStore, node: Node, path: str) -> Node | Non
     return read_node(store.read_metadata, folder, f"{node.path}/{path}" if node.path else path)
 
 
-def _places_of(groups: Groups, stores: Sequence[FolderStore]) -> list[list[Place]]:
+def _places_of(groups: GroupTables, stores: Sequence[FolderStore]) -> list[list[ChunkedPlace]]:
     """Return the arrays of each group among the files, which stand one behind the other."""
     firsts = itertools.accumulate(
         (array.num_files for table in groups.tables for array in table), initial=0
     )
     return [
         [
-            Place(groups.files, first, store, array, name, path)
+            ChunkedPlace(groups.files, first, store, array, name, path)
             for array, (name, path), first in zip(table, groups.paths.items(), firsts, strict=False)
         ]
         for store, table in zip(stores, groups.tables, strict=True)
     ]
 
 
-def _within(place: Place, groups: Groups, function: Callable[[Place], Result]) -> Result:
+def _within(
+    place: ChunkedPlace, groups: GroupTables, function: Callable[[ChunkedPlace], Result]
+) -> Result:
     """Return the result for an array; an error names it, and how to leave it out."""
     try:
         return function(place)
@@ -380,7 +397,9 @@ def _find(folder: str, store: FolderStore, node: Node, path: str) -> Node:
     return child
 
 
-def _listing(folder: str, store: FolderStore, path: str, node: Node, fill: bool | None) -> _Entry:
+def _listing(
+    folder: str, store: FolderStore, path: str, node: Node, fill: bool | None
+) -> _StoreEntry:
     """Return an array with the files of its chunks."""
     metadata = node.metadata or {}
     root, length = (join(folder, node.path) if node.path else folder), int(metadata["shape"][0])
@@ -396,7 +415,9 @@ def _listing(folder: str, store: FolderStore, path: str, node: Node, fill: bool 
         row_metadata = {**metadata, "shape": metadata["shape"][1:]}
         return array_of(row_metadata, length, store, node.path)
 
-    kind = Kind(node.path, signalsafe.call_library(sample, lambda error: _damage(folder, error)))
+    kind = ChunkedKind(
+        node.path, signalsafe.call_library(sample, lambda error: _damage(folder, error))
+    )
     kind = replace(kind, packing=packing_of(kind.packing_attributes(node.attributes), kind.dtype))
     about = [join(root, name) for name in METADATA]
     if _lists(root):
@@ -421,13 +442,13 @@ def _listing(folder: str, store: FolderStore, path: str, node: Node, fill: bool 
             remedy="write or copy it anew, or pass fill=True, which reads these chunks as the fill value",
         )
     first = next(text for name in about for text in paths if text == name)
-    return _Entry(
+    return _StoreEntry(
         StoredArray(kind, length, numbers), path, [first, *(paths[index] for _, index in places)]
     )
 
 
 def _lists(folder: str) -> bool:
-    """Return True for a folder whose files can be listed."""
+    """Return True for a folder of files that can be listed."""
     return not is_remote(folder) or place_of(folder).scheme not in WEB
 
 

@@ -23,8 +23,10 @@ import numpy as np
 from gpuload import signalsafe, threads
 from gpuload.errors import DirectoryError, MissingFileError, changed_file
 from gpuload.storage.extents import Extents, Storage
-from gpuload.storage.files import exists, join, names_in, read_file
+from gpuload.storage.files import read_file
+from gpuload.storage.handles import exists
 from gpuload.storage.stores import Stamp
+from gpuload.storage.wildcards import join, names_in
 
 abc: Any = signalsafe.import_package("zarr.abc.store")
 

@@ -55,7 +55,7 @@ def check_number(chunk: Any) -> None:
 
 
 class Filter:
-    """A codec of numcodecs that checks what it decodes, with all that zarr asks of one.
+    """A codec of numcodecs that checks its result, with all that zarr asks of one.
 
     Args:
         codec: the codec.
@@ -118,7 +118,7 @@ def _codec_of(codec: Any) -> Any:
 
 @functools.cache
 def _class_of(base: Hashable) -> Any:
-    """Return zarr's class of codecs as one that checks what it decodes."""
+    """Return zarr's class of codecs as one that checks its result."""
 
     class TextCodec(base):  # type: ignore[misc,valid-type]  # zarr is taken as untyped
         def _decode_sync(self, chunk_bytes: Any, chunk_spec: Any) -> Any:

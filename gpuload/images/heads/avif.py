@@ -45,15 +45,53 @@ TURNS |= {(1, 1): 7, (3, 0): 7, (2, 0): 2, (2, 1): 4}
 
 
 def read(view: memoryview) -> Head:
-    """Return the head of an AVIF; see `images.head.read`."""
+    """Return the head of an AVIF; the errors are those of `images.head.read`."""
     if view[8:12] != STILL:
-        raise UnsupportedError(
-            f"an AVIF of brand {printable_name(bytes(view[8:12]))}; still images (avif) are decoded"
-        )
-    meta = next(
-        ((begin + 4, end) for name, begin, end in _boxes(view, 0, len(view)) if name == b"meta"),
-        None,
+        brand = printable_name(bytes(view[8:12]))
+        raise UnsupportedError(f"an AVIF of brand {brand}; still images (avif) are decoded")
+    properties, numbers = _properties(view)
+    places: dict[bytes, int] = {}
+    for number in numbers:
+        if 0 < number <= len(properties):
+            name, start, _ = properties[number - 1]
+            places.setdefault(name, start)
+    if b"ispe" not in places:
+        raise HeadError("it gives no size (ispe) of its primary image")
+    width, height = struct.unpack_from(">II", view, places[b"ispe"] + 4)
+    if not height or not width:
+        raise HeadError(f"it would be {height} x {width} pixels")
+    check_size(height * width)
+    if b"clap" in places:
+        raise UnsupportedError("an AVIF that is to be cut (clap), which decoders do or do not")
+    setting = 0
+    if b"av1C" in places:
+        setting = view[places[b"av1C"] + 2]
+    form = ""
+    if setting & HIGH_DEPTH:
+        form = "12 bits" if setting & TWELVE_BITS else "10 bits"
+    turn = 0
+    if b"irot" in places:
+        turn = view[places[b"irot"]] & 3
+    mirror = None
+    if b"imir" in places:
+        mirror = view[places[b"imir"]] & 1
+    has_alpha = any(
+        name == b"auxC" and bytes(view[start + 4 : stop]) in ALPHAS
+        for name, start, stop in properties
     )
+    channels = 3
+    if setting & MONOCHROME:
+        channels = 1
+    return upright(
+        "avif", height, width, channels, 8, TURNS[turn, mirror],
+        form=form, surplus="alpha" if has_alpha else "",
+    )  # fmt: skip
+
+
+def _properties(view: memoryview) -> tuple[list[tuple[bytes, int, int]], list[int]]:
+    """Return the boxes of all properties, and the numbers, from 1 on, of those of the primary item."""
+    metas = ((begin + 4, end) for name, begin, end in _boxes(view, 0, len(view)) if name == b"meta")
+    meta = next(metas, None)
     if meta is None:
         raise HeadError("it has no box meta")
     inside = {name: (begin, end) for name, begin, end in _boxes(view, *meta)}
@@ -68,47 +106,7 @@ def read(view: memoryview) -> Head:
             properties = list(_boxes(view, start, stop))
         elif name == b"ipma":
             numbers = _property_numbers(view, start, stop, item)
-    places: dict[bytes, int] = {}
-    for number in numbers:
-        if 0 < number <= len(properties):
-            name, start, _ = properties[number - 1]
-            places.setdefault(name, start)
-    if b"ispe" not in places:
-        raise HeadError("it gives no size (ispe) of its primary image")
-    width, height = struct.unpack_from(">II", view, places[b"ispe"] + 4)
-    if not height or not width:
-        raise HeadError(f"it would be {height} x {width} pixels")
-    check_size(height * width)
-    if b"av1C" in places:
-        setting = view[places[b"av1C"] + 2]
-    else:
-        setting = 0
-    if setting & HIGH_DEPTH:
-        if setting & TWELVE_BITS:
-            form = "12 bits"
-        else:
-            form = "10 bits"
-    else:
-        form = ""
-    if b"clap" in places:
-        raise UnsupportedError("an AVIF that is to be cut (clap), which decoders do or do not")
-    if b"irot" in places:
-        turn = view[places[b"irot"]] & 3
-    else:
-        turn = 0
-    if b"imir" in places:
-        mirror = view[places[b"imir"]] & 1
-    else:
-        mirror = None
-    has_alpha = any(
-        name == b"auxC" and bytes(view[start + 4 : stop]) in ALPHAS
-        for name, start, stop in properties
-    )
-    surplus = "alpha" if has_alpha else ""
-    channels = 1 if setting & MONOCHROME else 3
-    return upright(
-        "avif", height, width, channels, 8, TURNS[turn, mirror], form=form, surplus=surplus
-    )
+    return properties, numbers
 
 
 def _boxes(view: memoryview, begin: int, end: int) -> Iterator[tuple[bytes, int, int]]:
@@ -119,7 +117,9 @@ def _boxes(view: memoryview, begin: int, end: int) -> Iterator[tuple[bytes, int,
         if length == 1:
             length = int.from_bytes(view[inside : inside + 8], "big")
             inside += 8
-        behind = begin + length if length else end
+        behind = end
+        if length:
+            behind = begin + length
         if behind < inside or behind > end:
             raise HeadError(
                 f"its box {printable_name(name)} does not end inside the file: it was cut off"
@@ -140,7 +140,9 @@ def _property_numbers(view: memoryview, place: int, end: int, item: int) -> list
         place += 4 if version else 2
         associations = view[place]
         place += 1
-        size = 2 if is_wide else 1
+        size = 1
+        if is_wide:
+            size = 2
         numbers = [
             int.from_bytes(view[place + size * i : place + size * (i + 1)], "big")
             for i in range(associations)

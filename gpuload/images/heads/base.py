@@ -102,7 +102,7 @@ def upright(
     orientation: int = 1,
     **attributes: Any,
 ) -> Head:
-    """Return the head of an image whose sides are as they are stored; ``attributes`` are the others
+    """Return the head of an image with its sides as they are stored; ``attributes`` are the others
     of `Head`."""
     if orientation > 4:  # a quarter turn
         height, width = width, height

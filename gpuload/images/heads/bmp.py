@@ -19,7 +19,11 @@ import struct
 from gpuload.images.heads.base import Head, HeadError, UnsupportedError, check_size, upright
 
 HEADERS = (12, 40, 52, 56, 64, 108, 124)
-WITH_MASKS = (56, 108, 124)  # headers whose own masks OpenCV follows; for others it takes BGR
+WITH_MASKS = (
+    56,
+    108,
+    124,
+)  # headers with masks of their own that OpenCV follows; for others it takes BGR
 PLAIN, RLE8, RLE4, BITFIELDS, JPEG, PNG, ALPHA_BITFIELDS = range(7)
 NAMES = {
     RLE8: "RLE8",
@@ -37,7 +41,7 @@ BY_PILLOW = "bmp by Pillow"  # files that Pillow reads, and imagecodecs does not
 
 
 def read(view: memoryview) -> Head:
-    """Return the head of a BMP; see `images.head.read`."""
+    """Return the head of a BMP; the errors are those of `images.head.read`."""
     begin, header = struct.unpack_from("<II", view, 10)
     if header not in HEADERS:
         raise HeadError(
@@ -56,57 +60,54 @@ def read(view: memoryview) -> Head:
     _check_kind(bits, compression, header)
     check_size(rows * width)
     behind = 14 + header
+    has_alpha = False
     if compression == BITFIELDS:
-        masks = struct.unpack_from("<III", view, 54)
-        behind += 12 if header == 40 else 0
-        if bits == 16:
-            if header in WITH_MASKS:
-                alpha = struct.unpack_from("<I", view, 66)[0]
-            else:
-                alpha = 0
-            if masks not in WIDE_MASKS or alpha:
-                hex_masks = ", ".join(map(hex, (*masks, alpha)))
-                raise UnsupportedError(f"a BMP of 16 bits for a pixel with the masks {hex_masks}")
-        elif masks != BGR and (header not in WITH_MASKS or len({*masks} & {*BYTES}) != 3):
-            raise UnsupportedError(
-                f"a BMP whose masks are {', '.join(map(hex, masks))}, which decoders read differently"
-            )
+        has_alpha = _check_masks(view, header, bits)
+        if header == 40:
+            behind += 12
     if bits <= 8:
         if colours > 2**bits:
             raise HeadError(f"its palette has {colours} colours, for {bits} bits")
         behind += (3 if header == 12 else 4) * (colours or 2**bits)
     if not behind <= begin <= len(view):
         raise HeadError(
-            f"its pixels begin at byte {begin}; its header ends at {behind}, the file at {len(view)}"
+            f"its pixels begin at byte {begin}; its header ends at {behind}, "
+            f"the file at {len(view)}"
         )
+    num_bytes = rows * ((width * bits + 31) // 32 * 4)  # each row ends at a multiple of four bytes
     if compression == RLE8:
         _check_runs(view, begin, rows, width)
-    # Each row ends at a multiple of four bytes.
-    elif begin + rows * ((width * bits + 31) // 32 * 4) > len(view):
-        raise HeadError(
-            f"its pixels take {rows * ((width * bits + 31) // 32 * 4)} bytes from byte {begin} on: cut off"
-        )
+    elif begin + num_bytes > len(view):
+        raise HeadError(f"its pixels take {num_bytes} bytes from byte {begin} on: cut off")
+    form = ""
+    if bits == 16:
+        form = WIDE
     if bits == colours == 1:
         form = "one colour"
-    elif bits == 16:
-        form = WIDE
-    else:
-        form = ""
-    has_alpha = (
-        compression == BITFIELDS
-        and bits == 32
-        and header in WITH_MASKS
-        and struct.unpack_from("<I", view, 66) != (0,)
-    )
-    return upright(
-        "bmp",
-        rows,
-        width,
-        4 if bits == 32 else 3,
-        8,
-        form=form,
-        surplus="alpha" if has_alpha else "",
-    )
+    channels = 3
+    if bits == 32:
+        channels = 4
+    return upright("bmp", rows, width, channels, 8, form=form, surplus="alpha" if has_alpha else "")
+
+
+def _check_masks(view: memoryview, header: int, bits: int) -> bool:
+    """Return True if the masks of a header are those of pixels with alpha; refuse rare ones."""
+    masks = struct.unpack_from("<III", view, 54)
+    has_masks = header in WITH_MASKS
+    alpha = 0
+    if has_masks:
+        alpha = struct.unpack_from("<I", view, 66)[0]
+    if bits == 16:
+        if masks not in WIDE_MASKS or alpha:
+            hex_masks = ", ".join(map(hex, (*masks, alpha)))
+            raise UnsupportedError(f"a BMP of 16 bits for a pixel with the masks {hex_masks}")
+        return False
+    if masks != BGR and not (has_masks and len({*masks} & {*BYTES}) == 3):
+        hex_masks = ", ".join(map(hex, masks))
+        raise UnsupportedError(
+            f"a BMP whose masks are {hex_masks}, which decoders read differently"
+        )
+    return bool(alpha)
 
 
 def _check_kind(bits: int, compression: int, header: int) -> None:
@@ -137,7 +138,8 @@ def _check_runs(view: memoryview, place: int, rows: int, width: int) -> None:
         place += 2
         if count or value > 2:
             column += count or value
-            place += 0 if count else value + value % 2
+            if not count:
+                place += value + value % 2
             if column > width:
                 raise HeadError(f"its row {row} from the bottom is longer than {width} pixels")
         elif value == 2 or column < width:

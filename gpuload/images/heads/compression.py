@@ -131,7 +131,7 @@ def packbits_bytes(runs: memoryview, enough: int, row_bytes: int) -> int:
     Args:
         runs: the PackBits data: of each run a byte with its length, and its values.
         enough: the bytes that are needed.
-        row_bytes: of a row, at whose end a run has to end (TIFF 6.0, section 9). libtiff reads row
+        row_bytes: of a row, at the end of which a run has to end (TIFF 6.0, section 9). libtiff reads row
             by row: it throws away the rest of a run, and begins the next row with the next run.
 
     Raises:

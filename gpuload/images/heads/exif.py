@@ -47,7 +47,9 @@ def orientation(block: bytes) -> int:
         raise HeadError(
             "its EXIF block is damaged: decoders disagree whether the orientation in it counts"
         )
-    return value if 1 <= value <= 8 else 1
+    if 1 <= value <= 8:
+        return value
+    return 1
 
 
 def _outside(tag: int, number: int, place: int, length: int) -> bool:

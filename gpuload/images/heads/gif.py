@@ -27,7 +27,7 @@ PIXELS_PER_BYTE = (
 
 
 def read(view: memoryview) -> Head:
-    """Return the head of a GIF; see `images.head.read`."""
+    """Return the head of a GIF; the errors are those of `images.head.read`."""
     width, height, flags = struct.unpack_from("<HHB", view, 6)
     place, has_palette = 13, bool(flags & 0x80)
     place += _palette_bytes(flags)
@@ -74,7 +74,9 @@ def _has_frame(view: memoryview, place: int) -> bool:
 
 def _palette_bytes(flags: int) -> int:
     # 2 ** (number + 1) colours, of three bytes each.
-    return 3 << (flags & 7) + 1 if flags & 0x80 else 0
+    if flags & 0x80:
+        return 3 << (flags & 7) + 1
+    return 0
 
 
 def _behind_blocks(view: memoryview, place: int) -> int:

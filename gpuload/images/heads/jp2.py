@@ -3,7 +3,7 @@
 Read    JP2 files of gray, RGB and RGBA, raw codestreams of RGB and RGBA; 8 to 16 bits, all channels
         alike. Of 9 to 15 bits, which DALI does not scale (form "12 bits"), samples are moved up to
         16: gray by Pillow, colours behind nvImageCodec. By Pillow gray with alpha of 8 bits, raw
-        codestreams of gray (form "gray"), and signed gray, whose numbers are stored ones and no
+        codestreams of gray (form "gray"), and signed gray, of which the numbers are stored ones and no
         colours (form "8 bits" to "16 bits").
 Not     kinds that OpenCV, so DALI, reads wrongly or not at all (4.13): palettes, sYCC and other
         colours, channels of other sizes, an image that does not begin at 0, signed colours; HTJ2K
@@ -20,6 +20,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import NamedTuple
 
 from gpuload.images.heads.base import (
     Head,
@@ -59,7 +60,7 @@ MAX_RESOLUTIONS = 33
 
 
 def read_jp2(view: memoryview) -> Head:
-    """Return the head of a JP2 file; see `images.head.read`."""
+    """Return the head of a JP2 file; the errors are those of `images.head.read`."""
     return _read_boxes(view)[0]
 
 
@@ -87,7 +88,7 @@ def _read_boxes(view: memoryview) -> tuple[Head, memoryview]:
 
 
 def read_codestream(view: memoryview) -> Head:
-    """Return the head of a raw codestream; see `images.head.read`."""
+    """Return the head of a raw codestream; the errors are those of `images.head.read`."""
     head = _codestream(view)
     if head.channels < 3:
         return replace(head, form=head.form or GRAYS)
@@ -103,7 +104,9 @@ def _boxes(view: memoryview, begin: int, end: int) -> Iterator[tuple[bytes, int,
             raise UnsupportedError(
                 f"a JP2 whose box {printable_name(name)} has a length of 64 bits"
             )
-        behind = begin + length if length else end
+        behind = end
+        if length:
+            behind = begin + length
         if behind < inside or behind > end:
             raise HeadError(
                 f"its box {printable_name(name)} does not end inside the file: it was cut off"
@@ -119,60 +122,133 @@ def _check_header(view: memoryview, begin: int, end: int, head: Head) -> None:
     colour = None
     for name, start, stop in _boxes(view, begin, end):
         if name == b"ihdr":
-            height, width, channels, bits = struct.unpack_from(">IIHB", view, start)
-            depth = head.stored_bits - 1 | (SIGNED if head.sample else 0)
-            if (height, width, channels, bits) != (head.height, head.width, head.channels, depth):
-                raise HeadError(
-                    f"its header says {height} x {width} pixels of {channels} channels, its pixels others"
-                )
+            _check_size_box(view, start, head)
         elif name == b"colr" and colour is None:
             colour = view[start], int.from_bytes(view[start + 3 : min(start + 7, stop)], "big")
         elif name in (b"pclr", b"cmap"):
             raise UnsupportedError("a JPEG 2000 image with a palette")
         elif name == b"cdef":
-            count = struct.unpack_from(">H", view, start)[0]
-            for number in range(count):
-                channel, kind, of = struct.unpack_from(">HHH", view, start + 2 + 6 * number)
-                in_order = (kind, of) == (0, channel + 1) or channel >= 3 or head.channels < 3
-                if not in_order or channel >= head.channels:
-                    raise UnsupportedError("a JPEG 2000 image whose channels are in another order")
+            _check_channel_order(view, start, head)
     if colour is None:
         raise HeadError("it does not say its colours (box colr)")
-    method, space = colour
-    if method not in (ENUMERATED, ICC) or (
-        method == ENUMERATED and space != (GRAY if head.channels < 3 else SRGB)
-    ):
-        if method == ENUMERATED:
-            colours = COLOURS.get(space, f"of kind {space}")
-        else:
-            colours = f"given by method {method}"
-        raise UnsupportedError(f"a JPEG 2000 image of {head.channels} channels that are {colours}")
-    if method == ICC and head.channels < 3:
-        raise UnsupportedError("a JPEG 2000 image whose gray is given by a profile")
+    _check_colours(*colour, head)
+
+
+def _check_size_box(view: memoryview, start: int, head: Head) -> None:
+    height, width, channels, bits = struct.unpack_from(">IIHB", view, start)
+    depth = head.stored_bits - 1
+    if head.sample:
+        depth |= SIGNED
+    if (height, width, channels, bits) != (head.height, head.width, head.channels, depth):
+        raise HeadError(
+            f"its header says {height} x {width} pixels of {channels} channels, its pixels others"
+        )
+
+
+def _check_channel_order(view: memoryview, start: int, head: Head) -> None:
+    count = struct.unpack_from(">H", view, start)[0]
+    for number in range(count):
+        channel, kind, of = struct.unpack_from(">HHH", view, start + 2 + 6 * number)
+        in_order = (kind, of) == (0, channel + 1) or channel >= 3 or head.channels < 3
+        if not in_order or channel >= head.channels:
+            raise UnsupportedError("a JPEG 2000 image whose channels are in another order")
+
+
+def _check_colours(method: int, space: int, head: Head) -> None:
+    is_gray = head.channels < 3
+    if method == ICC:
+        if is_gray:
+            raise UnsupportedError("a JPEG 2000 image whose gray is given by a profile")
+        return
+    if method == ENUMERATED and space == (GRAY if is_gray else SRGB):
+        return
+    colours = f"given by method {method}"
+    if method == ENUMERATED:
+        colours = COLOURS.get(space, f"of kind {space}")
+    raise UnsupportedError(f"a JPEG 2000 image of {head.channels} channels that are {colours}")
 
 
 def _codestream(view: memoryview) -> Head:
     if struct.unpack_from(">HH", view, 0) != (SOC, SIZ):
         raise HeadError("its codestream does not begin with its size (SIZ)")
     length = struct.unpack_from(">H", view, 4)[0]
-    _, width, height, left, top, tile_width, tile_height, tile_left, tile_top, channels = (
-        SIZES.unpack_from(view, 6)
-    )
+    size = _Size(*SIZES.unpack_from(view, 6))
     if len(view) < 4 + length:
         raise HeadError(f"the file ends inside its size (SIZ), after {len(view)} bytes")
-    if length != 38 + 3 * channels:
-        raise HeadError(f"its size (SIZ) has {length} bytes, for {channels} channels")
-    if channels not in (1, 2, 3, 4):
-        raise UnsupportedError(f"a JPEG 2000 image of {channels} channels")
-    if left or top or tile_left or tile_top:
+    if length != 38 + 3 * size.channels:
+        raise HeadError(f"its size (SIZ) has {length} bytes, for {size.channels} channels")
+    num_tiles = _num_tiles(size)
+    depth, is_signed = _depth(view, size.channels)
+    coding = _Coding(view, size.height, size.width, size.channels)
+    markers: set[int] = set()
+    place = 4 + length
+    while (marker := _marker(view, place)) != SOT:
+        if marker in markers & {COD, QCD}:
+            raise HeadError(f"marker {marker:#x} of its codestream occurs twice")
+        markers.add(marker)
+        place = coding.behind(marker, place, in_tile=False)
+    if not {COD, QCD} <= markers:
+        raise HeadError("its codestream says nothing of its coding (COD, QCD)")
+    _check_tiles(coding, place, num_tiles)
+    form = ""
+    if size.channels == 2:
+        form = GRAYS
+    if depth % 8 or is_signed:
+        form = f"{depth} bits"
+    bits = 16
+    if depth == 8:
+        bits = 8
+    sample = ""
+    if is_signed:
+        sample = f"int{bits}"
+    surplus = "alpha"
+    if size.channels % 2:
+        surplus = ""
+    return upright(
+        "jp2", size.height, size.width, size.channels, bits, 1,
+        form=form, surplus=surplus, sample=sample,
+    )  # fmt: skip
+
+
+class _Size(NamedTuple):
+    """The segment SIZ (T.800, A.5.1), all in samples; without the depths of the channels."""
+
+    capabilities: int
+    width: int
+    height: int
+    left: int
+    top: int
+    tile_width: int
+    tile_height: int
+    tile_left: int
+    tile_top: int
+    channels: int
+
+
+def _num_tiles(size: _Size) -> int:
+    """Return how many tiles an image has; refuse one that begins elsewhere, or that has no pixels."""
+    if size.channels not in (1, 2, 3, 4):
+        raise UnsupportedError(f"a JPEG 2000 image of {size.channels} channels")
+    if size.left or size.top or size.tile_left or size.tile_top:
         raise UnsupportedError(
-            f"a JPEG 2000 image that begins at {top}, {left}, and its tiles at {tile_top}, {tile_left}"
+            f"a JPEG 2000 image that begins at {size.top}, {size.left}, "
+            f"and its tiles at {size.tile_top}, {size.tile_left}"
         )
-    if not height or not width or not tile_height or not tile_width:
+    if 0 in (size.height, size.width, size.tile_height, size.tile_width):
         raise HeadError(
-            f"it would be {height} x {width} pixels in tiles of {tile_height} x {tile_width}"
+            f"it would be {size.height} x {size.width} pixels "
+            f"in tiles of {size.tile_height} x {size.tile_width}"
         )
-    check_size(height * width)
+    check_size(size.height * size.width)
+    num_tiles = -(-size.height // size.tile_height) * -(-size.width // size.tile_width)
+    # Their numbers have 16 bits (SOT, A.4.2).
+    if num_tiles > 65535:
+        raise HeadError(f"it has {num_tiles} tiles; there are 65535 at most")
+    return num_tiles
+
+
+def _depth(view: memoryview, channels: int) -> tuple[int, bool]:
+    """Return the bits of a sample, and True for signed ones; they are the same of all channels."""
     forms = {bytes(view[place : place + 3]) for place in range(42, 42 + 3 * channels, 3)}
     form = forms.pop()
     depth, is_signed = (form[0] & ~SIGNED) + 1, bool(form[0] & SIGNED)
@@ -184,28 +260,7 @@ def _codestream(view: memoryview) -> Head:
         raise UnsupportedError(f"a JPEG 2000 image of {channels} signed channels")
     if channels == 2 and depth > 8:
         raise UnsupportedError("a JPEG 2000 image of gray of 16 bits with alpha")
-    num_tiles = -(-height // tile_height) * -(-width // tile_width)
-    # Their numbers have 16 bits (SOT, A.4.2).
-    if num_tiles > 65535:
-        raise HeadError(f"it has {num_tiles} tiles; there are 65535 at most")
-    coding = _Coding(view, height, width, channels)
-    markers: set[int] = set()
-    place = 4 + length
-    while (marker := _marker(view, place)) != SOT:
-        if marker in markers & {COD, QCD}:
-            raise HeadError(f"marker {marker:#x} of its codestream occurs twice")
-        markers.add(marker)
-        place = coding.behind(marker, place, in_tile=False)
-    if not {COD, QCD} <= markers:
-        raise HeadError("its codestream says nothing of its coding (COD, QCD)")
-    _check_tiles(coding, place, num_tiles)
-    plain_form = GRAYS if channels == 2 else ""
-    attributes = {
-        "form": f"{depth} bits" if depth % 8 or is_signed else plain_form,
-        "surplus": "" if channels % 2 else "alpha",
-        "sample": ("int8" if depth == 8 else "int16") if is_signed else "",
-    }
-    return upright("jp2", height, width, channels, 8 if depth == 8 else 16, 1, **attributes)
+    return depth, is_signed
 
 
 def _marker(view: memoryview, place: int) -> int:
@@ -234,45 +289,46 @@ class _Coding:
         begin, end = place + 4, place + 2 + size
         if size < 2 or end > len(self.view):
             raise HeadError(
-                f"its segment {marker:#x} at byte {place} of the codestream does not end inside the file"
+                f"its segment {marker:#x} at byte {place} of the codestream "
+                "does not end inside the file"
             )
         if marker == COD:
             style, order, self._layers, colours = struct.unpack_from(">BBHB", self.view, begin)
-            self._check(
-                style <= 7 and order <= 4 and colours <= 1 and self._layers > 0, marker, place
-            )
+            is_sound = style <= 7 and order <= 4 and colours <= 1 and self._layers > 0
+            self._check(is_sound, marker, place)
             self._check_style(begin + 5, end, style & 1, self._channels, marker)
         elif marker == COC:
-            self._check(
-                self.view[begin] < self._channels and self.view[begin + 1] <= 1, marker, place
-            )
-            self._check_style(begin + 2, end, self.view[begin + 1], 1, marker)
-        elif marker in (QCD, QCC):
-            begin += marker == QCC
-            self._check(marker == QCD or self.view[begin - 1] < self._channels, marker, place)
-            # T.800, A.6.4: a number for each subband, three a level and one, of 1 byte if nothing
-            # is quantized, else of 2; or one number for all.
-            sizes = {0: range(1, 98), 1: (2,), 2: range(2, 195, 2)}.get(self.view[begin] & 31, ())
-            self._check(end - begin - 1 in sizes, marker, place)
-        elif marker == TLM and not in_tile:
-            form = self.view[begin + 1]
-            # T.800, A.7.1: a tile's number has 0, 1 or 2 bytes, the length of its part 2 or 4.
-            step = 2 + 2 * (form >> 6 & 1) + (form >> 4 & 3)
-            self._check(
-                form & 0x8F == 0 and form >> 4 & 3 < 3 and (end - begin - 2) % step == 0,
-                marker,
-                place,
-            )
+            channel, style = struct.unpack_from(">BB", self.view, begin)
+            self._check(channel < self._channels and style <= 1, marker, place)
+            self._check_style(begin + 2, end, style, 1, marker)
         elif marker in OTHER_SEGMENTS:
             raise UnsupportedError(f"a JPEG 2000 image with {OTHER_SEGMENTS[marker]}")
         else:
-            is_sound = marker == COM or (marker == PLT and in_tile)
-            is_sound = is_sound or (marker == PLM and end > begin and not in_tile)
-            is_sound = is_sound or (
-                marker == CRG and end - begin == 4 * self._channels and not in_tile
-            )
-            self._check(is_sound, marker, place)
+            self._check(self._is_sound(marker, begin, end, in_tile), marker, place)
         return end
+
+    def _is_sound(self, marker: int, begin: int, end: int, in_tile: bool) -> bool:
+        """Return True if a segment without a coding style may stand there, and has a right length."""
+        if marker == COM:
+            return True
+        if marker in (QCD, QCC):
+            if marker == QCC and self.view[begin] >= self._channels:
+                return False
+            begin += marker == QCC
+            # T.800, A.6.4: a number for each subband, three a level and one, of 1 byte if nothing
+            # is quantized, else of 2; or one number for all.
+            sizes = {0: range(1, 98), 1: (2,), 2: range(2, 195, 2)}
+            return end - begin - 1 in sizes.get(self.view[begin] & 31, ())
+        if in_tile:
+            return marker == PLT
+        if marker == TLM:
+            form = self.view[begin + 1]
+            # T.800, A.7.1: a tile's number has 0, 1 or 2 bytes, the length of its part 2 or 4.
+            step = 2 + 2 * (form >> 6 & 1) + (form >> 4 & 3)
+            return form & 0x8F == 0 and form >> 4 & 3 < 3 and (end - begin - 2) % step == 0
+        if marker == CRG:
+            return end - begin == 4 * self._channels
+        return marker == PLM and end > begin
 
     def _check(self, is_sound: bool, marker: int, place: int) -> None:
         if not is_sound:
@@ -313,7 +369,10 @@ def _check_tiles(coding: _Coding, place: int, num_tiles: int) -> None:
     view = coding.view
     while _marker(view, place) == SOT:
         length, tile, size, _, _ = TILE_PART.unpack_from(view, place + 2)
-        end = place + size if size else len(view) - 2
+        if size:
+            end = place + size
+        else:
+            end = len(view) - 2
         if length != 10 or tile >= num_tiles or end < place + 14 or end + 2 > len(view):
             raise HeadError(
                 f"tile {tile} of {num_tiles} does not end inside the file: it was cut off"

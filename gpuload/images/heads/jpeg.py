@@ -57,7 +57,7 @@ EXIF = b"Exif\0\0"
 
 
 def read(view: memoryview) -> Head:
-    """Return the head of a JPEG; see `images.head.read`."""
+    """Return the head of a JPEG; the errors are those of `images.head.read`."""
     place, frame, exif, settings = 2, None, [], []
     has_stray_bytes = False
     while True:
@@ -96,7 +96,9 @@ def read(view: memoryview) -> Head:
     check_size(height * width, (len(view) - place) * per_byte)
     if len(set(exif)) > 1:
         raise HeadError(f"its EXIF blocks give different orientations: {exif}")
-    turn = exif[0] if exif else 1
+    turn = 1
+    if exif:
+        turn = exif[0]
     attributes = {
         "scans": scan_info.number,
         "scan_end": scan_info.end,

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Iterator
 from typing import NoReturn
 
 from gpuload.images.heads.base import (
@@ -50,7 +51,7 @@ ADAM7 = (
 
 
 def read(view: memoryview) -> Head:
-    """Return the head of a PNG; see `images.head.read`."""
+    """Return the head of a PNG; the errors are those of `images.head.read`."""
     height, width, colour, bits = _png_header(view)
     place, names, turn = 33, {b"IHDR"}, 1
     while True:
@@ -159,13 +160,9 @@ def _check_animation(view: memoryview, height: int, width: int, pixel_bits: int)
     Source: PNG 3rd edition, section 11.3.4; OpenCV 4.13, grfmt_png.cpp.
     """
     pixel_parts: list[memoryview] = []
-    # 33: behind the signature of 8 bytes and the chunk IHDR of 25.
-    name, num_frames, has_control, place = b"", 0, False, 33
-    while name != b"IEND" and not (pixel_parts and name == b"fcTL"):
-        length, name = CHUNK.unpack_from(view, place)
-        content = view[place + 8 : place + 8 + length]
-        if not _is_as_written(view, place, length):
-            _refuse_animation(f"the checksum of its chunk {printable_name(name)} is wrong")
+    num_frames, has_control = 0, False
+    for name, content in _first_frame_chunks(view):
+        length = len(content)
         if name == b"acTL" and length == 8 and not num_frames:
             num_frames = int.from_bytes(content[:4], "big")
         elif name == b"fcTL" and length == FRAME_CONTROL.size and (pixel_parts or not has_control):
@@ -179,7 +176,6 @@ def _check_animation(view: memoryview, height: int, width: int, pixel_bits: int)
             pixel_parts.append(content)
         elif pixel_parts and num_frames > 1 and name != b"IEND":
             _refuse_animation(f"chunk {printable_name(name)} stands inside its first frame")
-        place += 12 + length
     if not 0 < num_frames < 2**31 or not has_control:
         _refuse_animation("its still image is not its first frame")
     try:
@@ -187,6 +183,18 @@ def _check_animation(view: memoryview, height: int, width: int, pixel_bits: int)
     except HeadError as error:
         _refuse_animation(str(error))
     return num_frames
+
+
+def _first_frame_chunks(view: memoryview) -> Iterator[tuple[bytes, memoryview]]:
+    """Yield the chunks behind IHDR, name and content, up to IEND or the control of the second frame."""
+    has_pixels, place, name = False, 33, b""  # 33: behind the signature (8 bytes) and IHDR (25)
+    while name != b"IEND" and not (has_pixels and name == b"fcTL"):
+        length, name = CHUNK.unpack_from(view, place)
+        if not _is_as_written(view, place, length):
+            _refuse_animation(f"the checksum of its chunk {printable_name(name)} is wrong")
+        yield name, view[place + 8 : place + 8 + length]
+        has_pixels = has_pixels or name == b"IDAT"
+        place += 12 + length
 
 
 def _check_frame_control(content: memoryview, height: int, width: int, is_first: bool) -> None:

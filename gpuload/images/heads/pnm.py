@@ -80,12 +80,14 @@ class _Header(NamedTuple):
 
 
 def read(view: memoryview) -> Head:
-    """Return the head of a PNM; see `images.head.read`."""
+    """Return the head of a PNM; the errors are those of `images.head.read`."""
     header, form = _header(view), ""
     if not header.width or not header.height:
         raise HeadError(f"it would be {header.height} x {header.width} pixels")
     check_size(header.height * header.width)
-    bits = 16 if header.largest > 255 else 8
+    bits = 8
+    if header.largest > 255:
+        bits = 16
     if header.kind in FLOATS:
         bits, form = 32, SAMPLES
     elif header.kind == PAM or (header.kind not in BITS and header.largest not in (255, 65535)):
@@ -102,7 +104,9 @@ def read(view: memoryview) -> Head:
         raise HeadError(f"its pixels are {have} bytes, of {header.num_bytes}: it was cut off")
     if form and header.kind not in FLOATS:
         _numbers(view, header)
-    sample = "float32" if header.kind in FLOATS else ""
+    sample = ""
+    if header.kind in FLOATS:
+        sample = "float32"
     if header.tuple_type.endswith(ALPHA) and header.num_colours:
         surplus = "alpha"
     else:

@@ -7,7 +7,7 @@ Rare    kinds that OpenCV, so DALI, reads wrongly or never (4.13) are read by Pi
         (`images.tiffs`): their form is "rare". They are floating point and signed samples, 32 bits,
         2 or 4 bits of gray, gray with alpha, more than one extra channel, planes of 16 bits, of
         four channels or in tiles, white as 0 with more than 8 bits; ZSTD, LZMA, WebP and others;
-        and images with alpha that are turned, whose colours DALI multiplies by the alpha.
+        and turned images with alpha: DALI multiplies their colours by the alpha.
 Turned  images are given to the codecs as one that lies upright, `without_orientation`, and turned
         behind them: OpenCV, to which nvImageCodec leaves some of them, turns them also where it was
         told not to, and writes beyond their memory then. Of these kinds DALI gets none.
@@ -31,7 +31,7 @@ from __future__ import annotations
 import math
 import re
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -119,7 +119,7 @@ IMAGEJ_STACK = re.compile(rb"ImageJ=.*?\bimages=([0-9]{1,9})\b", re.DOTALL)
 TIFFFILE_STACK = re.compile(rb'\{"shape": \[([0-9, ]{1,200})\]')
 GDAL_ITEM = re.compile(rb"<Item\b([^>]*)>([^<]*)</Item>")
 GDAL_ROLE = re.compile(rb"""\brole=["'](scale|offset)["']""")
-MOST_PARTS = 4  # of what GDAL's tags say, that are told
+MOST_PARTS = 4  # of the statements of GDAL's tags, that are told
 UNCHANGED = {b"scale": 1.0, b"offset": 0.0}  # values that leave numbers as they are
 
 WHITE_IS_0, BLACK_IS_0, RGB, INDEXED, CMYK, YCBCR = 0, 1, 2, 3, 5, 6
@@ -232,7 +232,7 @@ MAX_SIDE = 2**20  # CV_IO_MAX_IMAGE_WIDTH of OpenCV
 
 
 def read(view: memoryview) -> Head:
-    """Return the head of a TIFF; see `images.head.read`."""
+    """Return the head of a TIFF; the errors are those of `images.head.read`."""
     tags = _Tags.of(view)
     width, height = tags.first(WIDTH, "width"), tags.first(HEIGHT, "height")
     channels = tags.first(CHANNELS, "number of channels", 1)
@@ -256,8 +256,12 @@ def read(view: memoryview) -> Head:
         )
     _check_pixels(view, tags, height, width, channels, bits, compression)
     turn = _orientation(tags)
-    samples = 3 if kind == INDEXED else channels
-    deep = 8 if bits <= 8 and kind != INDEXED else 16  # the colours of a palette have 16 bits
+    samples = channels
+    if kind == INDEXED:
+        samples = 3
+    deep = 16  # the colours of a palette have 16 bits, too
+    if bits <= 8 and kind != INDEXED:
+        deep = 8
     attributes: dict[str, Any] = {
         "form": RARE if is_rare else _form(tags, kind, channels, bits), "surplus": _extra(tags, kind, channels),
         "sample": sample, "pages": tags.num_pages(view, height * width * channels),
@@ -327,7 +331,7 @@ def _palette(tags: _Tags) -> NDArray[np.uint16] | None:
 
 
 def without_orientation(view: memoryview) -> bytes:
-    """Return a TIFF that `read` has read as one whose pixels lie upright as they are stored."""
+    """Return a TIFF that `read` has read as one with pixels that lie upright as they are stored."""
     tags, content = _Tags.of(view), bytearray(view)
     place, dtype = tags.orientation_place
     content[place : place + dtype.itemsize] = np.array([1], dtype).tobytes()
@@ -336,7 +340,9 @@ def without_orientation(view: memoryview) -> bytes:
 
 def _orientation(tags: _Tags) -> int:
     turn = tags.first(ORIENTATION, "orientation", 1)
-    return turn if 1 <= turn <= 8 else 1
+    if 1 <= turn <= 8:
+        return turn
+    return 1
 
 
 def compression_name(number: int) -> str:
@@ -345,7 +351,7 @@ def compression_name(number: int) -> str:
 
 
 def _extra(tags: _Tags, kind: int, channels: int) -> str:
-    """Return what RGB and GRAY leave out: alpha, or channels of another meaning."""
+    """Return the channels that RGB and GRAY leave out: alpha, or those of another meaning."""
     num_extra = channels - COLOUR_CHANNELS.get(kind, channels)
     if num_extra <= 0:
         return ""
@@ -476,33 +482,13 @@ class _Tags:
 
     @classmethod
     def of(cls, view: memoryview, page: int | None = None) -> _Tags:
-        order = "<" if view[0] == ord("I") else ">"
-        is_big = struct.unpack_from(order + "H", view, 2)[0] == 43
-        if is_big:
-            if struct.unpack_from(order + "HH", view, 4) != (8, 0):
-                raise HeadError("its header is that of no BigTIFF")
-            place = struct.unpack_from(order + "Q", view, 8)[0]
-            entry, inline, count_bytes = struct.Struct(order + "HHQ"), 8, 8
-        else:
-            place = struct.unpack_from(order + "I", view, 4)[0]
-            entry, inline, count_bytes = struct.Struct(order + "HHI"), 4, 2
-        place = place if page is None else page
-        count = int.from_bytes(
-            view[place : place + count_bytes], "little" if order == "<" else "big"
-        )
-        begin, step = place + count_bytes, entry.size + inline
-        if begin > len(view) or not 0 < count <= 65535 or begin + count * step > len(view):
-            raise HeadError(
-                f"its first page has {count} tags at byte {place}, of {len(view)}: it was cut off"
-            )
+        """Return the tags of the page that begins at a byte, by default of the first page."""
+        directory = _Directory.at(view, page)
         values: dict[int, NDArray[np.int64]] = {}
         texts: dict[int, bytes] = {}
         orientation_place = 0, np.dtype("u2")
-        for at in range(begin, begin + count * step, step):
-            tag, kind, number = entry.unpack_from(view, at)
-            start, size = at + entry.size, number * VALUE_BYTES.get(kind, 0)
-            if size > inline:
-                start = struct.unpack_from(order + ("Q" if is_big else "I"), view, start)[0]
+        for tag, kind, number, start in directory.entries(view):
+            size = number * VALUE_BYTES.get(kind, 0)
             if start + size > len(view):
                 raise HeadError(f"its tag {tag} does not lie inside the file: it was cut off")
             if tag in TEXTS and kind in ASCII:
@@ -513,7 +499,7 @@ class _Tags:
                 raise HeadError(f"its tag {tag} occurs twice")
             if kind not in DTYPES or number == 0:
                 raise HeadError(f"its tag {tag} is {number} values of type {kind}")
-            dtype = np.dtype(order + DTYPES[kind])
+            dtype = np.dtype(directory.order + DTYPES[kind])
             numbers = np.frombuffer(view, dtype, number, start)
             # So that the sum of a place and a length cannot run over int64.
             if dtype.itemsize == 8 and (numbers >= 2**62).any():
@@ -521,12 +507,7 @@ class _Tags:
             values[tag] = numbers.astype(np.int64)
             if tag == ORIENTATION:
                 orientation_place = start, dtype
-        end = begin + count * step
-        following = view[
-            end : end + inline
-        ]  # of a file that was cut off behind its last page, none
-        next_page = int.from_bytes(following, "little" if order == "<" else "big")
-        return cls(order, values, next_page, orientation_place, texts)
+        return cls(directory.order, values, directory.next_page(view), orientation_place, texts)
 
     def first(self, tag: int, name: str, default: int | None = None) -> int:
         """Return the first value of a tag; a tag without a default must be there."""
@@ -535,6 +516,58 @@ class _Tags:
         if default is None:
             raise HeadError(f"it gives no {name} (tag {tag})")
         return default
+
+
+class _Directory(NamedTuple):
+    """The list of the tags of a page: its byte order, whether it is of a BigTIFF, and its place."""
+
+    order: str
+    is_big: bool
+    begin: int
+    num_tags: int
+
+    @classmethod
+    def at(cls, view: memoryview, page: int | None) -> _Directory:
+        """Return the list that begins at a byte, by default that of the first page."""
+        order = "<" if view[0] == ord("I") else ">"
+        is_big = struct.unpack_from(order + "H", view, 2)[0] == 43
+        if is_big:
+            if struct.unpack_from(order + "HH", view, 4) != (8, 0):
+                raise HeadError("its header is that of no BigTIFF")
+            place, count_bytes = struct.unpack_from(order + "Q", view, 8)[0], 8
+        else:
+            place, count_bytes = struct.unpack_from(order + "I", view, 4)[0], 2
+        place = place if page is None else page
+        begin = place + count_bytes
+        count = int.from_bytes(view[place:begin], "little" if order == "<" else "big")
+        directory = cls(order, is_big, begin, count)
+        if begin > len(view) or not 0 < count <= 65535 or directory.end > len(view):
+            raise HeadError(
+                f"its first page has {count} tags at byte {place}, of {len(view)}: it was cut off"
+            )
+        return directory
+
+    @property
+    def end(self) -> int:
+        """The byte behind the tags."""
+        return self.begin + self.num_tags * (20 if self.is_big else 12)
+
+    def entries(self, view: memoryview) -> Iterator[tuple[int, int, int, int]]:
+        """Yield of each tag its number, the type and the number of its values, and where they begin."""
+        entry = struct.Struct(self.order + ("HHQ" if self.is_big else "HHI"))
+        pointer = struct.Struct(self.order + ("Q" if self.is_big else "I"))
+        for at in range(self.begin, self.end, entry.size + pointer.size):
+            tag, kind, number = entry.unpack_from(view, at)
+            start = at + entry.size
+            if number * VALUE_BYTES.get(kind, 0) > pointer.size:  # else the values stand there
+                start = pointer.unpack_from(view, start)[0]
+            yield tag, kind, number, start
+
+    def next_page(self, view: memoryview) -> int:
+        """Return where the tags of the next page begin; 0 if there is none."""
+        # Of a file that was cut off behind its last page nothing follows.
+        following = view[self.end : self.end + (8 if self.is_big else 4)]
+        return int.from_bytes(following, "little" if self.order == "<" else "big")
 
 
 def _bits(tags: _Tags, channels: int) -> int:
@@ -558,26 +591,32 @@ def _is_rare(tags: _Tags, kind: int, channels: int, bits: int, compression: int)
         CMYK: {4: (8,)},
         YCBCR: {3: (8,)} if compression == JPEG else {},
     }
+    if bits not in sound.get(kind, {}).get(channels, ()):
+        return True
+    is_tiled = TILE_WIDTH in tags.values
     is_planar = tags.first(PLANAR, "arrangement", 1) != 1 and channels > 1
+    if is_planar and (is_tiled or (kind, channels, bits) != (RGB, 3, 8)):
+        return True
+    if is_tiled and (kind, bits) == (WHITE_IS_0, 8):
+        return True
+    is_turned = tags.first(ORIENTATION, "orientation", 1) != 1
+    if is_turned and _extra(tags, kind, channels) == "alpha":
+        return True
+    return _has_rare_packing(tags, bits, compression)
+
+
+def _has_rare_packing(tags: _Tags, bits: int, compression: int) -> bool:
+    """Return True for samples that are packed in a way that DALI's decoder reads wrongly, or never."""
+    if compression not in {PLAIN, JPEG, PACKBITS, *FAX, *COUNTERS}:
+        return True
+    is_odd = bits in DEEP[:-1]
     if compression in (LZW, DEFLATE, OLD_DEFLATE):
         predictor = tags.first(PREDICTOR, "predictor", 1)
-    else:
-        predictor = 1
-    is_odd = bits in DEEP[:-1] or bits < 8
-    return (
-        compression not in {PLAIN, JPEG, PACKBITS, *FAX, *COUNTERS}
-        or bits not in sound.get(kind, {}).get(channels, ())
-        or (is_planar and ((kind, channels, bits) != (RGB, 3, 8) or TILE_WIDTH in tags.values))
-        or (kind == WHITE_IS_0 and bits == 8 and TILE_WIDTH in tags.values)
-        or (
-            _extra(tags, kind, channels) == "alpha"
-            and tags.first(ORIENTATION, "orientation", 1) != 1
-        )
-        or predictor not in (1, 2)
-        or (predictor == 2 and is_odd)
-        or (compression == JPEG and bits != 8)
-        or (bits in DEEP[:-1] and (compression in (LZW, PACKBITS) or TILE_WIDTH in tags.values))
-    )
+        if predictor not in (1, 2) or (predictor == 2 and (is_odd or bits < 8)):
+            return True
+    if compression == JPEG and bits != 8:
+        return True
+    return is_odd and (compression in (LZW, PACKBITS) or TILE_WIDTH in tags.values)
 
 
 def _check_kind(tags: _Tags, kind: int, channels: int, bits: int, compression: int) -> None:
@@ -597,28 +636,30 @@ def _check_kind(tags: _Tags, kind: int, channels: int, bits: int, compression: i
         raise HeadError(
             f"it has {channels} channels, and its colours are {COLOURS.get(kind, kind)}"
         )
-    predictor = tags.first(PREDICTOR, "predictor", 1)
-    if predictor != 1 and (
-        compression not in (PLAIN, *PREDICTED) or (bits < 8 and compression != PLAIN)
-    ):
-        how = COMPRESSIONS.get(compression, "no compression")
-        raise UnsupportedError(
-            f"a TIFF with a predictor beside {how} and {bits} bits, about which decoders differ"
-        )
-    if compression == JPEG and (kind, channels) not in IN_JPEG:
-        raise UnsupportedError(
-            f"a TIFF of {COLOURS.get(kind, kind)}, {channels} channels, compressed by JPEG"
-        )
-    if compression in FAX and (kind not in (WHITE_IS_0, BLACK_IS_0) or bits != 1):
-        raise HeadError("it is a fax of more than two levels")
+    _check_compression(tags, kind, channels, bits, compression)
     if tags.first(FILL_ORDER, "order of bits", 1) != 1 and bits != 1:
         raise UnsupportedError(
             f"a TIFF with the bits of its bytes in reverse order, and {bits} bits for a sample"
         )
     if kind == INDEXED and len(tags.values.get(PALETTE, ())) != 3 << bits:
-        raise HeadError(
-            f"its palette has {len(tags.values.get(PALETTE, ()))} values; it needs {3 << bits}"
+        num_values = len(tags.values.get(PALETTE, ()))
+        raise HeadError(f"its palette has {num_values} values; it needs {3 << bits}")
+
+
+def _check_compression(tags: _Tags, kind: int, channels: int, bits: int, compression: int) -> None:
+    """Refuse a compression, or a predictor, that does not go with the kind of pixels."""
+    predictor = tags.first(PREDICTOR, "predictor", 1)
+    is_predicted = compression in (PLAIN, *PREDICTED) and (bits >= 8 or compression == PLAIN)
+    if predictor != 1 and not is_predicted:
+        how = COMPRESSIONS.get(compression, "no compression")
+        raise UnsupportedError(
+            f"a TIFF with a predictor beside {how} and {bits} bits, about which decoders differ"
         )
+    if compression == JPEG and (kind, channels) not in IN_JPEG:
+        colours = COLOURS.get(kind, kind)
+        raise UnsupportedError(f"a TIFF of {colours}, {channels} channels, compressed by JPEG")
+    if compression in FAX and (kind not in (WHITE_IS_0, BLACK_IS_0) or bits != 1):
+        raise HeadError("it is a fax of more than two levels")
 
 
 def _check_pixels(
@@ -631,11 +672,51 @@ def _check_pixels(
     compression: int,
 ) -> None:
     """Refuse pixels that are not whole."""
+    planes = 1
     if tags.first(PLANAR, "arrangement", 1) == 2:
         planes = channels
-    else:
-        planes = 1
-    bits *= channels // planes  # of a pixel
+    pieces = _pieces_of(tags, height, width)
+    begins, sizes = tags.values.get(pieces.places), tags.values.get(pieces.counts)
+    num_pieces = pieces.number * planes
+    if begins is None or sizes is None or not len(begins) == len(sizes) == num_pieces:
+        lengths = [0 if array is None else len(array) for array in (begins, sizes)]
+        raise HeadError(
+            f"it gives {lengths[0]} places and {lengths[1]} lengths for {num_pieces} pieces"
+        )
+    if (begins + sizes > len(view)).any():
+        raise HeadError("its pixels do not lie inside the file: it was cut off")
+    if sizes.sum() > len(view):  # else a small file could be gone through a million times
+        raise HeadError(f"its {len(sizes)} pieces of pixels lie in one another")
+    pixel_bits = bits * (channels // planes)
+    row_bytes = -(-pieces.width * pixel_bits // 8)
+    # nvImageCodec has libtiff read strips row by row, and tiles as one piece.
+    run_rows = 1
+    if TILE_WIDTH in tags.values:
+        run_rows = pieces.height
+    for number, (begin, size) in enumerate(zip(begins.tolist(), sizes.tolist(), strict=True)):
+        is_last = number % pieces.number == pieces.number - 1
+        piece_bytes = row_bytes * (pieces.last_height if is_last else pieces.height)
+        piece = view[begin : begin + size]
+        have = _num_bytes(piece, compression, piece_bytes, run_rows * row_bytes)
+        if have < piece_bytes:
+            raise HeadError(
+                f"piece {number} of its pixels is damaged: it has {have} of {piece_bytes} bytes"
+            )
+
+
+class _PieceLayout(NamedTuple):
+    """The strips or tiles of a plane: how many, their size in pixels, and the tags of their places."""
+
+    number: int
+    width: int
+    height: int
+    last_height: int
+    places: int
+    counts: int
+
+
+def _pieces_of(tags: _Tags, height: int, width: int) -> _PieceLayout:
+    """Return the pieces of a plane; ``HeadError`` for sizes that cannot be."""
     if TILE_WIDTH in tags.values:
         wide, high = (
             tags.first(TILE_WIDTH, "width of tiles"),
@@ -644,49 +725,36 @@ def _check_pixels(
         # TIFF 6.0, section 15.
         if not wide or not high or wide % 16 or high % 16:
             raise HeadError(f"its tiles are {high} x {wide} pixels; both are multiples of 16")
-        across, down, places, counts = (
-            -(-width // wide),
-            -(-height // high),
-            TILE_OFFSETS,
-            TILE_BYTE_COUNTS,
-        )
-        check_size(across * down * wide * high)
-        count, last = across * down, high
-    else:
-        high = min(tags.first(ROWS_PER_STRIP, "height of strips", height), height)
-        if not high:
-            raise HeadError("its strips have no rows")
-        wide, places, counts = width, OFFSETS, BYTE_COUNTS
-        count, last = -(-height // high), (height - 1) % high + 1
-    begins, sizes = tags.values.get(places), tags.values.get(counts)
-    if begins is None or sizes is None or not len(begins) == len(sizes) == count * planes:
-        lengths = [0 if array is None else len(array) for array in (begins, sizes)]
-        raise HeadError(
-            f"it gives {lengths[0]} places and {lengths[1]} lengths for {count * planes} pieces"
-        )
-    if (begins + sizes > len(view)).any():
-        raise HeadError("its pixels do not lie inside the file: it was cut off")
-    if sizes.sum() > len(view):  # else a small file could be gone through a million times
-        raise HeadError(f"its {len(sizes)} pieces of pixels lie in one another")
-    row_bytes = -(-wide * bits // 8)
-    for number, (begin, size) in enumerate(zip(begins.tolist(), sizes.tolist(), strict=True)):
-        piece_bytes = row_bytes * (last if number % count == count - 1 else high)
-        piece, have = view[begin : begin + size], size
-        if compression in COUNTERS:
-            have = COUNTERS[compression](piece, piece_bytes)
-        elif compression == PACKBITS:
-            # nvImageCodec has libtiff read strips row by row, and tiles as one piece.
-            have = codecs.packbits_bytes(
-                piece, piece_bytes, piece_bytes if TILE_WIDTH in tags.values else row_bytes
-            )
-        elif compression == JPEG:
-            if bytes(piece[:2]) == b"\xff\xd8" and b"\xff\xd9" in bytes(piece[-8:]):
-                have = piece_bytes
-            else:
-                have = 0
-        elif compression != PLAIN:
-            have = piece_bytes if have else 0
-        if have < piece_bytes:
-            raise HeadError(
-                f"piece {number} of its pixels is damaged: it has {have} of {piece_bytes} bytes"
-            )
+        number = -(-width // wide) * -(-height // high)
+        check_size(number * wide * high)
+        return _PieceLayout(number, wide, high, high, TILE_OFFSETS, TILE_BYTE_COUNTS)
+    high = min(tags.first(ROWS_PER_STRIP, "height of strips", height), height)
+    if not high:
+        raise HeadError("its strips have no rows")
+    last = (height - 1) % high + 1
+    return _PieceLayout(-(-height // high), width, high, last, OFFSETS, BYTE_COUNTS)
+
+
+def _num_bytes(piece: memoryview, compression: int, enough: int, run_bytes: int) -> int:
+    """Return how many bytes of samples a piece holds, at least if they are enough.
+
+    Args:
+        piece: the bytes of a strip or tile.
+        compression: its kind; of one that is not gone through ``enough`` is the answer.
+        enough: the bytes that are needed.
+        run_bytes: at whose multiples a run of PackBits has to end.
+    """
+    if compression == PLAIN:
+        return len(piece)
+    if compression in COUNTERS:
+        return COUNTERS[compression](piece, enough)
+    if compression == PACKBITS:
+        return codecs.packbits_bytes(piece, enough, run_bytes)
+    if compression == JPEG:
+        is_whole = bytes(piece[:2]) == b"\xff\xd8" and b"\xff\xd9" in bytes(piece[-8:])
+        if is_whole:
+            return enough
+        return 0
+    if len(piece):
+        return enough
+    return 0

@@ -29,44 +29,50 @@ KEY_FRAME = b"\x9d\x01\x2a"
 
 
 def read(view: memoryview) -> Head:
-    """Return the head of a WebP; see `images.head.read`."""
+    """Return the head of a WebP; the errors are those of `images.head.read`."""
     end = 8 + int.from_bytes(view[4:8], "little")
     if end > len(view) or len(view) < 30:
         raise HeadError(f"its container has {end} bytes, and the file {len(view)}: it was cut off")
-    canvas, size, flags, turn, form, channels, num_frames = None, None, 0, 1, "", 3, 0
+    canvas, size, flags, turn, has_alpha, num_frames = None, None, 0, 1, False, 0
+    form, is_misread = "", False
     for name, place, length in _chunks(view, end):
         behind = place + length
-        if length % 2 and behind + 1 < end:
-            form = form or PLAIN  # nvImageCodec 0.9 looks for the next chunk at the odd place
+        # nvImageCodec 0.9 looks for the next chunk at the odd place.
+        is_misread |= length % 2 == 1 and behind + 1 < end
         if name == b"VP8X" and place == 20 and length >= 10:
             flags = view[place]
+            has_alpha |= flags & HAS_ALPHA > 0
             canvas = _of_three(view, place + 7) + 1, _of_three(view, place + 4) + 1
         elif name == b"ANMF":
             num_frames += 1
-            if size is not None:
-                continue
-            size, form = _first_frame(view, place, behind, canvas), ANIMATION
-            channels = 4 if flags & HAS_ALPHA else 3
+            if size is None:
+                size, form = _first_frame(view, place, behind, canvas), ANIMATION
         elif name in (b"VP8 ", b"VP8L") and size is None:
-            size, has_alpha = (_lossy if name == b"VP8 " else _lossless)(view, place, length)
-            if has_alpha or flags & HAS_ALPHA:
-                channels = 4
-            else:
-                channels = 3
+            size, is_translucent = _size_of_bitstream(view, name, place, length)
+            has_alpha |= is_translucent
         elif name == b"EXIF" and flags & HAS_EXIF:
             block = bytes(view[place:behind])
             turn = orientation(block.removeprefix(PREFIX))
-            if not form and turn != 1 and block.startswith(PREFIX):
-                form = PLAIN
+            is_misread |= turn != 1 and block.startswith(PREFIX)
     if size is None:
         raise HeadError("it holds no image: it has no chunk VP8 or VP8L")
     if canvas not in (None, size):
         raise HeadError(f"its canvas is {list(canvas or ())} pixels, and its image {list(size)}")
     check_size(size[0] * size[1])
-    surplus = "alpha" if channels == 4 else ""
-    return upright(
-        "webp", *size, channels, 8, turn, form=form, surplus=surplus, pages=max(num_frames, 1)
-    )
+    if is_misread:
+        form = form or PLAIN
+    channels, surplus = (4, "alpha") if has_alpha else (3, "")
+    pages = max(num_frames, 1)
+    return upright("webp", *size, channels, 8, turn, form=form, surplus=surplus, pages=pages)
+
+
+def _size_of_bitstream(
+    view: memoryview, name: bytes, place: int, length: int
+) -> tuple[tuple[int, int], bool]:
+    """Return height and width of an image, and True if it has alpha of its own."""
+    if name == b"VP8 ":
+        return _lossy(view, place, length), False
+    return _lossless(view, place, length)
 
 
 def without_metadata(view: memoryview) -> bytes:
@@ -112,7 +118,7 @@ def _first_frame(
     return canvas
 
 
-def _lossy(view: memoryview, place: int, length: int) -> tuple[tuple[int, int], bool]:
+def _lossy(view: memoryview, place: int, length: int) -> tuple[int, int]:
     if length < 10 or view[place] & 1 or view[place + 3 : place + 6] != KEY_FRAME:
         raise HeadError("its chunk VP8 does not begin with a key frame")
     # The upper 19 bits of a frame's first three bytes (RFC 6386, section 9.1).
@@ -121,7 +127,7 @@ def _lossy(view: memoryview, place: int, length: int) -> tuple[tuple[int, int], 
         raise HeadError("its chunk VP8 is shorter than its first part")
     width, height = struct.unpack_from("<HH", view, place + 6)
     # The two bits above are a scale for displays.
-    return _check_sides(height & 0x3FFF, width & 0x3FFF), False
+    return _check_sides(height & 0x3FFF, width & 0x3FFF)
 
 
 def _lossless(view: memoryview, place: int, length: int) -> tuple[tuple[int, int], bool]:

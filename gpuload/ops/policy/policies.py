@@ -165,13 +165,14 @@ class _Policy(Op):
                 np.ascontiguousarray(array, np.int32) for array in (numbers, cubic, size)
             )
             levels = np.ascontiguousarray(levels, np.float32)
-            core.native.policy_edits(numbers, levels, cubic, size, self._rules, moves, slots)
+            rules = core.native.PolicyRules(self._rules, moves)
+            rules.write_edits(numbers, levels, cubic, size, slots)
         return slots.reshape(len(slots), numbers.shape[1] * slots.shape[2])
 
     def _write_slots(
         self, out: Edits, numbers: Array, levels: Array, cubic: Array, size: Sizes, moves: Values
     ) -> None:  # fmt: skip
-        """Write operations as edits, in NumPy: the same as `core.native.policy_edits`."""
+        """Write operations as edits, in NumPy: the same as `core.face.PolicyRules`."""
         slots = out.reshape(-1, out.shape[2])
         # Also of slots that are skipped: the core finds the next edit of an image by this length.
         slots[:, 0], slots[:, 1], slots[:, 2:] = edits.SKIP, edits.TABLE_NUMBERS, 0

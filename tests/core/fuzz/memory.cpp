@@ -117,7 +117,7 @@ void copies(Input input) {
     int64_t bad = -1;
     for (int64_t i = count - 1; i >= 0; --i)
         if (numbers[i] < 0 || numbers[i] >= num_rows || begins[i] < 0 || __int128(begins[i]) + size > out.size()) bad = i;
-    const int64_t found = core::gather_rows(rows.data(), num_rows, size, numbers.data(), begins.data(), count, out.data(), out.size());
+    const int64_t found = core::gather_rows({rows.data(), num_rows, size}, numbers.data(), begins.data(), count, out.data(), out.size());
     ensure(found == bad, "the first row that lies outside is found");
     std::vector<uint8_t> expected(size_t(out.size()), UNTOUCHED);
     for (int64_t i = 0; i < count && bad < 0; ++i)
@@ -188,7 +188,7 @@ void steps(Input input) {
     const float zero = 0, one = 1;  // a maker that changes nothing
     const std::vector<int32_t> still(size_t(2 * plan.ends.back()));
     const core::WalkMaker<uint8_t, uint8_t> maker({1, false, false, 0, &zero, &one, 1, size}, 1, size, still, still);
-    core::Rows rows{&maps, starts.data(), places.data(), offsets.data(), num_files, size, {}, {}, {}};
+    core::Rows rows{{&maps, starts.data(), places.data(), offsets.data(), num_files, size}, {}, {}, {}};
     const int64_t cut = input.number(0, size);  // records are one part, or two that are made beside one another
     rows.parts.push_back({0, size, 0, size > 0 && input.flag() ? &maker : nullptr});
     if (input.flag()) rows.parts.push_back({cut, size - cut, 1, nullptr});

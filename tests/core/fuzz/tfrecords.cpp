@@ -56,8 +56,8 @@ void check_values(core::Bytes raw, core::Spans features, bool are_entries, int64
             const bool is_bytes = kind == core::BYTES_LIST;
             Block<uint8_t> values(size_t(room * (kind == core::FLOAT_LIST ? 4 : 8)));
             Block<int64_t> ends(size_t(is_bytes ? room : 0));
-            core::fill_values(raw, features, are_entries, core::List(kind), counts.data(), values.data(),
-                              is_bytes ? ends.data() : nullptr, room);
+            int64_t* const to_ends = is_bytes ? ends.data() : nullptr;
+            core::fill_values(raw, features, are_entries, counts.data(), {core::List(kind), values.data(), to_ends, room});
             if (!is_bytes || room < total) continue;
             for (int64_t i = 0; i < room; ++i) {
                 int64_t begin;

@@ -233,7 +233,8 @@ void steps_of_a_queue() {
         const float zero = 0, one = 1;
         const std::vector<int32_t> still(size_t(2 * NUM_STEPS * STEP_ROWS));
         const core::WalkMaker<uint8_t, uint8_t> maker({1, false, false, 0, &zero, &one, 1, SIZE}, 1, SIZE, still, still);
-        core::Rows rows{&maps, starts, numbers_of_files, offsets, 3, SIZE, {}, {}, {{0, SIZE, 0, round % 4 < 2 ? nullptr : &maker}}};
+        const core::Maker* const used = round % 4 < 2 ? nullptr : &maker;
+        core::Rows rows{{&maps, starts, numbers_of_files, offsets, 3, SIZE}, {}, {}, {{0, SIZE, 0, used}}};
         for (int64_t row = 0; row < NUM_STEPS * STEP_ROWS; ++row) rows.numbers.push_back(row * 37 % (3 * IN_FILE));
         for (int64_t step = 1; step <= NUM_STEPS; ++step) plan.ends.push_back(step * STEP_ROWS);
         plan.rows.push_back(rows);
