@@ -21,7 +21,7 @@ Bytes = NDArray[np.uint8]
 VALUES_BYTES = 1 << 22  # of a piece of memory for values that the slot has no room for
 
 
-class Packing:
+class ValuePacking:
     """Puts values that vary in size where a GPU copies from them: behind the arrays of the step's
     slot, if they fit.
 

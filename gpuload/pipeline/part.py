@@ -14,7 +14,7 @@ from gpuload import rawdecode
 from gpuload.errors import RowError, TooLargeError
 from gpuload.graph.graph import image_sizes
 from gpuload.ops.base import Draw
-from gpuload.pipeline.packing import Array, Bytes, Packing
+from gpuload.pipeline.packing import Array, Bytes, ValuePacking
 from gpuload.pipeline.recipe import Route
 from gpuload.pipeline.ring import aligned
 from gpuload.pipeline.rows import UINT8, StepRows
@@ -242,11 +242,11 @@ class StepPart:
 
     # Memory for values that vary in size
 
-    def packing(self, num_rows: int) -> Packing:
+    def packing(self, num_rows: int) -> ValuePacking:
         """Return the memory from which a GPU gets the values of some rows."""
-        return Packing(self._behind, self._payload, num_rows)
+        return ValuePacking(self._behind, self._payload, num_rows)
 
-    def _pack(self, value: Any, field: Field, packing: Packing) -> Any:
+    def _pack(self, value: Any, field: Field, packing: ValuePacking) -> Any:
         """Return values that a GPU will get in its memory; those of several parts are copied when
         all are there."""
         is_joined = self.rows.recipe.num_parts > 1 and not isinstance(value, list)

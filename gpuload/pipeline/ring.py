@@ -79,7 +79,7 @@ class Slot(np.ndarray[Any, np.dtype[np.uint8]]):
         return np.ndarray(shape, dtype, self, begin)
 
 
-class Loan(weakref.ref[Slot]):
+class SlotLoan(weakref.ref[Slot]):
     """Stands for a slot that is lent, and appends itself to the returns when the slot is dropped.
 
     Attributes:
@@ -123,8 +123,10 @@ class Ring:
         self.crowded = False
         self._allocate, self._offer, self._counters = allocate, offer, counters
         self._lock = threading.Lock()
-        self._returns: deque[Loan] = deque()
-        self._loans: dict[int, Loan] = {}  # a weak reference calls back only while it lives itself
+        self._returns: deque[SlotLoan] = deque()
+        self._loans: dict[
+            int, SlotLoan
+        ] = {}  # a weak reference calls back only while it lives itself
         self._idle: defaultdict[int, list[Slot]] = defaultdict(list)
         self._num_idle_bytes = self._num_lent_bytes = 0
         self._num_users, self._is_resting = 0, False
@@ -208,7 +210,7 @@ class Ring:
     def _lend(self, size: int, memory: Slot) -> Slot:
         """Return a slot of this memory; the caller holds the lock."""
         slot = memory.view(Slot)  # another object over the same memory
-        loan = Loan(slot, self._returns.append)
+        loan = SlotLoan(slot, self._returns.append)
         self._loans[id(loan)] = loan
         self._num_lent_bytes += size
         loan.size, loan.memory = size, memory
