@@ -101,7 +101,7 @@ class Loader:
             as its affinity, its control groups (containers, schedulers) and ``OMP_NUM_THREADS``
             say, to begin with. Then measurements decide: there are more threads where reading waits
             for storage, and fewer where threads wait for Python's lock, if batches come faster so.
-            ``describe()`` says what was chosen. A number that is passed stays.
+            ``describe()`` has the choice. A number that is passed stays.
         prefetch: steps that are worked on ahead; by default one large one, or more that are small,
             to begin with. Then there are more where batches do not all take the same time. A number
             that is passed stays.
@@ -121,7 +121,7 @@ class Loader:
             (GPUDirect Storage), without a copy on the host. ``describe()`` says which way they go;
             where it is by the host after all, that is logged. For large records, or
             ``shuffle=gl.Blocks(...)``, of NPY and fixed-record files.
-        trace: a file that tells what each thread did when, ``"trace.json"`` for
+        trace: a file of the work of each thread over time, ``"trace.json"`` for
             https://ui.perfetto.dev. It is written when an epoch ends and when the loader is closed,
             and has 200,000 events at most.
         audit: the share of the records, from 0 to 1, that are made again by the array forms of the
@@ -176,7 +176,9 @@ class Loader:
             order = with_lengths(shuffle, source)
         plan = Plan(len(source), batch_size, order, seed, shard_id, num_shards, last_batch)
         check_steps(plan)
-        setting = None if audit is None else audit_setting(audit)
+        setting = None
+        if audit is not None:
+            setting = audit_setting(audit)
         damage = make_damage(source, plan.seed, on_error, max_bad, quarantine)
         whole = compile_ops(source.spec, ops, before=ops_of(source))
         if whole.ops:
@@ -344,7 +346,8 @@ class Loader:
         if not is_whole(step) or step:
             raise SpecError(
                 f"state_dict(step={step!r})",
-                cause="a step is one of an epoch, and none is named; without both, the state is that of the loader",
+                cause="a step is one of an epoch, and none is named; without both, the state is "
+                "that of the loader",
                 remedy="write loader.state_dict() or loader.state_dict(epoch=0, step=3)",
             )
         self._course.warn_of_read_ahead()
@@ -376,7 +379,7 @@ class Loader:
     def replace(self, **changes: Any) -> Loader:
         """Return a new loader with some arguments changed, at the beginning of epoch 0.
 
-        What was logged about the ops of this one is not logged again.
+        Warnings about the ops of this one are not logged again.
         """
         unknown = sorted(changes.keys() - self._arguments.keys())
         if unknown:
@@ -402,7 +405,7 @@ class Loader:
         an error with any ``on_error``.
 
         Args:
-            epoch: whose random draws the records have; needed where an op is random.
+            epoch: of the random draws of the records; needed where an op is random.
 
         Raises:
             SpecError: an op is random and no epoch is named; the loader is one of several shards.
@@ -436,7 +439,7 @@ class Loader:
         ``gl.ops.Python`` are others; functions that this one calls are not compared.
 
         With ``device=True`` no record is read now: the first epoch reads, decodes and uploads as
-        without it, and what was uploaded stays on the GPU. Then a batch of such records costs the
+        without it, and the uploaded records stay on the GPU. Then a batch of such records costs the
         host some hundred bytes of addresses and draws. Records that do not fit are read and
         uploaded in each epoch; ``describe()`` says how many. Where ops before the first random one
         run on the GPU, as crops and ``Normalize`` do, their input is kept, and they run in the
@@ -444,7 +447,7 @@ class Loader:
 
         Args:
             memory: the most bytes that the values may take, or a text such as ``"2GB"``; with
-                ``device=True`` of the GPU's memory, by default half of what is free.
+                ``device=True`` of the GPU's memory, by default half of the free memory.
             path: a folder for this loader's source and ops alone.
             device: True for the memory of the GPU that this loader is on.
 
@@ -453,7 +456,7 @@ class Loader:
                 have sizes of their own before the first random op.
             TooLargeError: the values take more bytes; says how many. The GPU has not so many that
                 are free.
-            DeviceError: the ops run on a GPU or in DALI here, whose pixels may differ.
+            DeviceError: the ops run on a GPU or in DALI here, and pixels may differ.
             FileError: the folder holds a cache of other data or ops, or cannot be written.
             RecordError: a record is damaged, with any ``on_error``.
         """
@@ -498,7 +501,9 @@ class Loader:
         count, too.
         """
         damage = self._setup.damage
-        return [] if damage is None else damage.bad_records()
+        if damage is None:
+            return []
+        return damage.bad_records()
 
     def describe(self) -> str:
         """Return each choice and its reason, a line each."""
@@ -516,7 +521,7 @@ class Loader:
         """Stop the threads of all iterators and free the executors; the source stays open. Twice is
         allowed."""
         self._sessions.close()
-        # Behind the threads, whose last events belong to it.
+        # Behind the threads, for their last events belong to it.
         if (trace := self._setup.counters.trace) is not None:
             trace.write()
 
@@ -536,18 +541,18 @@ class Loader:
         return html
 
     def _title(self) -> str:
-        """Return what is loaded, and how much of it in a batch."""
+        """Return the number of records, and of those in a batch, as a text."""
         num_records = len(self.source)
-        sharded = (
-            f", shard {self._setup.plan.shard_id} of {self.num_shards}"
-            if self.num_shards > 1
-            else ""
-        )
+        sharded = ""
+        if self.num_shards > 1:
+            sharded = f", shard {self._setup.plan.shard_id} of {self.num_shards}"
         return f"gl.Loader: {num_records} record{'s' * (num_records != 1)} by {self.batch_size}{sharded}"
 
     def _place_text(self) -> str:
         """Return the position, and whether the loader is closed, as a text."""
-        closed = ", closed" if self._session.closed else ""
+        closed = ""
+        if self._session.closed:
+            closed = ", closed"
         return f"epoch {self.position.epoch}, step {self.position.step} of {len(self)}{closed}"
 
     def __str__(self) -> str:
@@ -580,7 +585,7 @@ class Loader:
 
 
 def _stats_page(stats: Stats) -> str:
-    """Return stats as HTML; what that needs is imported by the first notebook that shows them."""
+    """Return stats as HTML; the tables are imported by the first notebook that shows them."""
     html: str = signalsafe.import_package("gpuload.display.tables").stats_table(stats)
     return html
 

@@ -15,10 +15,10 @@ Waiting  No audit is left out. Where they take longer than training, the loader 
 GPU      The rows are copied to the host on a stream of the auditor's own, behind the event of the
          batch. This thread waits for these copies; neither the lane nor the caller does.
 First    Where images are decoded on a GPU by a decoder that is not known there, the first batches
-         are audited whole, whatever the share is. What comes out is kept as the verdict on decoder,
+         are audited whole, for any share. The result is kept as the verdict on decoder,
          card, driver and versions (`executors.trials`), and spares later runs this.
-Memory   New memory for steps is filled with a pattern before it is used, so that rows which nobody
-         has written show: slots on the host, and the memory that CuPy has for a lane's first
+Memory   New memory for steps is filled with a pattern before it is used, so that rows which no
+         thread has written show: slots on the host, and the memory that CuPy has for a lane's first
          batches. DALI's own memory is not.
 """
 
@@ -118,7 +118,8 @@ def setting_of(value: Any) -> AuditSetting:
     if not is_number or not is_way or not 0 <= share <= 1:
         raise SpecError(
             f"audit = {value!r}"[:200],
-            cause=f"it is a share of the records, from 0 to 1, and what a difference does, {RAISE!r} or {COUNT!r}",
+            cause="it is a share of the records, from 0 to 1, and what a difference does, "
+            f"{RAISE!r} or {COUNT!r}",
             remedy=REMEDY,
         )
     return AuditSetting(float(share), way == COUNT)
@@ -156,13 +157,14 @@ def auditor_of(
     name, op = next(iter(oracle.refusals.items()))
     raise SpecError(
         f"audit={setting.share:g} of {list(names)}",
-        cause=f"{op}, on {name!r}, is an operator of DALI: nothing else makes its values, to be compared with",
+        cause=f"{op}, on {name!r}, is an operator of DALI: nothing else makes its values, to be "
+        "compared with",
         remedy="leave audit= out, or use ops of gl.ops in its place",
     )
 
 
 class DecoderTrial:
-    """The first batches of a place whose decoder is not known.
+    """The first batches of a place with a decoder that is not known.
 
     Args:
         decoder: its name.
@@ -227,7 +229,8 @@ def _trial_of(recipe: Recipe, setting: AuditSetting | None) -> DecoderTrial | No
     error = DeviceError(
         f"images are decoded on {recipe.device}, {card}, by {decoder}",
         cause=f"it makes other pixels there than the CPU: {verdict.about}",
-        remedy='decode="host" decodes on the host; after another driver or DALI was installed nothing is known of '
+        remedy='decode="host" decodes on the host; after another driver or DALI was installed '
+        "nothing is known of "
         "it; `gpuload doctor` tries it again; audit=0 uses it all the same",
     )
     if setting is None or not setting.counts:
@@ -269,7 +272,7 @@ class Auditor:
     Args:
         recipe: how steps become batches.
         oracle: makes records again.
-        setting: which records, and what a difference does.
+        setting: which records, and the effect of a difference.
         executor: the name of the executor of the ops.
         num_threads: that make records again, where a batch has several to audit.
         counters: of the loader.
@@ -300,7 +303,7 @@ class Auditor:
         return self._recipe.device.partition(":")[0]
 
     def _party(self, place: int) -> str:
-        """Return who runs the op at a place."""
+        """Return the executor that runs the op at a place."""
         if place in self._recipe.on_host or self._recipe.on_rows:
             return "array on cpu"
         return f"{self._executor} on {self._place}"
@@ -327,14 +330,14 @@ class Auditor:
         return self._setting.share > 0 or (self._trial is not None and self._trial.is_open)
 
     def guard(self, batches: Workers | Batches, joining: Joining) -> Audits:
-        """Return what audits the batches of an epoch before they are handed out."""
+        """Return the thread that audits the batches of an epoch before they are handed out."""
         return Audits(batches, self, joining=joining, counters=self._counters)
 
     def fill(
         self, allocate: Callable[[int], NDArray[np.uint8]]
     ) -> Callable[[int], NDArray[np.uint8]]:
-        """Return the function with memory that is filled with a pattern, which shows where nobody
-        writes to it."""
+        """Return the function with memory that is filled with a pattern, which shows where no
+        thread writes to it."""
 
         def allocate_pattern(num_bytes: int) -> NDArray[np.uint8]:
             memory = allocate(num_bytes)
@@ -344,8 +347,8 @@ class Auditor:
         return allocate_pattern
 
     def fill_lane(self, lane: devices.Lane) -> None:
-        """Fill the memory of a lane's first batches, once, with the same pattern: what CuPy
-        allocates for them."""
+        """Fill the memory of a lane's first batches, once, with the same pattern: the memory that
+        CuPy allocates for them."""
         if not self._is_lane_filled:
             self._is_lane_filled = True
             recipe = self._recipe
@@ -361,10 +364,10 @@ class Auditor:
 
         Args:
             outcome: of a step, or of some that were done together.
-            is_stopped: returns True once nobody waits for it any more.
+            is_stopped: returns True once no thread waits for it any more.
 
         Raises:
-            ClosedError: nobody waits for it any more.
+            ClosedError: no thread waits for it any more.
         """
         if outcome.error is not None:
             return outcome
@@ -499,7 +502,7 @@ class Auditor:
             lane.close()
 
     def _compare(self, step: Step, row: _Row) -> _Result:
-        """Return how a row differs from what the CPU makes of its record."""
+        """Return how a row differs from the row that the CPU makes of its record."""
         try:
             expected = self._make(step, row.row)
         except (RowError, RecordError) as error:
@@ -603,13 +606,14 @@ class Auditor:
         else:
             reason = ""
         cause = (
-            f"executor {self._executor!r} on {recipe.device} made it by {words}; it should be what the array forms of "
-            f"these ops make on the CPU{reason}"
+            f"executor {self._executor!r} on {recipe.device} made it by {words}; it should be what "
+            f"the array forms of these ops make on the CPU{reason}"
         )
         if result.changes:
             cause = (
-                f"{python_ops} calls a function of yours, which gave other values when it was called again with the "
-                f"same record; executor {self._executor!r} on {recipe.device} made it by {words}, and may be right"
+                f"{python_ops} calls a function of yours, which gave other values when it was "
+                f"called again with the same record; executor {self._executor!r} on "
+                f"{recipe.device} made it by {words}, and may be right"
             )
         elif python_ops:
             cause += f". {python_ops} calls a function of yours: it must make the same of the same record"

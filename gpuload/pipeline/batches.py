@@ -261,7 +261,7 @@ class BatchBoard(OrderBoard[Outcome]):
         lane.reclaim()
 
     def _count_times(self, outcome: Outcome) -> None:
-        """Count the time of the GPU on a batch whose event has passed, if it was noted."""
+        """Count the time of the GPU on a batch behind its event, if it was noted."""
         if len(outcome.times) == 3:
             begin, middle, end = outcome.times
             upload_s, ops_s = middle.seconds_since(begin), end.seconds_since(middle)

@@ -25,7 +25,7 @@ Item = TypeVar("Item")
 
 
 class Board(Generic[Item]):
-    """The state of the threads of an epoch; a subclass says in ``serve`` what a thread does.
+    """The state of the threads of an epoch; a subclass defines in ``serve`` the work of a thread.
 
     Attributes:
         tray: the finished items.

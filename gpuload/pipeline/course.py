@@ -63,8 +63,9 @@ class Course:
         if (cursor.start.step, cursor.now[1].step) == (0, 1) and num_steps > 1:
             self._warn_once(
                 "peek",
-                "epoch %d goes on at step 1 of %d: one batch was taken from the loader before; remedy: if that was to "
-                "look at it, as next(iter(loader)) does, write loader.peek(), which moves nothing",
+                "epoch %d goes on at step 1 of %d: one batch was taken from the loader before; "
+                "remedy: if that was to look at it, as next(iter(loader)) does, write "
+                "loader.peek(), which moves nothing",
                 cursor.start.epoch,
                 num_steps,
             )
@@ -110,7 +111,9 @@ class Course:
         """
         start = self.place.cursor.start
         is_other = start.offset != min(self._plan.length, start.step * self._plan.global_batch)
-        return self._plan.at(start if is_other and start.epoch == epoch else Position(epoch), step)
+        if not is_other or start.epoch != epoch:
+            start = Position(epoch)
+        return self._plan.at(start, step)
 
     def after(self, position: Position, num_steps: int) -> Position:
         """Return the position so many steps behind another one, over any number of epochs.
@@ -137,8 +140,12 @@ class Course:
     def delivery_position(self) -> Position:
         """The position behind the batches that were delivered, also to an iterator that reads
         ahead."""
-        ahead = None if self._ahead is None else self._ahead()
-        return self.position if ahead is None else self._plan.normalize(ahead.position)
+        ahead = None
+        if self._ahead is not None:
+            ahead = self._ahead()
+        if ahead is None:
+            return self.position
+        return self._plan.normalize(ahead.position)
 
     def follow(self, batches: Epoch) -> None:
         """Take an iterator of a loader with the same steps for the one that reads ahead; it moves
@@ -191,7 +198,9 @@ class Course:
     def _num_peeks(self, position: Position) -> int:
         """Return how many of the latest iterators, all from the same position, took a single
         batch."""
-        return self._num_before + 1 if self._num_repeated(position) == 1 else 0
+        if self._num_repeated(position) == 1:
+            return self._num_before + 1
+        return 0
 
     def warn_of_read_ahead(self) -> None:
         """Log that the state is where an iterator began that reads ahead, if one does."""
@@ -199,10 +208,12 @@ class Course:
         if last == position or last.epoch != position.epoch or self._has_moved():
             return
         log.warning(
-            "the state is that of epoch %d, step %d, where its iterator began; cause: a dataset reads ahead of the "
-            "training, so that the loader cannot know which of the next %d steps were trained; remedy: in Keras save "
-            "states by model.fit(callbacks=[gltf.checkpoint(loader, path)]); in PyTorch by the state_dict() of "
-            "gltorch.dataset(loader) itself; in a loop of your own by loader.state_dict(epoch, step) of the last step",
+            "the state is that of epoch %d, step %d, where its iterator began; cause: a dataset "
+            "reads ahead of the training, so that the loader cannot know which of the next %d "
+            "steps were trained; remedy: in Keras save states by "
+            "model.fit(callbacks=[gltf.checkpoint(loader, path)]); in PyTorch by the state_dict() "
+            "of gltorch.dataset(loader) itself; in a loop of your own by loader.state_dict(epoch, "
+            "step) of the last step",
             position.epoch,
             position.step,
             last.step - position.step,
@@ -217,18 +228,20 @@ class Course:
             self._warn_once(
                 "goes on",
                 text
-                + "behind the batches that the one before was asked for, as steps_per_epoch= and take() need it; "
-                "remedy: for the same batches each time, as validation_steps= has them, dataset(loader, restart=True)",
+                + "behind the batches that the one before was asked for, as steps_per_epoch= and "
+                "take() need it; remedy: for the same batches each time, as validation_steps= has "
+                "them, dataset(loader, restart=True)",
                 *place,
             )
         elif self._num_repeated(position) > 1:
             self._warn_once(
                 "again",
-                text
-                + "where the one before it began, that took %d batches and was left; cause: a stage between "
-                "(prefetch, map, a strategy) may read ahead, so that it is unknown which were trained; remedy: pass "
-                "dataset(loader) itself, or with take() or repeat() alone, for the loader reads ahead; or count the "
-                "steps by callbacks=[gltf.checkpoint(loader, path)]; dataset(loader, restart=True) if it is meant",
+                text + "where the one before it began, that took %d batches and was left; cause: a "
+                "stage between (prefetch, map, a strategy) may read ahead, so that it is unknown "
+                "which were trained; remedy: pass dataset(loader) itself, or with take() or "
+                "repeat() alone, for the loader reads ahead; or count the steps by "
+                "callbacks=[gltf.checkpoint(loader, path)]; dataset(loader, restart=True) if it is "
+                "meant",
                 *place,
                 self._num_repeated(position),
             )
@@ -236,9 +249,9 @@ class Course:
             self._warn_once(
                 "peeks",
                 text
-                + "for the third time: an iterator that takes a single batch counts as one that looks, and that "
-                "batch comes again; remedy: train with more than one step for each call of fit or take, or look with "
-                "loader.peek()",
+                + "for the third time: an iterator that takes a single batch counts as one that "
+                "looks, and that batch comes again; remedy: train with more than one step for each "
+                "call of fit or take, or look with loader.peek()",
                 *place,
             )
 
@@ -254,6 +267,7 @@ def check_position(position: Position) -> Position:
         raise SpecError(
             f"position = {position!r}"[:200],
             cause="it is the position of a loader: loader.position, or loader.port.after(...)",
-            remedy="pass loader.position; loader.state_dict(epoch=0, step=3) is the state of any step",
+            remedy="pass loader.position; loader.state_dict(epoch=0, step=3) is the state of any "
+            "step",
         )
     return position

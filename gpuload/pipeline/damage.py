@@ -111,9 +111,11 @@ class Damage:
         """
         if attempt >= MOST_ATTEMPTS:
             raise DamagedSourceError(
-                f"{self._source.where(record)}: it is damaged, and so are {MOST_ATTEMPTS} others chosen in its place",
+                f"{self._source.where(record)}: it is damaged, and so are {MOST_ATTEMPTS} others "
+                "chosen in its place",
                 cause="nearly all records of the source are damaged, or the ops cannot take them",
-                remedy='look at the first error with on_error="raise"; `gpuload check PATH` lists damaged records',
+                remedy='look at the first error with on_error="raise"; `gpuload check PATH` lists '
+                "damaged records",
             ) from None
         words = rng.bits(
             attempt + 1,
@@ -139,14 +141,12 @@ class Damage:
             DamagedSourceError: more records are damaged than may be.
             FileError: the line cannot be written.
         """
-        is_mix = (
-            self._source.endless
-        )  # a record of a mix has another number each time that it comes
-        key = self._source.where(record) if is_mix else record
-        with (
-            self._lock
-        ):  # also for the file: each record has one line, in the order of ``bad_records``
-            if not is_mix:
+        key: int | str = record
+        if self._source.endless:  # a record of a mix has another number each time that it comes
+            key = self._source.where(record)
+        # Also for the file: each record has one line, in the order of ``bad_records``.
+        with self._lock:
+            if not self._source.endless:
                 (self.refusals if by_executor else self.suspects).add(record)
             if key not in self._bad:
                 self._bad[key] = bad = bad_record(
@@ -158,10 +158,11 @@ class Damage:
         if num_bad > self._max_bad * len(self._source):
             raise DamagedSourceError(
                 f"{first.where}: {first.cause}",
-                cause=f"with it {num_bad} of the {len(self._source)} records are damaged, more than "
-                f"max_bad={self._max_bad} allows",
-                remedy="repair the data (`gpuload check PATH` lists all damaged records, loader.bad_records() those "
-                f"that were met), or allow more: max_bad={_allowing(num_bad, len(self._source))}",
+                cause=f"with it {num_bad} of the {len(self._source)} records are damaged, more "
+                f"than max_bad={self._max_bad} allows",
+                remedy="repair the data (`gpuload check PATH` lists all damaged records, "
+                "loader.bad_records() those that were met), or allow more: "
+                f"max_bad={_allowing(num_bad, len(self._source))}",
             ) from None  # its message has the record's error already
 
     def describe(self) -> str:
@@ -225,9 +226,9 @@ def make_damage(
                 remedy="pass on_error='replace' or 'skip', or leave quarantine= out",
             )
         return None
-    path = (
-        None if quarantine is None else os.path.abspath(os.path.expanduser(os.fspath(quarantine)))
-    )
+    path = None
+    if quarantine is not None:
+        path = os.path.abspath(os.path.expanduser(os.fspath(quarantine)))
     share = float(max_bad)  # type: ignore[arg-type]
     return Damage(source, seed=seed, skips=on_error == "skip", max_bad=share, path=path)
 

@@ -140,6 +140,10 @@ class Epoch:
     ) -> None:
         self._session, self._output, self._place, self._moves = session, output, place, moves
         self._num_between = num_between
+        # A place that moves later than each batch, or not with each.
+        self._late_place = place
+        if moves == "each":
+            self._late_place = None
         self._run = EpochRun(session, cursor)
         self._finish: Callable[[Batch], Any] | None = None
 
@@ -158,7 +162,7 @@ class Epoch:
     def take_along(self, place: LoaderPosition) -> Epoch:
         """Move another loader, which is where this iterator begins and has as many steps; returns
         self."""
-        self._place = place
+        self._place = self._late_place = place
         self._run.cursor.origin = self._run.loader_cursor.origin = place.cursor.origin
         return self
 
@@ -166,11 +170,11 @@ class Epoch:
         return self
 
     def __next__(self) -> Batch:
-        place, run = self._place, self._run
+        run, late = self._run, self._late_place
         if run.cursor.is_over:
             raise StopIteration
-        if place is not None:
-            run = self._begin_with(place)
+        if self._place is not None:
+            run = self._begin_with(self._place)
         session, cursor, asked_s = self._session, run.cursor, 0.0
         is_traced = session.counters.trace is not None
         if is_traced or not run.end_s:
@@ -207,8 +211,8 @@ class Epoch:
                 batch = self._call_finish(self._finish, batch, before, after)
             # Computed here, because nothing may be called once `cursor.now` has changed.
             arrival, delivery = None, (after, after)
-            if place is not None and self._moves != "each":
-                arrival = self._arrival(place, run, step + 1)
+            if late is not None:
+                arrival = self._arrival(late, run, step + 1)
             if is_timed:
                 run.count_times(session.counters, step, asked_s, ready_s, perf_counter())
             # From here to the return nothing is called: CPython runs signal handlers behind calls
@@ -314,11 +318,13 @@ class Epoch:
             normalize(self._run.loader_cursor.state_position),
         )
         return SpecError(
-            f"the loader is at epoch {current.epoch}, step {current.step}, and this pipeline left it at epoch "
-            f"{left.epoch}, step {left.step}",
-            cause="a state was loaded, or another loop or pipeline read from the loader, after this one had begun",
-            remedy="load states before the pipeline is made, or make a new iterator; give each pipeline a loader of "
-            "its own (shard_id=, num_shards=), and look at batches with loader.peek() or loader.batch_at(step, epoch)",
+            f"the loader is at epoch {current.epoch}, step {current.step}, and this pipeline left "
+            f"it at epoch {left.epoch}, step {left.step}",
+            cause="a state was loaded, or another loop or pipeline read from the loader, after "
+            "this one had begun",
+            remedy="load states before the pipeline is made, or make a new iterator; give each "
+            "pipeline a loader of its own (shard_id=, num_shards=), and look at batches with "
+            "loader.peek() or loader.batch_at(step, epoch)",
         )
 
     def _go_along(self, place: LoaderPosition) -> None:
@@ -343,8 +349,8 @@ class Epoch:
         before: tuple[Position, Position],
         after: Position,
     ) -> Batch:
-        """Return what ``finish`` makes of a batch; if it raises an error, the loop goes on behind
-        the batch."""
+        """Return the result of ``finish`` for a batch; if it raises an error, the loop goes on
+        behind the batch."""
         cursor = self._run.cursor
         try:
             return cast(Batch, finish(batch))
@@ -409,7 +415,7 @@ class Epoch:
         since."""
         position = self._session.recipe.plan.at(run.cursor.start, step)
         run.loader_cursor.now = (position, position)
-        # A loaded state has another origin: what an older iterator reads ahead must not move the
+        # A loaded state has another origin: an older iterator that reads ahead must not move the
         # loader away from it.
         if place.cursor.origin is run.loader_cursor.origin:
             place.cursor = run.loader_cursor

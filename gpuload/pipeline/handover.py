@@ -98,7 +98,7 @@ def _copy_unaligned(
 
 
 def lend(lane: devices.Lane, values: Any) -> Any:
-    """Return values on the GPU whose memory comes back to the lane; those on the host as they
+    """Return values on the GPU in memory that comes back to the lane; those on the host as they
     are."""
     if isinstance(values, np.ndarray):
         return values

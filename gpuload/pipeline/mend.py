@@ -2,8 +2,8 @@
 which).
 
 A part that fails is done again in pieces, which finds the rows at fault; each gets its substitute,
-and then the part is done once more. Rows whose records failed before are tried by themselves first,
-so that the work of the others is not lost by them.
+and then the part is done once more. Rows of records that failed before are tried by themselves
+first, so that the work of the others is not lost by them.
 """
 
 from __future__ import annotations
@@ -50,14 +50,15 @@ class Mender:
         suspects = self._rows.suspect_rows(self._damage, begin, end)
         for row in suspects:
             self._settle(row)
-        error = self._try_rows(begin, end) if suspects else self._try_part()
+        if suspects:
+            error = self._try_rows(begin, end)
+        else:
+            error = self._try_part()
         while error is not None:
             bad_rows = self._find_bad_rows(begin, end, error)
             if not bad_rows:
                 # The fault is not that of one record, too little memory for all say.
-                raise (
-                    self._rows.record_error(error, begin) if isinstance(error, RowError) else error
-                )
+                raise self._as_error(error, begin)
             for row, row_error in bad_rows:
                 self._note(row, row_error)
                 self._replace(row)
@@ -142,13 +143,18 @@ class Mender:
         return None
 
     def _as_damage(self, error: RecordFault, begin: int) -> RecordFault:
-        """Return an error that is damage of a record; raise any other one, whose rows are counted
+        """Return an error that is damage of a record; raise any other one, with rows counted
         from ``begin``."""
         if is_damage(error):
             return error
-        raise (
-            self._rows.record_error(error, begin) if isinstance(error, RowError) else error
-        ) from None
+        raise self._as_error(error, begin) from None
+
+    def _as_error(self, error: RecordFault, begin: int) -> RecordError:
+        """Return an error as it is raised; of a row, counted from ``begin``, it says which record
+        it is."""
+        if isinstance(error, RowError):
+            return self._rows.record_error(error, begin)
+        return error
 
     def _note(self, row: int, error: RecordFault) -> None:
         rows = self._rows

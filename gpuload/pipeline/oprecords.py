@@ -65,7 +65,7 @@ class OpsSource(SameRecords):
             for group in _field_groups(graph, self._names)
         )
         super().__init__(tuple(Group(leaf.spec, None) for leaf in self._leaves), source)
-        self._has_card = False  # what ops make of rows on a GPU is made on the host
+        self._has_card = False  # ops of rows on a GPU run on the host here
         self._is_random, self._marks = any(is_random(op) for op in ops), graph.marks
         if not self._is_random:  # else the records are those of one epoch, and no loader's
             self.ops = (*ops_of(source), *ops)
@@ -80,9 +80,11 @@ class OpsSource(SameRecords):
         return [Share(leaf, group, numbers) for group, leaf in enumerate(self._leaves)]
 
     def _digest(self) -> str:
-        draws = (self._seed, self._epoch) if self._is_random else ()
+        draws: tuple[int, ...] = ()
+        if self._is_random:
+            draws = (self._seed, self._epoch)
         functions = [_text_of_code(getattr(op, "fn", None)) for op in self._op_list]
-        marks = [self._marks] if self._marks else []
+        marks = [self._marks] * bool(self._marks)
         op_texts = [state.canonical_text(op) for op in self._op_list]
         return self._digest_with(op_texts, functions, sorted(self._names), draws, *marks)
 
@@ -131,8 +133,11 @@ class OpsLeaf(Leaf):
         }
         for share in self.source.resolve(numbers):
             if share.group in group_numbers:
-                rows = slice(None) if share.rows is None else share.rows
-                total[rows] += times * share.leaf.value_bytes(share.numbers)
+                num_bytes = times * share.leaf.value_bytes(share.numbers)
+                if share.rows is None:
+                    total += num_bytes
+                else:
+                    total[share.rows] += num_bytes
         return total
 
     def _read(self, numbers: Indices, out: Bytes, begins: Indices) -> None:
@@ -216,10 +221,11 @@ def epoch_records(
         raise SpecError(
             f"the records behind {random_op}",
             cause="it is random, so that each epoch has other ones",
-            remedy="name the epoch: loader.to_source(epoch=0), gl.convert(loader, out, epoch=0); or leave random "
-            "ops out, loader.replace(ops=[...]), and put them behind the new source, to be drawn in each epoch",
+            remedy="name the epoch: loader.to_source(epoch=0), gl.convert(loader, out, epoch=0); "
+            "or leave random ops out, loader.replace(ops=[...]), and put them behind the new "
+            "source, to be drawn in each epoch",
         )
-    number = rng.checked_word(0 if epoch is None else epoch, "epoch")
+    number = rng.checked_word(epoch or 0, "epoch")
     if number and setup.source.endless:
         raise SpecError(
             f"epoch {number} of {setup.source._line()}",
@@ -267,10 +273,11 @@ def records_behind(
     if not on_gpu and not set(range(num_ops)) <= set(on_host):
         raise DeviceError(
             f"the records behind ops by executor {choice.executor!r} on {setup.device}",
-            cause="they are made by the array executor on the CPU, and pixels may differ from those made here",
-            remedy="have them made there: loader.replace(device='cpu', executor='array', decode='auto').cache(...) "
-            "and, behind it, .replace(device='gpu', executor='auto') runs the rest; gl.convert takes the first, "
-            "too",
+            cause="they are made by the array executor on the CPU, and pixels may differ from "
+            "those made here",
+            remedy="have them made there: loader.replace(device='cpu', executor='array', "
+            "decode='auto').cache(...) and, behind it, .replace(device='gpu', executor='auto') "
+            "runs the rest; gl.convert takes the first, too",
         )
     return OpsSource(source, first_ops, names, setup.plan.seed, epoch)
 
@@ -305,8 +312,10 @@ def num_done_once(setup: Setup, choice: Choice, ops: Sequence[Op], limit: int) -
         if codec_op := next((graph.ops[n] for n in places if graph.ops[n].traits.codec), None):
             raise DeviceError(
                 f"cache(device=True) of what DALI makes of {codec_op}",
-                cause="the images that stay on the GPU are decoded on the host, and their pixels may differ",
-                remedy='have the host do it: loader.replace(executor="array", decode="auto").cache(device=True)',
+                cause="the images that stay on the GPU are decoded on the host, and their pixels "
+                "may differ",
+                remedy='have the host do it: loader.replace(executor="array", '
+                'decode="auto").cache(device=True)',
             )
         if choice.executor != "array" or not all(graph.is_exact(n) for n in places):
             break

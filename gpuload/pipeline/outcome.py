@@ -151,7 +151,9 @@ def explain(error: Exception, step: Step) -> Exception:
             recipe.plan.most_records,
             recipe.num_ahead > 1 or recipe.num_joined > 1,
         )
-        changes = ["prefetch=1"] if is_ahead else []
+        changes = []
+        if is_ahead:
+            changes = ["prefetch=1"]
         if batch_size > 1:
             changes = [f"a smaller batch_size, {batch_size // 2} or less", *changes]
         if changes:
@@ -167,7 +169,7 @@ def explain(error: Exception, step: Step) -> Exception:
         )
         problem.__cause__ = error
     note = (
-        f"epoch {position.epoch}, {steps}: the loader stays behind its last batch, and goes on there; "
-        "so does one of a new process, by load_state_dict() of its state_dict()"
+        f"epoch {position.epoch}, {steps}: the loader stays behind its last batch, and goes on "
+        "there; so does one of a new process, by load_state_dict() of its state_dict()"
     )
     return add_note(problem, note)

@@ -21,12 +21,12 @@ Bytes = NDArray[np.uint8]
 VALUES_BYTES = 1 << 22  # of a piece of memory for values that the slot has no room for
 
 
-class Packing:
+class ValuePacking:
     """Puts values that vary in size where a GPU copies from them: behind the arrays of the step's
     slot, if they fit.
 
-    It is a ``Memory`` for images, which are decoded there; other values are copied. What does not
-    fit goes to pieces of memory of its own, and each piece is an upload: so it is until a first
+    It is a ``Memory`` for images, which are decoded there; other values are copied. Values that do
+    not fit go to pieces of memory of its own, and each piece is an upload: so it is until a first
     step has shown how much its values need.
 
     Args:
@@ -44,7 +44,7 @@ class Packing:
             int, tuple[Bytes, int, int]
         ] = {}  # of arrays, by their address: piece, first byte, bytes
         self._piece: Bytes = np.empty(0, np.uint8)
-        self._end = 0  # of what is in use there
+        self._end = 0  # of the bytes in use there
 
     def __call__(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
         """Return memory for an array, in C order."""
@@ -155,8 +155,6 @@ def join_parts(parts: list[Values]) -> Values:
     if len(packs) == len(parts):
         return ArrayPack.concatenate(packs)
     ragged = [part for part in parts if isinstance(part, Ragged)]
-    return (
-        concatenate(ragged)
-        if len(ragged) == len(parts)
-        else [value for part in parts for value in part]
-    )
+    if len(ragged) == len(parts):
+        return concatenate(ragged)
+    return [value for part in parts for value in part]

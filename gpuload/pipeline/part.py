@@ -14,7 +14,7 @@ from gpuload import rawdecode
 from gpuload.errors import RowError, TooLargeError
 from gpuload.graph.graph import image_sizes
 from gpuload.ops.base import Draw
-from gpuload.pipeline.packing import Array, Bytes, Packing
+from gpuload.pipeline.packing import Array, Bytes, ValuePacking
 from gpuload.pipeline.recipe import Route
 from gpuload.pipeline.ring import aligned
 from gpuload.pipeline.rows import UINT8, StepRows
@@ -86,7 +86,9 @@ class StepPart:
             fields = self._read(begin, end, shares, watch)
             begin_s = time.perf_counter()
             if rows.recipe.graph.ops:
-                partners = None if stretch.partners is None else stretch.partners[first:after]
+                partners = None
+                if stretch.partners is not None:
+                    partners = stretch.partners[first:after]
                 self._run(begin, end, fields, draws, partners, watch)
             self.ops_s += time.perf_counter() - begin_s
         if watch.spans:
@@ -155,7 +157,9 @@ class StepPart:
             rawdecode.decode_into(
                 raw, route.to_slot, {name: arrays[name][begin:end] for name in names}
             )
-        return rawdecode.decode(np, raw, route.to_ops) if route.to_ops.parts else {}
+        if route.to_ops.parts:
+            return rawdecode.decode(np, raw, route.to_ops)
+        return {}
 
     def _read_varying(
         self, route: Route, shares: list[Share], begin: int, end: int
@@ -199,17 +203,10 @@ class StepPart:
         graph, host = recipe.graph, recipe.host
         if draws is None or recipe.labels is not None:
             watch.enter("draw")
-            # Their sizes vary, or draws need them.
-            names = [
-                name
-                for name in graph.touched
-                if not graph.spec_in[name].uniform or name in graph.fields_to_draw
-            ]
-            field_values = {
-                name: fields[name] if name in fields else self.varying[name] for name in names
-            }
+            field_values = self._values_to_draw({**self.varying, **fields})
             words = recipe, rows.position.epoch, rows.records[begin:end], field_values, partners
-            draws = draw(graph, *words) if draws is None else draws
+            if draws is None:
+                draws = draw(graph, *words)
             if recipe.labels is not None:
                 self.draws_of_images = draw(graph.without_regions, *words)
         if recipe.rest.ops:
@@ -224,7 +221,9 @@ class StepPart:
         result_names = (host.results - out.keys()).intersection(
             (*recipe.names, *recipe.rest.touched)
         )
-        packing = None if recipe.device == "cpu" else self.packing(end - begin)
+        packing = None
+        if recipe.device != "cpu":
+            packing = self.packing(end - begin)
         results = recipe.executor.run(fields, draws, out, result_names, packing)
         watch.count(f"{watch.stage}.bytes", sum(array.nbytes for array in out.values()))
         for name in result_names:
@@ -233,13 +232,22 @@ class StepPart:
                 value = self._pack(value, host.spec_out[name], packing)
             self.varying[name] = value
 
+    def _values_to_draw(self, fields: dict[str, Any]) -> dict[str, Any]:
+        """Return the fields that draws depend on: their sizes vary, or draws need their values."""
+        graph = self.rows.recipe.graph
+        return {
+            name: fields[name]
+            for name in graph.touched
+            if not graph.spec_in[name].uniform or name in graph.fields_to_draw
+        }
+
     # Memory for values that vary in size
 
-    def packing(self, num_rows: int) -> Packing:
+    def packing(self, num_rows: int) -> ValuePacking:
         """Return the memory from which a GPU gets the values of some rows."""
-        return Packing(self._behind, self._payload, num_rows)
+        return ValuePacking(self._behind, self._payload, num_rows)
 
-    def _pack(self, value: Any, field: Field, packing: Packing) -> Any:
+    def _pack(self, value: Any, field: Field, packing: ValuePacking) -> Any:
         """Return values that a GPU will get in its memory; those of several parts are copied when
         all are there."""
         is_joined = self.rows.recipe.num_parts > 1 and not isinstance(value, list)

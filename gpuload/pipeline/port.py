@@ -1,9 +1,9 @@
 """Port: all that a bridge may ask of a loader beside its public face; ``loader.port``.
 
-    what runs        graph, feed_graph, asked_executor, most_records
+    ops              graph, feed_graph, asked_executor, most_records
     positions        after, batch_of, state_at, go_to, delivery_position
     iterators        ahead, stream, manual_epoch, follow, feed
-    what is told     count, tell
+    messages         count, tell
 
 A loop over a loader moves its position with each batch. A framework that reads batches ahead of the
 training needs an iterator that does not, and says itself how far the training has come: that is
@@ -42,7 +42,7 @@ class Port:
     def __init__(self, sessions: Sessions, course: Course, executor: str) -> None:
         self._sessions, self._course, self._executor = sessions, course, executor
 
-    # What runs
+    # Ops
 
     @property
     def graph(self) -> Graph:
@@ -192,7 +192,7 @@ class Port:
         """
         return self._sessions.feed(make, names)
 
-    # What is told
+    # Messages
 
     def count(self, name: str, amount: float = 1) -> None:
         """Add to a counter of ``stats()``: ``"tensors_shared"``, ``"tensors_copied"``, or one of

@@ -92,7 +92,8 @@ class Route:
         to_slot: the parts of a record that are decoded into regions.
         to_ops: the parts of a record that are handed to the ops at once.
         is_direct: True if the raw bytes go straight from files to a GPU, and the host does nothing.
-        card_fields: the fields whose rows may lie on the GPU already, each with its place in the group.
+        card_fields: the fields with rows that may lie on the GPU already, each with its place in the
+            group.
     """
 
     group: int
@@ -167,16 +168,18 @@ class Recipe:
     def copied_parts(self) -> dict[int, list[tuple[int, int, str]]]:
         """For each group, the parts of a record that are copied: where each begins, its bytes, and
         its region."""
-        return {
-            route.group: [(0, route.layout.record_bytes, route.direct)]
-            if route.direct is not None
-            else [
+        copied_parts: dict[int, list[tuple[int, int, str]]] = {}
+        for route in self.routes:
+            if route.layout is None:
+                continue
+            parts = [
                 (part.offset_bytes, part.num_bytes, part.field.name)
                 for part in (*route.to_slot.parts, *route.to_ops.parts)
             ]
-            for route in self.routes
-            if route.layout is not None
-        }
+            if route.direct is not None:
+                parts = [(0, route.layout.record_bytes, route.direct)]
+            copied_parts[route.group] = parts
+        return copied_parts
 
     @cached_property
     def layouts_on_device(self) -> dict[int, tuple[Layout, Layout]]:
@@ -238,7 +241,7 @@ class Recipe:
 
     @property
     def batch_bytes(self) -> int:
-        """The bytes of a batch after all ops, of the fields whose size is known."""
+        """The bytes of a batch after all ops, of the fields of a known size."""
         fields = [self.graph.spec_out[name] for name in self.names]
         return sum(
             SlotRegion(field.dtype, field.fixed_shape).num_bytes(self.plan.most_records)
@@ -295,7 +298,7 @@ class Recipe:
 
     @cached_property
     def on_card(self) -> dict[str, Field]:
-        """The fields whose rows may lie on the GPU already."""
+        """The fields with rows that may lie on the GPU already."""
         names = [name for route in self.routes for name, _ in route.card_fields]
         return {name: self.source.spec[name] for name in names}
 
@@ -390,20 +393,28 @@ def make_recipe(
     rest = graph.part(
         [place for place in range(len(graph.ops)) if place not in on_host], host.spec_out
     )
-    if reader:
-        regions = {}
-    else:
-        regions = _regions(source, host, rest, names, device)
-    routes = tuple(
-        _direct_route(number, group, needed_fields, host)
-        if reader
-        else _route(number, group.spec, group.layout, needed_fields, host, regions)
+    groups = [
+        (number, group)
         for number, group in enumerate(source.groups)
         if not needed_fields.isdisjoint(group.spec.names)
-    )
+    ]
+    regions: dict[str, SlotRegion] = {}
+    if reader:
+        routes = tuple(
+            _direct_route(number, group, needed_fields, host) for number, group in groups
+        )
+    else:
+        regions = _regions(source, host, rest, names, device)
+        routes = tuple(
+            _route(number, group.spec, group.layout, needed_fields, host, regions)
+            for number, group in groups
+        )
     if device != "cpu":
-        groups, on_host_fields = card_groups_of(source), host.touched.union(graph.fields_to_draw)
-        cards = [_card_fields(route, groups, needed_fields, on_host_fields) for route in routes]
+        card_groups = card_groups_of(source)
+        on_host_fields = host.touched.union(graph.fields_to_draw)
+        cards = [
+            _card_fields(route, card_groups, needed_fields, on_host_fields) for route in routes
+        ]
         routes = tuple(
             replace(route, card_fields=card) for route, card in zip(routes, cards, strict=True)
         )
@@ -420,8 +431,8 @@ def make_recipe(
 def _card_fields(
     route: Route, groups: Collection[int], needed_fields: Collection[str], on_host: Collection[str]
 ) -> tuple[tuple[str, int], ...]:
-    """Return the fields of a route whose rows may lie on the GPU already, each with its place in
-    the group.
+    """Return the fields of a route with rows that may lie on the GPU already, each with its place
+    in the group.
 
     All or none: a record of which one field is needed on the host is read as a whole.
     """
@@ -481,7 +492,9 @@ def _beside(layout: Layout, parts: Sequence[Part]) -> set[str]:
         for p in parts
         if p.num_bytes * SMALL_PART <= layout.record_bytes and not p.field.host_only
     }
-    return small if len(small) < len(parts) else set()
+    if len(small) < len(parts):
+        return small
+    return set()
 
 
 def _route(
@@ -533,7 +546,8 @@ def _direct_route(number: int, group: Group, needed_fields: frozenset[str], host
     if group.layout is None or problems:
         raise SpecError(
             f"direct=True with {', '.join(field.name for field in fields)}",
-            cause=f"only numbers of a fixed size, and ops that run on the GPU, need no host: {problems[0]}",
+            cause="only numbers of a fixed size, and ops that run on the GPU, need no host: "
+            f"{problems[0]}",
             remedy="leave direct=True out, or name the fields that fit by output=",
         )
     no_parts = Layout(0, ())
@@ -630,8 +644,8 @@ def _can_be_joined(recipe: Recipe) -> bool:
     aligned there.
 
     Records that take their time, as those of the user's own reader may, are not kept waiting for
-    one another. For a GPU it is asked of what the ops on the host leave: of files of images nothing
-    is left but pixels.
+    one another. For a GPU it is asked of the results of the ops on the host: of files of images
+    nothing is left but pixels.
     """
     groups = [recipe.source.groups[route.group] for route in recipe.routes]
     quick = all(group.layout is not None or group.is_quick for group in groups)

@@ -5,9 +5,9 @@ array of a batch is a view of its slot, and the slot lives as long as any view, 
 capsule or tensor made of them. When the last of them is gone the memory comes back by itself. So a
 batch does not change for as long as anything refers to it, and a loop that drops its batches
 allocates nothing after its first laps. The memory kept for that is bounded, and where no iterator
-is running the system may take all of it: a loader that waits for its next epoch keeps only what
-nobody else needs. Freed, it would be new memory in each epoch, which the system clears and puts
-together at its first use: in short epochs of large steps that is a good part of the time.
+is running the system may take all of it: a loader that waits for its next epoch keeps only memory
+that no other program needs. Freed, it would be new memory in each epoch, which the system clears
+and puts together at its first use: in short epochs of large steps that is a good part of the time.
 
 Threads: ``take`` is called by threads that work on steps. A slot is dropped in any thread and at
 any moment, also while that thread is inside ``take``, and a signal handler may run at any step of
@@ -79,7 +79,7 @@ class Slot(np.ndarray[Any, np.dtype[np.uint8]]):
         return np.ndarray(shape, dtype, self, begin)
 
 
-class Loan(weakref.ref[Slot]):
+class SlotLoan(weakref.ref[Slot]):
     """Stands for a slot that is lent, and appends itself to the returns when the slot is dropped.
 
     Attributes:
@@ -107,7 +107,7 @@ class Ring:
 
     Attributes:
         values: the bytes of values of varying length that go to a GPU with their slot.
-        parameters: of what kernels read beside them.
+        parameters: of the tables that kernels read beside them.
     """
 
     def __init__(
@@ -123,8 +123,10 @@ class Ring:
         self.crowded = False
         self._allocate, self._offer, self._counters = allocate, offer, counters
         self._lock = threading.Lock()
-        self._returns: deque[Loan] = deque()
-        self._loans: dict[int, Loan] = {}  # a weak reference calls back only while it lives itself
+        self._returns: deque[SlotLoan] = deque()
+        self._loans: dict[
+            int, SlotLoan
+        ] = {}  # a weak reference calls back only while it lives itself
         self._idle: defaultdict[int, list[Slot]] = defaultdict(list)
         self._num_idle_bytes = self._num_lent_bytes = 0
         self._num_users, self._is_resting = 0, False
@@ -169,7 +171,7 @@ class Ring:
                     memory for memory in slots if self._offer is not None and self._offer(memory)
                 ]
             self._num_idle_bytes = sum(size * len(slots) for size, slots in self._idle.items())
-            # What is lent yet is freed when it is dropped: no step waits for it.
+            # A loan is freed when it is dropped: no step waits for it.
             for loan in self._loans.values():
                 loan.memory = None
 
@@ -208,7 +210,7 @@ class Ring:
     def _lend(self, size: int, memory: Slot) -> Slot:
         """Return a slot of this memory; the caller holds the lock."""
         slot = memory.view(Slot)  # another object over the same memory
-        loan = Loan(slot, self._returns.append)
+        loan = SlotLoan(slot, self._returns.append)
         self._loans[id(loan)] = loan
         self._num_lent_bytes += size
         loan.size, loan.memory = size, memory

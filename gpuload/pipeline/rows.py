@@ -36,7 +36,7 @@ class StepRows:
         num_steps: how many there are.
         stretch: in which these steps are; None to find it out for them alone.
         damage: the treatment of damaged records; None to raise an error for each.
-        attempts: for rows whose record is known to be damaged: which attempt at another one to
+        attempts: for rows of records that are known to be damaged: which attempt at another one to
             begin with.
 
     Attributes:
@@ -82,7 +82,9 @@ class StepRows:
         if recipe.on_card:
             shares = stretch.shares(self.first, end)
             # Rows of damaged records get others, which may lie anywhere.
-            streams = [] if damage is None else self.suspect_rows(damage, 0, num_rows)
+            streams = []
+            if damage is not None:
+                streams = self.suspect_rows(damage, 0, num_rows)
             self.card = find_rows(
                 recipe.routes, shares, num_rows, np.array(streams, np.int64), recipe.device
             )
@@ -103,7 +105,9 @@ class StepRows:
         """How many rows further the partners of each row are, int32 ``[n, ...]``; None where no op
         mixes records."""
         partners = self.stretch.partners
-        return None if partners is None else partners[self.first : self.first + self.records.size]
+        if partners is None:
+            return None
+        return partners[self.first : self.first + self.records.size]
 
     @property
     def num_bytes(self) -> int:

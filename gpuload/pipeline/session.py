@@ -45,8 +45,8 @@ if TYPE_CHECKING:
 # The errors of a source or op about its records: ours, and those of Python and NumPy about values
 # that do not fit.
 EXPECTED = (GpuloadError, RowError, ValueError, TypeError, LookupError, ArithmeticError, OSError)
-# Of a GPU's memory for each batch: what the caller dropped comes back with the next one, and CuPy
-# cuts what is free.
+# Of a GPU's memory for each batch: memory that the caller dropped comes back with the next one, and
+# CuPy cuts what is free.
 ROOM = 2
 KEPT_BYTES = (
     1 << 26
@@ -153,7 +153,9 @@ class Session:
         recipe, queue, auditor = self.recipe, None, None
         # Threads of the core share a group, and each of its steps is taken when it is done: no time
         # has to be known.
-        num_first = self.num_threads if recipe.graph.ops else 1
+        num_first = 1
+        if recipe.graph.ops:
+            num_first = self.num_threads
         if recipe.is_copied:
             num_first = 0
             if core.native is not None:
@@ -186,7 +188,9 @@ class Session:
             )
         if auditor is not None and self.lane is not None:
             auditor.fill_lane(self.lane)
-        first = batches if auditor is None else auditor.guard(batches, joining)
+        first: Workers | Batches | Audits = batches
+        if auditor is not None:
+            first = auditor.guard(batches, joining)
         self._running = [*(ref for ref in self._running if ref() is not None), weakref.ref(first)]
         return first, joining
 
@@ -251,7 +255,8 @@ class Session:
             raise ClosedError(
                 "the loader was made before this process was forked",
                 cause="its threads, and their memory, are in the other process",
-                remedy='make a loader in this process, or start processes by multiprocessing.get_context("spawn")',
+                remedy="make a loader in this process, or start processes by "
+                'multiprocessing.get_context("spawn")',
             )
 
     def replace(self, successor: Session) -> None:
@@ -304,7 +309,7 @@ class Session:
         def make(number: int) -> Step | None:
             nonlocal stretch, stretch_end
             if first_steps and number == joining.num_first:
-                # Steps without ops are joined whatever reading takes: requests to a store are sent
+                # Steps without ops are joined however long reads take: requests to a store are sent
                 # side by side.
                 times = [step.ops_s for step in first_steps if step.ops_s]
                 joining.settle(step_time.note(min(times, default=inf if recipe.graph.ops else 0.0)))
@@ -316,7 +321,9 @@ class Session:
             start = plan.later(position, first)
             if first + num_steps > stretch_end:
                 # The first one is short: its batches are waited for.
-                num_groups = recipe.num_stretched if number else 1
+                num_groups = 1
+                if number:
+                    num_groups = recipe.num_stretched
                 stretch_end = min(first + recipe.num_joined * num_groups, end)
                 with counters.watch() as watch:
                     watch.enter("draw")
@@ -393,7 +400,9 @@ def windows_of(recipe: Recipe) -> Windows | None:
     if not isinstance(shuffle, Blocks):
         return None
     num_bytes = 2 * shuffle.window_records * max(sum(sizes), 1)
-    return Windows(recipe) if num_bytes <= cache_bytes() else None
+    if num_bytes <= cache_bytes():
+        return Windows(recipe)
+    return None
 
 
 class Windows:

@@ -1,9 +1,9 @@
 """Sessions: those of one loader, and the executor and the place to decode that are chosen for them.
 
-A loader has one session at a time. Another takes its place where a state is loaded whose run had
-images decoded elsewhere; iterators that began before go on in theirs. And each pipeline of another
-library that runs the ops itself has a session of its own, a feed, which makes batches ready for it
-on the host.
+A loader has one session at a time. Another takes its place where a state is loaded of a run that
+had images decoded elsewhere; iterators that began before go on in theirs. And each pipeline of
+another library that runs the ops itself has a session of its own, a feed, which makes batches ready
+for it on the host.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from gpuload.pipeline.recipe import Recipe, make_recipe
 from gpuload.pipeline.session import Session
 from gpuload.pipeline.setup import Setup, own_file_bytes
 from gpuload.sources.base import ops_of
+from gpuload.sources.leaf import Share
 from gpuload.stats import Facts
 
 AHEAD_BYTES = (
@@ -225,8 +226,10 @@ class Sessions:
         if audit is not None and audit.share:
             raise SpecError(
                 f"audit={audit.share:g} with batches that are made ready on the host",
-                cause="the ops run elsewhere, in a pipeline of DALI within tf.data, and their results do not come back",
-                remedy='write dataset(loader, via="generator"), which takes the batches from here, or leave audit= out',
+                cause="the ops run elsewhere, in a pipeline of DALI within tf.data, and their "
+                "results do not come back",
+                remedy='write dataset(loader, via="generator"), which takes the batches from here, '
+                "or leave audit= out",
             )
 
     # Where images are decoded
@@ -236,8 +239,12 @@ class Sessions:
         """Where images are decoded, as states say it; "" where none are."""
         choice = self.current.choice
         if not choice.decode:  # a cache has the results of ops, which ran on the host
-            return HOST if any(op.traits.codec for op in ops_of(self.setup.source)) else ""
-        return HOST if self.setup.device == "cpu" else choice.decode
+            if any(op.traits.codec for op in ops_of(self.setup.source)):
+                return HOST
+            return ""
+        if self.setup.device == "cpu":
+            return HOST
+        return choice.decode
 
     def decode_at(self, place: str) -> None:
         """Have images decoded where the run of a state has them decoded; where that cannot be, log
@@ -255,8 +262,8 @@ class Sessions:
             log.info("images are decoded on the %s from here on, as in the run of the state", place)
             return
         log.warning(
-            "the images of the state's run were decoded on the %s, and here they are decoded on the %s, where pixels "
-            "differ a little; cause: %s; remedy: %s, or go on with these",
+            "the images of the state's run were decoded on the %s, and here they are decoded on "
+            "the %s, where pixels differ a little; cause: %s; remedy: %s, or go on with these",
             place,
             present,
             *problem,
@@ -310,9 +317,10 @@ class Sessions:
         _, behind = choose.split_ops(graph, choice._replace(decode=DEVICE), device)
         if any(graph.ops[place].traits.codec for place in behind):
             log.warning(
-                "the state does not say where its run had images decoded, as states of earlier versions; here they are "
-                "decoded on the host; remedy: write decode='device' if that run was on a GPU, where DALI decoded all "
-                "images, with pixels that differ a little; or go on with these"
+                "the state does not say where its run had images decoded, as states of earlier "
+                "versions; here they are decoded on the host; remedy: write decode='device' if "
+                "that run was on a GPU, where DALI decoded all images, with pixels that differ a "
+                "little; or go on with these"
             )
 
     # Describing and closing
@@ -328,20 +336,23 @@ class Sessions:
             division = "each works on a step of its own"
         else:
             division = "all work on the same step"
-        steps = "1 step is" if num_ahead == 1 else f"{num_ahead} steps are"
+        if num_ahead == 1:
+            steps = "1 step is"
+        else:
+            steps = f"{num_ahead} steps are"
         audit_line = lines.pop("audit", "")
-        result = {
+        result: dict[str, Any] = {
             "device": f"{setup.device} ({setup.device_reason})",
             **{name: line for name, line in lines.items() if name not in ("device", "threads")},
             "core": core.how(),
             "threads": f"{tuning.setting.num_threads}; {division}",
             "prefetch": f"{steps} made ahead",
             "tuning": tuning.finding,
-            "damaged": "" if setup.damage is None else setup.damage.describe(),
-            "memory": f"{_megabytes(recipe.slot_bytes)} for a step, or for short steps made together; at most "
-            f"{_megabytes(session.ring.idle_bytes)} are kept for the next ones",
-            "on the GPU": card_line(recipe, session.card_caches) if session.card_caches else "",
-            "direct": "" if setup.reader is None else setup.reader.path.line,
+            "damaged": setup.damage and setup.damage.describe(),
+            "memory": f"{_megabytes(recipe.slot_bytes)} for a step, or for short steps made "
+            f"together; at most {_megabytes(session.ring.idle_bytes)} are kept for the next ones",
+            "on the GPU": session.card_caches and card_line(recipe, session.card_caches),
+            "direct": setup.reader and setup.reader.path.line,
             "audit": audit_line,
             **self.lines,
         }
@@ -356,7 +367,9 @@ class Sessions:
             for name in setup.names
             if setup.graph.spec_out[name].has_rows
         ]
-        shares = source.resolve(np.zeros(1, np.int64)) if len(source) else []
+        shares: list[Share] = []
+        if len(source):
+            shares = source.resolve(np.zeros(1, np.int64))
         return Facts(
             num_threads=tuning.setting.num_threads,
             tunes_threads=setup.tunes_threads,

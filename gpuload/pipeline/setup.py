@@ -71,7 +71,8 @@ class Setup:
 
 
 def check_arguments(source: object, **texts: object) -> None:
-    """Raise ``SpecError`` if the source of a loader is no source, or one of the texts is no text."""
+    """Raise ``SpecError`` if the source of a loader is no source, or one of the texts is no
+    text."""
     if not isinstance(source, Source):
         raise SpecError(
             f"source is a {type(source).__name__}",
@@ -93,21 +94,20 @@ def with_lengths(shuffle: Buckets, source: Source) -> Buckets:
     if source.endless:
         raise SpecError(
             f"shuffle={shuffle!r} of a mix",
-            cause="a mix has other records in each epoch, whose lengths would have to be found out anew",
+            cause="a mix has other records in each epoch, whose lengths would have to be found out "
+            "anew",
             remedy="use shuffle=True",
         )
-    return (
-        replace(shuffle, by=lengths_of(source, shuffle.by))
-        if isinstance(shuffle.by, str)
-        else shuffle
-    )
+    if isinstance(shuffle.by, str):
+        return replace(shuffle, by=lengths_of(source, shuffle.by))
+    return shuffle
 
 
 def executor_request(
     executor: str, decode: str, graph: Graph, device: str, source: Source, names: tuple[str, ...]
 ) -> ExecutorRequest:
-    """Return the request of a loader: of the machine and the files only what the choice may depend
-    on."""
+    """Return the request of a loader: of the machine and the files only facts that the choice may
+    depend on."""
     decodes = any(op.traits.codec for op in graph.ops)
     if device == "cpu" or not decodes or (executor, decode) != ("auto", "auto"):
         return ExecutorRequest(executor, decode)
@@ -170,9 +170,12 @@ def make_reader(
 def check_steps(plan: Plan) -> None:
     """Raise ``SpecError`` if the records do not fill a single step."""
     if plan.length and not plan.end():
-        shards = f" on each of {plan.num_shards} shards" if plan.num_shards > 1 else ""
+        shards = ""
+        if plan.num_shards > 1:
+            shards = f" on each of {plan.num_shards} shards"
         raise SpecError(
-            f"batches of {plan.batch_size}{shards} of {plan.length} records, with last_batch='drop'",
+            f"batches of {plan.batch_size}{shards} of {plan.length} records, with "
+            "last_batch='drop'",
             cause="the records do not fill a single step, so that every epoch would be empty",
             remedy="use a smaller batch_size, or last_batch='partial'",
         )
@@ -183,8 +186,8 @@ def cost_lines(source: Source, plan: Plan) -> list[str]:
     logged."""
     if not len(source):
         return [
-            f"{source._line()}: a loop over this loader ends at once and trains nothing; check the paths, and what "
-            "filters, slices and splits leave"
+            f"{source._line()}: a loop over this loader ends at once and trains nothing; check the "
+            "paths, and what filters, slices and splits leave"
         ]
     if plan.shuffle is not True:
         return []
@@ -193,16 +196,17 @@ def cost_lines(source: Source, plan: Plan) -> list[str]:
     is_remote = len(paths) < plan.length and any(map(sends_each_read, paths))
     if is_remote and not all(leaf.asks_once for leaf in leaves):
         lines.append(
-            f"shuffle=True reads {plan.length} remote records one by one, about {plan.length} requests an epoch for "
-            "all shards together; shuffle=gl.Blocks(1024, 16) reads neighbours together, in a thousandth of the "
-            "requests; gl.Remote(..., cache=...) stores what was read on a disk of this machine"
+            f"shuffle=True reads {plan.length} remote records one by one, about {plan.length} "
+            "requests an epoch for all shards together; shuffle=gl.Blocks(1024, 16) reads "
+            "neighbours together, in a thousandth of the requests; gl.Remote(..., cache=...) "
+            "stores what was read on a disk of this machine"
         )
     block_records = max(leaf.block_records for leaf in leaves)
     if block_records >= MANY_RECORDS:
         lines.append(
-            f"shuffle=True may decode {block_records} records for each one that it reads: they are stored together, "
-            f"and do not all fit into the cache; shuffle=gl.Blocks({block_records}, 4) decodes each once, and mixes 4 "
-            "such blocks"
+            f"shuffle=True may decode {block_records} records for each one that it reads: they are "
+            "stored together, and do not all fit into the cache; "
+            f"shuffle=gl.Blocks({block_records}, 4) decodes each once, and mixes 4 such blocks"
         )
     return lines
 
@@ -214,7 +218,8 @@ def mark_nvtx_ranges() -> None:
     ranges = devices.nvtx_ranges()
     if ranges is None:
         log.warning(
-            "%s is set, but stages are not marked; cause: CuPy is not installed; remedy: install it",
+            "%s is set, but stages are not marked; cause: CuPy is not installed; remedy: install "
+            "it",
             NVTX,
         )
     else:

@@ -65,7 +65,7 @@ class Step:
         num_steps: how many there are.
         stretch: in which these steps are; None to find it out for them alone.
         damage: the treatment of damaged records; None to raise an error for each.
-        attempts: for rows whose record is known to be damaged: which attempt at another one to
+        attempts: for rows of records that are known to be damaged: which attempt at another one to
             begin with.
         queue: threads of the core that do the step if it is only copied; None to do all in Python's
             threads.
@@ -124,7 +124,7 @@ class Step:
                     self._is_ready = True
             if self._is_ready and self.copies is None:
                 self._do(part)
-        # Whatever it is: the thread that takes the step raises it, and no worker ends by it.
+        # Any error: the thread that takes the step raises it, and no worker ends by it.
         except BaseException as error:
             self._errors[part] = error
         if next(self._num_done) < self.num_parts:
@@ -298,7 +298,7 @@ class Step:
         return self._single(position, attempts).run()
 
     def refused_rows(self) -> list[int]:
-        """Return the rows whose records an executor of whole batches refused before."""
+        """Return the rows of records that an executor of whole batches refused before."""
         damage = self._damage
         if damage is None or self.is_failed or not damage.refusals:
             return []
@@ -318,7 +318,9 @@ class Step:
     @property
     def num_done(self) -> int:
         """How many of the steps are done."""
-        return self.num_steps if self.copies is None else self.copies.num_done
+        if self.copies is None:
+            return self.num_steps
+        return self.copies.num_done
 
     @property
     def ops_s(self) -> float:
@@ -354,11 +356,11 @@ class Step:
     def draws(self) -> list[Draw]:
         """The draws for all rows, of every op that is run on whole batches."""
         parts = [part.draws for part in self._parts if part is not None and part.draws]
-        if len(parts) == 1:
-            return parts[0]
+        if len(parts) < 2:
+            return [op_draw for draws in parts for op_draw in draws]
         return [
             {key: np.concatenate([draws[op][key] for draws in parts]) for key in parts[0][op]}
-            for op in range(len(parts[0]) if parts else 0)
+            for op in range(len(parts[0]))
         ]
 
     def draws_of_records(self, rows: slice) -> dict[str, Draw] | None:
@@ -378,16 +380,14 @@ class Step:
         ):
             if op.traits.follows is None:
                 draw_parts = [draws[place] for draws in parts]
-                names = [
-                    name
-                    for name in (draw_parts[0] if parts else ())
-                    if name not in (HEADS, PARTNER)
-                ]
+                names = dict.fromkeys(name for part in draw_parts for name in part)
                 draw_rows = {
                     name: np.concatenate([part[name] for part in draw_parts])[rows]
                     for name in names
+                    if name not in (HEADS, PARTNER)
                 }
-                result |= {recipe.labels[stream]: draw_rows} if draw_rows else {}
+                if draw_rows:
+                    result[recipe.labels[stream]] = draw_rows
         return result
 
     @property

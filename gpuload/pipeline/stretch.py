@@ -121,7 +121,7 @@ class Stretch:
         it.
 
         Args:
-            queue: whose threads do it.
+            queue: its threads do it.
             step: the first of the steps.
             num_steps: how many.
             blocks: uint8 ``[n]``, the memory of each region.
@@ -178,7 +178,7 @@ def draw(
         recipe: how steps become batches.
         epoch: the epoch.
         records: int64 ``[n]``.
-        field_values: the values of fields whose sizes vary, and of those that draws depend on.
+        field_values: the values of fields of varying sizes, and of those that draws depend on.
         partners: of the records, where an op mixes them; see ``order.Groups``.
     """
     sizes = {

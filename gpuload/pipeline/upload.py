@@ -31,7 +31,7 @@ def queue_step(
     step: Step, lane: devices.Lane, run: Callable[[dict[str, Any]], dict[str, Any]],
     on_upload: Callable[[], None] | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Queue the upload of a step and what an executor does with it, and return its fields on the
+    """Queue the upload of a step and the work of an executor on it, and return its fields on the
     GPU.
 
     Args:
@@ -112,7 +112,9 @@ def _upload_arrays(rows: StepRows, bundle: devices.Bundle) -> dict[str, Any]:
     names = [name for name in rows.arrays if name not in spec or not spec[name].host_only]
     if not names:
         return {}
-    num_uploads = None if rows.card is None else rows.card.uploads.size
+    num_uploads = None
+    if rows.card is not None:
+        num_uploads = rows.card.uploads.size
     begins = recipe.begins(rows.records.size, num_uploads)
     end = max(begins[name] + rows.arrays[name].nbytes for name in names)
     memory = bundle.upload(slot.array(0, UINT8, (end,)))
@@ -154,7 +156,7 @@ def _decode_on_device(
     fields: dict[str, Any] = {}
     if host_layout.parts:
         columns = rawdecode.decode(np, raw, host_layout)
-        # Copies: decoded fields may be views of the raw records, whose slot is used again once
+        # Copies: decoded fields may be views of the raw records, and their slot is used again once
         # their upload has passed.
         fields.update({name: np.array(values) for name, values in columns.items()})
     if layout.parts:
@@ -227,4 +229,6 @@ def _slice_rows(values: Any, rows: slice, *, copy: bool) -> Any:
     if isinstance(part, VARYING):
         return part
     is_view = not isinstance(part, np.ndarray) and (copy or part.data.ptr % ALIGN_BYTES)
-    return part.copy() if is_view else part
+    if is_view:
+        return part.copy()
+    return part

@@ -181,7 +181,9 @@ class Calls:
         # Counted only after a wait has ended: a thread that still waits when the counters are read
         # appears one call later.
         self._waits.append(time.perf_counter() - start_time)
-        return until if isinstance(until, int) else -1
+        if isinstance(until, int):
+            return until
+        return -1
 
     def leave(self) -> None:
         """Say that a thread which was called does not come back."""
@@ -408,7 +410,9 @@ class WorkerBoard(Board[Step]):
 
 def _trace_copies(trace: Trace, step: Step, copies: Copies) -> None:
     """Note in the trace when threads of the core did a step."""
-    name, first = "ops" if step.recipe.graph.ops else "read", step.position
+    name, first = "read", step.position
+    if step.recipe.graph.ops:
+        name = "ops"
     for place, begin_s, end_s, thread in copies.spans():
         words = {"epoch": first.epoch, "step": first.step + place, "thread": thread}
         trace.add(name, begin_s, end_s, **words)

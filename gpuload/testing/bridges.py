@@ -1,7 +1,7 @@
 """Contracts: the promises of every bridge; a test class subclasses one and hands batches over.
 
 `BridgeContract` is for all that hands out the batches of a loader, `TensorsContract` for bridges
-whose loops yield a `Batch` of a framework's tensors (``common.Tensors``).
+with loops that yield a `Batch` of a framework's tensors (``common.Tensors``).
 """
 
 from __future__ import annotations
@@ -255,7 +255,7 @@ class BridgeContract:
             gc.collect()
             return len(_threads()), len(os.listdir("/proc/self/fd"))
 
-        before = count_after(3)  # what is loaded once in a process stays
+        before = count_after(3)  # modules that are loaded once in a process stay
 
         assert _until(
             lambda: all(now <= then for now, then in zip(count_after(20), before, strict=True))

@@ -92,7 +92,7 @@ class OpContract:
     """Ops and the fields they act on; each case is run by every test."""
 
     neutral: ClassVar[Sequence[tuple[Op, Field]]] = ()
-    """Ops whose parameters make them change nothing."""
+    """Ops with parameters that make them change nothing."""
 
     refused: ClassVar[Sequence[tuple[Op, Field]]] = ()
     """Ops and fields that do not fit them."""

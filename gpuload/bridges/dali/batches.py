@@ -27,12 +27,12 @@ def source(loader: Loader, *, draws: Mapping[str, Op | Numbers] | None = None) -
     """Return a source for ``fn.external_source``: a function of ``BatchInfo``, for processes and
     DALI's checkpoints.
 
-        batches = source(loader)                                          outside of the pipeline's definition
-        jpegs, labels = fn.external_source(batches, **batches.arguments, parallel=True)
+        batches = source(loader)                                          outside of the pipeline's
+        definition jpegs, labels = fn.external_source(batches, **batches.arguments, parallel=True)
 
     Epoch 0, iteration 0 of DALI is the position that the loader has now; the loader itself stays
-    where it is, and ``loader.state_dict(epoch, step)`` is the state of any step. DaliBatches are made
-    when they are asked for, where they are asked for: use `reader` unless you need worker
+    where it is, and ``loader.state_dict(epoch, step)`` is the state of any step. DaliBatches are
+    made when they are asked for, where they are asked for: use `reader` unless you need worker
     processes. These start by ``py_start_method="spawn"``.
 
     Args:
@@ -53,7 +53,7 @@ class DaliBatches:
     iteration alone.
 
     Attributes:
-        loader: whose batches they are.
+        loader: of the batches.
         arguments: the arguments of ``fn.external_source`` for them.
     """
 
@@ -87,14 +87,16 @@ class DaliBatches:
         if not isinstance(info, dali.types.BatchInfo):
             raise SpecError(
                 f"source(loader) was asked for {info!r}",
-                cause="without batch=True, batch_info=True DALI does not say which batch of which epoch it wants",
+                cause="without batch=True, batch_info=True DALI does not say which batch of which "
+                "epoch it wants",
                 remedy="write fn.external_source(batches, **batches.arguments, parallel=True)",
             )
         if os.getpid() != self._process:
             raise ClosedError(
                 "source(loader) in a process that was forked off",
                 cause="the loader's threads and files are in the other process",
-                remedy='start the workers anew: @pipeline_def(py_num_workers=2, py_start_method="spawn")',
+                remedy="start the workers anew: @pipeline_def(py_num_workers=2, "
+                'py_start_method="spawn")',
             )
         if info.epoch_idx == 0:
             start = self._start

@@ -205,9 +205,12 @@ def check_whole(position: Position) -> None:
     of one."""
     if position.step:
         raise SpecError(
-            f"reader(loader, name=...) of a loader that is at epoch {position.epoch}, step {position.step}",
-            cause="with reader_name= the iterators of DALI count batches, and know whole epochs only",
-            remedy="leave out name= here and reader_name= there: the iterator then ends where the loader does",
+            f"reader(loader, name=...) of a loader that is at epoch {position.epoch}, step "
+            f"{position.step}",
+            cause="with reader_name= the iterators of DALI count batches, and know whole epochs "
+            "only",
+            remedy="leave out name= here and reader_name= there: the iterator then ends where the "
+            "loader does",
         )
 
 

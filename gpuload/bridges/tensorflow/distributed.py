@@ -54,9 +54,11 @@ def distribute(loader: Loader, strategy: Any) -> Any:
     num_replicas = strategy.num_replicas_in_sync
     if loader.num_shards != 1 or loader.batch_size % num_replicas:
         raise SpecError(
-            f"a loader of {loader.num_shards} shards with batches of {loader.batch_size}, for {num_replicas} replicas",
+            f"a loader of {loader.num_shards} shards with batches of {loader.batch_size}, for "
+            f"{num_replicas} replicas",
             cause="its batches are divided among the replicas",
-            remedy=f"make it without num_shards=, and with a batch_size that is a multiple of {num_replicas}",
+            remedy="make it without num_shards=, and with a batch_size that is a multiple of "
+            f"{num_replicas}",
         )
     names, nest = checked_nest(loader)
     common.warn_of_padding("distribute", loader)

@@ -94,7 +94,8 @@ def why_not(
     if loader.on_error != "raise" and any(op.traits.codec for op in graph.ops):
         return _no_form(
             f"a loader that decodes images, with on_error={loader.on_error!r},",
-            "damage that only the decoder finds would be an error inside TensorFlow, where no other record can be put",
+            "damage that only the decoder finds would be an error inside TensorFlow, where no "
+            "other record can be put",
         )
     if not signalsafe.is_installed("nvidia.dali_tf_plugin"):
         return _missing()
@@ -154,7 +155,7 @@ def plugin_dataset(
     # TensorFlow 2.21 keeps the generators of all datasets for ever; the dataset keeps these two.
     weak, weak_session, weak_feed = weakref.ref(loader), weakref.ref(session), weakref.ref(feed)
     counts = counts and loader.device == "cpu"
-    iterators: deque[Epoch] = deque(maxlen=1)  # the iterator whose batches are counted next
+    iterators: deque[Epoch] = deque(maxlen=1)  # its batches are counted next
 
     def packed_batches() -> Iterator[NDArray[np.uint8]]:
         loader, session, feed = alive(weak), alive(weak_session), alive(weak_feed)
@@ -235,10 +236,10 @@ def _import_plugin() -> Any:
         message = next(iter(str(error).strip().splitlines()), type(error).__name__)
         raise MissingPackageError(
             "dataset(loader, via='plugin') needs DALI's TensorFlow plugin",
-            cause="the one that is installed does not load: it was compiled for another TensorFlow than "
-            f"{tf.__version__}, or for another DALI: {message}",
-            remedy=f"pip uninstall nvidia-dali-tf-plugin-cuda120 (or -cuda130) and build it anew: {_build()}; or write "
-            "via='generator'",
+            cause="the one that is installed does not load: it was compiled for another "
+            f"TensorFlow than {tf.__version__}, or for another DALI: {message}",
+            remedy="pip uninstall nvidia-dali-tf-plugin-cuda120 (or -cuda130) and build it anew: "
+            f"{_build()}; or write via='generator'",
         ) from error
 
 
@@ -249,8 +250,8 @@ def _build() -> str:
     names = {distribution.metadata["Name"] for distribution in metadata.distributions()}
     extra = next((extra for name, extra in DALIS.items() if name in names), "tf-plugin")
     return (
-        "`make tf-plugin` in a checkout (without make: pip install setuptools wheel packaging nanobind, then "
-        f"pip install --no-cache-dir --no-build-isolation '.[{extra}]')"
+        "`make tf-plugin` in a checkout (without make: pip install setuptools wheel packaging "
+        f"nanobind, then pip install --no-cache-dir --no-build-isolation '.[{extra}]')"
     )
 
 
@@ -265,6 +266,7 @@ def _no_form(subject: str, cause: str) -> SpecError:
 def _missing() -> MissingPackageError:
     return MissingPackageError(
         "dataset(loader, via='plugin') needs DALI's TensorFlow plugin",
-        cause="the package nvidia-dali-tf-plugin is not installed; it is compiled for the TensorFlow that is there",
+        cause="the package nvidia-dali-tf-plugin is not installed; it is compiled for the "
+        "TensorFlow that is there",
         remedy=f"install g++ and build it: {_build()}; or write via='generator'",
     )
