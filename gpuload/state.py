@@ -32,6 +32,7 @@ from typing import Any
 import numpy as np
 
 from gpuload.errors import StateError, short_repr
+from gpuload.ops.base import Op
 from gpuload.order import Plan, Position
 
 VERSION = 2
